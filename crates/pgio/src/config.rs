@@ -1,0 +1,1 @@
+//! Files that say what to do, parsed and never executed.

@@ -1,0 +1,1 @@
+//! The machine: processes and /proc.

@@ -1,0 +1,29 @@
+//! pgio: what a storage or replication choice costs a PostgreSQL database.
+//!
+//! The crate in levels; a module uses only lower ones (a test holds `use crate::`
+//! lines against this table):
+//!
+//! | level | modules |
+//! |---|---|
+//! | 0 | [`units`], [`rng`], [`histogram`], and the crate `benchmath` |
+//! | 1 | [`config`]: pgio.conf and experiment files, parsed |
+//! | 2 | [`host`]: processes and /proc; [`results`]: what is stored |
+//! | 3 | [`pg`]: PostgreSQL; [`analysis`]: verdicts, from stored results alone |
+//! | 4 | [`dataset`]: plan, load, verify |
+//! | 5 | [`workload`], [`treatment`], [`telemetry`]: one trait per family |
+//! | 6 | [`experiment`] orchestrates; [`report`] tells; neither sees the other |
+//! | 7 | [`cli`] talks to a person |
+//!
+//! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
+
+pub mod units;
+pub mod rng;
+pub mod histogram;
+
+pub mod config;
+
+pub mod host;
+pub mod results;
+
+pub mod pg;
+

@@ -1,0 +1,1 @@
+//! Connection parameters as libpq resolves them.

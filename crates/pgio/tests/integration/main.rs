@@ -1,0 +1,3 @@
+//! The one integration binary. Servers are real; `fixture` starts and shares them.
+
+mod levels;
