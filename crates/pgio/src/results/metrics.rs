@@ -1,0 +1,84 @@
+//! Every metric pgio reports: name, unit, and which direction is better.
+//!
+//! The one table behind the stored JSON, the analysis (slower or faster by direction) and the
+//! documentation. A metric that is not here cannot be stored.
+
+/// Which way a metric is better, where one way is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    HigherIsFaster,
+    LowerIsFaster,
+    /// A plain quantity, such as bytes of WAL.
+    Neutral,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct MetricDef {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub direction: Direction,
+    pub help: &'static str,
+}
+
+const fn def(
+    name: &'static str,
+    unit: &'static str,
+    direction: Direction,
+    help: &'static str,
+) -> MetricDef {
+    MetricDef { name, unit, direction, help }
+}
+
+use Direction::{HigherIsFaster, LowerIsFaster, Neutral};
+
+pub const METRICS: &[MetricDef] = &[
+    def(
+        "block_visits_per_second",
+        "blocks/s",
+        HigherIsFaster,
+        "reads × WORK_UNIT + updates × UPDATE_WORK_UNIT",
+    ),
+    def("updates_per_second", "rows/s", HigherIsFaster, "rows updated"),
+    def("update_calls_per_second", "calls/s", HigherIsFaster, "UPDATE statements"),
+    def("commits_per_second", "commits/s", HigherIsFaster, "transactions committed by the workload"),
+    def("seconds_per_10000_transactions", "s", LowerIsFaster, "10,000 transactions at this rate"),
+    def("riops", "blocks/s", Neutral, "blocks not found in shared buffers (pg_stat_database)"),
+    def("cache_hits_per_second", "blocks/s", Neutral, "blocks found in shared buffers"),
+    def("wal_bytes_per_second", "bytes/s", Neutral, "write-ahead log written"),
+    def("wal_bytes_per_commit", "bytes", Neutral, "write-ahead log written per commit"),
+    def("wal_full_page_images", "images", Neutral, "full-page images inside the window (14+)"),
+    def("checkpoints", "checkpoints", Neutral, "checkpoints begun inside the window"),
+    def("update_pct_measured", "%", Neutral, "share of calls that were updates"),
+    def("deadlocks", "deadlocks", Neutral, "deadlocks met and retried"),
+    def("read_latency_mean", "s", LowerIsFaster, "mean latency of a read call"),
+    def("read_latency_p50", "s", LowerIsFaster, "median latency of a read call"),
+    def("read_latency_p95", "s", LowerIsFaster, "95th percentile of a read call's latency"),
+    def("read_latency_p99", "s", LowerIsFaster, "99th percentile of a read call's latency"),
+    def("read_latency_max", "s", LowerIsFaster, "longest read call"),
+    def("update_latency_mean", "s", LowerIsFaster, "mean latency of an UPDATE, without its commit"),
+    def("update_latency_p50", "s", LowerIsFaster, "median latency of an UPDATE"),
+    def("update_latency_p95", "s", LowerIsFaster, "95th percentile of an UPDATE's latency"),
+    def("update_latency_p99", "s", LowerIsFaster, "99th percentile of an UPDATE's latency"),
+    def("update_latency_max", "s", LowerIsFaster, "longest UPDATE"),
+    def("commit_latency_mean", "s", LowerIsFaster, "mean latency of a COMMIT"),
+    def("commit_latency_p50", "s", LowerIsFaster, "median latency of a COMMIT"),
+    def("commit_latency_p95", "s", LowerIsFaster, "95th percentile of a COMMIT's latency"),
+    def("commit_latency_p99", "s", LowerIsFaster, "99th percentile of a COMMIT's latency"),
+    def("commit_latency_max", "s", LowerIsFaster, "longest COMMIT"),
+];
+
+pub fn definition(name: &str) -> Option<&'static MetricDef> {
+    METRICS.iter().find(|m| m.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for (i, m) in METRICS.iter().enumerate() {
+            assert!(METRICS[i + 1..].iter().all(|other| other.name != m.name), "{}", m.name);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! A trial as it is in memory, and its parts.
+//!
+//! Base units: seconds for spans that are reported, bytes, blocks. The parts are plain data and
+//! are stored as they stand; only [`Trial`] itself has a stored form of its own (`wire`).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::Histogram;
+
+/// One run of the workload under one condition, complete or not.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    pub run_id: String,
+    /// Where it stands in its experiment; a single `pgio run` has no place.
+    pub place: Option<Place>,
+    pub outcome: Outcome,
+    /// The server's clock when the window opened, RFC 3339.
+    pub started_at: String,
+    pub window: Window,
+    pub workload: WorkloadInfo,
+    pub dataset: Option<DatasetInfo>,
+    pub seed: u64,
+    pub server: ServerInfo,
+    /// Settings pinned in every session of the workload, as read back there.
+    pub settings: BTreeMap<String, String>,
+    pub sessions: Vec<SessionTotals>,
+    pub timeline: Vec<Slice>,
+    /// By class of operation: `read`, `update`, `commit`.
+    pub histograms: BTreeMap<String, Histogram>,
+    pub metrics: BTreeMap<String, Metric>,
+    /// pg_stat_database before and after the window.
+    pub database: Option<DatabaseCounters>,
+    pub evidence: Vec<Evidence>,
+    pub checks: Vec<Check>,
+    pub warnings: Vec<Warning>,
+}
+
+impl Trial {
+    /// Complete, and no check says it must not count.
+    pub fn is_valid(&self) -> bool {
+        self.outcome == Outcome::Complete
+            && self.checks.iter().all(|c| c.verdict != CheckVerdict::Invalid)
+    }
+}
+
+/// A trial's place in its experiment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Place {
+    pub experiment: String,
+    pub condition: String,
+    /// Counted from 1.
+    pub block: u32,
+    /// The order within its block, counted from 1.
+    pub position: u32,
+    /// How often this trial was tried before (a repeated invalid trial).
+    #[serde(default)]
+    pub attempt: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Outcome {
+    Complete,
+    Failed { error: String },
+    /// Stopped by the user inside the window; what was measured is kept but never compared.
+    Interrupted,
+}
+
+/// The measured span, the same for all sessions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Window {
+    /// Seconds asked for; absent when a fixed number of transactions was asked for.
+    pub asked_seconds: Option<f64>,
+    /// Seconds from the common start to the last session's last operation.
+    pub seconds: f64,
+    pub warmup_seconds: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WorkloadInfo {
+    pub kind: String,
+    pub primary_metric: String,
+    /// The workload's keys as resolved, such as `update_pct`.
+    pub keys: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DatasetInfo {
+    pub tables: u32,
+    /// As it was asked for, such as `200M`.
+    pub scale: String,
+    pub blocks_per_table: u64,
+    pub seed: u64,
+    /// Bytes of all tables and their indexes at the trial's start and end.
+    pub bytes_before: u64,
+    pub bytes_after: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ServerInfo {
+    /// `server_version`, such as `15.14 (Debian 15.14-0+deb12u1)`.
+    pub version: String,
+    pub version_num: u32,
+    pub database: String,
+    pub shared_buffers: String,
+    /// Where, without secrets.
+    pub target: String,
+    pub fsync: String,
+    pub full_page_writes: String,
+}
+
+/// What one session did inside the window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionTotals {
+    pub pid: i32,
+    /// The table it worked on, such as `pgio1`.
+    pub table: String,
+    pub reads: u64,
+    pub updates: u64,
+    pub commits: u64,
+    pub rows_updated: u64,
+    pub blocks_read: u64,
+    pub read_max_seconds: f64,
+    pub update_max_seconds: f64,
+    pub commit_max_seconds: f64,
+    pub deadlocks: u64,
+}
+
+/// About a second of the window, all sessions together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Slice {
+    /// Seconds from the window's start to the slice's end.
+    pub at: f64,
+    pub seconds: f64,
+    pub block_visits: u64,
+    pub rows_updated: u64,
+    pub commits: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Metric {
+    /// Absent where it could not be measured or means nothing.
+    pub value: Option<f64>,
+    pub unit: String,
+}
+
+/// The columns of the classic BEFORE and AFTER lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DatabaseRow {
+    pub blks_hit: i64,
+    pub blks_read: i64,
+    pub tup_returned: i64,
+    pub tup_fetched: i64,
+    pub tup_updated: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DatabaseCounters {
+    pub before: DatabaseRow,
+    pub after: DatabaseRow,
+}
+
+/// Something read back to prove that a treatment was in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Evidence {
+    pub when: When,
+    /// Such as `synchronous_commit` or `sync_state of pgio_standby`.
+    pub what: String,
+    pub found: String,
+    /// What it had to be; absent where it is only recorded.
+    pub expected: Option<String>,
+}
+
+impl Evidence {
+    pub fn holds(&self) -> bool {
+        self.expected.as_ref().is_none_or(|e| *e == self.found)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    Before,
+    During,
+    After,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CheckVerdict {
+    Ok,
+    Warning,
+    Invalid,
+}
+
+/// A named validity check of one trial, with its verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Check {
+    /// Stable name, such as `treatment-in-force`.
+    pub id: String,
+    pub verdict: CheckVerdict,
+    pub message: String,
+    /// What to do about it; empty when all is well.
+    pub remedy: String,
+}
+
+impl Check {
+    pub fn ok(id: &str, message: impl Into<String>) -> Check {
+        Check::new(id, CheckVerdict::Ok, message, "")
+    }
+
+    pub fn warning(id: &str, message: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, CheckVerdict::Warning, message, remedy)
+    }
+
+    pub fn invalid(id: &str, message: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, CheckVerdict::Invalid, message, remedy)
+    }
+
+    fn new(
+        id: &str,
+        verdict: CheckVerdict,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Check {
+        Check { id: id.to_owned(), verdict, message: message.into(), remedy: remedy.into() }
+    }
+}
+
+/// A warning as a value: what, why, and what to try.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Warning {
+    pub what: String,
+    pub why: String,
+    #[serde(rename = "try")]
+    pub try_: String,
+}
+
+impl Warning {
+    pub fn new(
+        what: impl Into<String>,
+        why: impl Into<String>,
+        try_: impl Into<String>,
+    ) -> Warning {
+        Warning { what: what.into(), why: why.into(), try_: try_.into() }
+    }
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}; {}", self.what, self.why, self.try_)
+    }
+}

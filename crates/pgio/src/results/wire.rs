@@ -1,0 +1,175 @@
+//! The stored form of a trial, `pgio.trial/1`: one JSON object, one line in trials.jsonl.
+//!
+//! Readers take any record of major version 1 and ignore fields they do not know; a record of
+//! another major version is refused with the version that can read it. The JSON schema in
+//! docs/schema/ is generated from these types.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::model::{
+    Check, DatabaseCounters, DatasetInfo, Evidence, Metric, Outcome, Place, ServerInfo,
+    SessionTotals, Slice, Trial, Warning, Window, WorkloadInfo,
+};
+use crate::histogram::{BUCKETS, Histogram};
+
+pub const TRIAL_SCHEMA: &str = "pgio.trial/1";
+
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    #[error("{at} is not a pgio trial record")]
+    Syntax { at: String, source: serde_json::Error },
+    #[error("{at} has format {found}; this pgio {} reads {TRIAL_SCHEMA}, use the pgio that wrote it", env!("CARGO_PKG_VERSION"))]
+    Version { at: String, found: String },
+    #[error("{at}: histogram `{class}` has a bucket {bucket}, more than this format has")]
+    Bucket { at: String, class: String, bucket: usize },
+}
+
+/// `pgio.trial/1`.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TrialV1 {
+    /// Always `pgio.trial/1`.
+    pub schema: String,
+    /// The version of pgio that wrote it.
+    pub pgio: String,
+    pub run_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    pub outcome: Outcome,
+    pub started_at: String,
+    pub window: Window,
+    pub workload: WorkloadInfo,
+    pub dataset: Option<DatasetInfo>,
+    pub seed: u64,
+    pub server: ServerInfo,
+    pub settings: BTreeMap<String, String>,
+    pub metrics: BTreeMap<String, Metric>,
+    pub histograms: BTreeMap<String, HistogramV1>,
+    pub sessions: Vec<SessionTotals>,
+    pub timeline: Vec<Slice>,
+    pub database: Option<DatabaseCounters>,
+    pub evidence: Vec<Evidence>,
+    pub checks: Vec<Check>,
+    pub warnings: Vec<Warning>,
+}
+
+/// Sixteen buckets per doubling; bucket b is centred on 2^((b-17)/16) µs.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HistogramV1 {
+    pub count: u64,
+    pub sum_seconds: f64,
+    pub max_seconds: f64,
+    /// Pairs of bucket (counted from 1) and count, empty buckets left out.
+    pub buckets: Vec<(usize, u64)>,
+}
+
+impl From<&Histogram> for HistogramV1 {
+    fn from(h: &Histogram) -> Self {
+        HistogramV1 {
+            count: h.count(),
+            sum_seconds: h.sum_ns() / 1e9,
+            max_seconds: h.max_ns().unwrap_or(0.0) / 1e9,
+            buckets: h
+                .counts()
+                .iter()
+                .enumerate()
+                .filter(|(_, n)| **n > 0)
+                .map(|(i, n)| (i + 1, *n))
+                .collect(),
+        }
+    }
+}
+
+impl HistogramV1 {
+    fn into_memory(self, at: &str, class: &str) -> Result<Histogram, WireError> {
+        let mut counts = vec![0; BUCKETS];
+        for (bucket, n) in self.buckets {
+            let slot =
+                bucket.checked_sub(1).and_then(|i| counts.get_mut(i)).ok_or_else(|| {
+                    WireError::Bucket { at: at.to_owned(), class: class.to_owned(), bucket }
+                })?;
+            *slot = n;
+        }
+        Ok(Histogram::from_parts(&counts, self.sum_seconds * 1e9, self.max_seconds * 1e9)
+            .expect("BUCKETS counts are never too many"))
+    }
+}
+
+/// The record as one line of JSON, without the line's end.
+pub fn to_json(trial: &Trial) -> String {
+    serde_json::to_string(&stored(trial)).expect("plain data with string keys always serializes")
+}
+
+/// The record as indented JSON, for a file that people open.
+pub fn to_json_pretty(trial: &Trial) -> String {
+    serde_json::to_string_pretty(&stored(trial))
+        .expect("plain data with string keys always serializes")
+}
+
+fn stored(trial: &Trial) -> TrialV1 {
+    let t = trial.clone();
+    TrialV1 {
+        schema: TRIAL_SCHEMA.to_owned(),
+        pgio: env!("CARGO_PKG_VERSION").to_owned(),
+        run_id: t.run_id,
+        place: t.place,
+        outcome: t.outcome,
+        started_at: t.started_at,
+        window: t.window,
+        workload: t.workload,
+        dataset: t.dataset,
+        seed: t.seed,
+        server: t.server,
+        settings: t.settings,
+        metrics: t.metrics,
+        histograms: t.histograms.iter().map(|(class, h)| (class.clone(), h.into())).collect(),
+        sessions: t.sessions,
+        timeline: t.timeline,
+        database: t.database,
+        evidence: t.evidence,
+        checks: t.checks,
+        warnings: t.warnings,
+    }
+}
+
+/// Reads one record; `at` names it in errors, such as `trials.jsonl line 3`.
+pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
+    #[derive(Deserialize)]
+    struct Tag {
+        schema: String,
+    }
+    let syntax = |source| WireError::Syntax { at: at.to_owned(), source };
+    let tag: Tag = serde_json::from_str(text).map_err(syntax)?;
+    if tag.schema != TRIAL_SCHEMA {
+        return Err(WireError::Version { at: at.to_owned(), found: tag.schema });
+    }
+    let t: TrialV1 = serde_json::from_str(text).map_err(syntax)?;
+    let mut histograms = BTreeMap::new();
+    for (class, h) in t.histograms {
+        let memory = h.into_memory(at, &class)?;
+        histograms.insert(class, memory);
+    }
+    Ok(Trial {
+        run_id: t.run_id,
+        place: t.place,
+        outcome: t.outcome,
+        started_at: t.started_at,
+        window: t.window,
+        workload: t.workload,
+        dataset: t.dataset,
+        seed: t.seed,
+        server: t.server,
+        settings: t.settings,
+        sessions: t.sessions,
+        timeline: t.timeline,
+        histograms,
+        metrics: t.metrics,
+        database: t.database,
+        evidence: t.evidence,
+        checks: t.checks,
+        warnings: t.warnings,
+    })
+}
