@@ -1,0 +1,74 @@
+//! What is run. A workload says what each session does; [`engine`] runs all sessions together.
+//!
+//! A new workload is one file here that implements [`Workload`], one arm where the experiment
+//! file's `kind` is read, one example. Nothing here knows of conditions or experiments, and
+//! nothing here prints.
+
+pub mod commit;
+pub mod engine;
+mod notice;
+mod slice;
+pub mod slob;
+mod sql;
+
+use postgres::Client;
+
+use crate::config::resolve::Extent;
+use crate::results::model::{DatasetInfo, WorkloadInfo};
+pub use engine::{EngineError, Gang, Progress, Ran, Setup};
+pub use slice::Totals;
+
+/// What one session is prepared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// The table it works on, as shown in results.
+    pub table: String,
+    /// Settings pinned for the session, beside those that every session has.
+    pub pins: Vec<(&'static str, String)>,
+    /// Creates the session's procedure.
+    pub create: String,
+    /// Statements whose plan must have a node of this type.
+    pub plans: Vec<PlanCheck>,
+    /// Keep one transaction open over the whole window (`commit_every = 0`).
+    pub one_transaction: bool,
+}
+
+/// A statement that must be planned in one way, or the workload is not what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanCheck {
+    /// For PREPARE: the statement with $1, $2 … of type bigint.
+    pub statement: String,
+    pub parameters: Vec<u64>,
+    /// Such as `Index Scan`.
+    pub node: &'static str,
+}
+
+/// The moments and streams of one slice, filled into a session's CALL.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SliceArgs {
+    /// Seconds since the epoch on the server's clock; absent: at once.
+    pub start_at: Option<f64>,
+    pub until_at: f64,
+    /// In 0..1, for the first slice of a stream.
+    pub seed: Option<f64>,
+    /// Transactions left to do.
+    pub at_most: Option<u64>,
+}
+
+/// One kind of work, with its settings.
+pub trait Workload: Send + Sync {
+    fn info(&self) -> WorkloadInfo;
+    fn sessions(&self) -> u32;
+    fn extent(&self) -> Extent;
+    /// What has to be there or be made the same before every trial.
+    fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error>;
+    fn script(&self, session: u32) -> Script;
+    /// The CALL of one slice.
+    fn call(&self, slice: SliceArgs) -> String;
+    /// The data set's size now, where the workload has one.
+    fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error>;
+    /// Metrics of its own, from what all sessions did in a window of `seconds`.
+    fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)>;
+    /// Removes what `before_trial` made.
+    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error>;
+}

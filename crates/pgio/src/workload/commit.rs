@@ -1,0 +1,128 @@
+//! `commit`: the single-row INSERT transaction, one after the other.
+//!
+//! The table is made anew for each trial, so that every trial starts from the same empty file, and
+//! it carries our mark, so that `destroy` finds it when a run was killed.
+
+use std::collections::BTreeMap;
+
+use postgres::Client;
+use serde_json::json;
+
+use super::sql::{self, fill};
+use super::{Script, SliceArgs, Totals, Workload};
+use crate::config::resolve::{CommitSettings, Extent};
+use crate::results::model::{DatasetInfo, WorkloadInfo};
+
+pub const TABLE: &str = "pgio_commit";
+/// In the table's comment; `destroy` takes what begins like this.
+pub const MARK: &str = "pgio commit workload: made and dropped by pgio";
+
+#[derive(Debug, Clone)]
+pub struct Commit {
+    pub settings: CommitSettings,
+    /// Where the table is made.
+    pub schema: String,
+}
+
+impl Commit {
+    fn qualified(&self) -> String {
+        format!("{}.{}", sql::identifier(&self.schema), sql::identifier(TABLE))
+    }
+}
+
+impl Workload for Commit {
+    fn info(&self) -> WorkloadInfo {
+        let s = &self.settings;
+        let mut keys = BTreeMap::from([
+            ("sessions".to_owned(), json!(s.sessions)),
+            ("rows_per_transaction".to_owned(), json!(s.rows_per_transaction)),
+            ("payload".to_owned(), json!(s.payload)),
+        ]);
+        if let Extent::Transactions(n) = s.extent {
+            keys.insert("transactions".to_owned(), json!(n));
+        }
+        WorkloadInfo {
+            kind: "commit".to_owned(),
+            primary_metric: "commits_per_second".to_owned(),
+            keys,
+        }
+    }
+
+    fn sessions(&self) -> u32 {
+        self.settings.sessions
+    }
+
+    fn extent(&self) -> Extent {
+        self.settings.extent
+    }
+
+    fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+        self.clean_up(admin)?;
+        let table = self.qualified();
+        admin.batch_execute(&fill(sql::COMMIT_TABLE, &[("table", &table), ("mark", MARK)]))
+    }
+
+    fn script(&self, _session: u32) -> Script {
+        let s = &self.settings;
+        let insert = match s.rows_per_transaction {
+            1 => sql::INSERT_ONE,
+            _ => sql::INSERT_SEVERAL,
+        };
+        let payload = match s.payload {
+            0 => "NULL".to_owned(),
+            n => sql::literal(&"X".repeat(n as usize)),
+        };
+        let create = fill(
+            sql::COMMIT_WORKLOAD,
+            &[
+                ("insert", insert.trim_end()),
+                ("commit", sql::COMMIT.trim_end()),
+                ("table", &self.qualified()),
+                ("payload", &payload),
+                ("rows_per_transaction", &s.rows_per_transaction.to_string()),
+            ],
+        );
+        Script {
+            table: TABLE.to_owned(),
+            pins: vec![("jit", "off".to_owned())],
+            create,
+            plans: Vec::new(),
+            one_transaction: false,
+        }
+    }
+
+    fn call(&self, slice: SliceArgs) -> String {
+        format!(
+            "CALL pg_temp.pgio_commit({}, {}, {}, NULL)",
+            slice.start_sql(),
+            slice.until_sql(),
+            slice.at_most.map_or("NULL".to_owned(), |n| n.to_string()),
+        )
+    }
+
+    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+        Ok(None)
+    }
+
+    fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
+        let commits = totals.count("commit");
+        vec![(
+            "seconds_per_10000_transactions",
+            (commits > 0).then(|| seconds * 10_000.0 / commits as f64),
+        )]
+    }
+
+    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+        // Only a table with our mark is ours to drop; CREATE then fails on a stranger's.
+        let marked = admin.query_opt(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind = 'r' \
+               AND obj_description(c.oid, 'pg_class') = $3",
+            &[&self.schema, &TABLE, &MARK],
+        )?;
+        match marked {
+            Some(_) => admin.batch_execute(&format!("DROP TABLE {}", self.qualified())),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Runs the sessions of a workload together: one thread and one connection each, one window.
+//!
+//! [`Gang::assemble`] connects and prepares every session, warms it up and leaves it waiting;
+//! [`Gang::run`] releases all of them at one moment of the server's clock and adds up what their
+//! slices return. Between the two the caller takes its readings, so that nothing but the work
+//! lies inside the window. What a session does is in [`super::session`], how it is stopped in
+//! [`super::stopping`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::notice::Notices;
+use super::session::{self, Event, Go};
+use super::stopping::Stopping;
+use super::{Totals, Workload};
+use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
+use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
+use crate::results::model::{SessionTotals, Slice};
+use crate::rng;
+
+/// How long a session may go on after the window's end before it counts as stuck: longer than a
+/// checkpoint's fsync holds up a commit on a slow device, shorter than anyone's patience.
+pub const GRACE: Duration = Duration::from_secs(20);
+/// How often the caller hears of progress.
+const TICK: Duration = Duration::from_millis(50);
+/// Sessions mostly wait; 256 kB is four times what their stack was seen to use.
+const STACK: usize = 256 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error("a session cannot connect")]
+    Connect(#[source] ConnectError),
+    #[error("{needed} sessions are needed but the server has {free} connections free of {max}: lower NUM_SCHEMAS × NUM_THREADS or raise max_connections")]
+    TooFewConnections { needed: u32, free: i64, max: i64 },
+    #[error("{doing} failed in a session: {}", describe(.source))]
+    Postgres { doing: &'static str, source: postgres::Error },
+    #[error("`{statement}` would run as {found}, not as {wanted}: ANALYZE the table, or choose another access")]
+    Plan { statement: String, found: String, wanted: &'static str },
+    #[error("sessions share server processes: a transaction-pooling proxy is in between; connect to PostgreSQL itself")]
+    Pooled,
+    #[error("a slice returned what this pgio does not understand: {0}")]
+    Slice(String),
+    #[error("stopped")]
+    Stopped,
+    #[error("{0}")]
+    Stuck(String),
+}
+
+/// The server's own words, where it had any.
+pub(super) fn describe(error: &postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(db) => db.message().to_owned(),
+        None => error.to_string(),
+    }
+}
+
+/// What all sessions have in common.
+#[derive(Clone)]
+pub struct Setup {
+    pub params: ConnectParams,
+    pub workload: Arc<dyn Workload>,
+    /// Settings that a condition asks for, by session.
+    pub settings: Vec<(String, String)>,
+    pub warmup: Duration,
+    pub seed: u64,
+    pub stop: Stop,
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup")
+            .field("params", &self.params)
+            .field("workload", &self.workload.info())
+            .field("settings", &self.settings)
+            .field("warmup", &self.warmup)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far the window is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Progress {
+    pub elapsed: f64,
+    pub block_visits: u64,
+    pub commits: u64,
+}
+
+/// What came of a window, complete or not.
+#[derive(Debug)]
+pub struct Ran {
+    pub totals: Totals,
+    pub sessions: Vec<SessionTotals>,
+    pub timeline: Vec<Slice>,
+    /// The common start, seconds since the epoch on the server's clock.
+    pub started: f64,
+    /// To the end of the last operation.
+    pub seconds: f64,
+    pub error: Option<EngineError>,
+    /// Commits that became local because their wait for the standby was cancelled.
+    pub cancelled_sync_rep: usize,
+    /// Settings of the condition as each session read them back between slices, other than asked.
+    pub strayed: BTreeSet<(String, String)>,
+}
+
+/// Sessions that are ready and wait for their window.
+pub struct Gang {
+    setup: Setup,
+    members: Vec<Member>,
+    events: Receiver<Event>,
+    notices: Notices,
+    /// Every setting pinned, as the first session read it back.
+    pub pinned: BTreeMap<String, String>,
+}
+
+pub(super) struct Member {
+    pub pid: i32,
+    pub table: String,
+    pub canceller: Option<Canceller>,
+    go: Sender<Go>,
+    thread: Option<JoinHandle<()>>,
+    pub totals: Totals,
+    pub done: bool,
+}
+
+impl std::fmt::Debug for Gang {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gang").field("pids", &self.pids()).finish_non_exhaustive()
+    }
+}
+
+impl Gang {
+    /// Connects and prepares all sessions, or none.
+    pub fn assemble(setup: Setup, admin: &mut Client) -> Result<Gang, EngineError> {
+        let count = setup.workload.sessions();
+        check_room(admin, count)?;
+        let notices = Notices::default();
+        let (events_in, events) = mpsc::channel();
+        let mut members = Vec::new();
+        for index in 0..count {
+            let (go, go_out) = mpsc::channel();
+            let (setup, events_in, notices) = (setup.clone(), events_in.clone(), notices.clone());
+            let thread = thread::Builder::new()
+                .name(format!("session-{index}"))
+                .stack_size(STACK)
+                .spawn(move || session::run(index, &setup, &notices, &events_in, &go_out))
+                .map_err(|e| EngineError::Stuck(format!("cannot start a thread for a session: {e}")))?;
+            members.push(Member {
+                pid: 0,
+                table: String::new(),
+                canceller: None,
+                go,
+                thread: Some(thread),
+                totals: Totals::default(),
+                done: false,
+            });
+        }
+        drop(events_in);
+        let mut gang = Gang { setup, members, events, notices, pinned: BTreeMap::new() };
+        gang.wait_until_ready(admin)?;
+        gang.check_unshared(admin)?;
+        Ok(gang)
+    }
+
+    pub fn pids(&self) -> Vec<i32> {
+        self.members.iter().map(|m| m.pid).collect()
+    }
+
+    fn wait_until_ready(&mut self, admin: &mut Client) -> Result<(), EngineError> {
+        let mut waiting = self.members.len();
+        let mut failed = None;
+        while waiting > 0 && failed.is_none() {
+            match self.events.recv_timeout(TICK) {
+                Ok(Event::Connected { index, pid, canceller }) => {
+                    let member = &mut self.members[index as usize];
+                    (member.pid, member.canceller) = (pid, Some(canceller));
+                }
+                Ok(Event::Ready { index, table, pinned }) => {
+                    self.members[index as usize].table = table;
+                    self.pinned.extend(pinned);
+                    waiting -= 1;
+                }
+                Ok(Event::Failed { index, error, .. }) => {
+                    self.members[index as usize].done = true;
+                    failed = Some(error);
+                }
+                Ok(Event::Slice { .. } | Event::Done { .. }) => {}
+                Err(RecvTimeoutError::Timeout) if self.setup.stop.requested() => {
+                    failed = Some(EngineError::Stopped);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        match failed {
+            Some(error) => {
+                self.put_down(admin);
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Real sessions have a server process each: two with one process are behind a pooler.
+    fn check_unshared(&mut self, admin: &mut Client) -> Result<(), EngineError> {
+        let mut pids: BTreeSet<i32> = self.pids().into_iter().collect();
+        let own: i32 = admin
+            .query_one("SELECT pg_backend_pid()", &[])
+            .map_err(|source| EngineError::Postgres { doing: "asking for the process", source })?
+            .get(0);
+        pids.insert(own);
+        if pids.len() == self.members.len() + 1 {
+            Ok(())
+        } else {
+            self.put_down(admin);
+            Err(EngineError::Pooled)
+        }
+    }
+
+    /// Opens the window for all sessions at once and returns when all have ended.
+    ///
+    /// `tick` is called some twenty times a second, with a connection that is free for reading
+    /// evidence.
+    pub fn run(
+        mut self,
+        admin: &mut Client,
+        extent: Extent,
+        tick: &mut dyn FnMut(&mut Client, Progress),
+    ) -> Result<Ran, EngineError> {
+        let now = session::server_clock(admin)?;
+        // The slowest thread must hear of the start before it comes.
+        let started = now + 0.02 + 0.000_2 * self.members.len() as f64;
+        let plan = WindowPlan::new(extent, self.members.len() as u64);
+        for (index, member) in self.members.iter().enumerate() {
+            // A thread that is gone has already sent why.
+            let _ = member.go.send(Go {
+                start: started,
+                end: started + plan.seconds,
+                slice: plan.slice,
+                at_most: plan.share(index as u64),
+                seed: (rng::derive(self.setup.seed, "session", index as u64) >> 11) as f64
+                    / (1u64 << 53) as f64,
+            });
+        }
+        Ok(self.collect(admin, started, &plan, tick))
+    }
+
+    fn collect(
+        &mut self,
+        admin: &mut Client,
+        started: f64,
+        plan: &WindowPlan,
+        tick: &mut dyn FnMut(&mut Client, Progress),
+    ) -> Ran {
+        let opened = Instant::now();
+        let mut ran = Ran {
+            totals: Totals::default(),
+            sessions: Vec::new(),
+            timeline: Vec::new(),
+            started,
+            seconds: 0.0,
+            error: None,
+            cancelled_sync_rep: 0,
+            strayed: BTreeSet::new(),
+        };
+        let mut progress = Progress::default();
+        let mut stopping = Stopping::default();
+        let mut next_tick = Instant::now();
+        while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
+            match self.events.recv_timeout(TICK) {
+                Ok(Event::Slice { index, number, totals, ended, strayed }) => {
+                    self.members[index as usize].totals.merge(&totals);
+                    ran.seconds = ran.seconds.max(ended - started);
+                    ran.strayed.extend(strayed);
+                    progress.block_visits += totals.block_visits();
+                    progress.commits += totals.count("commit");
+                    add_slice(&mut ran.timeline, number, plan, &totals);
+                }
+                Ok(Event::Done { index }) => self.members[index as usize].done = true,
+                Ok(Event::Failed { index, error, totals }) => {
+                    let member = &mut self.members[index as usize];
+                    member.done = true;
+                    member.totals.merge(&totals);
+                    ran.error.get_or_insert(error);
+                }
+                Ok(Event::Connected { .. } | Event::Ready { .. }) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.setup.stop.requested() {
+                ran.error.get_or_insert(EngineError::Stopped);
+            }
+            if ran.error.is_none() && opened.elapsed() > plan.patience() {
+                ran.error = Some(Stopping::stuck(admin, &self.members));
+            }
+            if ran.error.is_some() {
+                stopping.advance(admin, &self.members);
+            } else if next_tick <= Instant::now() {
+                progress.elapsed = opened.elapsed().as_secs_f64();
+                tick(admin, progress);
+                next_tick = Instant::now() + TICK;
+            }
+        }
+        for member in &self.members {
+            ran.totals.merge(&member.totals);
+            ran.sessions.push(member.totals.as_session(member.pid, &member.table));
+        }
+        ran.cancelled_sync_rep = self.notices.cancelled_sync_rep();
+        self.join();
+        ran
+    }
+
+    /// Ends sessions that never got a window.
+    fn put_down(&mut self, admin: &mut Client) {
+        let mut stopping = Stopping::default();
+        for member in &mut self.members {
+            // Dropping the sender is how a waiting session learns that nothing will come.
+            member.go = mpsc::channel().0;
+        }
+        while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
+            match self.events.recv_timeout(TICK) {
+                Ok(Event::Failed { index, .. } | Event::Done { index }) => {
+                    self.members[index as usize].done = true;
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => stopping.advance(admin, &self.members),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.join();
+    }
+
+    fn join(&mut self) {
+        for member in &mut self.members {
+            if let (true, Some(thread)) = (member.done, member.thread.take()) {
+                // A panic of the thread was printed there, and its session counts as lost.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Gang {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            member.go = mpsc::channel().0;
+        }
+    }
+}
+
+/// The window in slices of about a second; short windows have four.
+#[derive(Debug)]
+struct WindowPlan {
+    seconds: f64,
+    slice: f64,
+    transactions: Option<u64>,
+    members: u64,
+}
+
+impl WindowPlan {
+    fn new(extent: Extent, members: u64) -> WindowPlan {
+        match extent {
+            Extent::Time(window) => {
+                let seconds = window.as_secs_f64();
+                WindowPlan { seconds, slice: slice_length(seconds), transactions: None, members }
+            }
+            Extent::Transactions(n) => WindowPlan {
+                seconds: f64::INFINITY,
+                slice: 1.0,
+                transactions: Some(n),
+                members,
+            },
+        }
+    }
+
+    /// A session's part of a fixed number of transactions.
+    fn share(&self, index: u64) -> Option<u64> {
+        self.transactions.map(|n| n / self.members + u64::from(index < n % self.members))
+    }
+
+    /// How long to wait for the last session.
+    fn patience(&self) -> Duration {
+        // A fixed number of transactions takes as long as it takes.
+        Duration::try_from_secs_f64(self.seconds)
+            .map_or(Duration::MAX, |window| window.saturating_add(GRACE))
+    }
+}
+
+fn slice_length(seconds: f64) -> f64 {
+    let slices = seconds.round().max(4.0);
+    seconds / slices
+}
+
+fn add_slice(timeline: &mut Vec<Slice>, number: usize, plan: &WindowPlan, totals: &Totals) {
+    while timeline.len() <= number {
+        let at = plan.slice * (timeline.len() + 1) as f64;
+        timeline.push(Slice { at, seconds: plan.slice, ..Slice::default() });
+    }
+    let slice = &mut timeline[number];
+    slice.block_visits += totals.block_visits();
+    slice.rows_updated += totals.rows_updated;
+    slice.commits += totals.count("commit");
+}
+
+fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
+    let row = admin
+        .query_one(
+            "SELECT current_setting('max_connections')::bigint, \
+                    current_setting('superuser_reserved_connections')::bigint \
+                      + coalesce(current_setting('reserved_connections', true), '0')::bigint, \
+                    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')",
+            &[],
+        )
+        .map_err(|source| EngineError::Postgres { doing: "asking for free connections", source })?;
+    let (max, reserved, used): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let free = max - reserved - used;
+    if i64::from(needed) > free {
+        return Err(EngineError::TooFewConnections { needed, free: free.max(0), max });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_cut_into_about_seconds() {
+        assert_eq!(slice_length(120.0), 1.0);
+        assert_eq!(slice_length(1.0), 0.25);
+        assert_eq!(slice_length(2.5), 0.625);
+    }
+
+    #[test]
+    fn a_fixed_number_is_shared_out_completely() {
+        let plan = WindowPlan::new(Extent::Transactions(10), 4);
+        let shares: Vec<u64> = (0..4).filter_map(|i| plan.share(i)).collect();
+        assert_eq!(shares, [3, 3, 2, 2]);
+        assert_eq!(plan.patience(), Duration::MAX);
+    }
+}

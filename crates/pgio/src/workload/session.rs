@@ -1,0 +1,349 @@
+//! One session: a thread, a connection, a procedure called slice after slice.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use postgres::error::SqlState;
+use postgres::{Client, SimpleQueryMessage};
+
+use super::engine::{EngineError, Setup};
+use super::notice::Notices;
+use super::slice::SliceResult;
+use super::sql::{identifier, literal};
+use super::{PlanCheck, Script, SliceArgs, Totals};
+use crate::histogram::Histogram;
+use crate::pg::connect::{self, Canceller};
+use crate::pg::server::FORCE_FLUSH_SINCE;
+
+/// What a session tells.
+pub(super) enum Event {
+    Connected { index: u32, pid: i32, canceller: Canceller },
+    Ready { index: u32, table: String, pinned: BTreeMap<String, String> },
+    Slice { index: u32, number: usize, totals: Totals, ended: f64, strayed: Vec<(String, String)> },
+    Done { index: u32 },
+    Failed { index: u32, error: EngineError, totals: Totals },
+}
+
+/// The window, in seconds since the epoch on the server's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Go {
+    pub start: f64,
+    pub end: f64,
+    pub slice: f64,
+    pub at_most: Option<u64>,
+    pub seed: f64,
+}
+
+/// Settings of a user's that would cut a slice short; 0 and off are `never`.
+const NO_TIMEOUTS: &[&str] = &[
+    "statement_timeout",
+    "lock_timeout",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "transaction_timeout",
+];
+
+/// The thread's whole life. Whoever listens may be gone already; then there is nobody to tell.
+pub(super) fn run(
+    index: u32,
+    setup: &Setup,
+    notices: &Notices,
+    events: &Sender<Event>,
+    go: &Receiver<Go>,
+) {
+    let mut unreported = Totals::default();
+    let outcome = work(index, setup, notices, events, go, &mut unreported);
+    let _ = match outcome {
+        Ok(()) => events.send(Event::Done { index }),
+        Err(error) => events.send(Event::Failed { index, error, totals: unreported }),
+    };
+}
+
+fn work(
+    index: u32,
+    setup: &Setup,
+    notices: &Notices,
+    events: &Sender<Event>,
+    go: &Receiver<Go>,
+    unreported: &mut Totals,
+) -> Result<(), EngineError> {
+    let heard = notices.clone();
+    let mut client = connect::connect_with_notices(&setup.params, move |m| heard.push(m))
+        .map_err(EngineError::Connect)?;
+    let pid = backend_pid(&mut client)?;
+    let canceller = connect::canceller(&client, &setup.params);
+    let _ = events.send(Event::Connected { index, pid, canceller });
+
+    let script = setup.workload.script(index);
+    let pinned = pin(&mut client, &script, &setup.settings)?;
+    for plan in &script.plans {
+        check_plan(&mut client, plan)?;
+    }
+    client.batch_execute(&script.create).map_err(failed("creating the procedure"))?;
+    let mut session = Session { client, setup, version: 0, pid };
+    session.version = session.server_version()?;
+    session.warm_up()?;
+    if backend_pid(&mut session.client)? != pid {
+        return Err(EngineError::Pooled);
+    }
+    let _ = events.send(Event::Ready { index, table: script.table.clone(), pinned });
+
+    // No window comes when the sender is gone: the caller gave up.
+    let Ok(window) = go.recv() else { return Err(EngineError::Stopped) };
+    session.window(index, &window, script.one_transaction, events, unreported)?;
+    session.flush_statistics()
+}
+
+struct Session<'a> {
+    client: Client,
+    setup: &'a Setup,
+    version: u32,
+    pid: i32,
+}
+
+impl Session<'_> {
+    fn server_version(&mut self) -> Result<u32, EngineError> {
+        let row = self
+            .client
+            .query_one("SELECT current_setting('server_version_num')::int", &[])
+            .map_err(failed("asking for the version"))?;
+        Ok(row.get::<_, i32>(0).unsigned_abs())
+    }
+
+    fn warm_up(&mut self) -> Result<(), EngineError> {
+        if self.setup.warmup.is_zero() {
+            return Ok(());
+        }
+        let end = server_clock(&mut self.client)? + self.setup.warmup.as_secs_f64();
+        // Its own stream: the window's must not depend on how far the warm-up came.
+        let mut seed = Some(0.5);
+        while !self.setup.stop.requested() {
+            let now = server_clock(&mut self.client)?;
+            if now >= end {
+                break;
+            }
+            let until_at = (now + 1.0).min(end);
+            self.slice(SliceArgs { until_at, seed: seed.take(), ..SliceArgs::default() })?;
+        }
+        self.flush_statistics()
+    }
+
+    fn window(
+        &mut self,
+        index: u32,
+        window: &Go,
+        one_transaction: bool,
+        events: &Sender<Event>,
+        unreported: &mut Totals,
+    ) -> Result<(), EngineError> {
+        if one_transaction {
+            self.client.batch_execute("BEGIN").map_err(failed("BEGIN"))?;
+        }
+        let mut left = window.at_most;
+        let mut number = 0;
+        loop {
+            let boundary = window.start + window.slice * (number + 1) as f64;
+            // The last boundary is the window's end, not the sum of rounded slices.
+            let last = boundary + window.slice / 2.0 > window.end;
+            let args = SliceArgs {
+                start_at: (number == 0).then_some(window.start),
+                until_at: if last { window.end } else { boundary },
+                seed: (number == 0).then_some(window.seed),
+                at_most: left,
+            };
+            let (totals, ended) = self.slice(args)?;
+            left = left.map(|n| n.saturating_sub(totals.count("commit")));
+            let done = left.map_or(last, |n| n == 0);
+            let strayed = self.strayed()?;
+            let _ = events.send(Event::Slice { index, number, totals, ended, strayed });
+            if done || self.setup.stop.requested() {
+                break;
+            }
+            number += 1;
+        }
+        if one_transaction {
+            let (totals, ended) = self.final_commit()?;
+            *unreported = Totals::default();
+            let _ = events.send(Event::Slice { index, number, totals, ended, strayed: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// The one commit of `commit_every = 0`, timed from here, round trip included.
+    fn final_commit(&mut self) -> Result<(Totals, f64), EngineError> {
+        let begun = std::time::Instant::now();
+        self.client.batch_execute("COMMIT").map_err(failed("COMMIT"))?;
+        let mut h = Histogram::default();
+        h.record(begun.elapsed().as_nanos() as f64);
+        let totals = Totals {
+            histograms: BTreeMap::from([("commit".to_owned(), h)]),
+            ..Totals::default()
+        };
+        Ok((totals, server_clock(&mut self.client)?))
+    }
+
+    /// One CALL. A deadlock that the procedure could not catch costs the slice's rest, is counted,
+    /// and the session goes on.
+    fn slice(&mut self, args: SliceArgs) -> Result<(Totals, f64), EngineError> {
+        let call = self.setup.workload.call(args);
+        match self.client.simple_query(&call) {
+            Ok(messages) => {
+                let text = messages
+                    .iter()
+                    .find_map(|m| match m {
+                        SimpleQueryMessage::Row(row) => row.get(0),
+                        _ => None,
+                    })
+                    .ok_or_else(|| EngineError::Slice("no row".to_owned()))?;
+                let slice: SliceResult =
+                    serde_json::from_str(text).map_err(|e| EngineError::Slice(e.to_string()))?;
+                let ended = slice.ended;
+                let totals = Totals::of_slice(slice)
+                    .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
+                Ok((totals, ended))
+            }
+            Err(e) if e.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {
+                let totals = Totals { deadlocks: 1, ..Totals::default() };
+                Ok((totals, server_clock(&mut self.client)?))
+            }
+            Err(source) => Err(EngineError::Postgres { doing: "the workload", source }),
+        }
+    }
+
+    /// Settings of the condition that do not have their value any more.
+    fn strayed(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+        let mut strayed = Vec::new();
+        for (name, _) in &self.setup.settings {
+            let found = show(&mut self.client, name)?;
+            strayed.push((name.clone(), found));
+        }
+        Ok(strayed)
+    }
+
+    /// Makes the server count what this session did before anyone reads its counters.
+    fn flush_statistics(&mut self) -> Result<(), EngineError> {
+        if self.version >= FORCE_FLUSH_SINCE {
+            self.client
+                .simple_query("SELECT pg_stat_force_next_flush()")
+                .map_err(failed("flushing statistics"))?;
+        } else {
+            // Before 15 a session reports when idle, at most twice a second.
+            thread::sleep(Duration::from_millis(600));
+            self.client.simple_query("SELECT 1").map_err(failed("flushing statistics"))?;
+        }
+        debug_assert!(self.pid > 0);
+        Ok(())
+    }
+}
+
+/// Pins what must not differ between trials, then reads all of it back.
+fn pin(
+    client: &mut Client,
+    script: &Script,
+    condition: &[(String, String)],
+) -> Result<BTreeMap<String, String>, EngineError> {
+    let mut wanted: Vec<(String, String)> = Vec::new();
+    for name in NO_TIMEOUTS {
+        if exists(client, name)? {
+            wanted.push(((*name).to_owned(), "0".to_owned()));
+        }
+    }
+    wanted.push(("default_transaction_isolation".to_owned(), "read committed".to_owned()));
+    wanted.push(("default_transaction_read_only".to_owned(), "off".to_owned()));
+    // Pinned to what it is, so that a reload in mid-trial cannot change it.
+    wanted.push(("synchronous_commit".to_owned(), show(client, "synchronous_commit")?));
+    wanted.extend(script.pins.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    wanted.extend(condition.iter().cloned());
+    let mut pinned = BTreeMap::new();
+    for (name, value) in &wanted {
+        let sql = format!("SET {} = {}", identifier(name), literal(value));
+        client.batch_execute(&sql).map_err(failed("pinning a setting"))?;
+        pinned.insert(name.clone(), show(client, name)?);
+    }
+    Ok(pinned)
+}
+
+fn exists(client: &mut Client, name: &str) -> Result<bool, EngineError> {
+    let row = client
+        .query_one("SELECT current_setting($1, true) IS NOT NULL", &[&name])
+        .map_err(failed("reading a setting"))?;
+    Ok(row.get(0))
+}
+
+fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
+    let row = client
+        .query_one("SELECT current_setting($1)", &[&name])
+        .map_err(failed("reading a setting"))?;
+    Ok(row.get(0))
+}
+
+fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), EngineError> {
+    let types = vec!["bigint"; check.parameters.len()].join(", ");
+    let values: Vec<String> = check.parameters.iter().map(u64::to_string).collect();
+    let sql = format!(
+        "PREPARE pgio_plan({types}) AS {}; EXPLAIN (FORMAT JSON) EXECUTE pgio_plan({}); \
+         DEALLOCATE pgio_plan",
+        check.statement,
+        values.join(", "),
+    );
+    let messages = client.simple_query(&sql).map_err(failed("checking a plan"))?;
+    let plan = messages
+        .iter()
+        .find_map(|m| match m {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        })
+        .unwrap_or_default();
+    let nodes = node_types(plan);
+    let scans = || nodes.iter().filter(|n| n.contains("Scan") && n.as_str() != "Function Scan");
+    // The index part of a bitmap scan is a node of its own.
+    let right = |n: &&String| n.as_str() == check.node || n.as_str() == "Bitmap Index Scan";
+    if scans().any(|n| n == check.node) && scans().all(|n| right(&n)) {
+        return Ok(());
+    }
+    Err(EngineError::Plan {
+        statement: check.statement.clone(),
+        found: nodes.join(" / "),
+        wanted: check.node,
+    })
+}
+
+fn node_types(plan: &str) -> Vec<String> {
+    fn walk(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                if let Some(serde_json::Value::String(node)) = map.get("Node Type") {
+                    found.push(node.clone());
+                }
+                map.values().for_each(|v| walk(v, found));
+            }
+            serde_json::Value::Array(items) => items.iter().for_each(|v| walk(v, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    if let Ok(value) = serde_json::from_str(plan) {
+        walk(&value, &mut found);
+    }
+    found
+}
+
+pub(super) fn server_clock(client: &mut Client) -> Result<f64, EngineError> {
+    let row = client
+        .query_one("SELECT date_part('epoch', clock_timestamp())", &[])
+        .map_err(failed("reading the server's clock"))?;
+    Ok(row.get(0))
+}
+
+fn backend_pid(client: &mut Client) -> Result<i32, EngineError> {
+    let row = client
+        .query_one("SELECT pg_backend_pid()", &[])
+        .map_err(failed("asking for the process"))?;
+    Ok(row.get(0))
+}
+
+fn failed(doing: &'static str) -> impl Fn(postgres::Error) -> EngineError {
+    move |source| EngineError::Postgres { doing, source }
+}

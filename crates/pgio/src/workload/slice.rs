@@ -1,0 +1,145 @@
+//! What a slice returns, and the sums over slices and sessions.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::SliceArgs;
+use crate::histogram::Histogram;
+use crate::results::model::SessionTotals;
+
+impl SliceArgs {
+    pub(super) fn start_sql(&self) -> String {
+        self.start_at.map_or("NULL".to_owned(), timestamp)
+    }
+
+    pub(super) fn until_sql(&self) -> String {
+        timestamp(self.until_at)
+    }
+}
+
+/// A moment of the server's clock: microseconds are all that a timestamptz holds.
+fn timestamp(epoch_seconds: f64) -> String {
+    if epoch_seconds.is_finite() {
+        format!("to_timestamp({epoch_seconds:.6})")
+    } else {
+        "'infinity'".to_owned()
+    }
+}
+
+/// The JSON that a workload's procedure returns.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct SliceResult {
+    /// Seconds since the epoch on the server's clock.
+    pub began: f64,
+    pub ended: f64,
+    #[serde(default)]
+    pub blocks_read: u64,
+    #[serde(default)]
+    pub rows_updated: i64,
+    #[serde(default)]
+    pub rows_inserted: u64,
+    #[serde(default)]
+    pub deadlocks: u64,
+    #[serde(default)]
+    pub rows_lost: u64,
+    classes: BTreeMap<String, ClassResult>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ClassResult {
+    us: f64,
+    max: f64,
+    h: Vec<u64>,
+}
+
+/// Everything that was done: by a session, or by all of them.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    pub histograms: BTreeMap<String, Histogram>,
+    pub blocks_read: u64,
+    pub rows_updated: u64,
+    pub rows_inserted: u64,
+    pub rows_lost: u64,
+    pub deadlocks: u64,
+}
+
+impl Totals {
+    /// Operations of a class.
+    pub fn count(&self, class: &str) -> u64 {
+        self.histograms.get(class).map_or(0, Histogram::count)
+    }
+
+    /// Blocks visited: each row read or updated is in a block of its own.
+    pub fn block_visits(&self) -> u64 {
+        self.blocks_read + self.rows_updated
+    }
+
+    pub fn merge(&mut self, other: &Totals) {
+        for (class, h) in &other.histograms {
+            self.histograms.entry(class.clone()).or_default().merge(h);
+        }
+        self.blocks_read += other.blocks_read;
+        self.rows_updated += other.rows_updated;
+        self.rows_inserted += other.rows_inserted;
+        self.rows_lost += other.rows_lost;
+        self.deadlocks += other.deadlocks;
+    }
+
+    pub(super) fn of_slice(slice: SliceResult) -> Option<Totals> {
+        let mut histograms = BTreeMap::new();
+        for (class, c) in slice.classes {
+            histograms.insert(class, Histogram::from_parts(&c.h, c.us * 1e3, c.max * 1e3)?);
+        }
+        Some(Totals {
+            histograms,
+            blocks_read: slice.blocks_read,
+            // A rollback takes back rows that an earlier slice cannot hold: never below zero.
+            rows_updated: u64::try_from(slice.rows_updated).unwrap_or(0),
+            rows_inserted: slice.rows_inserted,
+            rows_lost: slice.rows_lost,
+            deadlocks: slice.deadlocks,
+        })
+    }
+
+    pub(super) fn as_session(&self, pid: i32, table: &str) -> SessionTotals {
+        let longest = |class: &str| {
+            self.histograms.get(class).and_then(Histogram::max_ns).unwrap_or(0.0) / 1e9
+        };
+        SessionTotals {
+            pid,
+            table: table.to_owned(),
+            reads: self.count("read"),
+            updates: self.count("update"),
+            commits: self.count("commit"),
+            rows_updated: self.rows_updated,
+            blocks_read: self.blocks_read,
+            read_max_seconds: longest("read"),
+            update_max_seconds: longest("update"),
+            commit_max_seconds: longest("commit"),
+            deadlocks: self.deadlocks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_keep_their_microseconds() {
+        assert_eq!(timestamp(1_700_000_000.123_456), "to_timestamp(1700000000.123456)");
+        assert_eq!(timestamp(f64::INFINITY), "'infinity'");
+    }
+
+    #[test]
+    fn a_slice_is_read_and_merged() {
+        let json = r#"{"began":1.0,"ended":2.0,"blocks_read":255,"rows_updated":8,
+            "classes":{"read":{"us":10.0,"max":10.0,"h":[0,0,1]}}}"#;
+        let slice: SliceResult = serde_json::from_str(json).unwrap();
+        let mut totals = Totals::of_slice(slice).unwrap();
+        totals.merge(&totals.clone());
+        assert_eq!((totals.count("read"), totals.block_visits()), (2, 526));
+        assert_eq!(totals.histograms["read"].mean_ns(), Some(10_000.0));
+    }
+}

@@ -1,0 +1,39 @@
+//! The .sql files of the workloads, and the filling in of their braces.
+
+pub(super) const SLOB: &str = include_str!("sql/slob.sql");
+pub(super) const READ_ONE: &str = include_str!("sql/read_one.sql");
+pub(super) const READ_RANGE: &str = include_str!("sql/read_range.sql");
+pub(super) const READ_BATCH: &str = include_str!("sql/read_batch.sql");
+pub(super) const UPDATE_PLAIN: &str = include_str!("sql/update_plain.sql");
+pub(super) const UPDATE_RETRY: &str = include_str!("sql/update_retry.sql");
+pub(super) const ROLL_BACK: &str = include_str!("sql/roll_back.sql");
+pub(super) const COMMIT: &str = include_str!("sql/commit.sql");
+pub(super) const COMMIT_EVERY: &str = include_str!("sql/commit_every.sql");
+pub(super) const COMMIT_OWED: &str = include_str!("sql/commit_owed.sql");
+pub(super) const COMMIT_WORKLOAD: &str = include_str!("sql/commit_workload.sql");
+pub(super) const COMMIT_TABLE: &str = include_str!("sql/commit_table.sql");
+pub(super) const INSERT_ONE: &str = include_str!("sql/insert_one.sql");
+pub(super) const INSERT_SEVERAL: &str = include_str!("sql/insert_several.sql");
+
+/// Replaces `{name}` by its value, in the order given, so that a fragment may hold names that
+/// come after it.
+pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    values
+        .iter()
+        .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+}
+
+/// An identifier, quoted whatever it holds.
+pub(super) fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A string constant, quoted whatever it holds.
+pub(super) fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if quoted.contains('\\') {
+        format!("E'{}'", quoted.replace('\\', "\\\\"))
+    } else {
+        format!("'{quoted}'")
+    }
+}

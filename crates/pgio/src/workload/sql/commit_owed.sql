@@ -1,0 +1,3 @@
+    IF pending > 0 THEN
+{commit}
+    END IF;

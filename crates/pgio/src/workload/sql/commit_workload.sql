@@ -1,0 +1,49 @@
+-- The single-row INSERT transaction, a slice at a time; classes and histograms as in slob.sql.
+CREATE PROCEDURE pg_temp.pgio_commit(
+    start_at timestamptz,       -- wait for this moment; NULL: at once
+    until_at timestamptz,       -- no transaction begins after this moment
+    at_most bigint,             -- nor after this many transactions; NULL: no limit
+    INOUT result text)
+LANGUAGE plpgsql AS $pgio$
+DECLARE
+    began           float8;
+    t0              timestamptz;
+    t1              timestamptz;
+    us              float8;
+    b               int;
+    rows_inserted   bigint := 0;
+    transaction_us  float8 := 0;
+    transaction_max float8 := 0;
+    transaction_h   bigint[] := array_fill(0::bigint, ARRAY[512]);
+    commits         bigint := 0;
+    commit_us       float8 := 0;
+    commit_max      float8 := 0;
+    commit_h        bigint[] := array_fill(0::bigint, ARRAY[512]);
+BEGIN
+    IF start_at IS NOT NULL THEN
+        PERFORM pg_sleep(date_part('epoch', start_at - clock_timestamp()));
+    END IF;
+    began := date_part('epoch', clock_timestamp());
+    LOOP
+        t1 := clock_timestamp();
+        EXIT WHEN t1 >= until_at OR commits >= at_most;
+{insert}
+{commit}
+        us := date_part('epoch', clock_timestamp() - t1) * 1e6;
+        rows_inserted := rows_inserted + {rows_per_transaction};
+        transaction_us := transaction_us + us;
+        IF us > transaction_max THEN
+            transaction_max := us;
+        END IF;
+        b := 17 + (ln(greatest(us, 0.5)) * 23.0831)::int;
+        transaction_h[b] := transaction_h[b] + 1;
+    END LOOP;
+    result := json_build_object(
+        'began', began,
+        'ended', date_part('epoch', clock_timestamp()),
+        'rows_inserted', rows_inserted,
+        'classes', json_build_object(
+            'transaction', json_build_object('us', transaction_us, 'max', transaction_max, 'h', transaction_h),
+            'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)));
+END
+$pgio$;

@@ -1,0 +1,100 @@
+-- One session's work on one table, a slice at a time. A temporary procedure: it needs no
+-- privilege in the schema and is gone with the session. Names in braces are filled in when the
+-- session is prepared, the read, update and commit from the files beside this one, so that all SQL
+-- is static, planned once, and free of branches that the settings decide.
+--
+-- Each class of operation has its count, exact sum and maximum, and a histogram whose bucket of
+-- x µs is 17 + round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831.
+--
+-- A slice ends with its deadline, whatever is asked: that is what makes a stop immediate. The
+-- slice's own end is where a COMMIT that is still owed happens, inside the measured time.
+CREATE PROCEDURE pg_temp.pgio_slob(
+    start_at timestamptz,       -- wait for this moment; NULL: at once
+    until_at timestamptz,       -- no operation begins after this moment
+    keys bigint,                -- keys 1 .. keys are visited
+    seed float8,                -- NULL: go on with the stream of the slice before
+    INOUT result text)
+LANGUAGE plpgsql AS $pgio$
+DECLARE
+    update_share   CONSTANT float8 := {update_pct} / 100.0;
+    read_span      CONSTANT bigint := keys - {work_unit} + 1;
+    update_span    CONSTANT bigint := keys - {update_work_unit} + 1;
+    began          float8;
+    t0             timestamptz;
+    t1             timestamptz;
+    us             float8;
+    b              int;
+    k              bigint;
+    n              bigint;
+    reads          bigint := 0;
+    blocks_read    bigint := 0;
+    read_us        float8 := 0;
+    read_max       float8 := 0;
+    read_h         bigint[] := array_fill(0::bigint, ARRAY[512]);
+    updates        bigint := 0;
+    rows_updated   bigint := 0;
+    update_us      float8 := 0;
+    update_max     float8 := 0;
+    update_h       bigint[] := array_fill(0::bigint, ARRAY[512]);
+    commits        bigint := 0;
+    commit_us      float8 := 0;
+    commit_max     float8 := 0;
+    commit_h       bigint[] := array_fill(0::bigint, ARRAY[512]);
+    pending        bigint := 0;     -- update calls since the last commit
+    pending_rows   bigint := 0;
+    deadlocks      bigint := 0;
+    rows_lost      bigint := 0;     -- rolled back by a deadlock, not counted as updated
+BEGIN
+    IF seed IS NOT NULL THEN
+        PERFORM setseed(seed);
+    END IF;
+    IF start_at IS NOT NULL THEN
+        PERFORM pg_sleep(date_part('epoch', start_at - clock_timestamp()));
+    END IF;
+    began := date_part('epoch', clock_timestamp());
+    LOOP
+        IF random() < update_share THEN
+            k := 1 + floor(random() * update_span)::bigint;
+            t0 := clock_timestamp();
+            EXIT WHEN t0 >= until_at;
+{update}
+            us := date_part('epoch', clock_timestamp() - t0) * 1e6;
+            updates := updates + 1;
+            rows_updated := rows_updated + n;
+            update_us := update_us + us;
+            IF us > update_max THEN
+                update_max := us;
+            END IF;
+            b := 17 + (ln(greatest(us, 0.5)) * 23.0831)::int;
+            update_h[b] := update_h[b] + 1;
+{commit}
+        ELSE
+            k := 1 + floor(random() * read_span)::bigint;
+            t0 := clock_timestamp();
+            EXIT WHEN t0 >= until_at;
+{read}
+            us := date_part('epoch', clock_timestamp() - t0) * 1e6;
+            reads := reads + 1;
+            blocks_read := blocks_read + n;
+            read_us := read_us + us;
+            IF us > read_max THEN
+                read_max := us;
+            END IF;
+            b := 17 + (ln(greatest(us, 0.5)) * 23.0831)::int;
+            read_h[b] := read_h[b] + 1;
+        END IF;
+    END LOOP;
+{last_commit}
+    result := json_build_object(
+        'began', began,
+        'ended', date_part('epoch', clock_timestamp()),
+        'blocks_read', blocks_read,
+        'rows_updated', rows_updated,
+        'deadlocks', deadlocks,
+        'rows_lost', rows_lost,
+        'classes', json_build_object(
+            'read', json_build_object('us', read_us, 'max', read_max, 'h', read_h),
+            'update', json_build_object('us', update_us, 'max', update_max, 'h', update_h),
+            'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)));
+END
+$pgio$;
