@@ -1,1 +1,17 @@
-//! statistics
+//! Statistics for interleaved benchmark trials. Pure: no clock, no file, no PostgreSQL.
+//!
+//! The trial is the unit of replication, and trials come in blocks: one pass over all conditions
+//! in random order. So the data of a comparison are pairs, one value of the condition and one of
+//! the baseline for each block, and everything is said about the logs of their ratios. Seconds
+//! within a trial are not independent and never enter here.
+//!
+//! | Module | What for |
+//! |---|---|
+//! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
+//! | [`rng`] | seeded random numbers, the same everywhere |
+//!
+//! Each file names its source and its assumption. docs/METHODOLOGY.md argues for the choices.
+
+pub mod interval;
+pub mod rng;
+pub mod summary;
