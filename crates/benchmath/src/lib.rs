@@ -7,11 +7,17 @@
 //!
 //! | Module | What for |
 //! |---|---|
+//! | [`signed_rank`] | the test that decides, its estimate and interval |
+//! | [`holm`] | p values of several metrics |
 //! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
 //! | [`rng`] | seeded random numbers, the same everywhere |
 //!
 //! Each file names its source and its assumption. docs/METHODOLOGY.md argues for the choices.
 
+pub mod holm;
 pub mod interval;
 pub mod rng;
+pub mod signed_rank;
 pub mod summary;
+#[cfg(test)]
+mod test_noise;
