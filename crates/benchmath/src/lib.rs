@@ -8,16 +8,21 @@
 //! | Module | What for |
 //! |---|---|
 //! | [`signed_rank`] | the test that decides, its estimate and interval |
+//! | [`student`], [`bootstrap`] | shown beside it, never deciding |
 //! | [`holm`] | p values of several metrics |
+//! | [`power`] | how many blocks, how small an effect |
 //! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
 //! | [`rng`] | seeded random numbers, the same everywhere |
 //!
 //! Each file names its source and its assumption. docs/METHODOLOGY.md argues for the choices.
 
+pub mod bootstrap;
 pub mod holm;
 pub mod interval;
+pub mod power;
 pub mod rng;
 pub mod signed_rank;
+pub mod student;
 pub mod summary;
 #[cfg(test)]
 mod test_noise;
