@@ -7,6 +7,8 @@
 //!
 //! | Module | What for |
 //! |---|---|
+//! | [`effect`] | start here: one comparison, its verdict |
+//! | [`warning`] | what to doubt about it, and what to try |
 //! | [`signed_rank`] | the test that decides, its estimate and interval |
 //! | [`student`], [`bootstrap`] | shown beside it, never deciding |
 //! | [`holm`] | p values of several metrics |
@@ -17,6 +19,7 @@
 //! Each file names its source and its assumption. docs/METHODOLOGY.md argues for the choices.
 
 pub mod bootstrap;
+pub mod effect;
 pub mod holm;
 pub mod interval;
 pub mod power;
@@ -26,3 +29,4 @@ pub mod student;
 pub mod summary;
 #[cfg(test)]
 mod test_noise;
+pub mod warning;
