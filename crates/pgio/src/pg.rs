@@ -1,6 +1,9 @@
-//! PostgreSQL: how to reach a server ([`connect`]), and one of our own ([`private`]).
+//! PostgreSQL: how to reach a server ([`connect`]), what it is and counts ([`server`]), sessions
+//! that a killed run left there ([`leftovers`]), and a server of one's own ([`private`]).
 //!
 //! Nothing here knows what is measured. Next: `dataset` loads through it, `workload` runs on it.
 
 pub mod connect;
+pub mod leftovers;
 pub mod private;
+pub mod server;

@@ -105,8 +105,8 @@ pub struct Ran {
     pub error: Option<EngineError>,
     /// Commits that became local because their wait for the standby was cancelled.
     pub cancelled_sync_rep: usize,
-    /// Settings of the condition as each session read them back between slices, other than asked.
-    pub strayed: BTreeSet<(String, String)>,
+    /// Settings of the condition as every session read them back after each slice.
+    pub readings: BTreeSet<(String, String)>,
 }
 
 /// Sessions that are ready and wait for their window.
@@ -267,17 +267,17 @@ impl Gang {
             seconds: 0.0,
             error: None,
             cancelled_sync_rep: 0,
-            strayed: BTreeSet::new(),
+            readings: BTreeSet::new(),
         };
         let mut progress = Progress::default();
         let mut stopping = Stopping::default();
         let mut next_tick = Instant::now();
         while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
             match self.events.recv_timeout(TICK) {
-                Ok(Event::Slice { index, number, totals, ended, strayed }) => {
+                Ok(Event::Slice { index, number, totals, ended, readings }) => {
                     self.members[index as usize].totals.merge(&totals);
                     ran.seconds = ran.seconds.max(ended - started);
-                    ran.strayed.extend(strayed);
+                    ran.readings.extend(readings);
                     progress.block_visits += totals.block_visits();
                     progress.commits += totals.count("commit");
                     add_slice(&mut ran.timeline, number, plan, &totals);

@@ -21,7 +21,7 @@ use crate::pg::server::FORCE_FLUSH_SINCE;
 pub(super) enum Event {
     Connected { index: u32, pid: i32, canceller: Canceller },
     Ready { index: u32, table: String, pinned: BTreeMap<String, String> },
-    Slice { index: u32, number: usize, totals: Totals, ended: f64, strayed: Vec<(String, String)> },
+    Slice { index: u32, number: usize, totals: Totals, ended: f64, readings: Vec<(String, String)> },
     Done { index: u32 },
     Failed { index: u32, error: EngineError, totals: Totals },
 }
@@ -156,8 +156,8 @@ impl Session<'_> {
             let (totals, ended) = self.slice(args)?;
             left = left.map(|n| n.saturating_sub(totals.count("commit")));
             let done = left.map_or(last, |n| n == 0);
-            let strayed = self.strayed()?;
-            let _ = events.send(Event::Slice { index, number, totals, ended, strayed });
+            let readings = self.readings()?;
+            let _ = events.send(Event::Slice { index, number, totals, ended, readings });
             if done || self.setup.stop.requested() {
                 break;
             }
@@ -166,7 +166,7 @@ impl Session<'_> {
         if one_transaction {
             let (totals, ended) = self.final_commit()?;
             *unreported = Totals::default();
-            let _ = events.send(Event::Slice { index, number, totals, ended, strayed: Vec::new() });
+            let _ = events.send(Event::Slice { index, number, totals, ended, readings: Vec::new() });
         }
         Ok(())
     }
@@ -212,14 +212,14 @@ impl Session<'_> {
         }
     }
 
-    /// Settings of the condition that do not have their value any more.
-    fn strayed(&mut self) -> Result<Vec<(String, String)>, EngineError> {
-        let mut strayed = Vec::new();
+    /// What the settings of the condition are now.
+    fn readings(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+        let mut readings = Vec::new();
         for (name, _) in &self.setup.settings {
             let found = show(&mut self.client, name)?;
-            strayed.push((name.clone(), found));
+            readings.push((name.clone(), found));
         }
-        Ok(strayed)
+        Ok(readings)
     }
 
     /// Makes the server count what this session did before anyone reads its counters.

@@ -1,0 +1,274 @@
+//! What a server is and counts: version, settings, statistics, by version where they differ.
+//!
+//! Everything degrades: what a role may not read is absent with a warning that names the GRANT,
+//! never an error, unless nothing can be measured without it.
+
+use postgres::{Client, GenericClient};
+
+use crate::results::model::{DatabaseRow, ServerInfo, Warning};
+
+/// pg_stat_force_next_flush().
+pub const FORCE_FLUSH_SINCE: u32 = 150_000;
+/// pg_stat_wal.
+const STAT_WAL_SINCE: u32 = 140_000;
+/// pg_stat_checkpointer, before it pg_stat_bgwriter.
+const STAT_CHECKPOINTER_SINCE: u32 = 170_000;
+/// The oldest major version that is tested.
+pub const OLDEST: u32 = 13;
+/// The newest major version that is known.
+pub const NEWEST: u32 = 18;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("cannot read {what} from the server")]
+    Read { what: &'static str, source: postgres::Error },
+    #[error("the server is PostgreSQL {0}; pgio needs {OLDEST} or newer")]
+    TooOld(String),
+    #[error("the session is in database `{found}` but DBNAME is `{asked}`: make CONNECT_STRING and DBNAME name the same database")]
+    OtherDatabase { asked: String, found: String },
+    #[error("the server is a standby: a workload writes, connect to the primary")]
+    Standby,
+}
+
+fn read(what: &'static str) -> impl Fn(postgres::Error) -> ServerError {
+    move |source| ServerError::Read { what, source }
+}
+
+/// What is measured, as it presents itself.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub info: ServerInfo,
+    /// The first schema of the search path, where tables are made.
+    pub schema: Option<String>,
+    pub is_superuser: bool,
+    pub warnings: Vec<Warning>,
+}
+
+impl Server {
+    pub fn major(&self) -> u32 {
+        self.info.version_num / 10_000
+    }
+}
+
+/// Looks at the server; `target` names it without secrets.
+pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError> {
+    let row = client
+        .query_one(
+            "SELECT current_setting('server_version'), current_setting('server_version_num')::int, \
+                    current_database()::text, current_setting('shared_buffers'), \
+                    current_setting('fsync'), current_setting('full_page_writes'), \
+                    current_schema()::text, \
+                    coalesce(current_setting('is_superuser', true), 'off') = 'on', \
+                    pg_is_in_recovery()",
+            &[],
+        )
+        .map_err(read("its version and settings"))?;
+    let info = ServerInfo {
+        version: row.get(0),
+        version_num: row.get::<_, i32>(1).unsigned_abs(),
+        database: row.get(2),
+        shared_buffers: row.get(3),
+        target: target.to_owned(),
+        fsync: row.get(4),
+        full_page_writes: row.get(5),
+    };
+    let major = info.version_num / 10_000;
+    if major < OLDEST {
+        return Err(ServerError::TooOld(info.version));
+    }
+    if row.get(8) {
+        return Err(ServerError::Standby);
+    }
+    let mut warnings = Vec::new();
+    if major > NEWEST {
+        warnings.push(Warning::new(
+            format!("PostgreSQL {major} is newer than this pgio knows"),
+            format!("it was tested up to {NEWEST}; counters may have moved"),
+            "look for a newer pgio",
+        ));
+    }
+    Ok(Server { info, schema: row.get(6), is_superuser: row.get(7), warnings })
+}
+
+/// DBNAME, where it was said, must be the database of the session.
+pub fn check_database(server: &Server, asked: Option<&str>) -> Result<(), ServerError> {
+    match asked {
+        Some(asked) if asked != server.info.database => Err(ServerError::OtherDatabase {
+            asked: asked.to_owned(),
+            found: server.info.database.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The classic columns of pg_stat_database for the session's own database.
+pub fn database_row(client: &mut impl GenericClient) -> Result<DatabaseRow, ServerError> {
+    let row = client
+        .query_one(
+            "SELECT blks_hit, blks_read, tup_returned, tup_fetched, tup_updated \
+             FROM pg_stat_database WHERE datname = current_database()",
+            &[],
+        )
+        .map_err(read("pg_stat_database"))?;
+    Ok(DatabaseRow {
+        blks_hit: row.get(0),
+        blks_read: row.get(1),
+        tup_returned: row.get(2),
+        tup_fetched: row.get(3),
+        tup_updated: row.get(4),
+    })
+}
+
+/// Server-wide counters around a window; absent ones could not be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Counters {
+    /// Bytes of WAL ever written: the insert position.
+    pub wal_bytes: Option<f64>,
+    pub wal_full_page_images: Option<i64>,
+    /// Checkpoints ever begun, timed and requested.
+    pub checkpoints: Option<i64>,
+}
+
+/// Before 15 counters travel through a collector and arrive late: the caller waits there.
+pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
+    Counters {
+        wal_bytes: one(client, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8"),
+        wal_full_page_images: match version_num {
+            STAT_WAL_SINCE.. => one(client, "SELECT wal_fpi FROM pg_stat_wal"),
+            _ => None,
+        },
+        checkpoints: match version_num {
+            STAT_CHECKPOINTER_SINCE.. => {
+                one(client, "SELECT num_timed + num_requested FROM pg_stat_checkpointer")
+            }
+            _ => one(client, "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"),
+        },
+    }
+}
+
+fn one<T: for<'a> postgres::types::FromSql<'a>>(
+    client: &mut impl GenericClient,
+    sql: &str,
+) -> Option<T> {
+    client.query_one(sql, &[]).ok().and_then(|row| row.try_get(0).ok())
+}
+
+/// A checkpoint before the window, so that none is due inside it. `Err` is the reason as a
+/// warning: the measurement goes on without.
+pub fn checkpoint(client: &mut Client, server: &Server) -> Result<(), Warning> {
+    client.batch_execute("CHECKPOINT").map_err(|_| {
+        let remedy = if server.major() >= 15 {
+            "GRANT pg_checkpoint TO the role, or lengthen the window"
+        } else {
+            "use a superuser (before PostgreSQL 15 nobody else may), or lengthen the window"
+        };
+        Warning::new(
+            "no CHECKPOINT before the window",
+            "the role may not run it, so one may fall inside some windows and not inside others",
+            remedy,
+        )
+    })
+}
+
+/// A synchronous standby as the primary sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standby {
+    pub name: String,
+    pub state: String,
+    /// `sync`, `quorum`, `potential` or `async`; absent when the role may not see it.
+    pub sync_state: Option<String>,
+}
+
+impl Standby {
+    /// It streams, and commits wait for it.
+    pub fn is_synchronous(&self) -> bool {
+        self.state == "streaming"
+            && matches!(self.sync_state.as_deref(), Some("sync" | "quorum"))
+    }
+}
+
+/// Who replicates, and whether commits wait for anyone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Replication {
+    pub synchronous_standby_names: String,
+    pub standbys: Vec<Standby>,
+}
+
+impl Replication {
+    pub fn has_synchronous(&self) -> bool {
+        !self.synchronous_standby_names.trim().is_empty()
+            && self.standbys.iter().any(Standby::is_synchronous)
+    }
+
+    /// In one line, for evidence: `pgio_standby: sync`.
+    pub fn describe(&self) -> String {
+        if self.standbys.is_empty() {
+            return "no standby connected".to_owned();
+        }
+        let mut all: Vec<String> = self
+            .standbys
+            .iter()
+            .map(|s| format!("{}: {}", s.name, s.sync_state.as_deref().unwrap_or("hidden")))
+            .collect();
+        all.sort();
+        all.join(", ")
+    }
+
+    /// Details of pg_stat_replication are hidden from roles without pg_monitor.
+    pub fn is_hidden(&self) -> bool {
+        self.standbys.iter().any(|s| s.sync_state.is_none())
+    }
+}
+
+pub fn replication(client: &mut Client) -> Result<Replication, ServerError> {
+    let names: String = client
+        .query_one("SELECT coalesce(current_setting('synchronous_standby_names', true), '')", &[])
+        .map_err(read("synchronous_standby_names"))?
+        .get(0);
+    let rows = client
+        .query(
+            "SELECT coalesce(application_name, ''), coalesce(state, ''), sync_state \
+             FROM pg_stat_replication ORDER BY 1",
+            &[],
+        )
+        .map_err(read("pg_stat_replication"))?;
+    let standbys = rows
+        .iter()
+        .map(|r| Standby { name: r.get(0), state: r.get(1), sync_state: r.get(2) })
+        .collect();
+    Ok(Replication { synchronous_standby_names: names, standbys })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standby(state: &str, sync: Option<&str>) -> Standby {
+        Standby {
+            name: "s1".to_owned(),
+            state: state.to_owned(),
+            sync_state: sync.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn only_a_streaming_sync_or_quorum_standby_counts() {
+        assert!(standby("streaming", Some("sync")).is_synchronous());
+        assert!(standby("streaming", Some("quorum")).is_synchronous());
+        assert!(!standby("catchup", Some("sync")).is_synchronous());
+        assert!(!standby("streaming", Some("potential")).is_synchronous());
+        assert!(!standby("streaming", None).is_synchronous());
+    }
+
+    #[test]
+    fn without_synchronous_standby_names_nothing_is_synchronous() {
+        let mut r = Replication {
+            synchronous_standby_names: String::new(),
+            standbys: vec![standby("streaming", Some("sync"))],
+        };
+        assert!(!r.has_synchronous());
+        r.synchronous_standby_names = "*".to_owned();
+        assert!(r.has_synchronous());
+        assert_eq!(r.describe(), "s1: sync");
+    }
+}

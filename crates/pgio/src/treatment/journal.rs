@@ -1,0 +1,298 @@
+//! The write-ahead journal: what is about to be changed, on disk before it is changed.
+//!
+//! One file a run, a JSON object a line, each line fsynced. The running tool holds a lock on its
+//! file, so that an unfinished journal is told apart from one that is being written. A run that
+//! changes nothing writes nothing; a run that took everything back removes its file.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Step;
+
+pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
+
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("cannot {doing} the journal {}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("an interrupted run left changes in place ({}): run `pgio undo` first", .0.display())]
+    Unfinished(PathBuf),
+    #[error("another pgio is changing things at this moment ({}): wait for it to end", .0.display())]
+    Busy(PathBuf),
+    #[error("{} cannot be understood at line {line}: {why}; put back by hand what it lists, then remove it", path.display())]
+    Broken { path: PathBuf, line: usize, why: String },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+enum Line {
+    Begin {
+        schema: String,
+        run: String,
+        /// How to reach the server again, without a password.
+        connect: String,
+    },
+    Intent {
+        number: u32,
+        step: Step,
+    },
+    Done {
+        number: u32,
+    },
+    Undone {
+        number: u32,
+    },
+}
+
+/// The journal of one run.
+#[derive(Debug)]
+pub struct Journal {
+    run: String,
+    /// How to reach the server again; never holds a password.
+    pub connect: String,
+    place: Option<Place>,
+    steps: Vec<(u32, Step)>,
+    next: u32,
+}
+
+#[derive(Debug)]
+struct Place {
+    dir: PathBuf,
+    /// Opened with the first intent.
+    file: Option<(PathBuf, File)>,
+}
+
+impl Journal {
+    /// For a run on someone's server.
+    pub fn new(dir: &Path, run: &str, connect: &str) -> Journal {
+        Journal {
+            run: run.to_owned(),
+            connect: connect.to_owned(),
+            place: Some(Place { dir: dir.to_owned(), file: None }),
+            steps: Vec::new(),
+            next: 1,
+        }
+    }
+
+    /// For a run on a private cluster, which is gone whatever happens: kept in memory only.
+    pub fn in_memory(run: &str) -> Journal {
+        Journal {
+            run: run.to_owned(),
+            connect: String::new(),
+            place: None,
+            steps: Vec::new(),
+            next: 1,
+        }
+    }
+
+    /// Appends the intent; when this returns it is on disk.
+    pub fn intent(&mut self, step: &Step) -> Result<u32, JournalError> {
+        self.open()?;
+        let number = self.next;
+        self.write(&Line::Intent { number, step: step.clone() })?;
+        self.next += 1;
+        self.steps.push((number, step.clone()));
+        Ok(number)
+    }
+
+    pub fn done(&mut self, number: u32) -> Result<(), JournalError> {
+        self.write(&Line::Done { number })
+    }
+
+    pub fn undone(&mut self, number: u32) -> Result<(), JournalError> {
+        self.write(&Line::Undone { number })?;
+        self.steps.retain(|(n, _)| *n != number);
+        Ok(())
+    }
+
+    /// Steps begun and not taken back, the last one first. An intent without `done` is among
+    /// them: whether it was applied is for its undo to find out.
+    pub fn open_steps(&self) -> Vec<(u32, Step)> {
+        self.steps.iter().rev().cloned().collect()
+    }
+
+    /// Removes the file, when nothing is left to take back.
+    pub fn finish(mut self) -> Result<(), JournalError> {
+        let file = self.place.as_mut().and_then(|p| p.file.take());
+        match file {
+            Some((path, _file)) if self.steps.is_empty() => {
+                fs::remove_file(&path).map_err(|e| io("remove", &path, e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&mut self) -> Result<(), JournalError> {
+        let Some(place) = &mut self.place else { return Ok(()) };
+        if place.file.is_some() {
+            return Ok(());
+        }
+        fs::create_dir_all(&place.dir).map_err(|e| io("make the directory of", &place.dir, e))?;
+        let path = place.dir.join(format!("{}.journal", self.run));
+        let file = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .open(&path)
+            .map_err(|e| io("create", &path, e))?;
+        file.try_lock().map_err(|_| JournalError::Busy(path.clone()))?;
+        File::open(&place.dir)
+            .and_then(|d| d.sync_all())
+            .map_err(|e| io("make durable", &path, e))?;
+        place.file = Some((path, file));
+        let (run, connect) = (self.run.clone(), self.connect.clone());
+        self.write(&Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, connect })
+    }
+
+    fn write(&mut self, line: &Line) -> Result<(), JournalError> {
+        let Some((path, file)) = self.place.as_mut().and_then(|p| p.file.as_mut()) else {
+            return Ok(());
+        };
+        let text = serde_json::to_string(line).expect("plain data always serializes") + "\n";
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.sync_data())
+            .map_err(|e| io("write", path, e))
+    }
+}
+
+/// Refuses to go on while there is an unfinished journal.
+pub fn check_finished(dir: &Path) -> Result<(), JournalError> {
+    match paths(dir)?.into_iter().next() {
+        None => Ok(()),
+        Some(path) => {
+            let file = File::open(&path).map_err(|e| io("open", &path, e))?;
+            match file.try_lock_shared() {
+                Err(TryLockError::WouldBlock) => Err(JournalError::Busy(path)),
+                _ => Err(JournalError::Unfinished(path)),
+            }
+        }
+    }
+}
+
+/// The unfinished journals, read back and locked, for `undo`.
+pub fn unfinished(dir: &Path) -> Result<Vec<Journal>, JournalError> {
+    paths(dir)?.into_iter().map(|path| read(dir, &path)).collect()
+}
+
+fn paths(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(io("list", dir, e)),
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|e| e.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == "journal"))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .open(path)
+        .map_err(|e| io("open", path, e))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(JournalError::Busy(path.to_owned())),
+        Err(TryLockError::Error(e)) => return Err(io("lock", path, e)),
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|e| io("read", path, e))?;
+    let mut journal = Journal {
+        run: path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default(),
+        connect: String::new(),
+        place: Some(Place { dir: dir.to_owned(), file: Some((path.to_owned(), file)) }),
+        steps: Vec::new(),
+        next: 1,
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let parsed = match serde_json::from_str(line) {
+            Ok(parsed) => parsed,
+            // A torn last line was never followed by its change.
+            Err(_) if at + 1 == lines.len() && !text.ends_with('\n') => break,
+            Err(e) => return Err(broken(path, at + 1, e.to_string())),
+        };
+        match parsed {
+            Line::Begin { schema, connect, .. } => {
+                if schema != JOURNAL_SCHEMA {
+                    return Err(broken(path, at + 1, format!("format {schema} is not known here")));
+                }
+                journal.connect = connect;
+            }
+            Line::Intent { number, step } => {
+                journal.next = number + 1;
+                journal.steps.push((number, step));
+            }
+            Line::Done { .. } => {}
+            Line::Undone { number } => journal.steps.retain(|(n, _)| *n != number),
+        }
+    }
+    Ok(journal)
+}
+
+fn broken(path: &Path, line: usize, why: String) -> JournalError {
+    JournalError::Broken { path: path.to_owned(), line, why }
+}
+
+fn io(doing: &'static str, path: &Path, source: std::io::Error) -> JournalError {
+    JournalError::Io { doing, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn step(what: &str) -> Step {
+        Step { kind: "postgres".to_owned(), what: what.to_owned(), prior: json!(null), ours: json!("on") }
+    }
+
+    #[test]
+    fn a_run_without_changes_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        Journal::new(dir.path(), "r1", "").finish().unwrap();
+        assert!(check_finished(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn an_intent_survives_a_crash_and_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(dir.path(), "r1", "host=/tmp");
+        let first = journal.intent(&step("a")).unwrap();
+        journal.done(first).unwrap();
+        journal.intent(&step("b")).unwrap();
+        assert!(matches!(check_finished(dir.path()), Err(JournalError::Busy(_))));
+        drop(journal);
+        assert!(matches!(check_finished(dir.path()), Err(JournalError::Unfinished(_))));
+        let mut found = unfinished(dir.path()).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].connect, "host=/tmp");
+        let steps = found[0].open_steps();
+        assert_eq!(steps.iter().map(|(_, s)| s.what.as_str()).collect::<Vec<_>>(), ["b", "a"]);
+        for (number, _) in steps {
+            found[0].undone(number).unwrap();
+        }
+        found.remove(0).finish().unwrap();
+        assert!(check_finished(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_torn_last_line_is_no_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(dir.path(), "r1", "");
+        journal.intent(&step("a")).unwrap();
+        drop(journal);
+        let path = dir.path().join("r1.journal");
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"event\":\"int").unwrap();
+        assert_eq!(unfinished(dir.path()).unwrap()[0].open_steps().len(), 1);
+        file.write_all(b"\n").unwrap();
+        assert!(matches!(unfinished(dir.path()), Err(JournalError::Broken { line: 3, .. })));
+    }
+}
