@@ -5,7 +5,7 @@
 //!
 //! | level | modules |
 //! |---|---|
-//! | 0 | [`units`], [`rng`], [`histogram`], and the crate `benchmath` |
+//! | 0 | [`units`], [`rng`], [`histogram`], [`warning`], and the crate `benchmath` |
 //! | 1 | [`config`]: pgio.conf and experiment files, parsed |
 //! | 2 | [`host`]: processes and /proc; [`results`]: what is stored |
 //! | 3 | [`pg`]: PostgreSQL; [`analysis`]: verdicts, from stored results alone |
@@ -16,14 +16,25 @@
 //!
 //! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
 
-pub mod units;
-pub mod rng;
 pub mod histogram;
+pub mod rng;
+pub mod units;
+pub mod warning;
 
 pub mod config;
 
 pub mod host;
 pub mod results;
 
+pub mod analysis;
 pub mod pg;
 
+pub mod dataset;
+
+pub mod treatment;
+pub mod workload;
+
+pub mod experiment;
+pub mod report;
+
+pub mod cli;
