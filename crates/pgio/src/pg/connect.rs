@@ -8,23 +8,23 @@
 //! Nothing here prints, and no secret leaves: passwords are [`Secret`]s, and errors and
 //! descriptions name users, hosts and files only.
 //!
-//! Next: [`mod@resolve`] for precedence, [`open`] for hosts and TLS fallbacks, `keywords` for what
+//! Next: `resolve` for precedence, `open` for hosts and TLS fallbacks, `keywords` for what
 //! becomes of each libpq keyword.
 
 mod conninfo;
 mod env;
 mod error;
 mod keywords;
-pub mod open;
+mod open;
 mod params;
 mod passfile;
-pub mod resolve;
+mod resolve;
 mod service;
 mod tls;
 mod uri;
 
 pub use env::Env;
-pub use error::{ConnectError, ConnectWarning, Source};
+pub use error::{BadText, ConnectError, ConnectWarning, Source};
 pub use open::{Canceller, canceller, connect};
 pub use params::{
     ChannelBinding, ClientCert, ConnectParams, Endpoint, Keepalives, RootCert, Secret,

@@ -51,6 +51,8 @@ pub enum ConnectError {
     Server { at: String, code: String, message: String },
     #[error("the conversation with {at} broke off; check that a PostgreSQL server listens there")]
     Protocol { at: String, source: Box<postgres::Error> },
+    #[error("cannot ask the server to cancel")]
+    Cancel { source: Box<postgres::Error> },
     #[error("cannot start a thread for connecting")]
     Thread { source: std::io::Error },
 }

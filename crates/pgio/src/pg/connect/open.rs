@@ -244,8 +244,10 @@ pub struct Canceller {
 pub fn canceller(client: &Client, params: &ConnectParams) -> Canceller {
     // The token knows the address and whether that session used TLS; here is only the means. A
     // session over TLS has left its configuration in the parameters.
+    let by_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
     let tls = match params.ssl.mode {
         SslMode::Disable => None,
+        _ if !params.hosts.iter().any(by_tcp) => None,
         _ => tls::client_config(params).ok(),
     };
     Canceller { token: client.cancel_token(), tls }
@@ -257,11 +259,12 @@ impl Canceller {
     /// # Errors
     ///
     /// If the server cannot be reached.
-    pub fn cancel(&self) -> Result<(), postgres::Error> {
-        match &self.tls {
+    pub fn cancel(&self) -> Result<(), ConnectError> {
+        let asked = match &self.tls {
             Some(tls) => self.token.cancel_query(MakeRustlsConnect::new(tls.clone())),
             None => self.token.cancel_query(NoTls),
-        }
+        };
+        asked.map_err(|error| ConnectError::Cancel { source: Box::new(error) })
     }
 }
 
