@@ -55,14 +55,16 @@ pub(crate) fn shared() -> Arc<TlsServer> {
     static SHARED: Mutex<Weak<TlsServer>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap();
     shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(TlsServer::start());
+        let server = Arc::new(TlsServer::start(Some("subjectAltName=DNS:localhost")));
         *shared = Arc::downgrade(&server);
         server
     })
 }
 
 impl TlsServer {
-    fn start() -> Self {
+    /// Starts a server whose certificate, for CN localhost, has this X.509 version 3 extension;
+    /// without one, it is of version 1.
+    pub(crate) fn start(extension: Option<&str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let owner = unprivileged();
         if let Some((uid, gid)) = owner {
@@ -73,7 +75,7 @@ impl TlsServer {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let home = tempfile::tempdir().unwrap();
         let server = TlsServer { dir, home, port, bin: find_bin(), owner };
-        server.make_certificates();
+        server.make_certificates(extension);
         server.make_cluster();
         let (data, log) = (server.text("data"), server.text("log"));
         server.run("pg_ctl", &["start", "--wait", "-D", &data, "--log", &log]);
@@ -161,7 +163,7 @@ impl TlsServer {
     }
 
     /// An authority, one nobody trusts, a server's and a client's certificate.
-    fn make_certificates(&self) {
+    fn make_certificates(&self, server_extension: Option<&str>) {
         for ca in ["ca", "other_ca"] {
             self.openssl(&format!(
                 "req -x509 -nodes -days 3650 -newkey ec -pkeyopt ec_paramgen_curve:P-256 \
@@ -169,17 +171,18 @@ impl TlsServer {
             ));
         }
         for (name, cn, extension) in [
-            ("server", "localhost", "subjectAltName=DNS:localhost"),
-            ("client", "cert_only", "extendedKeyUsage=clientAuth"),
+            ("server", "localhost", server_extension),
+            ("client", "cert_only", Some("extendedKeyUsage=clientAuth")),
         ] {
-            fs::write(self.file("ext"), extension).unwrap();
+            fs::write(self.file("ext"), extension.unwrap_or_default()).unwrap();
+            let extend = extension.map_or("", |_| "-extfile ext");
             self.openssl(&format!(
                 "req -nodes -newkey ec -pkeyopt ec_paramgen_curve:P-256 \
                  -subj /CN={cn} -keyout {name}.key -out {name}.csr"
             ));
             self.openssl(&format!(
                 "x509 -req -days 3650 -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial \
-                 -extfile ext -out {name}.crt"
+                 {extend} -out {name}.crt"
             ));
             let key = self.file(&format!("{name}.key"));
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();

@@ -6,10 +6,13 @@
 //! | verify-ca | an error | its chain |
 //! | verify-full | an error | its chain and the host name |
 //!
-//! Differences to OpenSSL, which rustls does not let us bridge: a host name is looked for in
-//! subjectAltName only, never in the subject's CN, and certificates of X.509 version 1 are refused.
+//! Certificates as PostgreSQL's manual makes them are taken as libpq takes them: a host name in the
+//! CN when there is no subjectAltName, and X.509 version 1. But webpki cannot check the chain of
+//! version 1, so that needs a mode that does not ask for it, and TLS 1.3.
 //!
 //! Next: `open` decides when TLS is tried.
+
+mod der;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -18,9 +21,14 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version};
 
@@ -165,21 +173,18 @@ impl ServerCertVerifier for LikeLibpq {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if let Some(roots) = &self.roots {
-            let cert = ParsedCertificate::try_from(end_entity)?;
-            if !roots.listed.contains(end_entity) {
-                let algorithms = self.provider.signature_verification_algorithms.all;
-                verify_server_cert_signed_by_trust_anchor(
-                    &cert,
-                    &roots.store,
-                    intermediates,
-                    now,
-                    algorithms,
-                )?;
-            }
-            if self.check_name {
-                verify_server_name(&cert, server_name)?;
-            }
+        let Some(roots) = &self.roots else { return Ok(ServerCertVerified::assertion()) };
+        if !roots.listed.contains(end_entity) {
+            verify_server_cert_signed_by_trust_anchor(
+                &ParsedCertificate::try_from(end_entity)?,
+                &roots.store,
+                intermediates,
+                now,
+                self.provider.signature_verification_algorithms.all,
+            )?;
+        }
+        if self.check_name {
+            check_name(end_entity, server_name)?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -201,11 +206,37 @@ impl ServerCertVerifier for LikeLibpq {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
+        match (ParsedCertificate::try_from(cert), der::public_key(cert)) {
+            (Err(_), Some(key)) => {
+                let key = SubjectPublicKeyInfoDer::from(key);
+                verify_tls13_signature_with_raw_key(message, &key, dss, algorithms)
+            }
+            _ => verify_tls13_signature(message, cert, dss, algorithms),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn check_name(
+    certificate: &CertificateDer<'_>,
+    server_name: &ServerName<'_>,
+) -> Result<(), rustls::Error> {
+    use rustls::{CertificateError, Error};
+    let checked = verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name);
+    match &checked {
+        // The CN counts only if there is no other name, as RFC 6125 and libpq have it.
+        Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            presented,
+            ..
+        })) if presented.is_empty() => {
+            let common_name = der::common_name(certificate).unwrap_or_default();
+            let matches = der::name_matches(common_name, &server_name.to_str());
+            if matches { Ok(()) } else { checked }
+        }
+        _ => checked,
     }
 }
 
@@ -222,9 +253,16 @@ pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
             format!("the server's certificate is not signed by {roots}; check sslrootcert")
         }
         E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => format!(
-            "{error}; give as host a name in its subjectAltName (hostaddr= may say where), \
-             or do without the name by sslmode=verify-ca"
+            "{error}; give as host a name it is for (hostaddr= may say where), or do without the name by sslmode=verify-ca"
         ),
+        // The chain of a version 1 certificate: webpki's error is hidden behind a `dyn Error`.
+        E::InvalidCertificate(C::Other(_))
+            if error.to_string().contains("UnsupportedCertVersion") =>
+        {
+            "the server's certificate is of X.509 version 1, whose signer cannot be checked; issue \
+             one of version 3 (openssl x509 -extfile), or name itself as sslrootcert with verify-ca"
+                .to_owned()
+        }
         E::AlertReceived(alert) => format!(
             "the server ended it with {alert:?}; check the client certificate (sslcert, sslkey) \
              and the server's log"
