@@ -20,6 +20,7 @@ mod params;
 mod passfile;
 mod resolve;
 mod service;
+mod spell;
 mod tls;
 mod uri;
 

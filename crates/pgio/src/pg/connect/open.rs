@@ -198,6 +198,9 @@ fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
     if let Some(limit) = params.connect_timeout {
         config.connect_timeout(limit);
     }
+    if let Some(hear) = params.on_notice.0.clone() {
+        config.notice_callback(move |notice| hear(notice.message()));
+    }
     let keep = &params.keepalives;
     keep.idle.map(|idle| config.keepalives_idle(idle));
     keep.interval.map(|interval| config.keepalives_interval(interval));

@@ -34,6 +34,17 @@ pub struct ConnectParams {
     pub(super) warnings: Vec<ConnectWarning>,
     /// Made once for all sessions with these parameters, since it reads files.
     pub(super) tls: Arc<OnceLock<rustls::ClientConfig>>,
+    pub(super) on_notice: OnNotice,
+}
+
+/// Who hears what the server says beside its answers; nobody, unless said.
+#[derive(Clone, Default)]
+pub(super) struct OnNotice(pub(super) Option<Arc<dyn Fn(&str) + Send + Sync>>);
+
+impl fmt::Debug for OnNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "heard" } else { "ignored" })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,6 +160,12 @@ impl ConnectParams {
 
     pub fn with_application_name(mut self, name: impl Into<String>) -> Self {
         self.application_name = name.into();
+        self
+    }
+
+    /// For sessions whose notices and warnings matter.
+    pub fn with_notices(mut self, hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_notice = OnNotice(Some(Arc::new(hear)));
         self
     }
 

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use super::error::{ConnectError, Source};
 use super::keywords::{KEYWORDS, Pair};
-use super::params::{ChannelBinding, ConnectParams, Keepalives, Secret, SessionAttrs};
+use super::params::{
+    ChannelBinding, ConnectParams, Keepalives, OnNotice, Secret, SessionAttrs,
+};
 use super::passfile::Passfile;
 use super::{Env, conninfo, service, uri};
 
@@ -60,6 +62,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
         passfile,
         warnings,
         tls: Arc::default(),
+        on_notice: OnNotice::default(),
     })
 }
 
