@@ -1,1 +1,3 @@
 //! The machine: processes and /proc.
+
+pub mod stop;

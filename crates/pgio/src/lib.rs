@@ -16,9 +16,9 @@
 //!
 //! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
 
-pub mod units;
-pub mod rng;
 pub mod histogram;
+pub mod rng;
+pub mod units;
 
 pub mod config;
 
@@ -27,3 +27,4 @@ pub mod results;
 
 pub mod pg;
 
+pub mod dataset;
