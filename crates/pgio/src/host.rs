@@ -1,3 +1,7 @@
-//! The machine: processes and /proc.
+//! The machine: processes and, later, /proc.
+//!
+//! [`exec`] is the only place in the crate that starts a process.
+//! Nothing here knows PostgreSQL or what is measured.
 
+pub mod exec;
 pub mod stop;

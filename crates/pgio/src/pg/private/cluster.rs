@@ -1,0 +1,254 @@
+//! The owner's side: start a private cluster, reach it, command it, stop it.
+//!
+//! Dropping a [`PrivateCluster`] stops it and waits for that. A process that ends without
+//! dropping it, killed or with the cluster in a static, closes the pipe to the supervisor,
+//! which does the same a moment later.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::NoTls;
+
+use super::layout::{self, Layout, Role};
+use super::protocol::{Command, read_answer};
+use super::server::Setting;
+use super::supervisor::Task;
+use super::sweep::sweep;
+use super::{Binaries, Error, ServerVersion, VersionRequest, at, find};
+use crate::host::exec::{CommandLine, Ties, spawn};
+
+const DATABASE: &str = "pgio";
+const SYNCHRONOUS: Duration = Duration::from_secs(60);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// `None`: the newest installed server, else the newest that can be downloaded.
+    pub pg: Option<VersionRequest>,
+    /// With a standby, the primary's commits wait for it (`synchronous_standby_names`).
+    pub standby: bool,
+    /// For postgresql.conf, unquoted.
+    pub primary_settings: Vec<Setting>,
+    pub standby_settings: Vec<Setting>,
+    /// The pgio program, which knows the subcommand `supervise`.
+    pub supervisor_exe: PathBuf,
+    /// Where the cluster's directory is made; `None` is /var/tmp.
+    pub base_dir: Option<PathBuf>,
+}
+
+impl Spec {
+    pub fn new(supervisor_exe: impl Into<PathBuf>) -> Self {
+        Self {
+            pg: None,
+            standby: false,
+            primary_settings: Vec::new(),
+            standby_settings: Vec::new(),
+            supervisor_exe: supervisor_exe.into(),
+            base_dir: None,
+        }
+    }
+}
+
+/// Running servers with an empty database `pgio`. Whoever may enter their directory, the
+/// present user and root, is let in as superuser `postgres` without a password.
+pub struct PrivateCluster {
+    binaries: Binaries,
+    layout: Layout,
+    has_standby: bool,
+    supervisor: Mutex<Supervisor>,
+}
+
+impl PrivateCluster {
+    /// Returns when the database is there and the standby, if any, is synchronous.
+    pub fn start(spec: &Spec) -> Result<Self, Error> {
+        let binaries = find(spec.pg)?;
+        let absolute = |path: &Path| std::path::absolute(path).map_err(at(path));
+        let base_dir = spec.base_dir.clone().unwrap_or_else(layout::default_base);
+        sweep(&base_dir);
+        let task = Task {
+            bindir: absolute(&binaries.directory)?,
+            base_dir: absolute(&base_dir)?,
+            standby: spec.standby,
+            primary_settings: spec.primary_settings.clone(),
+            standby_settings: spec.standby_settings.clone(),
+        };
+        let mut supervisor = Supervisor::start(&spec.supervisor_exe, &task)?;
+        let layout = Layout { root: supervisor.answer()?.into() };
+        let has_standby = spec.standby;
+        let cluster = Self { binaries, layout, has_standby, supervisor: Mutex::new(supervisor) };
+        // The standby first: CREATE DATABASE is the first commit that waits for it.
+        cluster.wait_synchronous()?;
+        let mut client = cluster.connect("postgres")?;
+        // There on the standby too, not only flushed there.
+        client.batch_execute("SET synchronous_commit = remote_apply")?;
+        client.batch_execute(&format!("CREATE DATABASE {DATABASE}"))?;
+        Ok(cluster)
+    }
+
+    pub fn version(&self) -> ServerVersion {
+        self.binaries.version
+    }
+
+    pub fn binaries(&self) -> &Binaries {
+        &self.binaries
+    }
+
+    /// The primary's data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.layout.data(Role::Primary)
+    }
+
+    /// Holds everything of this cluster, and goes with it.
+    pub fn directory(&self) -> &Path {
+        &self.layout.root
+    }
+
+    /// A connection string for any libpq client, to the database `pgio` as superuser.
+    pub fn primary_conninfo(&self) -> String {
+        self.primary_conninfo_to(DATABASE)
+    }
+
+    pub fn primary_conninfo_to(&self, database: &str) -> String {
+        self.layout.conninfo(Role::Primary, database)
+    }
+
+    /// `None` without a standby.
+    pub fn standby_conninfo(&self) -> Option<String> {
+        self.has_standby.then(|| self.layout.conninfo(Role::Standby, DATABASE))
+    }
+
+    /// Fast shutdown and start, as for settings that need it; sessions are ended. Returns
+    /// when the primary takes connections, and a running standby is synchronous again.
+    pub fn restart_primary(&self) -> Result<(), Error> {
+        if self.command(Command::RestartPrimary)? { self.wait_synchronous() } else { Ok(()) }
+    }
+
+    /// Commits on the primary wait from now on, unless `synchronous_commit` is local or off.
+    pub fn stop_standby(&self) -> Result<(), Error> {
+        self.command(Command::StopStandby).map(drop)
+    }
+
+    /// Returns when the standby is synchronous again.
+    pub fn start_standby(&self) -> Result<(), Error> {
+        self.command(Command::StartStandby)?;
+        self.wait_synchronous()
+    }
+
+    /// As dropping it, but says so when something was left behind.
+    pub fn stop(self) -> Result<(), Error> {
+        let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        supervisor.finish()
+    }
+
+    /// Returns whether the standby is to run now.
+    fn command(&self, command: Command) -> Result<bool, Error> {
+        let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        supervisor.send(command)?;
+        supervisor.answer()?;
+        match command {
+            Command::StopStandby => supervisor.standby_stopped = true,
+            Command::StartStandby => supervisor.standby_stopped = false,
+            Command::RestartPrimary => {}
+        }
+        Ok(!supervisor.standby_stopped)
+    }
+
+    fn connect(&self, database: &str) -> Result<postgres::Client, Error> {
+        Ok(postgres::Client::connect(&self.primary_conninfo_to(database), NoTls)?)
+    }
+
+    fn wait_synchronous(&self) -> Result<(), Error> {
+        if !self.has_standby {
+            return Ok(());
+        }
+        let mut client = self.connect("postgres")?;
+        let query = "SELECT coalesce(max(sync_state), 'not connected') \
+                     FROM pg_stat_replication WHERE application_name = $1";
+        let deadline = Instant::now() + SYNCHRONOUS;
+        loop {
+            let state: String = client.query_one(query, &[&Role::Standby.name()])?.get(0);
+            match state.as_str() {
+                "sync" | "quorum" => return Ok(()),
+                _ if Instant::now() > deadline => {
+                    return Err(Error::NotSynchronous { seconds: SYNCHRONOUS.as_secs(), state });
+                }
+                _ => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PrivateCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let directory = &self.layout.root;
+        f.debug_struct("PrivateCluster").field("directory", directory).finish_non_exhaustive()
+    }
+}
+
+/// The supervisor as its owner sees it.
+struct Supervisor {
+    process: Child,
+    /// Taken at the end: closing it is how the supervisor is told.
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    standby_stopped: bool,
+}
+
+impl Supervisor {
+    fn start(program: &Path, task: &Task) -> Result<Self, Error> {
+        let ties = Ties {
+            stdin: Stdio::piped(),
+            stdout: Stdio::piped(),
+            stderr: Stdio::inherit(),
+            own_group: true,
+            // It must outlive us, to clean up.
+            when_parent_dies: None,
+        };
+        let command = CommandLine::new(program).arg("supervise").args(task.to_args());
+        let mut process = spawn(&command, ties)?;
+        let commands = process.stdin.take();
+        let answers = BufReader::new(process.stdout.take().expect("its stdout is a pipe"));
+        Ok(Self { process, commands, answers, standby_stopped: false })
+    }
+
+    fn send(&mut self, command: Command) -> Result<(), Error> {
+        let pipe = self.commands.as_mut().ok_or(Error::SupervisorGone)?;
+        writeln!(pipe, "{command}").map_err(|_| Error::SupervisorGone)
+    }
+
+    fn answer(&mut self) -> Result<String, Error> {
+        let mut line = String::new();
+        // It waits for its servers within limits of its own, so none is needed here.
+        match self.answers.read_line(&mut line) {
+            Ok(0) | Err(_) => Err(Error::SupervisorGone),
+            Ok(_) => match read_answer(&line) {
+                Some(answer) => answer.map_err(Error::Supervisor),
+                None => Err(Error::Protocol(line)),
+            },
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.commands.take().is_none() {
+            return Ok(());
+        }
+        let answer = self.answer();
+        let _ = self.process.wait();
+        match answer {
+            // It says nothing more when all went well.
+            Err(Error::SupervisorGone) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        let _: Result<(), Error> = self.finish();
+    }
+}

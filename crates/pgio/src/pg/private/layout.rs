@@ -1,0 +1,239 @@
+//! The files of a private cluster, and who they belong to.
+//!
+//!     BASE/pgio-XXXXXX/   mode 0700, the server user's: it guards the sockets, which trust
+//!         marker          says that the directory is ours; the supervisor holds a lock on it
+//!         primary/        data directory
+//!         primary.log     what the server writes to stderr
+//!         standby/, standby.log
+//!         run/            sockets .s.PGSQL.5432 (primary) and .s.PGSQL.5433 (standby)
+//!
+//! BASE is /var/tmp unless given: a real disk nearly everywhere, where /tmp often is memory,
+//! and open to every user on the way. Starting and stopping is in `server`.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use super::{Error, at};
+use crate::host::exec::Ids;
+
+pub(super) const PREFIX: &str = "pgio-";
+const MARKER: &str = "marker";
+const MARK: &str = "This directory belongs to a private PostgreSQL of pgio, which removes it.\n";
+
+/// `sun_path` holds 108 bytes, the last of which is the closing NUL.
+const SOCKET_PATH_MAX: usize = 107;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Primary,
+    Standby,
+}
+
+impl Role {
+    /// In file names, in `application_name`, and for people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Standby => "standby",
+        }
+    }
+
+    /// Only names the socket: nothing listens on a network.
+    pub(super) fn port(self) -> u16 {
+        match self {
+            Self::Primary => 5432,
+            Self::Standby => 5433,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) root: PathBuf,
+}
+
+impl Layout {
+    pub(super) fn data(&self, role: Role) -> PathBuf {
+        self.root.join(role.name())
+    }
+
+    pub(super) fn log(&self, role: Role) -> PathBuf {
+        self.root.join(role.name()).with_extension("log")
+    }
+
+    pub(super) fn sockets(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    /// A connection string for any libpq client.
+    pub(super) fn conninfo(&self, role: Role, database: &str) -> String {
+        format!(
+            "host={} port={} user=postgres dbname={}",
+            conninfo_value(&self.sockets().to_string_lossy()),
+            role.port(),
+            conninfo_value(database)
+        )
+    }
+
+    fn marker(&self) -> PathBuf {
+        self.root.join(MARKER)
+    }
+}
+
+fn conninfo_value(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if !value.is_empty() && value.chars().all(plain) {
+        return value.to_owned();
+    }
+    format!("'{}'", value.replace('\\', r"\\").replace('\'', r"\'"))
+}
+
+pub(super) fn default_base() -> PathBuf {
+    let disk = PathBuf::from("/var/tmp");
+    if disk.is_dir() { disk } else { std::env::temp_dir() }
+}
+
+/// Makes the directory, and marks and locks it. The lock lasts as long as the file is open.
+pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, File), Error> {
+    let base = fs::canonicalize(base).map_err(at(base))?;
+    let closed = fs::Permissions::from_mode(0o700);
+    let made = tempfile::Builder::new().prefix(PREFIX).permissions(closed).tempdir_in(&base);
+    let made = made.map_err(at(&base))?;
+    let layout = Layout { root: made.path().to_owned() };
+    check_socket_path(&layout)?;
+    let path = layout.marker();
+    let mut marker = File::create_new(&path).map_err(at(&path))?;
+    // Locked before it says what it is: a sweeper never sees it marked but free.
+    marker.lock().map_err(at(&path))?;
+    marker.write_all(MARK.as_bytes()).map_err(at(&path))?;
+    fs::create_dir(layout.sockets()).map_err(at(&layout.sockets()))?;
+    if let Some(ids) = owner {
+        for path in [layout.sockets(), layout.root.clone()] {
+            chown(&path, Some(ids.uid), Some(ids.gid)).map_err(at(&path))?;
+        }
+    }
+    let _ = made.keep();
+    Ok((layout, marker))
+}
+
+fn check_socket_path(layout: &Layout) -> Result<(), Error> {
+    let directory = layout.sockets();
+    let most = SOCKET_PATH_MAX - "/.s.PGSQL.5432".len();
+    let length = directory.as_os_str().as_bytes().len();
+    if length > most { Err(Error::SocketPath { directory, length, most }) } else { Ok(()) }
+}
+
+/// The marked directories in `base` whose supervisor is gone, each locked for the caller.
+pub(super) fn abandoned(base: &Path, owners: &[u32]) -> Vec<(Layout, File)> {
+    let Ok(entries) = fs::read_dir(base) else { return Vec::new() };
+    let ours = |path: &PathBuf| {
+        let named = path.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()));
+        // Anyone can make such a name in /var/tmp, or a link of that name.
+        let owned = |m: fs::Metadata| m.is_dir() && owners.contains(&m.uid());
+        named && fs::symlink_metadata(path).is_ok_and(owned)
+    };
+    let paths = entries.flatten().map(|entry| entry.path()).filter(ours);
+    paths.filter_map(|root| claim(Layout { root })).collect()
+}
+
+fn claim(layout: Layout) -> Option<(Layout, File)> {
+    let mut marker = File::open(layout.marker()).ok()?;
+    marker.try_lock().ok()?;
+    let mut text = String::new();
+    marker.read_to_string(&mut text).ok()?;
+    (text == MARK).then_some((layout, marker))
+}
+
+/// Whom the servers run as: `None` is the present user, as PostgreSQL only refuses root.
+pub(super) fn server_user() -> Result<Option<Ids>, Error> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let path = Path::new("/etc/passwd");
+    let passwd = fs::read_to_string(path).map_err(at(path))?;
+    let user = ["postgres", "nobody"].iter().find_map(|name| user_in(&passwd, name));
+    user.map(Some).ok_or(Error::NoServerUser)
+}
+
+fn user_in(passwd: &str, name: &str) -> Option<Ids> {
+    let fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let line = fields.into_iter().find(|f| f.len() >= 4 && f[0] == name)?;
+    let ids = Ids { uid: line[2].parse().ok()?, gid: line[3].parse().ok()? };
+    (ids.uid != 0).then_some(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn me() -> u32 {
+        geteuid().as_raw()
+    }
+
+    #[test]
+    fn a_new_directory_is_closed_to_others_and_not_abandoned() {
+        let base = TempDir::new().unwrap();
+        let (layout, lock) = create(base.path(), None).unwrap();
+        let mode = fs::metadata(&layout.root).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        assert!(abandoned(base.path(), &[me()]).is_empty(), "its supervisor lives");
+        drop(lock);
+        let found = abandoned(base.path(), &[me()]);
+        assert_eq!(found.len(), 1);
+        assert!(abandoned(base.path(), &[me()]).is_empty(), "claimed by another sweeper");
+    }
+
+    #[test]
+    fn only_marked_directories_of_ours_are_abandoned() {
+        let base = TempDir::new().unwrap();
+        let named = base.path().join("pgio-results");
+        fs::create_dir(&named).unwrap();
+        fs::write(named.join(MARKER), "something else").unwrap();
+        fs::create_dir(base.path().join("pgio-empty")).unwrap();
+        let (layout, lock) = create(base.path(), None).unwrap();
+        drop(lock);
+        std::os::unix::fs::symlink(&layout.root, base.path().join("pgio-link")).unwrap();
+        let found = abandoned(base.path(), &[me()]);
+        let roots: Vec<_> = found.iter().map(|(l, _)| l.root.clone()).collect();
+        assert_eq!(roots, [layout.root]);
+        drop(found);
+        assert!(abandoned(base.path(), &[me() + 1]).is_empty(), "another user's");
+    }
+
+    #[test]
+    fn a_base_too_long_for_a_socket_is_refused_and_left_as_it_was() {
+        let base = TempDir::new().unwrap();
+        let long = base.path().join("x".repeat(90));
+        fs::create_dir(&long).unwrap();
+        assert!(matches!(create(&long, None), Err(Error::SocketPath { .. })));
+        assert_eq!(fs::read_dir(&long).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn conninfo_values_are_quoted_when_they_must_be() {
+        let layout = Layout { root: "/var/tmp/pgio-a1".into() };
+        let plain = layout.conninfo(Role::Standby, "pgio");
+        assert_eq!(plain, "host=/var/tmp/pgio-a1/run port=5433 user=postgres dbname=pgio");
+        let odd = Layout { root: "/my 'disk'".into() }.conninfo(Role::Primary, "a b");
+        let read: postgres::Config = odd.parse().unwrap();
+        assert_eq!(read.get_dbname(), Some("a b"));
+        let host = postgres::config::Host::Unix("/my 'disk'/run".into());
+        assert_eq!(read.get_hosts(), [host]);
+    }
+
+    #[test]
+    fn the_server_user_is_read_from_passwd_and_never_root() {
+        let passwd = "root:x:0:0::/:/bin/sh\npostgres:x:101:104:,,,:/:/bin/sh\nbad:x\n";
+        assert_eq!(user_in(passwd, "postgres"), Some(Ids { uid: 101, gid: 104 }));
+        assert_eq!(user_in(passwd, "nobody"), None);
+        assert_eq!(user_in(passwd, "bad"), None);
+        assert_eq!(user_in("nobody:x:0:0::/:/bin/sh", "nobody"), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! What owner and supervisor say to each other over two pipes, one line each time.
+//!
+//! The owner's lines are commands: `restart primary`, `stop standby`, `start standby`.
+//! Each is answered by one line, `ok TEXT` or `error TEXT` with TEXT as a JSON string,
+//! since server logs have line breaks. Before the first command the supervisor says one
+//! `ok` with the cluster's directory, or `error` and ends.
+
+use std::fmt;
+use std::str::FromStr;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Command {
+    RestartPrimary,
+    StopStandby,
+    StartStandby,
+}
+
+const COMMANDS: &[(Command, &str)] = &[
+    (Command::RestartPrimary, "restart primary"),
+    (Command::StopStandby, "stop standby"),
+    (Command::StartStandby, "start standby"),
+];
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = COMMANDS.iter().find(|(command, _)| command == self);
+        f.write_str(line.expect("the table holds every command").1)
+    }
+}
+
+impl FromStr for Command {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        let known = COMMANDS.iter().find(|(_, text)| *text == line.trim());
+        known.map(|(command, _)| *command).ok_or_else(|| format!("unknown command `{line}`"))
+    }
+}
+
+/// `Ok` and `Err` as the other side said them.
+pub(super) type Answer = Result<String, String>;
+
+pub(super) fn write_answer(answer: &Answer) -> String {
+    let (word, text) = match answer {
+        Ok(text) => ("ok", text),
+        Err(text) => ("error", text),
+    };
+    format!("{word} {}\n", serde_json::Value::from(text.as_str()))
+}
+
+/// `None` when the line is no answer.
+pub(super) fn read_answer(line: &str) -> Option<Answer> {
+    let (word, text) = line.trim_end().split_once(' ')?;
+    let text: String = serde_json::from_str(text).ok()?;
+    match word {
+        "ok" => Some(Ok(text)),
+        "error" => Some(Err(text)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_and_answers_survive_the_pipe() {
+        for (command, text) in COMMANDS {
+            assert_eq!(format!("{command}\n").parse(), Ok(*command), "{text}");
+        }
+        assert!("stop primary".parse::<Command>().is_err());
+        for answer in [Ok("/var/tmp/pgio-x".into()), Err("a\n\"b\"\\".into())] {
+            let line = write_answer(&answer);
+            assert_eq!(line.matches('\n').count(), 1);
+            assert_eq!(read_answer(&line), Some(answer));
+        }
+        assert_eq!(read_answer("hello"), None);
+    }
+}

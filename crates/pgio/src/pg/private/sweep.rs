@@ -1,0 +1,149 @@
+//! What a killed supervisor left: stopped and removed at the next start.
+//!
+//! A directory is swept only when it carries our mark, belongs to us, and nobody holds its
+//! lock. Everything that we run in it works in it, from initdb to the last backend, so it is
+//! found by that: postmaster.pid would miss what is only just starting, and removing the
+//! files under it leaves shared memory behind. Only servers and initdb are signalled, not a
+//! person's shell that happens to be there, and through a file descriptor, so that another
+//! process that got the number meanwhile is never hit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+
+use super::layout;
+use super::supervisor::remove_directory;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const OURS: [&str; 2] = ["postgres", "initdb"];
+
+/// Removes abandoned clusters in `base`, and returns those that are gone.
+/// What cannot be removed stays for the next time: it must not hinder a start.
+pub fn sweep(base: &Path) -> Vec<PathBuf> {
+    let Ok(base) = fs::canonicalize(base) else { return Vec::new() };
+    let server_user = layout::server_user().ok().flatten();
+    let owners: Vec<u32> =
+        [Some(geteuid().as_raw()), server_user.map(|ids| ids.uid)].into_iter().flatten().collect();
+    let mut removed = Vec::new();
+    // Each lock is kept until its directory is gone.
+    for (layout, _lock) in layout::abandoned(&base, &owners) {
+        stop_all(&layout.root);
+        if remove_directory(&layout.root).is_ok() {
+            removed.push(layout.root);
+        }
+    }
+    removed
+}
+
+fn stop_all(root: &Path) {
+    for how in [Signal::INT, Signal::QUIT, Signal::KILL] {
+        let found = processes_in(root);
+        for process in &found {
+            // A server stops its backends itself, and in the right order.
+            if how == Signal::KILL || found.iter().all(|other| other.pid != process.parent) {
+                // It may have ended since, which is as good.
+                let _: Result<(), rustix::io::Errno> = pidfd_send_signal(&process.handle, how);
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if processes_in(root).is_empty() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+struct Process {
+    pid: u32,
+    parent: u32,
+    handle: OwnedFd,
+}
+
+fn processes_in(root: &Path) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| process_in(root, pid)).collect()
+}
+
+/// A zombie, whose parent is slow to notice its end, works nowhere.
+fn process_in(root: &Path, pid: u32) -> Option<Process> {
+    let works_there =
+        || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(root));
+    if !works_there() {
+        return None;
+    }
+    let handle = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
+    let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    // Asked again, as only now is it sure that the handle is that process's.
+    (works_there() && OURS.contains(&name.as_str())).then_some(Process { pid, parent, handle })
+}
+
+/// From `PID (NAME) STATE PARENT ...`, where NAME may hold anything.
+fn name_and_parent(stat: &str) -> Option<(String, u32)> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    Some((name, tail.split_whitespace().nth(1)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Stdio};
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::host::exec::{CommandLine, Ties, spawn};
+
+    /// `sleep` under another name, working in `directory`.
+    fn sleeper(name: &str, bin: &Path, directory: &Path) -> Child {
+        let program = bin.join(name);
+        let found = ["/bin/sleep", "/usr/bin/sleep"].into_iter().find(|p| Path::new(p).exists());
+        fs::copy(found.unwrap(), &program).unwrap();
+        spawn_in(&program, directory)
+    }
+
+    fn spawn_in(program: &Path, directory: &Path) -> Child {
+        let ties = Ties {
+            stdin: Stdio::null(),
+            stdout: Stdio::null(),
+            stderr: Stdio::null(),
+            own_group: false,
+            when_parent_dies: None,
+        };
+        spawn(&CommandLine::new(program).arg("600").directory(directory), ties).unwrap()
+    }
+
+    #[test]
+    fn only_our_programs_and_only_in_the_directory_are_stopped() {
+        let (bin, base) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let root = fs::canonicalize(base.path()).unwrap().join("pgio-a");
+        let (data, near) = (root.join("primary"), root.with_file_name("pgio-a2"));
+        fs::create_dir_all(&data).unwrap();
+        fs::create_dir(&near).unwrap();
+        let mut server = sleeper("postgres", bin.path(), &data);
+        let mut initdb = sleeper("initdb", bin.path(), &root);
+        let mut others =
+            [sleeper("bash", bin.path(), &root), spawn_in(&bin.path().join("postgres"), &near)];
+        stop_all(&root);
+        assert!(!server.wait().unwrap().success());
+        assert!(!initdb.wait().unwrap().success());
+        for other in &mut others {
+            assert!(other.try_wait().unwrap().is_none(), "not ours to stop");
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let read = name_and_parent("12 (a) b) S 7 12 12");
+        assert_eq!(read, Some(("a) b".into(), 7)));
+        assert_eq!(name_and_parent("12 (postgres"), None);
+    }
+}

@@ -1,0 +1,119 @@
+//! PostgreSQL version numbers: what a server has, and what a person asks for.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// Major versions that pgio knows the statistics views of.
+pub const SUPPORTED: RangeInclusive<u32> = 13..=18;
+
+/// What a server has, e.g. 18.6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerVersion {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl ServerVersion {
+    /// Reads what `postgres --version` prints, e.g. `postgres (PostgreSQL) 15.14 (Debian 15.14-0)`.
+    /// A development or beta version counts as minor 0.
+    pub(super) fn from_banner(banner: &str) -> Option<Self> {
+        let text = banner.split_once("(PostgreSQL)")?.1.split_whitespace().next()?;
+        let digits = |s: &str| s.chars().take_while(char::is_ascii_digit).collect::<String>();
+        let major = digits(text);
+        let minor = text[major.len()..].strip_prefix('.').map(digits).unwrap_or_default();
+        Some(Self { major: major.parse().ok()?, minor: minor.parse().unwrap_or(0) })
+    }
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What is asked for by `--pg`: a major version, or one release of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VersionRequest {
+    pub major: u32,
+    pub minor: Option<u32>,
+}
+
+impl VersionRequest {
+    pub fn major(major: u32) -> Self {
+        Self { major, minor: None }
+    }
+
+    pub fn accepts(self, version: ServerVersion) -> bool {
+        self.major == version.major && self.minor.is_none_or(|m| m == version.minor)
+    }
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "`{0}` is no PostgreSQL version that pgio supports; give {first} to {last}, or a release such as {last}.6",
+    first = SUPPORTED.start(),
+    last = SUPPORTED.end()
+)]
+pub struct InvalidVersion(String);
+
+impl FromStr for VersionRequest {
+    type Err = InvalidVersion;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || InvalidVersion(text.to_owned());
+        let number = |s: &str| {
+            let plain = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+            if plain { s.parse().map_err(|_| invalid()) } else { Err(invalid()) }
+        };
+        let (major, minor) = match text.split_once('.') {
+            Some((major, minor)) => (number(major)?, Some(number(minor)?)),
+            None => (number(text)?, None),
+        };
+        if SUPPORTED.contains(&major) { Ok(Self { major, minor }) } else { Err(invalid()) }
+    }
+}
+
+impl fmt::Display for VersionRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.minor {
+            Some(minor) => write!(f, "{}.{minor}", self.major),
+            None => write!(f, "{}", self.major),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn banners_of_packagers_and_of_betas() {
+        let read = |text| ServerVersion::from_banner(text).map(|v| v.to_string());
+        assert_eq!(read("postgres (PostgreSQL) 18.6"), Some("18.6".into()));
+        let debian = "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n";
+        assert_eq!(read(debian), Some("15.14".into()));
+        assert_eq!(read("postgres (PostgreSQL) 19devel"), Some("19.0".into()));
+        assert_eq!(read("postgres (PostgreSQL) 18beta2"), Some("18.0".into()));
+        assert_eq!(read("mysqld 8"), None);
+    }
+
+    #[test]
+    fn a_request_is_a_major_or_a_release() {
+        let ask = |text: &str| text.parse::<VersionRequest>();
+        assert_eq!(ask("18"), Ok(VersionRequest::major(18)));
+        assert_eq!(ask("15.19"), Ok(VersionRequest { major: 15, minor: Some(19) }));
+        for wrong in ["12", "19", "", "18.", "+18", "18.6.0", "latest"] {
+            assert!(ask(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_release_accepts_only_itself() {
+        let have = ServerVersion { major: 15, minor: 14 };
+        assert!("15".parse::<VersionRequest>().unwrap().accepts(have));
+        assert!("15.14".parse::<VersionRequest>().unwrap().accepts(have));
+        assert!(!"15.1".parse::<VersionRequest>().unwrap().accepts(have));
+        assert!(!"14".parse::<VersionRequest>().unwrap().accepts(have));
+    }
+}

@@ -1,0 +1,69 @@
+//! What all integration tests share: pgio itself, and real servers.
+//!
+//! Servers start when first asked for and serve all tests of this process; each test takes
+//! a database of its own. They end with the process: a static is never dropped, but the
+//! pipe to their supervisor closes, which is the mechanism under test in `private_cluster`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
+use postgres::{Client, NoTls};
+
+/// The version that Debian 12 installs.
+#[allow(dead_code)]
+pub(crate) const INSTALLED: u32 = 15;
+/// The newest; downloaded where it is not installed.
+#[allow(dead_code)]
+pub(crate) const NEWEST: u32 = 18;
+
+pub(crate) fn pgio_exe() -> PathBuf {
+    env!("CARGO_BIN_EXE_pgio").into()
+}
+
+#[allow(dead_code)]
+pub(crate) fn pgio() -> Command {
+    Command::new(pgio_exe())
+}
+
+pub(crate) fn spec(major: u32) -> Spec {
+    Spec { pg: Some(VersionRequest::major(major)), ..Spec::new(pgio_exe()) }
+}
+
+/// A primary without a standby.
+pub(crate) fn shared_primary(major: u32) -> &'static PrivateCluster {
+    shared(major, false)
+}
+
+/// A primary with a synchronous standby.
+#[allow(dead_code)]
+pub(crate) fn shared_pair(major: u32) -> &'static PrivateCluster {
+    shared(major, true)
+}
+
+type Slot = Arc<OnceLock<&'static PrivateCluster>>;
+
+fn shared(major: u32, standby: bool) -> &'static PrivateCluster {
+    static SLOTS: Mutex<BTreeMap<(u32, bool), Slot>> = Mutex::new(BTreeMap::new());
+    let slot = SLOTS.lock().unwrap().entry((major, standby)).or_default().clone();
+    // The map is free again while the servers start.
+    slot.get_or_init(|| {
+        let cluster = PrivateCluster::start(&Spec { standby, ..spec(major) });
+        Box::leak(Box::new(cluster.unwrap_or_else(|e| panic!("PostgreSQL {major}: {e:?}"))))
+    })
+}
+
+/// An empty database that no other test uses; returns how to connect to it.
+pub(crate) fn fresh_database(cluster: &PrivateCluster) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let name = format!("test{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    connect(&cluster.primary_conninfo()).batch_execute(&format!("CREATE DATABASE {name}")).unwrap();
+    cluster.primary_conninfo_to(&name)
+}
+
+pub(crate) fn connect(conninfo: &str) -> Client {
+    Client::connect(conninfo, NoTls).unwrap()
+}

@@ -1,0 +1,347 @@
+//! A private cluster works, and goes without a trace however its owner ends.
+//!
+//! The owner that is killed is this test binary, run again for [`owner_process`] alone.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pgio::pg::private::{Error, Origin, PrivateCluster, Spec, VersionRequest, sweep};
+use rustix::process::{Pid, Signal, geteuid, getpgid, kill_process, kill_process_group};
+use tempfile::TempDir;
+
+use crate::fixture::{
+    INSTALLED, NEWEST, connect, fresh_database, pgio_exe, shared_pair, shared_primary, spec,
+};
+
+fn show(conninfo: &str, setting: &str) -> String {
+    connect(conninfo).query_one(&format!("SHOW {setting}"), &[]).unwrap().get(0)
+}
+
+/// A base directory of this test's own: sweeping must not meet other tests' clusters.
+fn base() -> TempDir {
+    let base = tempfile::Builder::new().prefix("t").tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(base.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    base
+}
+
+/// The processes of a cluster: supervisor, postmasters, and their children.
+#[derive(Debug)]
+struct Processes {
+    supervisor: i32,
+    all: Vec<i32>,
+}
+
+fn processes(cluster: &Path) -> Processes {
+    let postmasters = [cluster.join("primary"), cluster.join("standby")]
+        .iter()
+        .filter_map(|data| fs::read_to_string(data.join("postmaster.pid")).ok())
+        .map(|text| text.lines().next().unwrap().parse().unwrap())
+        .collect::<Vec<i32>>();
+    let supervisor = parent(postmasters[0]).unwrap();
+    let mut all = vec![supervisor];
+    all.extend(&postmasters);
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        if parent(pid).is_some_and(|p| postmasters.contains(&p)) {
+            all.push(pid);
+        }
+    }
+    Processes { supervisor, all }
+}
+
+/// `None` for a process that is gone, or that has ended and waits for its parent's notice.
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if state == "Z" { None } else { fields.next()?.parse().ok() }
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "still not: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn wait_until_gone(pids: &[i32]) {
+    for pid in pids {
+        wait_until(&format!("process {pid} gone"), || parent(*pid).is_none());
+    }
+}
+
+fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+fn check_works(cluster: &PrivateCluster, major: u32) {
+    assert_eq!(cluster.version().major, major);
+    let conninfo = cluster.primary_conninfo();
+    let version = show(&conninfo, "server_version");
+    assert_eq!(version.split(' ').next(), Some(cluster.version().to_string().as_str()));
+    assert_eq!(show(&conninfo, "fsync"), "on");
+    assert_eq!(show(&conninfo, "listen_addresses"), "");
+    assert_eq!(show(&conninfo, "data_directory"), cluster.data_dir().display().to_string());
+    let database: String =
+        connect(&conninfo).query_one("SELECT current_database()::text", &[]).unwrap().get(0);
+    assert_eq!(database, "pgio");
+}
+
+#[test]
+fn an_installed_server_is_used() {
+    let cluster = shared_primary(INSTALLED);
+    check_works(cluster, INSTALLED);
+    assert!(matches!(cluster.binaries().origin, Origin::Installed(_)), "{:?}", cluster.binaries());
+    assert_eq!(cluster.standby_conninfo(), None);
+    assert!(matches!(cluster.stop_standby(), Err(Error::Supervisor(_))));
+}
+
+#[test]
+fn the_newest_runs_with_a_synchronous_standby() {
+    let cluster = shared_pair(NEWEST);
+    check_works(cluster, NEWEST);
+    let standby = connect(&cluster.standby_conninfo().unwrap())
+        .query_one("SELECT pg_is_in_recovery()", &[])
+        .unwrap();
+    assert!(standby.get::<_, bool>(0));
+}
+
+#[test]
+fn each_test_gets_a_database_of_its_own() {
+    let cluster = shared_primary(INSTALLED);
+    let (one, other) = (fresh_database(cluster), fresh_database(cluster));
+    connect(&one).batch_execute("CREATE TABLE t ()").unwrap();
+    let found = connect(&other).query_one("SELECT to_regclass('t') IS NULL", &[]).unwrap();
+    assert!(found.get::<_, bool>(0));
+}
+
+#[test]
+fn psql_reads_the_conninfo() {
+    let cluster = shared_primary(INSTALLED);
+    let psql = cluster.binaries().directory.join("psql");
+    if !psql.is_file() {
+        eprintln!("skipped: no psql beside the server");
+        return;
+    }
+    let output = Command::new(psql)
+        .args(["-X", "-At", "-c", "SELECT 42", &cluster.primary_conninfo()])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n", "{output:?}");
+}
+
+#[test]
+fn settings_restart_and_standby_faults() {
+    let base = base();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let cluster = PrivateCluster::start(&Spec {
+        standby: true,
+        base_dir: Some(base.path().into()),
+        // More than the default: the standby must get it too, or it refuses to start.
+        primary_settings: vec![pair("max_connections", "150"), pair("work_mem", "5MB")],
+        standby_settings: vec![pair("work_mem", "6MB")],
+        ..spec(INSTALLED)
+    })
+    .unwrap();
+    let (primary, standby) = (cluster.primary_conninfo(), cluster.standby_conninfo().unwrap());
+    assert_eq!(show(&primary, "work_mem"), "5MB");
+    assert_eq!(show(&standby, "work_mem"), "6MB");
+    assert_eq!(show(&standby, "max_connections"), "150");
+
+    // ALTER SYSTEM and a restart, as a treatment does it.
+    connect(&primary).batch_execute("ALTER SYSTEM SET shared_buffers = '24MB'").unwrap();
+    cluster.restart_primary().unwrap();
+    assert_eq!(show(&primary, "shared_buffers"), "24MB");
+
+    // A commit waits for the stopped standby, and is released by its return.
+    cluster.stop_standby().unwrap();
+    cluster.stop_standby().unwrap();
+    let waiting = thread::spawn({
+        let primary = primary.clone();
+        move || connect(&primary).batch_execute("CREATE TABLE t AS SELECT 1 AS a").unwrap()
+    });
+    let mut watcher = connect(&primary);
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    wait_until("a commit waits", || watcher.query_one(query, &[]).unwrap().get::<_, i64>(0) == 1);
+    cluster.start_standby().unwrap();
+    waiting.join().unwrap();
+    wait_until("the standby has it", || connect(&standby).query("SELECT FROM t", &[]).is_ok());
+    cluster.stop().unwrap();
+}
+
+#[test]
+fn a_server_that_does_not_start_says_why_and_leaves_nothing() {
+    let base = base();
+    let error = PrivateCluster::start(&Spec {
+        base_dir: Some(base.path().into()),
+        primary_settings: vec![("shared_buffers".into(), "lots".into())],
+        ..spec(INSTALLED)
+    })
+    .unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("the primary did not start") && text.contains("shared_buffers"),
+        "{text}"
+    );
+    assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn stopping_leaves_no_trace() {
+    let base = base();
+    let spec = Spec { standby: true, base_dir: Some(base.path().into()), ..spec(INSTALLED) };
+    let cluster = PrivateCluster::start(&spec).unwrap();
+    let processes = processes(cluster.directory());
+    assert!(processes.all.len() > 10, "{processes:?}");
+    // A session must not hold it up.
+    let _session = connect(&cluster.primary_conninfo());
+    cluster.stop().unwrap();
+    assert!(processes.all.iter().all(|pid| parent(*pid).is_none()), "all ended before stop did");
+    assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+}
+
+/// Not a test: what the tests below start and kill.
+#[test]
+#[ignore = "run by other tests as a process of its own"]
+fn owner_process() {
+    let Ok(base) = env::var("PGIO_TEST_BASE") else { return };
+    let major = env::var("PGIO_TEST_PG").ok().map(|v| v.parse::<VersionRequest>().unwrap());
+    let cluster = PrivateCluster::start(&Spec {
+        pg: major,
+        standby: true,
+        base_dir: Some(base.into()),
+        ..Spec::new(env::var("PGIO_TEST_EXE").unwrap())
+    })
+    .unwrap();
+    eprintln!("owner: {}", cluster.directory().display());
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+struct OwnerProcess {
+    child: Child,
+    cluster: PathBuf,
+}
+
+impl OwnerProcess {
+    /// In a process group of its own, as under a shell with job control.
+    fn start(base: &Path) -> Self {
+        Self::run(Command::new(env::current_exe().unwrap()), &pgio_exe(), base)
+    }
+
+    fn run(mut command: Command, pgio: &Path, base: &Path) -> Self {
+        let mut child = command
+            .args(["--exact", "private_cluster::owner_process", "--ignored", "--nocapture"])
+            .env("PGIO_TEST_BASE", base)
+            .env("PGIO_TEST_PG", INSTALLED.to_string())
+            .env("PGIO_TEST_EXE", pgio)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if let Some(cluster) = line.strip_prefix("owner: ") {
+                return Self { child, cluster: cluster.into() };
+            }
+            said += &format!("{line}\n");
+        }
+        let status = child.wait().unwrap();
+        panic!("the owner ended with {status} and without a cluster:\n{said}");
+    }
+
+    fn signal(mut self, signal: Signal) {
+        kill_process_group(Pid::from_child(&self.child), signal).unwrap();
+        assert!(!self.child.wait().unwrap().success(), "the signal ended it");
+    }
+}
+
+/// A kill -9, and Ctrl-C in a terminal, which reaches the whole process group.
+#[test]
+fn an_owner_that_is_killed_leaves_no_trace() {
+    for signal in [Signal::KILL, Signal::INT] {
+        let base = base();
+        let owner = OwnerProcess::start(base.path());
+        let processes = processes(&owner.cluster);
+        let cluster = owner.cluster.clone();
+        // Ctrl-C must leave the servers to an owner that still has something to undo there.
+        let group = |pid| getpgid(Pid::from_raw(pid)).unwrap();
+        let owners_group = Pid::from_child(&owner.child);
+        assert!(processes.all.iter().all(|pid| group(*pid) != owners_group));
+        owner.signal(signal);
+        wait_until_gone(&processes.all);
+        assert!(!cluster.exists(), "removed before the supervisor ended");
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn with_the_supervisor_killed_too_the_servers_stop_and_the_next_start_sweeps() {
+    let base = base();
+    let owner = OwnerProcess::start(base.path());
+    let processes = processes(&owner.cluster);
+    let cluster = owner.cluster.clone();
+    assert!(sweep(base.path()).is_empty(), "a live cluster is not swept");
+    kill(processes.supervisor);
+    wait_until_gone(&processes.all);
+    owner.signal(Signal::KILL);
+    assert!(cluster.exists(), "nobody was left to remove it");
+
+    let spec = Spec { base_dir: Some(base.path().into()), ..spec(INSTALLED) };
+    let next = PrivateCluster::start(&spec).unwrap();
+    assert!(!cluster.exists());
+    next.stop().unwrap();
+    assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+}
+
+/// Killed a moment ago, the servers may still be stopping: the sweep sees to it.
+#[test]
+fn a_sweep_waits_for_servers_on_their_way_out() {
+    let base = base();
+    let owner = OwnerProcess::start(base.path());
+    let processes = processes(&owner.cluster);
+    kill(processes.supervisor);
+    owner.signal(Signal::KILL);
+    wait_until_gone(&[processes.supervisor]);
+    assert_eq!(sweep(base.path()).len(), 1);
+    assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    wait_until_gone(&processes.all);
+}
+
+/// PostgreSQL runs as another user when we are root; here it must not try to.
+#[test]
+fn an_unprivileged_user_has_clusters_too() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: not root, so every other test shows it");
+        return;
+    }
+    let base = base();
+    // The build directory may lie where others cannot go.
+    let copy = |from: &Path| {
+        let to = base.path().join(from.file_name().unwrap());
+        fs::copy(from, &to).unwrap();
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+        to
+    };
+    let (test, pgio) = (copy(&env::current_exe().unwrap()), copy(&pgio_exe()));
+    let clusters = base.path().join("c");
+    fs::create_dir(&clusters).unwrap();
+    fs::set_permissions(&clusters, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = Command::new(test);
+    command.uid(65534).gid(65534).current_dir("/").env("HOME", "/nonexistent");
+    let owner = OwnerProcess::run(command, &pgio, &clusters);
+    let processes = processes(&owner.cluster);
+    owner.signal(Signal::KILL);
+    wait_until_gone(&processes.all);
+    assert_eq!(fs::read_dir(&clusters).unwrap().count(), 0);
+}
