@@ -1,2 +1,28 @@
-#[derive(Debug, Clone)] pub struct Mark { pub version: u32, pub scale: String, pub blocks: u64, pub tables: u32, pub seed: u64 }
-pub fn size(_c: &mut postgres::Client) -> Result<u64, postgres::Error> { Ok(0) }
+//! The data set: tables `pgio1..pgioN` with one row per 8 kB block, and a b-tree on the key.
+//!
+//! Rows are generated here and loaded by binary COPY FREEZE ([`load()`]), each table in the
+//! transaction that creates it. Every table carries a comment with our mark ([`mark`]); nothing
+//! without it is ever dropped. [`verify`] says whether a run may use what is there, [`destroy()`]
+//! removes it, [`lines`] renders what the original printed.
+//!
+//! Nothing here prints, and nothing here opens a connection of its own: connections are handed in.
+//! Next: `workload` runs on these tables.
+
+pub mod destroy;
+pub mod error;
+pub mod lines;
+pub mod load;
+pub mod mark;
+pub mod plan;
+pub mod sizes;
+pub mod space;
+pub mod verify;
+
+mod sql;
+
+pub use destroy::{Destroyed, destroy};
+pub use error::DatasetError;
+pub use load::{LoadEvent, Loaded, load};
+pub use mark::{Mark, Part};
+pub use plan::LoadSpec;
+pub use verify::{Dataset, check_for_run, size};

@@ -7,5 +7,6 @@ mod config;
 mod connecting;
 mod fixture;
 mod levels;
+mod loading;
 mod private_cluster;
 mod tls_server;

@@ -1,0 +1,174 @@
+//! The lines that the original's setup prints, word for word, and the progress line of ours.
+//!
+//! Old scripts and eyes look for these. Pure text from values: nothing is measured or printed here.
+//! The counts and moments of the "Waiting for batch" lines are the original's ([`Batches`]),
+//! although our tables start as soon as a stream is free instead of batch by batch.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::units::human;
+
+pub fn job_info(scale: &str, tables: u32) -> String {
+    format!(
+        "\nJob info:      Loading {scale} scale into {tables} schemas as per pgio.conf->NUM_SCHEMAS."
+    )
+}
+
+pub fn batching_info(threads: u32) -> String {
+    format!("Batching info: Loading {threads} schemas per batch as per pgio.conf->NUM_THREADS.")
+}
+
+pub fn base_loaded(elapsed: Duration) -> String {
+    format!("Base table loading time: {} seconds.", elapsed.as_secs())
+}
+
+/// Where the original says that it goes on from the existing base table; ours reads none.
+pub fn base_skipped() -> String {
+    "NOTICE: Skipping creation of base table as per pgio.conf->CREATE_BASE_TABLE. Loading needs none."
+        .to_owned()
+}
+
+pub fn batch_waiting(count: u32, elapsed: Duration) -> String {
+    format!(
+        "Waiting for batch. Global schema count: {count}. Elapsed: {} seconds.",
+        elapsed.as_secs()
+    )
+}
+
+pub fn group_complete(elapsed: Duration) -> String {
+    format!("\nGroup data loading phase complete.         Elapsed: {} seconds.", elapsed.as_secs())
+}
+
+/// When the original prints a "Waiting for batch" line, and with which count.
+///
+/// It starts tables until a counter has reached NUM_THREADS, prints, waits for all of them and goes
+/// on counting from 1 instead of 0: later batches are one smaller, and with NUM_THREADS=1 there is
+/// no second batch, the rest starts at once. With the last table it prints once more.
+#[derive(Debug, Clone)]
+pub struct Batches {
+    /// The count to print, and how many tables must be complete before.
+    waiting: VecDeque<(u32, u32)>,
+}
+
+impl Batches {
+    pub fn new(tables: u32, threads: u32) -> Batches {
+        let mut waiting = VecDeque::new();
+        let (mut counter, mut complete) = (1, 0);
+        for started in 1..=tables {
+            if counter == threads {
+                waiting.push_back((started, complete));
+                complete = started;
+                counter = 1;
+            }
+            if started == tables {
+                waiting.push_back((started, complete));
+            }
+            counter += 1;
+        }
+        Batches { waiting }
+    }
+
+    /// The counts to print now that so many tables are complete; each comes once.
+    pub fn due(&mut self, complete: u32) -> Vec<u32> {
+        let mut due = Vec::new();
+        while let Some((count, _)) = self.waiting.front().copied().filter(|w| w.1 <= complete) {
+            due.push(count);
+            self.waiting.pop_front();
+        }
+        due
+    }
+}
+
+/// Where a load stands, for a terminal: `1.20 GiB of 4 GiB, 180 MiB/s, 15 s left`.
+pub fn progress(done: u64, total: u64, elapsed: Duration) -> String {
+    let sizes = format!("{} of {}", human::bytes(done), human::bytes(total));
+    // The first moments say nothing about the rate.
+    if done == 0 || elapsed < Duration::from_millis(500) {
+        return sizes;
+    }
+    let rate = done as f64 / elapsed.as_secs_f64();
+    if done >= total {
+        return format!("{sizes}, {}", human::byte_rate(rate));
+    }
+    let left = ((total - done) as f64 / rate).ceil() as u64;
+    let left = match left {
+        0..120 => format!("{left} s"),
+        120..7200 => format!("{} min", left.div_ceil(60)),
+        _ => format!("{} h {} min", left / 3600, left % 3600 / 60),
+    };
+    format!("{sizes}, {}, {left} left", human::byte_rate(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    /// Every (count, complete tables at that moment), completing one table after another.
+    fn schedule(tables: u32, threads: u32) -> Vec<(u32, u32)> {
+        let mut batches = Batches::new(tables, threads);
+        (0..=tables)
+            .flat_map(|done| batches.due(done).into_iter().map(move |c| (c, done)))
+            .collect()
+    }
+
+    #[test]
+    fn batches_are_counted_as_the_original_counts() {
+        // Counts as in the published examples.
+        assert_eq!(schedule(1, 1), [(1, 0), (1, 1)]);
+        assert_eq!(schedule(4, 2), [(2, 0), (3, 2), (4, 3), (4, 4)]);
+        assert_eq!(schedule(16, 8), [(8, 0), (15, 8), (16, 15)]);
+        assert_eq!(schedule(16, 16), [(16, 0), (16, 16)]);
+        assert_eq!(schedule(3, 1), [(1, 0), (3, 1)]);
+        assert_eq!(schedule(3, 8), [(3, 0)]);
+        assert!(schedule(0, 1).is_empty());
+    }
+
+    #[test]
+    fn several_batches_may_be_due_at_once() {
+        let mut batches = Batches::new(4, 2);
+        assert_eq!(batches.due(0), [2]);
+        assert_eq!(batches.due(3), [3, 4]);
+        assert_eq!(batches.due(4), [4]);
+        assert!(batches.due(4).is_empty());
+    }
+
+    #[test]
+    fn a_whole_setup_reads_as_the_original() {
+        let lines = [
+            job_info("200M", 1),
+            batching_info(1),
+            base_loaded(Duration::from_millis(3900)),
+            batch_waiting(1, seconds(0)),
+            batch_waiting(1, seconds(13)),
+            group_complete(seconds(13)),
+        ];
+        insta::assert_snapshot!(lines.join("\n"), @r"
+
+        Job info:      Loading 200M scale into 1 schemas as per pgio.conf->NUM_SCHEMAS.
+        Batching info: Loading 1 schemas per batch as per pgio.conf->NUM_THREADS.
+        Base table loading time: 3 seconds.
+        Waiting for batch. Global schema count: 1. Elapsed: 0 seconds.
+        Waiting for batch. Global schema count: 1. Elapsed: 13 seconds.
+
+        Group data loading phase complete.         Elapsed: 13 seconds.
+        ");
+    }
+
+    #[test]
+    fn progress_tells_rate_and_rest() {
+        let gib = 1 << 30;
+        assert_eq!(progress(0, gib, seconds(9)), "0 B of 1 GiB");
+        assert_eq!(progress(gib, 4 * gib, seconds(8)), "1 GiB of 4 GiB, 128 MiB/s, 24 s left");
+        assert_eq!(progress(gib, 64 * gib, seconds(8)), "1 GiB of 64 GiB, 128 MiB/s, 9 min left");
+        assert_eq!(
+            progress(gib, 2048 * gib, seconds(8)),
+            "1 GiB of 2 TiB, 128 MiB/s, 4 h 32 min left"
+        );
+        assert_eq!(progress(gib, gib, seconds(8)), "1 GiB of 1 GiB, 128 MiB/s");
+    }
+}

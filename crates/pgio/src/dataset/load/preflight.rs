@@ -1,0 +1,117 @@
+//! Everything that can be refused, refused before anything is changed.
+//!
+//! Next: `load`, which goes on from here.
+
+use postgres::Client;
+
+use crate::dataset::error::DatasetError;
+use crate::dataset::mark::{self, Named, Part};
+use crate::dataset::plan::LoadSpec;
+use crate::dataset::sql;
+use crate::units::BLOCK_BYTES;
+
+/// The server as a load finds it.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub(super) schema: String,
+    pub(super) tablespace: String,
+    /// Empty for a tablespace inside the data directory.
+    pub(super) tablespace_location: String,
+    /// Tables of ours from an earlier load.
+    pub(super) ours: Vec<Named>,
+}
+
+pub(super) fn preflight(client: &mut Client, spec: &LoadSpec) -> Result<Ground, DatasetError> {
+    let row = client
+        .query_one(sql::PREFLIGHT, &[&spec.tablespace])
+        .map_err(|e| DatasetError::from_pg("look at", "the server", e))?;
+    let schema: Option<String> = row.get("schema");
+    let role: String = row.get("role");
+    let tablespace: String = row.get("tablespace");
+    let block_size: i32 = row.get("block_size");
+
+    if row.get("in_recovery") {
+        return Err(DatasetError::ReadOnly);
+    }
+    if i64::from(block_size) != BLOCK_BYTES as i64 {
+        return Err(DatasetError::BlockSize(block_size));
+    }
+    let schema = schema.ok_or(DatasetError::NoSchema)?;
+    if !row.get::<_, bool>("tablespace_exists") {
+        return Err(DatasetError::NoTablespace(tablespace));
+    }
+    let named =
+        mark::find(client).map_err(|e| DatasetError::from_pg("look for", "the data set", e))?;
+    let ours = replaceable(named, spec, &schema, &role)?;
+    if !row.get::<_, bool>("may_create") {
+        return Err(DatasetError::NoCreate { schema, role });
+    }
+    if !row.get::<_, bool>("tablespace_usable") {
+        return Err(DatasetError::TablespacePrivilege { tablespace, role });
+    }
+    Ok(Ground { schema, tablespace, tablespace_location: row.get("tablespace_location"), ours })
+}
+
+/// The tables of ours that this load replaces or drops. Names beyond those that it needs are the
+/// user's own affair.
+fn replaceable(
+    named: Vec<Named>,
+    spec: &LoadSpec,
+    schema: &str,
+    role: &str,
+) -> Result<Vec<Named>, DatasetError> {
+    let mut ours = Vec::new();
+    for found in named {
+        let needed = match found.part {
+            Part::Base => spec.base_table,
+            Part::Table(n) => n <= spec.tables,
+        };
+        let surplus = matches!(found.part, Part::Table(n) if n > spec.tables);
+        let (schema, name) = (schema.to_owned(), found.part.to_string());
+        match found.mark {
+            None if needed => return Err(DatasetError::NotOurs { schema, name }),
+            Some(_) if (needed || surplus) && !found.owned => {
+                let (owner, role) = (found.owner, role.to_owned());
+                return Err(DatasetError::NotOwner { schema, name, owner, role });
+            }
+            Some(_) if needed || surplus => ours.push(found),
+            _ => {}
+        }
+    }
+    Ok(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(tables: u32, base_table: bool) -> LoadSpec {
+        let scale = "8M".to_owned();
+        LoadSpec { tables, streams: 1, scale, blocks: 1024, seed: 1, base_table, tablespace: None }
+    }
+
+    fn named(part: Part, marked: bool, owned: bool) -> Named {
+        let mark = marked.then(|| spec(9, true).mark());
+        Named { part, mark, owner: "ada".into(), owned, bytes: 1 }
+    }
+
+    #[test]
+    fn only_what_is_needed_must_be_ours() {
+        let strangers = || vec![named(Part::Base, false, true), named(Part::Table(3), false, true)];
+        let refused =
+            |tables, base| replaceable(strangers(), &spec(tables, base), "s", "r").is_err();
+        assert!(!refused(2, false));
+        assert!(refused(2, true));
+        assert!(refused(3, false));
+    }
+
+    #[test]
+    fn surplus_tables_of_ours_are_known_and_must_be_owned() {
+        let found = vec![named(Part::Base, true, true), named(Part::Table(7), true, true)];
+        let ours = replaceable(found, &spec(2, false), "s", "r").unwrap();
+        assert_eq!(ours.iter().map(|n| n.part).collect::<Vec<_>>(), [Part::Table(7)]);
+        let others = vec![named(Part::Table(7), true, false)];
+        let error = replaceable(others, &spec(2, false), "s", "r").unwrap_err();
+        assert!(matches!(error, DatasetError::NotOwner { owner, .. } if owner == "ada"));
+    }
+}

@@ -1,0 +1,20 @@
+-- Tables and routines in current_schema() whose names begin with pgio, except the data set itself:
+-- the workload's own. `statement_name` can stand in DROP as it is.
+SELECT 'table' AS kind,
+       c.relname::text AS name,
+       format('%I.%I', n.nspname, c.relname) AS statement_name,
+       pg_catalog.obj_description(c.oid, 'pg_class') AS comment
+  FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = current_schema() AND c.relkind = 'r'
+   AND c.relname LIKE 'pgio%' AND c.relname !~ '^pgio([1-9][0-9]*|_base)$'
+UNION ALL
+SELECT 'routine',
+       p.proname::text,
+       format('%I.%I(%s)', n.nspname, p.proname,
+              pg_catalog.pg_get_function_identity_arguments(p.oid)),
+       pg_catalog.obj_description(p.oid, 'pg_proc')
+  FROM pg_catalog.pg_proc p
+  JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+ WHERE n.nspname = current_schema() AND p.proname LIKE 'pgio%'
+ ORDER BY 1, 2

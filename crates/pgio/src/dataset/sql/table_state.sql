@@ -1,0 +1,21 @@
+-- The tables a run will use, as they are. $1: how many. A missing table has no row.
+SELECT c.relname::text AS name,
+       c.relkind = 'r' AS is_table,
+       pg_catalog.obj_description(c.oid, 'pg_class') AS comment,
+       CASE WHEN c.relkind = 'r' THEN pg_catalog.pg_relation_size(c.oid) ELSE 0 END
+           / current_setting('block_size')::bigint AS pages,
+       CASE WHEN c.relkind = 'r' THEN pg_catalog.pg_total_relation_size(c.oid) ELSE 0 END AS bytes,
+       c.reltuples::float8 AS rows_estimated,
+       EXISTS (
+           SELECT
+             FROM pg_catalog.pg_index i
+             JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+             JOIN pg_catalog.pg_am am ON am.oid = x.relam
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+            WHERE i.indrelid = c.oid AND am.amname = 'btree' AND a.attname = 'mykey'
+              AND i.indisvalid AND i.indisready AND i.indpred IS NULL
+       ) AS indexed
+  FROM generate_series(1, $1::int) AS wanted (n)
+  JOIN pg_catalog.pg_class c ON c.relname = 'pgio' || wanted.n
+  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace AND s.nspname = current_schema()
+ ORDER BY wanted.n

@@ -1,0 +1,559 @@
+//! The data set on real servers: what it is, and that nothing else is ever touched.
+
+use std::cell::RefCell;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pgio::dataset::lines::Batches;
+use pgio::dataset::mark::Part;
+use pgio::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, check_for_run, verify};
+use pgio::host::stop::Stop;
+use postgres::{Client, NoTls};
+
+use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary};
+
+/// The oldest that is supported: COPY FREEZE sets no visibility map there.
+const OLDEST: u32 = 13;
+
+fn database(major: u32) -> String {
+    fresh_database(shared_primary(major))
+}
+
+fn spec(tables: u32, blocks: u64) -> LoadSpec {
+    LoadSpec {
+        tables,
+        streams: 2,
+        scale: blocks.to_string(),
+        blocks,
+        seed: 42,
+        base_table: false,
+        tablespace: None,
+    }
+}
+
+fn load_by(conninfo: &str, spec: &LoadSpec, stop: &Stop) -> Result<Loaded, DatasetError> {
+    load_telling(conninfo, spec, stop, &mut |_| {})
+}
+
+fn load_telling(
+    conninfo: &str,
+    spec: &LoadSpec,
+    stop: &Stop,
+    on_event: &mut dyn FnMut(LoadEvent),
+) -> Result<Loaded, DatasetError> {
+    let connect_again = || Client::connect(conninfo, NoTls);
+    dataset::load(&mut connect(conninfo), &connect_again, spec, stop, on_event)
+}
+
+fn load(conninfo: &str, spec: &LoadSpec) -> Loaded {
+    load_by(conninfo, spec, &Stop::new()).unwrap()
+}
+
+fn refused(conninfo: &str, spec: &LoadSpec) -> DatasetError {
+    load_by(conninfo, spec, &Stop::new()).unwrap_err()
+}
+
+fn text(client: &mut Client, query: &str) -> String {
+    let rows = client.query(query, &[]).unwrap();
+    let rows = rows.iter().map(|r| r.get::<_, Option<String>>(0).unwrap_or_default());
+    rows.collect::<Vec<_>>().join(" ")
+}
+
+fn number(client: &mut Client, query: &str) -> i64 {
+    client.query_one(query, &[]).unwrap().get(0)
+}
+
+/// Every relation of the schema with what its file is, so that a rewrite shows.
+fn relations(client: &mut Client) -> String {
+    text(
+        client,
+        "SELECT relname || ':' || relfilenode || ':' || pg_relation_size(oid) FROM pg_class
+          WHERE relnamespace = current_schema()::regnamespace ORDER BY relname",
+    )
+}
+
+fn tables(client: &mut Client) -> String {
+    text(client, "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+}
+
+#[test]
+fn the_tables_are_those_of_the_original() {
+    let conninfo = database(INSTALLED);
+    let spec = LoadSpec { scale: "200M".into(), base_table: true, ..spec(1, 25_600) };
+    let events = RefCell::new(Vec::new());
+    let loaded =
+        load_telling(&conninfo, &spec, &Stop::new(), &mut |e| events.borrow_mut().push(e)).unwrap();
+    let mut client = connect(&conninfo);
+    let size = |client: &mut Client, table: &str| {
+        text(client, &format!("SELECT pg_size_pretty(pg_table_size('{table}'))"))
+    };
+    assert_eq!(size(&mut client, "pgio1"), "200 MB");
+    assert_eq!(size(&mut client, "pgio_base"), "29 MB");
+    assert_eq!(loaded.heap_bytes, (200 << 20) + 25_600 * 1171);
+
+    let names = events.borrow().iter().filter_map(name_of).collect::<Vec<_>>();
+    assert_eq!(names, ["base", "waiting 1", "table 1", "waiting 1", "complete"]);
+    let last = events.borrow().iter().rev().find_map(|e| match e {
+        LoadEvent::Progress { done, total, .. } => Some((*done, *total)),
+        _ => None,
+    });
+    assert_eq!(last, Some((loaded.heap_bytes, loaded.heap_bytes)));
+
+    let columns = "SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', '
+                   ORDER BY attnum) FROM pg_attribute
+                   WHERE attrelid = 'pgio1'::regclass AND attnum > 0";
+    assert_eq!(text(&mut client, columns), "mykey bigint, scratch bigint, filler character(1024)");
+    assert_eq!(
+        text(
+            &mut client,
+            "SELECT array_to_string(reloptions, ',') FROM pg_class WHERE relname = 'pgio1'"
+        ),
+        "fillfactor=10"
+    );
+}
+
+/// Progress comes as often as it comes; the rest has an order.
+fn name_of(event: &LoadEvent) -> Option<String> {
+    match event {
+        LoadEvent::Warning(w) => Some(w.what.clone()),
+        LoadEvent::BaseLoaded { .. } => Some("base".into()),
+        LoadEvent::BatchWaiting { count, .. } => Some(format!("waiting {count}")),
+        LoadEvent::TableLoaded { table, .. } => Some(format!("table {table}")),
+        LoadEvent::GroupComplete { .. } => Some("complete".into()),
+        LoadEvent::Progress { .. } => None,
+    }
+}
+
+#[test]
+fn rows_are_whole_scattered_and_one_to_a_page() {
+    for major in [OLDEST, INSTALLED, NEWEST] {
+        let conninfo = database(major);
+        load(&conninfo, &spec(3, 2000));
+        let mut client = connect(&conninfo);
+        for table in ["pgio1", "pgio2", "pgio3"] {
+            let whole = format!(
+                "SELECT (count(*), count(DISTINCT mykey), min(mykey), max(mykey),
+                         count(DISTINCT (ctid::text::point)[0]),
+                         bool_and(filler = repeat('X', 1024)),
+                         bool_and(scratch BETWEEN 0 AND 999999999))::text FROM {table}"
+            );
+            assert_eq!(text(&mut client, &whole), "(2000,2000,1,2000,2000,t,t)", "{major} {table}");
+            let near = format!(
+                "SELECT count(*) FROM (SELECT abs(mykey - lag(mykey) OVER (ORDER BY ctid)) AS step
+                 FROM {table}) AS steps WHERE step < 20"
+            );
+            // About 40 of 2,000 by chance.
+            assert!(number(&mut client, &near) < 120, "{major} {table}");
+        }
+        let order =
+            "SELECT count(*) FROM pgio1 a JOIN pgio2 b ON a.ctid = b.ctid AND a.mykey = b.mykey";
+        assert!(number(&mut client, order) < 20, "tables have orders of their own");
+        // At most one extension of the file too many (from 16 on).
+        let pages = number(&mut client, "SELECT pg_relation_size('pgio1') / 8192");
+        assert!((2000..2064).contains(&pages), "{pages}");
+        assert_eq!(verify::count_rows(&mut client, Part::Table(1)).unwrap(), 2000);
+    }
+}
+
+#[test]
+fn a_load_of_several_copies_is_one_table() {
+    // More rows than one COPY statement takes; 1.1 GB, so on one version only.
+    let conninfo = database(NEWEST);
+    load(&conninfo, &spec(1, 140_000));
+    let mut client = connect(&conninfo);
+    let whole = "SELECT (count(*), count(DISTINCT mykey), max(mykey))::text FROM pgio1";
+    assert_eq!(text(&mut client, whole), "(140000,140000,140000)");
+    let pages = number(&mut client, "SELECT pg_relation_size('pgio1') / 8192");
+    assert!((140_000..140_128).contains(&pages), "{pages}");
+    client.batch_execute("DROP TABLE pgio1").unwrap();
+}
+
+#[test]
+fn the_first_reader_has_nothing_to_write() {
+    for major in [OLDEST, INSTALLED, NEWEST] {
+        let conninfo = database(major);
+        load(&conninfo, &spec(1, 2048));
+        let mut client = connect(&conninfo);
+        let plan = text(
+            &mut client,
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT text) SELECT sum(scratch) FROM pgio1",
+        );
+        let dirtied = plan.split("dirtied=").skip(1).filter_map(|rest| {
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
+        });
+        let dirtied = dirtied.max().unwrap_or(0);
+        assert!(plan.contains("Seq Scan"), "{plan}");
+        assert!(dirtied <= 10, "{major}: {plan}");
+        // Nothing for autovacuum to do in the first trial either.
+        let visible = "SELECT relallvisible::bigint FROM pg_class WHERE relname = 'pgio1'";
+        assert_eq!(number(&mut client, visible), 2048, "{major}");
+    }
+}
+
+#[test]
+fn a_load_replaces_ours_and_drops_what_is_surplus() {
+    let conninfo = database(INSTALLED);
+    load(&conninfo, &LoadSpec { base_table: true, ..spec(4, 1024) });
+    let loaded = load(&conninfo, &LoadSpec { seed: 7, ..spec(2, 1500) });
+    assert_eq!(loaded.dropped, ["pgio3", "pgio4"]);
+    let mut client = connect(&conninfo);
+    assert_eq!(tables(&mut client), "pgio1 pgio2 pgio_base");
+    let mark = verify::read_mark(&mut client).unwrap().unwrap();
+    assert_eq!((mark.blocks, mark.seed, mark.tables, &*mark.scale), (1500, 7, 2, "1500"));
+}
+
+#[test]
+fn a_run_gets_what_fits_and_no_more() {
+    let conninfo = database(INSTALLED);
+    let mut client = connect(&conninfo);
+    assert!(matches!(check_for_run(&mut client, 1, None), Err(DatasetError::NoDataset)));
+    assert_eq!(verify::read_mark(&mut client).unwrap(), None);
+    load(&conninfo, &spec(2, 1024));
+    let found = check_for_run(&mut client, 2, Some(1000)).unwrap();
+    assert_eq!((found.blocks, found.mark.blocks, &*found.schema), (1000, 1024, "public"));
+    assert_eq!(found.bytes, dataset::size(&mut client).unwrap());
+    assert!(found.warnings.is_empty());
+    assert!(matches!(
+        check_for_run(&mut client, 3, None),
+        Err(DatasetError::Missing { found: 2, asked: 3, .. })
+    ));
+    client.batch_execute("DROP INDEX pgio2_idx").unwrap();
+    assert!(matches!(check_for_run(&mut client, 2, None), Err(DatasetError::NoIndex { .. })));
+    client.batch_execute("CREATE INDEX ON pgio2 (mykey); TRUNCATE pgio2; ANALYZE pgio2").unwrap();
+    assert!(matches!(check_for_run(&mut client, 2, None), Err(DatasetError::Damaged { .. })));
+    client.batch_execute("DROP TABLE pgio2; CREATE VIEW pgio2 AS SELECT 1").unwrap();
+    assert!(matches!(check_for_run(&mut client, 2, None), Err(DatasetError::NotOurs { .. })));
+}
+
+#[test]
+fn a_users_own_table_is_refused_before_anything_changes() {
+    let conninfo = database(INSTALLED);
+    load(&conninfo, &spec(2, 1024));
+    let mut client = connect(&conninfo);
+    client.batch_execute("CREATE TABLE pgio3 AS SELECT 1 AS precious").unwrap();
+    let before = relations(&mut client);
+    let error = refused(&conninfo, &spec(4, 1024));
+    assert!(error.to_string().starts_with("public.pgio3 exists and is not pgio's"), "{error}");
+    assert_eq!(relations(&mut client), before);
+    // It is in nobody's way when only two tables are asked for, and stays.
+    load(&conninfo, &spec(2, 1024));
+    assert_eq!(number(&mut client, "SELECT precious::bigint FROM pgio3"), 1);
+    // A copy of a table of ours with its comment is not ours.
+    client.batch_execute("DROP TABLE pgio3; ALTER TABLE pgio2 RENAME TO pgio3").unwrap();
+    let error = refused(&conninfo, &spec(3, 1024));
+    assert!(matches!(error, DatasetError::NotOurs { .. }), "{error}");
+}
+
+#[test]
+fn destroy_takes_ours_and_leaves_the_rest() {
+    let conninfo = database(INSTALLED);
+    load(&conninfo, &LoadSpec { base_table: true, ..spec(2, 1024) });
+    let mut client = connect(&conninfo);
+    client
+        .batch_execute(
+            "CREATE TABLE pgio9 (); CREATE TABLE accounts (); CREATE TABLE pgio_notes ();
+             CREATE TABLE pgio_commit ();
+             COMMENT ON TABLE pgio_commit IS 'pgio commit workload: made and dropped by pgio';
+             CREATE PROCEDURE pgio_visit(n int) LANGUAGE sql AS 'SELECT 1';
+             COMMENT ON PROCEDURE pgio_visit IS 'pgio slob workload: made and dropped by pgio';
+             CREATE FUNCTION pgio_own() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        )
+        .unwrap();
+    let destroyed = dataset::destroy(&mut client).unwrap();
+    assert_eq!(destroyed.dropped, ["pgio_visit", "pgio_commit", "pgio1", "pgio2", "pgio_base"]);
+    assert_eq!(destroyed.left, ["pgio_own", "pgio_notes", "pgio9"]);
+    assert_eq!(tables(&mut client), "accounts pgio9 pgio_notes");
+    assert_eq!(dataset::destroy(&mut client).unwrap().dropped, Vec::<String>::new());
+}
+
+#[test]
+fn a_table_in_use_is_named_and_stays() {
+    let conninfo = database(INSTALLED);
+    load(&conninfo, &spec(1, 1024));
+    let mut reader = connect(&conninfo);
+    let mut reading = reader.transaction().unwrap();
+    reading.batch_execute("SELECT FROM pgio1").unwrap();
+    let mut client = connect(&conninfo);
+    let error = dataset::destroy(&mut client).unwrap_err();
+    assert!(error.to_string().starts_with("pgio1 is in use by another session"), "{error}");
+    let error = refused(&conninfo, &spec(1, 1024));
+    assert!(matches!(error, DatasetError::InUse { .. }), "{error}");
+    reading.rollback().unwrap();
+    check_for_run(&mut client, 1, None).unwrap();
+}
+
+#[test]
+fn a_second_load_at_the_same_time_is_refused() {
+    let conninfo = database(INSTALLED);
+    let tried = RefCell::new(None);
+    load_telling(&conninfo, &spec(1, 1024), &Stop::new(), &mut |event| {
+        if let LoadEvent::BatchWaiting { .. } = event {
+            tried.borrow_mut().get_or_insert_with(|| refused(&conninfo, &spec(1, 1024)));
+        }
+    })
+    .unwrap();
+    assert!(matches!(tried.into_inner(), Some(DatasetError::Busy)));
+}
+
+#[test]
+fn what_a_role_lacks_is_said_with_the_grant() {
+    let conninfo = database(INSTALLED);
+    let mut client = connect(&conninfo);
+    let role = format!("modest_{}", text(&mut client, "SELECT current_database()::text"));
+    client.batch_execute(&format!("CREATE ROLE {role} LOGIN")).unwrap();
+    let modest = format!("{conninfo} user={role}");
+    let error = refused(&modest, &spec(1, 1024));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "role {role} may not create tables in schema public; as its owner run: GRANT CREATE ON SCHEMA public TO {role}"
+        )
+    );
+    client.batch_execute(&format!("GRANT CREATE ON SCHEMA public TO {role}")).unwrap();
+    // Allowed now; that the role may not see the server's directories is a warning.
+    let mut warnings = Vec::new();
+    load_telling(&modest, &spec(1, 1024), &Stop::new(), &mut |event| {
+        if let LoadEvent::Warning(w) = event {
+            warnings.push(w);
+        }
+    })
+    .unwrap();
+    assert_eq!(warnings.len(), 1);
+    assert_eq!(warnings[0].why, "the role may not read data_directory");
+    // What the superuser has loaded is not the role's to replace.
+    load(&conninfo, &spec(1, 1024));
+    let error = refused(&modest, &spec(1, 1024));
+    assert!(matches!(error, DatasetError::NotOwner { .. }), "{error}");
+    let elsewhere = format!("{conninfo} options='-c search_path=nowhere'");
+    assert!(matches!(refused(&elsewhere, &spec(1, 1024)), DatasetError::NoSchema));
+    let nowhere = LoadSpec { tablespace: Some("nowhere".into()), ..spec(1, 1024) };
+    assert!(matches!(refused(&conninfo, &nowhere), DatasetError::NoTablespace(_)));
+}
+
+#[test]
+fn a_schema_with_an_awkward_name_will_do() {
+    let conninfo = database(INSTALLED);
+    let mut client = connect(&conninfo);
+    client.batch_execute("CREATE SCHEMA \"My \"\"own\"").unwrap();
+    let conninfo = format!("{conninfo} options='-c search_path=\"My\\\\ \"\"own\"'");
+    load(&conninfo, &spec(2, 1024));
+    let mut client = connect(&conninfo);
+    assert_eq!(check_for_run(&mut client, 2, None).unwrap().schema, "My \"own");
+    assert_eq!(dataset::destroy(&mut client).unwrap().dropped, ["pgio1", "pgio2"]);
+}
+
+#[test]
+fn too_little_room_is_refused_beforehand() {
+    let conninfo = database(INSTALLED);
+    let error = refused(&conninfo, &LoadSpec { scale: "8T".into(), ..spec(64, 1 << 30) });
+    let DatasetError::NoSpace { path, needed, free, .. } = &error else { panic!("{error}") };
+    assert!(path.is_dir(), "{error}");
+    assert!(needed > free && *free > 0, "{error}");
+    assert_eq!(tables(&mut connect(&conninfo)), "");
+}
+
+#[test]
+fn a_stop_leaves_finished_tables_and_nothing_running() {
+    let conninfo = database(INSTALLED);
+    let stop = Stop::new();
+    let spec = LoadSpec { streams: 1, ..spec(3, 16_384) };
+    let error = load_telling(&conninfo, &spec, &stop, &mut |event| {
+        if let LoadEvent::TableLoaded { .. } = event {
+            stop.request();
+        }
+    })
+    .unwrap_err();
+    assert!(matches!(error, DatasetError::Stopped { finished: 1, tables: 3 }), "{error}");
+    let mut client = connect(&conninfo);
+    assert_eq!(tables(&mut client), "pgio1");
+    assert_eq!(sessions(&mut client), 0);
+    check_for_run(&mut client, 1, None).unwrap();
+}
+
+fn sessions(client: &mut Client) -> i64 {
+    number(
+        client,
+        "SELECT count(*) FROM pg_stat_activity
+          WHERE datname = current_database() AND pid <> pg_backend_pid()
+            AND backend_type LIKE 'client%'",
+    )
+}
+
+#[test]
+fn a_stop_in_the_middle_of_a_table_keeps_the_former_one() {
+    let conninfo = database(INSTALLED);
+    load(&conninfo, &spec(1, 1024));
+    let mut client = connect(&conninfo);
+    let before = relations(&mut client);
+    let stop = Stop::new();
+    let mut seen = 0;
+    let error = load_telling(&conninfo, &spec(1, 1 << 19), &stop, &mut |event| {
+        if let LoadEvent::Progress { done, total, .. } = event {
+            seen = done;
+            assert!(done < total, "the stop comes in the middle");
+            if done > 0 {
+                stop.request();
+            }
+        }
+    })
+    .unwrap_err();
+    assert!(matches!(error, DatasetError::Stopped { finished: 0, tables: 1 }), "{error}");
+    assert!(seen > 0);
+    assert_eq!(relations(&mut client), before);
+    assert_eq!(sessions(&mut client), 1, "the session that asks apart, only this test's own");
+}
+
+#[test]
+fn a_stop_reaches_a_statement_that_waits() {
+    let conninfo = database(INSTALLED);
+    load(&conninfo, &spec(1, 1024));
+    // DROP waits for this reader, up to its lock_timeout.
+    let mut reader = connect(&conninfo);
+    let mut reading = reader.transaction().unwrap();
+    reading.batch_execute("SELECT FROM pgio1").unwrap();
+    let stop = Stop::new();
+    let stopped = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = connect(&conninfo);
+            let waiting = "SELECT count(*) FROM pg_stat_activity
+                            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            let began = Instant::now();
+            while number(&mut client, waiting) == 0 && began.elapsed() < Duration::from_secs(60) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            stop.request();
+        });
+        load_by(&conninfo, &spec(1, 1024), &stop)
+    });
+    assert!(matches!(stopped, Err(DatasetError::Stopped { .. })), "{stopped:?}");
+    drop(reading);
+    check_for_run(&mut reader, 1, None).unwrap();
+}
+
+#[test]
+fn a_full_tablespace_leaves_the_former_data_set() {
+    let Some(mount) = TinyFileSystem::mount() else { return };
+    let conninfo = database(INSTALLED);
+    let mut client = connect(&conninfo);
+    let name = format!("tiny_{}", std::process::id());
+    client.batch_execute(&format!("CREATE TABLESPACE {name} LOCATION '{}'", mount.path())).unwrap();
+    let spec = |blocks| LoadSpec { tablespace: Some(name.clone()), ..spec(1, blocks) };
+    load(&conninfo, &spec(1024));
+    let before = relations(&mut client);
+
+    // The check beforehand refuses; a role that cannot be told the directory runs into the wall.
+    let error = refused(&conninfo, &spec(8192));
+    assert!(
+        matches!(&error, DatasetError::NoSpace { path, .. } if path.ends_with("space")),
+        "{error}"
+    );
+    let role = format!("blind_{}", std::process::id());
+    client
+        .batch_execute(&format!(
+            "CREATE ROLE {role} LOGIN; GRANT CREATE ON SCHEMA public TO {role};
+             GRANT CREATE ON TABLESPACE {name} TO {role}; ALTER TABLE pgio1 OWNER TO {role}"
+        ))
+        .unwrap();
+    let error = refused(&format!("{conninfo} user={role}"), &spec(8192));
+    assert!(
+        matches!(&error, DatasetError::DiskFull { object, .. } if object == "pgio1"),
+        "{error}"
+    );
+    assert_eq!(relations(&mut client), before);
+    check_for_run(&mut client, 1, Some(1024)).unwrap();
+
+    dataset::destroy(&mut client).unwrap();
+    client
+        .batch_execute(&format!(
+            "CHECKPOINT; DROP TABLESPACE {name}; DROP OWNED BY {role}; DROP ROLE {role}"
+        ))
+        .unwrap();
+}
+
+/// A tmpfs of 24 MB for a tablespace; only root can mount one.
+struct TinyFileSystem(tempfile::TempDir);
+
+impl TinyFileSystem {
+    fn mount() -> Option<TinyFileSystem> {
+        if !rustix_is_root() {
+            eprintln!("skipped: only root can mount a small file system");
+            return None;
+        }
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=24m,mode=755", "tmpfs"])
+            .arg(dir.path())
+            .status();
+        if !mounted.is_ok_and(|s| s.success()) {
+            eprintln!("skipped: this machine does not let root mount a tmpfs");
+            return None;
+        }
+        let mount = TinyFileSystem(dir);
+        // The server runs as another user, who must get there and own the directory.
+        std::fs::create_dir(mount.path()).unwrap();
+        let open = |path: &std::path::Path, mode: &str| {
+            assert!(Command::new("chmod").arg(mode).arg(path).status().unwrap().success());
+        };
+        open(mount.0.path(), "755");
+        open(mount.path().as_ref(), "700");
+        let owner = server_user();
+        assert!(Command::new("chown").arg(owner).arg(mount.path()).status().unwrap().success());
+        Some(mount)
+    }
+
+    fn path(&self) -> String {
+        self.0.path().join("space").display().to_string()
+    }
+}
+
+impl Drop for TinyFileSystem {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+fn rustix_is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout == b"0\n"
+}
+
+/// The user that the shared server runs as, seen from its data directory.
+fn server_user() -> String {
+    let mut client = connect(&database(INSTALLED));
+    let directory = text(&mut client, "SELECT current_setting('data_directory')");
+    let owner = Command::new("stat").args(["-c", "%u:%g"]).arg(directory).output().unwrap();
+    String::from_utf8(owner.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn sizes_are_listed_as_psql_lists_them() {
+    let conninfo = database(INSTALLED);
+    load(&conninfo, &spec(1, 1024));
+    let ours = dataset::sizes::table_sizes(&mut connect(&conninfo)).unwrap();
+    assert!(ours.contains(" \"public\".\"pgio1\" "), "{ours}");
+    let query = include_str!("../../src/dataset/sql/table_sizes.sql");
+    let psql = Command::new("psql").args(["-X", "-c", query, &conninfo]).output();
+    let Ok(psql) = psql else {
+        eprintln!("skipped: psql is not installed");
+        return;
+    };
+    assert!(psql.status.success(), "{}", String::from_utf8_lossy(&psql.stderr));
+    assert_eq!(ours, String::from_utf8(psql.stdout).unwrap());
+}
+
+#[test]
+fn batches_print_when_tables_complete() {
+    let conninfo = database(INSTALLED);
+    let mut told = Vec::new();
+    load_telling(&conninfo, &spec(4, 1024), &Stop::new(), &mut |event| match event {
+        LoadEvent::BatchWaiting { count, .. } => told.push(count),
+        LoadEvent::GroupComplete { .. } => told.push(0),
+        _ => {}
+    })
+    .unwrap();
+    let mut expected = Batches::new(4, 2).due(4);
+    expected.push(0);
+    assert_eq!(told, expected);
+    assert_eq!(told, [2, 3, 4, 4, 0]);
+}
