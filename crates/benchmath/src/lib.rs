@@ -1,1 +1,32 @@
-//! statistics
+//! Statistics for interleaved benchmark trials. Pure: no clock, no file, no PostgreSQL.
+//!
+//! The trial is the unit of replication, and trials come in blocks: one pass over all conditions
+//! in random order. So the data of a comparison are pairs, one value of the condition and one of
+//! the baseline for each block, and everything is said about the logs of their ratios. Seconds
+//! within a trial are not independent and never enter here.
+//!
+//! | Module | What for |
+//! |---|---|
+//! | [`effect`] | start here: one comparison, its verdict |
+//! | [`warning`] | what to doubt about it, and what to try |
+//! | [`signed_rank`] | the test that decides, its estimate and interval |
+//! | [`student`], [`bootstrap`] | shown beside it, never deciding |
+//! | [`holm`] | p values of several metrics |
+//! | [`power`] | how many blocks, how small an effect |
+//! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
+//! | [`rng`] | seeded random numbers, the same everywhere |
+//!
+//! Each file names its source and its assumption. docs/METHODOLOGY.md argues for the choices.
+
+pub mod bootstrap;
+pub mod effect;
+pub mod holm;
+pub mod interval;
+pub mod power;
+pub mod rng;
+pub mod signed_rank;
+pub mod student;
+pub mod summary;
+#[cfg(test)]
+mod test_noise;
+pub mod warning;

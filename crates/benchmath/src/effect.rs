@@ -1,0 +1,239 @@
+//! The entry point: one metric under a condition against the same metric under the baseline.
+//!
+//! Assumption: one value per trial, paired by block, blocks independent of each other. What is
+//! compared are the logs of the per-block ratios, since a storage choice multiplies a rate and
+//! since noise common to a block cancels in its ratio. The signed-rank test alone decides; the
+//! rest of a [`Comparison`] helps to judge that decision and to plan the next experiment. The
+//! difference in the metric's own unit is a second view, judged by its own interval, and can
+//! disagree with the ratio near the border. Adjusting for several metrics is `holm`'s.
+
+use std::fmt;
+
+use crate::interval::{Interval, assert_probability};
+use crate::signed_rank::{self, SignedRank};
+pub use crate::warning::Warning;
+use crate::{bootstrap, power, student, summary};
+
+/// The power for which [`Comparison::blocks_needed`] plans: four times in five.
+pub const PLANNED_POWER: f64 = 0.8;
+
+/// A metric's values by block, in one unit: the n-th of each side come from the same block.
+#[derive(Debug, Clone, Copy)]
+pub struct Paired<'a> {
+    condition: &'a [f64],
+    baseline: &'a [f64],
+}
+
+impl<'a> Paired<'a> {
+    pub fn new(condition: &'a [f64], baseline: &'a [f64]) -> Result<Self, LengthsDiffer> {
+        if condition.len() == baseline.len() {
+            Ok(Self { condition, baseline })
+        } else {
+            Err(LengthsDiffer { condition: condition.len(), baseline: baseline.len() })
+        }
+    }
+
+    fn blocks(self) -> impl Iterator<Item = (f64, f64)> {
+        self.condition.iter().copied().zip(self.baseline.iter().copied())
+    }
+}
+
+/// A block lacks one of its two values; leave it out of both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LengthsDiffer {
+    pub condition: usize,
+    pub baseline: usize,
+}
+
+impl fmt::Display for LengthsDiffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { condition, baseline } = self;
+        write!(
+            f,
+            "{condition} values of the condition against {baseline} of the baseline cannot be \
+             paired, leave incomplete blocks out of both"
+        )
+    }
+}
+
+impl std::error::Error for LengthsDiffer {}
+
+/// What the signed-rank test says about the ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The condition's metric is higher than the baseline's; whether that is good is not known here.
+    Above,
+    /// The condition's metric is lower.
+    Below,
+    /// No difference shown, which is not "no difference".
+    NoDifference,
+    /// No test at this level exists for so few blocks.
+    TooFewBlocks,
+    /// A value of 0, below 0 or not finite: there is no log-ratio.
+    NotApplicable,
+}
+
+/// All that can be said of one comparison. Ratios are condition / baseline; `None` stands for what
+/// does not exist, never for 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    pub decision: Decision,
+    /// Pairs compared.
+    pub blocks: usize,
+    /// The Hodges-Lehmann estimate.
+    pub ratio: Option<f64>,
+    /// The closed interval that belongs to `p`: it leaves out 1 exactly when p <= alpha.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// Two-sided, not adjusted for other metrics.
+    pub p: Option<f64>,
+    /// How many blocks would decide with probability [`PLANNED_POWER`], were the true ratio the
+    /// one estimated here. Only when undecided; none if no reasonable number would.
+    pub blocks_needed: Option<u32>,
+    /// Sample standard deviation of the log-ratios.
+    pub sd_log: Option<f64>,
+    /// The geometric mean of the ratios with Student's interval.
+    pub student: Option<Interval>,
+    /// The geometric mean of the ratios with the bootstrap's interval.
+    pub bca: Option<Interval>,
+    /// Condition - baseline in the metric's unit, with its own signed-rank interval.
+    pub difference: Option<f64>,
+    pub difference_low: Option<f64>,
+    pub difference_high: Option<f64>,
+    pub warnings: Vec<Warning>,
+}
+
+/// Compares at level `alpha`; `seed` is the bootstrap's, and the same seed gives the same result.
+///
+/// # Panics
+///
+/// Unless alpha lies between 0 and 1.
+pub fn compare(paired: Paired<'_>, alpha: f64, seed: u64) -> Comparison {
+    assert_probability("alpha", alpha);
+    let mut comparison = difference(paired, alpha);
+    if let Some(warning) = undefined_ratio(paired) {
+        comparison.decision = Decision::NotApplicable;
+        comparison.warnings.push(warning);
+        return comparison;
+    }
+
+    let logs = log_ratios(paired);
+    comparison.sd_log = summary::sd(&logs);
+    let student = student::test(&logs, alpha);
+    comparison.student = student.map(|s| s.interval.exp());
+    comparison.bca = bootstrap::mean_interval(&logs, alpha, seed).map(Interval::exp);
+    if let Some(ranks) = signed_rank::test(&logs, alpha) {
+        comparison.ratio = Some(ranks.estimate.exp());
+        comparison.low = ranks.bounds.map(|(low, _)| low.exp());
+        comparison.high = ranks.bounds.map(|(_, high)| high.exp());
+        comparison.p = Some(ranks.p);
+        comparison.decision = decide(ranks.bounds);
+    }
+    comparison.blocks_needed = blocks_needed(&comparison, alpha);
+    comparison.warnings = warnings(&comparison, &logs, alpha);
+    comparison
+}
+
+/// A comparison of which so far only the difference is known.
+fn difference(paired: Paired<'_>, alpha: f64) -> Comparison {
+    let differences: Vec<f64> = paired.blocks().map(|(c, b)| c - b).collect();
+    let ranks: Option<SignedRank> = signed_rank::test(&differences, alpha);
+    let bounds = ranks.and_then(|r| r.bounds);
+    Comparison {
+        decision: Decision::TooFewBlocks,
+        blocks: differences.len(),
+        ratio: None,
+        low: None,
+        high: None,
+        p: None,
+        blocks_needed: None,
+        sd_log: None,
+        student: None,
+        bca: None,
+        difference: ranks.map(|r| r.estimate),
+        difference_low: bounds.map(|(low, _)| low),
+        difference_high: bounds.map(|(_, high)| high),
+        warnings: Vec::new(),
+    }
+}
+
+fn undefined_ratio(paired: Paired<'_>) -> Option<Warning> {
+    (1..).zip(paired.blocks()).find_map(|(block, (condition, baseline))| {
+        if !(condition.is_finite() && baseline.is_finite()) {
+            Some(Warning::NotFinite { block })
+        } else if condition <= 0.0 || baseline <= 0.0 {
+            Some(Warning::NotPositive { block, condition, baseline })
+        } else {
+            None
+        }
+    })
+}
+
+/// Log-ratios to the nearest 2^-30, a billionth. Nothing is measured that finely, and then a tie
+/// is a tie: ln(4/3) and ln(6/8) differ from each other's negative in the last bits, which without
+/// this would decide on which side of 0 their average is counted, differently in another unit. It
+/// also makes sums of log-ratios exact, so equal ones have no spread at all.
+fn log_ratios(paired: Paired<'_>) -> Vec<f64> {
+    const STEPS: f64 = (1u64 << 30) as f64;
+    paired.blocks().map(|(c, b)| ((c.ln() - b.ln()) * STEPS).round() / STEPS).collect()
+}
+
+fn decide(bounds: Option<(f64, f64)>) -> Decision {
+    match bounds {
+        None => Decision::TooFewBlocks,
+        Some((low, _)) if low > 0.0 => Decision::Above,
+        Some((_, high)) if high < 0.0 => Decision::Below,
+        Some(_) => Decision::NoDifference,
+    }
+}
+
+fn blocks_needed(comparison: &Comparison, alpha: f64) -> Option<u32> {
+    let planned = || {
+        let effect = comparison.ratio?.ln();
+        power::blocks_needed(effect, comparison.sd_log?, alpha, PLANNED_POWER)
+    };
+    match comparison.decision {
+        // However unsure the plan, fewer than these cannot decide.
+        Decision::TooFewBlocks => {
+            Some(planned().unwrap_or(signed_rank::fewest_values(alpha) as u32))
+        }
+        // The blocks at hand did not decide, so a plan that says they should have is bad luck.
+        Decision::NoDifference => planned().map(|n| n.max(comparison.blocks as u32 + 1)),
+        Decision::Above | Decision::Below | Decision::NotApplicable => None,
+    }
+}
+
+fn warnings(comparison: &Comparison, logs: &[f64], alpha: f64) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if comparison.decision == Decision::TooFewBlocks {
+        let fewest = signed_rank::fewest_values(alpha);
+        warnings.push(Warning::TooFewBlocks { blocks: comparison.blocks, fewest });
+    }
+    if comparison.sd_log == Some(0.0) {
+        warnings.push(Warning::NoSpread);
+    }
+    warnings.extend(wild_blocks(logs).map(|block| Warning::WildBlock { block }));
+    let decided = matches!(comparison.decision, Decision::Above | Decision::Below);
+    let t_decides = comparison.student.map(|t| !t.contains(1.0));
+    if comparison.low.is_some() && t_decides.is_some_and(|t| t != decided) {
+        warnings.push(Warning::TestsDisagree);
+    }
+    warnings
+}
+
+/// Numbers of the blocks more than ten robust standard deviations (1.4826 times the median absolute
+/// deviation: Hampel, JASA 69(346), 1974) from the median. Ten, because six blocks know their own
+/// spread badly: normal noise then raises this in 1 of 100 experiments, and in 1 of 16 at five.
+fn wild_blocks(logs: &[f64]) -> impl Iterator<Item = usize> {
+    let median = summary::median(logs).unwrap_or(0.0);
+    let distances: Vec<f64> = logs.iter().map(|d| (d - median).abs()).collect();
+    let deviation = 1.4826 * summary::median(&distances).unwrap_or(0.0);
+    let judged = logs.len() >= 6 && deviation > 0.0;
+    (1..)
+        .zip(distances)
+        .filter(move |(_, d)| judged && *d > 10.0 * deviation)
+        .map(|(block, _)| block)
+}
+
+#[cfg(test)]
+mod tests;
