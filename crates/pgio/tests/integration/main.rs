@@ -1,3 +1,4 @@
 //! The one integration binary. Servers are real; `fixture` starts and shares them.
 
+mod config;
 mod levels;

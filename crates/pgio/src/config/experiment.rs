@@ -1,0 +1,118 @@
+//! The experiment file of `pgio compare`: what is run, where, under which conditions.
+//!
+//! Parsed with lines, so that every error names its place; nothing is looked up in the
+//! environment and no pgio.conf is read. The bodies of treatments stay TOML values here:
+//! each treatment reads its own, the caller passes in which kinds there are.
+//!
+//! One section of the file is one file below; `section` is the reader they share.
+
+mod condition;
+mod section;
+mod target;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use toml::de::DeTable;
+
+use self::section::{Document, Section};
+use super::error::{ConfigError, nearest};
+
+pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
+pub use self::target::{SINGLE_TARGET, Target};
+pub use self::workload::{WorkloadKind, WorkloadSpec};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    pub name: String,
+    /// Passes over all conditions.
+    pub blocks: u32,
+    /// Already in each workload's layer, as is `duration`; here for telling.
+    pub warmup: Duration,
+    pub duration: Duration,
+    /// Of the order of conditions. Absent: to be drawn and recorded.
+    pub seed: Option<u64>,
+    /// The name of one of the conditions.
+    pub baseline: String,
+    /// Whether the baseline runs twice in each block, to show the noise.
+    pub aa: bool,
+    /// The metric that is judged; absent: each workload's own.
+    pub primary: Option<String>,
+    /// Empty: pgio.conf, then the PG* variables, say where.
+    pub targets: BTreeMap<String, Target>,
+    pub workloads: Vec<WorkloadSpec>,
+    /// As in the file; the A/A twin of the baseline is not among them.
+    pub conditions: Vec<Condition>,
+}
+
+impl Experiment {
+    /// Where a condition runs; none where pgio.conf or the environment says.
+    pub fn target_of(&self, condition: &Condition) -> Option<&Target> {
+        condition.target.as_ref().and_then(|name| self.targets.get(name))
+    }
+
+    /// The conditions that a workload runs under, in the order of the file.
+    pub fn conditions_of<'a>(
+        &'a self,
+        workload: &'a WorkloadSpec,
+    ) -> impl Iterator<Item = &'a Condition> {
+        self.conditions.iter().filter(|condition| workload.runs_under(&condition.name))
+    }
+}
+
+const SECTIONS: &[&str] = &["experiment", "target", "targets", "workload", "condition"];
+/// Of `[experiment]`.
+const KEYS: &[&str] =
+    &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary"];
+
+/// Reads an experiment file. `file` names it in errors, `stem` is the experiment's name
+/// where it gives itself none, `treatments` are the kinds that a condition may have.
+pub fn parse(
+    text: &str,
+    file: &str,
+    stem: &str,
+    treatments: &[&str],
+) -> Result<Experiment, ConfigError> {
+    let document = Document { file, text };
+    let parsed = document.parse()?;
+    let root = Section::root(&document, parsed.get_ref());
+    root.only(SECTIONS)?;
+
+    let targets = target::parse(&root)?;
+    let conditions = condition::parse(&root, treatments, &targets)?;
+    let nothing = DeTable::new();
+    let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
+    head.only(KEYS)?;
+    let blocks = head.whole("blocks", 1..=u64::from(u32::MAX))?.unwrap_or(6);
+    let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
+    let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
+    let baseline = baseline(&head, &conditions)?;
+    let workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
+    Ok(Experiment {
+        name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
+        blocks: u32::try_from(blocks).expect("the range above ends at u32::MAX"),
+        warmup,
+        duration,
+        seed: head.whole("seed", 0..=u64::MAX)?,
+        baseline,
+        aa: head.boolean("aa")?.unwrap_or(true),
+        primary: head.name("primary")?,
+        targets,
+        workloads,
+        conditions,
+    })
+}
+
+/// As the file says, else the first condition.
+fn baseline(head: &Section<'_>, conditions: &[Condition]) -> Result<String, ConfigError> {
+    let Some(name) = head.name("baseline")? else { return Ok(conditions[0].name.clone()) };
+    let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
+    if names.contains(&name.as_str()) {
+        return Ok(name);
+    }
+    Err(head.error("baseline", format!("`{name}` is no condition; {}", nearest(&name, &names))))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Typed reading of one table of a TOML file, with lines in every error.
+//!
+//! The only place that sees the TOML crate's spans. What the keys mean is known by the
+//! callers, which also list the valid ones, so that unknown keys are errors.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::config::error::{ConfigError, nearest};
+use crate::config::keys::{Key, Layer};
+use crate::config::value::Kind;
+use crate::units;
+
+pub(super) type Item<'a> = Spanned<DeValue<'a>>;
+
+/// The file, for turning places into lines.
+#[derive(Debug)]
+pub(super) struct Document<'a> {
+    pub(super) file: &'a str,
+    pub(super) text: &'a str,
+}
+
+impl<'a> Document<'a> {
+    pub(super) fn parse(&self) -> Result<Spanned<DeTable<'a>>, ConfigError> {
+        // The crate's Display shows the line, which may hold a password; its message does not.
+        DeTable::parse(self.text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            self.error(at, None, error.message().replace('\n', ", "))
+        })
+    }
+
+    fn error(&self, at: usize, key: Option<String>, message: String) -> ConfigError {
+        ConfigError { file: self.file.to_owned(), line: self.line(at), key, message }
+    }
+
+    fn line(&self, at: usize) -> usize {
+        self.text.bytes().take(at).filter(|b| *b == b'\n').count() + 1
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Section<'a> {
+    document: &'a Document<'a>,
+    /// As in the file: `workload`, `targets.a`; empty for the file itself.
+    title: String,
+    table: &'a DeTable<'a>,
+    at: usize,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn root(document: &'a Document<'a>, table: &'a DeTable<'a>) -> Self {
+        Self { document, title: String::new(), table, at: 0 }
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// The keys in the order of the file.
+    pub(super) fn keys(&self) -> Vec<&'a str> {
+        let mut keys: Vec<_> =
+            self.table.keys().map(|key| (key.span().start, key.get_ref().as_ref())).collect();
+        keys.sort_unstable();
+        keys.into_iter().map(|(_, key)| key).collect()
+    }
+
+    pub(super) fn line_of(&self, key: &str) -> usize {
+        self.document.line(self.place_of(key))
+    }
+
+    /// An error at a key, or at the head of the section where the key is missing.
+    pub(super) fn error(&self, key: &str, message: impl Into<String>) -> ConfigError {
+        self.document.error(self.place_of(key), Some(self.path(key)), message.into())
+    }
+
+    /// An error of the section as a whole.
+    pub(super) fn error_here(&self, message: impl Into<String>) -> ConfigError {
+        let key = Some(self.title.clone()).filter(|title| !title.is_empty());
+        self.document.error(self.at, key, message.into())
+    }
+
+    pub(super) fn only(&self, valid: &[&str]) -> Result<(), ConfigError> {
+        match self.keys().into_iter().find(|key| !valid.contains(key)) {
+            Some(key) => {
+                Err(self.error(key, format!("is an unknown key; {}", nearest(key, valid))))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn section(&self, key: &str) -> Result<Option<Section<'a>>, ConfigError> {
+        self.table.get(key).map(|item| self.subsection(key, item)).transpose()
+    }
+
+    /// The sections of `[[key]]`, or the only one of `[key]` where a caller takes both.
+    pub(super) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>, ConfigError> {
+        let Some(item) = self.table.get(key) else { return Ok(Vec::new()) };
+        match item.get_ref() {
+            DeValue::Array(items) => items.iter().map(|item| self.subsection(key, item)).collect(),
+            _ => Ok(vec![self.subsection(key, item)?]),
+        }
+    }
+
+    fn subsection(&self, key: &str, item: &'a Item<'a>) -> Result<Section<'a>, ConfigError> {
+        let table = item.get_ref().as_table().ok_or_else(|| self.wrong_type(key, "a table"))?;
+        Ok(Section { document: self.document, title: self.path(key), table, at: item.span().start })
+    }
+
+    pub(super) fn string(&self, key: &str) -> Result<Option<&'a str>, ConfigError> {
+        self.typed(key, "a string", DeValue::as_str)
+    }
+
+    /// A text that is shown in a line of a report.
+    pub(super) fn name(&self, key: &str) -> Result<Option<String>, ConfigError> {
+        let Some(text) = self.string(key)? else { return Ok(None) };
+        if text.trim().is_empty() || text.trim() != text || text.chars().any(char::is_control) {
+            let message = "must be one line of text without spaces at its ends";
+            return Err(self.error(key, message));
+        }
+        Ok(Some(text.to_owned()))
+    }
+
+    pub(super) fn strings(&self, key: &str) -> Result<Option<Vec<String>>, ConfigError> {
+        self.typed(key, "an array of strings", |value| {
+            let items = value.as_array()?.iter();
+            items.map(|item| item.get_ref().as_str().map(str::to_owned)).collect()
+        })
+    }
+
+    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+        self.typed(key, "true or false", DeValue::as_bool)
+    }
+
+    pub(super) fn whole(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, ConfigError> {
+        let expected = "a whole number";
+        let Some(text) = self.typed(key, expected, integer_text)? else { return Ok(None) };
+        let number = text.parse().ok().filter(|n| range.contains(n));
+        let expected = Kind::Whole(range);
+        let wrong = || self.error(key, format!("must be {expected}, not `{text}`"));
+        number.map(Some).ok_or_else(wrong)
+    }
+
+    pub(super) fn duration(&self, key: &str, zero: bool) -> Result<Option<Duration>, ConfigError> {
+        let expected = "a duration such as \"10s\"";
+        let Some(text) = self.typed(key, expected, |value| match value {
+            DeValue::String(text) => Some(text.to_string()),
+            other => integer_text(other),
+        })?
+        else {
+            return Ok(None);
+        };
+        match units::parse_duration(&text) {
+            Ok(duration) if duration.is_zero() && !zero => {
+                Err(self.error(key, "must be longer than zero"))
+            }
+            Ok(duration) => Ok(Some(duration)),
+            Err(error) => Err(self.error(key, error.to_string())),
+        }
+    }
+
+    /// A workload key, read by the one table of them.
+    pub(super) fn set(&self, key: &Key, layer: &mut Layer) -> Result<(), ConfigError> {
+        let Some(item) = self.table.get(key.name) else { return Ok(()) };
+        let value = item.get_ref();
+        let text = match value {
+            _ if !key.kind.toml_types().contains(&value.type_str()) => {
+                let expected = key.kind.toml_types().join(" or ");
+                return Err(self.wrong_type(key.name, &format!("of type {expected}")));
+            }
+            DeValue::String(text) => text.to_string(),
+            DeValue::Boolean(switch) => switch.to_string(),
+            other => integer_text(other).unwrap_or_default(),
+        };
+        key.set(layer, &text).map_err(|message| self.error(key.name, message))
+    }
+
+    /// The value as it is, for those who know what it means.
+    pub(super) fn value(&self, key: &str) -> Result<toml::Value, ConfigError> {
+        let item = self.table[key].clone();
+        toml::Value::deserialize(toml::de::ValueDeserializer::from(item))
+            .map_err(|error| self.error(key, error.message().replace('\n', ", ")))
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(item) = self.table.get(key) else { return Ok(None) };
+        read(item.get_ref()).map(Some).ok_or_else(|| self.wrong_type(key, expected))
+    }
+
+    fn wrong_type(&self, key: &str, expected: &str) -> ConfigError {
+        let found = self.table.get(key).map_or("nothing", |item| item.get_ref().type_str());
+        self.error(key, format!("must be {expected}, and this is of type {found}"))
+    }
+
+    fn place_of(&self, key: &str) -> usize {
+        self.table.get_key_value(key).map_or(self.at, |(key, _)| key.span().start)
+    }
+
+    fn path(&self, key: &str) -> String {
+        if self.title.is_empty() { key.to_owned() } else { format!("{}.{key}", self.title) }
+    }
+}
+
+/// Decimal, whatever base it is written in; a number over 64 bits stays as it is.
+fn integer_text(value: &DeValue<'_>) -> Option<String> {
+    let integer = value.as_integer()?;
+    let decimal = u64::from_str_radix(integer.as_str(), integer.radix()).map(|n| n.to_string());
+    Some(decimal.unwrap_or_else(|_| integer.as_str().to_owned()))
+}

@@ -1,0 +1,66 @@
+//! `[target]`, or several `[targets.NAME]`: the servers that conditions run on.
+//!
+//! Only what the file says; finding, starting and connecting is done in `pg`.
+
+use std::collections::BTreeMap;
+
+use super::section::Section;
+use crate::config::error::ConfigError;
+use crate::config::value::ConnectString;
+
+/// The name of the one `[target]`.
+pub const SINGLE_TARGET: &str = "target";
+
+/// The oldest PostgreSQL that pgio runs on.
+const OLDEST_MAJOR: u64 = 13;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Server {
+        dsn: ConnectString,
+    },
+    /// A cluster of our own for the length of the experiment.
+    Private {
+        /// PostgreSQL's major version; absent: the newest at hand.
+        major: Option<u32>,
+        standby: bool,
+    },
+}
+
+pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, Target>, ConfigError> {
+    match (root.section("target")?, root.section("targets")?) {
+        (Some(_), Some(targets)) => {
+            Err(targets.error_here("stands beside [target]: make that one [targets.NAME] too"))
+        }
+        (Some(single), None) => Ok(BTreeMap::from([(SINGLE_TARGET.to_owned(), target(&single)?)])),
+        (None, Some(targets)) => targets
+            .keys()
+            .into_iter()
+            .filter_map(|name| Some((name, targets.section(name).transpose()?)))
+            .map(|(name, section)| Ok((name.to_owned(), target(&section?)?)))
+            .collect(),
+        (None, None) => Ok(BTreeMap::new()),
+    }
+}
+
+fn target(section: &Section<'_>) -> Result<Target, ConfigError> {
+    section.only(&["dsn", "private", "pg", "standby"])?;
+    let dsn = section.string("dsn")?;
+    if section.boolean("private")?.unwrap_or(false) {
+        if dsn.is_some() {
+            return Err(section.error("dsn", "contradicts private = true: keep one of the two"));
+        }
+        let major = section.whole("pg", OLDEST_MAJOR..=99)?;
+        return Ok(Target::Private {
+            major: major.and_then(|n| u32::try_from(n).ok()),
+            standby: section.boolean("standby")?.unwrap_or(false),
+        });
+    }
+    if let Some(key) = ["pg", "standby"].into_iter().find(|key| section.has(key)) {
+        return Err(section.error(key, "is for private = true only"));
+    }
+    match dsn {
+        Some(dsn) => Ok(Target::Server { dsn: ConnectString::new(dsn) }),
+        None => Err(section.error_here("needs dsn = \"...\" or private = true")),
+    }
+}

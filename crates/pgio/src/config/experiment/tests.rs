@@ -1,0 +1,378 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::keys::Layer;
+use crate::config::resolve::{CommitSettings, Extent, SlobSettings};
+use crate::config::value::ConnectString;
+
+const TREATMENTS: &[&str] = &["postgres", "drbd", "throttle", "command"];
+
+fn read(text: &str) -> Experiment {
+    parse(text, "x.toml", "x", TREATMENTS).unwrap()
+}
+
+fn error(text: &str) -> String {
+    parse(text, "x.toml", "x", TREATMENTS).unwrap_err().to_string()
+}
+
+/// The error of a file that is right but for these lines in front.
+fn error_of(lines: &str) -> String {
+    error(&format!("{lines}\n[[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\n"))
+}
+
+/// The same for lines at the end, within the second condition.
+fn condition_error(lines: &str) -> String {
+    error(&format!("[[condition]]\nname = 'a'\n[[condition]]\n{lines}\n"))
+}
+
+#[test]
+fn a_name_is_all_that_must_be_said() {
+    let seconds = Duration::from_secs;
+    assert_eq!(
+        read("[[condition]]\nname = 'a'\n"),
+        Experiment {
+            name: "x".to_owned(),
+            blocks: 6,
+            warmup: seconds(2),
+            duration: seconds(10),
+            seed: None,
+            baseline: "a".to_owned(),
+            aa: true,
+            primary: None,
+            targets: BTreeMap::new(),
+            workloads: vec![WorkloadSpec {
+                name: "slob".to_owned(),
+                kind: WorkloadKind::Slob,
+                layer: Layer {
+                    warmup: Some(seconds(2)),
+                    run_time: Some(seconds(10)),
+                    ..Layer::default()
+                },
+                conditions: None,
+            }],
+            conditions: vec![Condition {
+                name: "a".to_owned(),
+                target: None,
+                treatments: Vec::new()
+            }],
+        }
+    );
+}
+
+#[test]
+fn all_that_can_be_said() {
+    let experiment = read(
+        "[experiment]\nname = 'sync commit'\nblocks = 12\nwarmup = 0\nduration = '500ms'\n\
+         seed = 0xffff_ffff_ffff_ffff\nbaseline = 'b'\naa = false\nprimary = 'wal_bytes'\n\
+         [targets.east]\ndsn = 'service=east'\n[targets.own]\nprivate = true\npg = 18\n\
+         standby = true\n\
+         [workload]\nkind = 'slob'\nupdate_pct = 10\nscale = 25_600\naccess = 'bitmap'\n\
+         run_time = '1m'\ncreate_base_table = false\n\
+         [[condition]]\nname = 'a'\ntarget = 'own'\n\
+         postgres = { synchronous_commit = 'on', work_mem = 4, x = 1.5, y = true }\n\
+         drbd = { protocol = 'C' }\n\
+         [[condition]]\nname = 'b'\ntarget = 'east'\n[condition.throttle]\niops = 500\n",
+    );
+    assert_eq!(experiment.name, "sync commit");
+    assert_eq!(experiment.blocks, 12);
+    assert_eq!(experiment.warmup, Duration::ZERO);
+    assert_eq!(experiment.duration, Duration::from_millis(500));
+    assert_eq!(experiment.seed, Some(u64::MAX));
+    assert_eq!(experiment.baseline, "b");
+    assert!(!experiment.aa);
+    assert_eq!(experiment.primary.as_deref(), Some("wal_bytes"));
+
+    let [a, b] = experiment.conditions.as_slice() else { panic!("two conditions") };
+    let own = Target::Private { major: Some(18), standby: true };
+    let east = Target::Server { dsn: ConnectString::new("service=east") };
+    assert_eq!(experiment.target_of(a), Some(&own));
+    assert_eq!(experiment.target_of(b), Some(&east));
+    let kinds: Vec<_> = a.treatments.iter().map(|t| (t.kind.as_str(), t.line)).collect();
+    assert_eq!(kinds, [("postgres", 26), ("drbd", 27)], "in the order of the file");
+    let settings = a.treatments[0].body.as_table().unwrap();
+    assert_eq!(settings["synchronous_commit"].as_str(), Some("on"));
+    assert_eq!(settings["work_mem"].as_integer(), Some(4));
+    assert_eq!(settings["x"].as_float(), Some(1.5));
+    assert_eq!(settings["y"].as_bool(), Some(true));
+    assert_eq!(b.treatments[0].body["iops"].as_integer(), Some(500));
+
+    let slob = SlobSettings::resolve(experiment.workloads[0].layer.clone()).unwrap();
+    assert_eq!(slob.scale, "200M".parse().unwrap());
+    assert_eq!(slob.run_time, Duration::from_secs(60), "its own wins over the experiment's");
+    assert_eq!(slob.warmup, Duration::ZERO);
+}
+
+#[test]
+fn one_target_serves_all_conditions() {
+    for text in ["[target]\ndsn = 'pgio'", "[targets.one]\ndsn = 'pgio'"] {
+        let experiment = read(&format!("{text}\n[[condition]]\nname = 'a'\n"));
+        let target = experiment.target_of(&experiment.conditions[0]);
+        assert_eq!(target, Some(&Target::Server { dsn: ConnectString::new("pgio") }));
+    }
+}
+
+#[test]
+fn the_shipped_examples() {
+    let sync = include_str!("../../../../../examples/sync-commit.toml");
+    let sync = parse(sync, "sync-commit.toml", "sync-commit", TREATMENTS).unwrap();
+    assert_eq!(sync.name, "sync-commit");
+    assert_eq!(sync.baseline, "local");
+    let [commit, slob] = sync.workloads.as_slice() else { panic!("two workloads") };
+    assert_eq!(sync.conditions_of(commit).count(), 5);
+    let names: Vec<_> = sync.conditions_of(slob).map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["local", "on", "remote_apply"]);
+    SlobSettings::resolve(slob.layer.clone()).unwrap();
+
+    let fixed = include_str!("../../../../../examples/commit-10000.toml");
+    let fixed = parse(fixed, "commit-10000.toml", "commit-10000", TREATMENTS).unwrap();
+    let settings = CommitSettings::resolve(fixed.workloads[0].layer.clone());
+    assert_eq!(settings.extent, Extent::Transactions(10_000));
+    assert_eq!(fixed.conditions.len(), 2);
+}
+
+#[test]
+fn text_that_is_no_toml_names_its_line() {
+    assert_eq!(
+        error("[experiment]\nname = unquoted\n"),
+        "x.toml:2: string values must be quoted, expected literal string"
+    );
+    assert_eq!(error("a = 1\na = 2\n"), "x.toml:2: duplicate key");
+    let secret = error("[target]\ndsn = 'host=h password=hunter2\n");
+    assert!(secret.starts_with("x.toml:2: ") && !secret.contains("hunter2"), "{secret}");
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    for (lines, message) in [
+        ("[experimnt]", "1: experimnt: is an unknown key; the nearest valid one is `experiment`"),
+        (
+            "[experiment]\nblocs = 6",
+            "2: experiment.blocs: is an unknown key; the nearest valid one is `blocks`",
+        ),
+        ("[target]\ndns = ''", "2: target.dns: is an unknown key; the nearest valid one is `dsn`"),
+        (
+            "[workload]\n\nupdate_pc = 1",
+            "3: workload.update_pc: is an unknown key; the nearest valid one is `update_pct`",
+        ),
+    ] {
+        assert_eq!(error_of(lines), format!("x.toml:{message}"));
+    }
+    assert_eq!(
+        condition_error("name = 'b'\npostgers = {}"),
+        "x.toml:5: condition.postgers: is an unknown key; the nearest valid one is `postgres`"
+    );
+}
+
+#[test]
+fn wrong_types() {
+    for (lines, message) in [
+        ("experiment = 1", "1: experiment: must be a table, and this is of type integer"),
+        (
+            "[experiment]\nname = 1",
+            "2: experiment.name: must be a string, and this is of type integer",
+        ),
+        (
+            "[experiment]\naa = 'yes'",
+            "2: experiment.aa: must be true or false, and this is of type string",
+        ),
+        (
+            "[experiment]\nblocks = '6'",
+            "2: experiment.blocks: must be a whole number, and this is of type string",
+        ),
+        (
+            "[experiment]\nwarmup = 1.5",
+            "2: experiment.warmup: must be a duration such as \"10s\", and this is of type float",
+        ),
+        (
+            "[workload]\nupdate_pct = '10'",
+            "2: workload.update_pct: must be of type integer, and this is of type string",
+        ),
+        (
+            "[workload]\nscale = 1.5",
+            "2: workload.scale: must be of type string or integer, and this is of type float",
+        ),
+        (
+            "[workload]\nconditions = ['a', 1]",
+            "2: workload.conditions: must be an array of strings, and this is of type array",
+        ),
+    ] {
+        assert_eq!(error_of(lines), format!("x.toml:{message}"));
+    }
+}
+
+#[test]
+fn values_out_of_range() {
+    for (lines, message) in [
+        ("blocks = 0", "blocks: must be a whole number of at least 1, not `0`"),
+        ("blocks = -6", "blocks: must be a whole number of at least 1, not `-6`"),
+        ("duration = 0", "duration: must be longer than zero"),
+        (
+            "duration = 'long'",
+            "duration: `long` is not a duration: write a whole number with ms, s, m or h, for \
+             example 500ms or 2s",
+        ),
+        ("name = ' '", "name: must be one line of text without spaces at its ends"),
+        ("name = \"a\\nb\"", "name: must be one line of text without spaces at its ends"),
+    ] {
+        assert_eq!(
+            error_of(&format!("[experiment]\n{lines}")),
+            format!("x.toml:2: experiment.{message}")
+        );
+    }
+    assert_eq!(
+        error_of("[workload]\nupdate_pct = 101"),
+        "x.toml:2: workload.update_pct: must be a whole number from 0 to 100, not `101`"
+    );
+}
+
+#[test]
+fn a_baseline_must_be_a_condition() {
+    assert_eq!(
+        error_of("[experiment]\nbaseline = 'aa'"),
+        "x.toml:2: experiment.baseline: `aa` is no condition; the nearest valid one is `a`"
+    );
+}
+
+#[test]
+fn targets() {
+    for (lines, message) in [
+        (
+            "[target]\ndsn = 'a'\n[targets.b]\ndsn = 'b'",
+            "3: targets: stands beside [target]: make that one [targets.NAME] too",
+        ),
+        ("[target]", "1: target: needs dsn = \"...\" or private = true"),
+        (
+            "[target]\nprivate = true\ndsn = 'a'",
+            "3: target.dsn: contradicts private = true: keep one of the two",
+        ),
+        ("[target]\ndsn = 'a'\npg = 18", "3: target.pg: is for private = true only"),
+        (
+            "[target]\nprivate = true\npg = 9",
+            "3: target.pg: must be a whole number from 13 to 99, not `9`",
+        ),
+        (
+            "[targets.b]\ndsn = 'b'\n[targets.c]\ndsn = 'c'",
+            "5: condition: needs target = one of b, c",
+        ),
+    ] {
+        assert_eq!(error_of(lines), format!("x.toml:{message}"));
+    }
+    assert_eq!(
+        condition_error("name = 'b'\ntarget = 'east'"),
+        "x.toml:5: condition.target: `east` is no target: write [targets.east] for it"
+    );
+    assert_eq!(
+        condition_error("name = 'b'\ntarget = 'eats'\n[targets.east]\ndsn = ''"),
+        "x.toml:5: condition.target: `eats` is no target; the nearest valid one is `east`"
+    );
+}
+
+#[test]
+fn conditions() {
+    assert_eq!(
+        error("[experiment]\n"),
+        "x.toml:1: has no condition: write [[condition]] with a name and treatments"
+    );
+    assert_eq!(
+        condition_error("drbd = 'C'"),
+        "x.toml:3: condition: has no name: write name = \"...\", as reports will call it"
+    );
+    assert_eq!(
+        condition_error("name = 'a'"),
+        "x.toml:4: condition.name: `a` is the name of two conditions"
+    );
+    for name in ["a (A/A)", "(A/A)"] {
+        assert_eq!(
+            condition_error(&format!("name = '{name}'")),
+            "x.toml:4: condition.name: must not end in (A/A), which is the baseline's twin that \
+             pgio adds itself"
+        );
+    }
+    for key in ["workload = {}", "update_pct = 10"] {
+        let name = key.split(' ').next().unwrap();
+        assert_eq!(
+            condition_error(&format!("name = 'b'\n{key}")),
+            format!(
+                "x.toml:5: condition.{name}: is no treatment: conditions differ by treatments \
+                 only, the work is the same under all and stands in [workload]"
+            )
+        );
+    }
+    assert_eq!(
+        condition_error("name = 'b'\ncommand = 99999999999999999999"),
+        "x.toml:5: condition.command: invalid type: integer `99999999999999999999` as i128, \
+         expected any valid TOML value"
+    );
+}
+
+#[test]
+fn workloads() {
+    for (lines, message) in [
+        (
+            "[workload]\nkind = 'tpcc'",
+            "2: workload.kind: `tpcc` is no workload; valid are slob, commit",
+        ),
+        (
+            "[workload]\nkind = 'commit'\nupdate_pct = 10",
+            "3: workload.update_pct: means nothing to the workload `commit`: delete it",
+        ),
+        (
+            "[workload]\nconnect_string = 'x'",
+            "2: workload.connect_string: belongs to the target: write dsn = \"...\" in [target]",
+        ),
+        (
+            "[workload]\nkind = 'commit'\nrun_time = 10\ntransactions = 5",
+            "4: workload.transactions: contradicts run_time: keep one of the two",
+        ),
+        (
+            "[[workload]]\nkind = 'slob'\n[[workload]]\nkind = 'slob'",
+            "3: workload.name: `slob` is the name of two workloads: name each",
+        ),
+        (
+            "[workload]\nconditions = ['a', 'c']",
+            "2: workload.conditions: `c` is no condition; the nearest valid one is `a`",
+        ),
+        (
+            "[workload]\nconditions = ['b']",
+            "2: workload.conditions: lack the baseline `a`, with which the others are compared: \
+             add it",
+        ),
+    ] {
+        assert_eq!(error_of(lines), format!("x.toml:{message}"));
+    }
+}
+
+#[test]
+fn a_fixed_number_of_transactions_has_no_duration() {
+    let text = "[experiment]\nduration = 5\n[workload]\nkind = 'commit'\ntransactions = 10\n\
+                [[condition]]\nname = 'a'\n";
+    assert_eq!(read(text).workloads[0].layer.run_time, None);
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "(\\PC|\n|\r|\t)*") {
+        let _ = parse(&text, "x", "x", TREATMENTS);
+    }
+
+    #[test]
+    fn no_file_of_keys_and_values_panics(lines in prop::collection::vec(
+        prop::sample::select(&[
+            "[experiment]", "[target]", "[targets.a]", "[workload]", "[[workload]]",
+            "[[condition]]", "[condition.drbd]", "name = 'a'", "name = 'b'", "name = ''",
+            "blocks = 1", "seed = -1", "seed = 0x", "baseline = 'b'", "target = 'a'", "dsn = 'x'",
+            "private = true", "kind = 'commit'", "conditions = []", "conditions = 1",
+            "scale = 1", "warmup = ''", "experiment = []", "workload = [1]", "condition = 'é'",
+            "condition.name = 'a'", "targets = { é = {} }",
+        ]), 0..12))
+    {
+        let _ = parse(&lines.join("\n"), "x", "x", TREATMENTS);
+    }
+
+    #[test]
+    fn a_quoted_name_is_read_back(name in "[^\\pC\\s]([^\\pC]*[^\\pC\\s])?") {
+        prop_assume!(!name.ends_with("(A/A)"));
+        let quoted = toml::Value::String(name.clone());
+        prop_assert_eq!(&read(&format!("[[condition]]\nname = {quoted}\n")).baseline, &name);
+    }
+}

@@ -1,0 +1,164 @@
+//! `[workload]`, or several `[[workload]]`: what is run.
+//!
+//! The keys are those of `config::keys`; here is only which kind takes which, and under
+//! which conditions the workload runs. Settings are made of it in `config::resolve`, over
+//! a pgio.conf and under the flags.
+
+use std::time::Duration;
+
+use super::condition::Condition;
+use super::section::Section;
+use crate::config::error::{ConfigError, nearest};
+use crate::config::keys::{KEYS, Key, Layer, Use};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadSpec {
+    /// Unique in the file; the kind's name where it gives itself none.
+    pub name: String,
+    pub kind: WorkloadKind,
+    /// With the experiment's warm-up and duration where it has none of its own.
+    pub layer: Layer,
+    /// Absent: all.
+    pub conditions: Option<Vec<String>>,
+}
+
+impl WorkloadSpec {
+    pub fn runs_under(&self, condition: &str) -> bool {
+        self.conditions.as_ref().is_none_or(|names| names.iter().any(|name| name == condition))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkloadKind {
+    Slob,
+    Commit,
+}
+
+impl WorkloadKind {
+    pub const ALL: &'static [Self] = &[Self::Slob, Self::Commit];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Slob => "slob",
+            Self::Commit => "commit",
+        }
+    }
+
+    /// `slob` runs on a data set, so it takes what says how that is loaded.
+    fn uses(self) -> &'static [Use] {
+        match self {
+            Self::Slob => &[Use::Slob, Use::Load],
+            Self::Commit => &[Use::Commit],
+        }
+    }
+
+    fn takes(self, key: &Key) -> bool {
+        key.uses.iter().any(|using| self.uses().contains(using))
+    }
+}
+
+const OWN_KEYS: &[&str] = &["kind", "name", "conditions"];
+
+pub(super) fn parse(
+    root: &Section<'_>,
+    warmup: Duration,
+    duration: Duration,
+    baseline: &str,
+    conditions: &[Condition],
+) -> Result<Vec<WorkloadSpec>, ConfigError> {
+    let sections = root.sections("workload")?;
+    let mut workloads: Vec<WorkloadSpec> = Vec::new();
+    for section in &sections {
+        let mut workload = workload(section)?;
+        check_conditions(section, &workload, baseline, conditions)?;
+        fill_in(&mut workload.layer, warmup, duration);
+        if workloads.iter().any(|earlier| earlier.name == workload.name) {
+            let message = format!("`{}` is the name of two workloads: name each", workload.name);
+            return Err(section.error("name", message));
+        }
+        workloads.push(workload);
+    }
+    if workloads.is_empty() {
+        let mut layer = Layer::default();
+        fill_in(&mut layer, warmup, duration);
+        let kind = WorkloadKind::Slob;
+        workloads.push(WorkloadSpec {
+            name: kind.name().to_owned(),
+            kind,
+            layer,
+            conditions: None,
+        });
+    }
+    Ok(workloads)
+}
+
+/// Here and not among the defaults, since a pgio.conf beside the file must not win.
+fn fill_in(layer: &mut Layer, warmup: Duration, duration: Duration) {
+    layer.warmup.get_or_insert(warmup);
+    if layer.transactions.is_none() {
+        layer.run_time.get_or_insert(duration);
+    }
+}
+
+fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
+    let kind = kind(section)?;
+    let mut layer = Layer::default();
+    for name in section.keys() {
+        match Key::named(name) {
+            Some(key) if kind.takes(key) => section.set(key, &mut layer)?,
+            Some(key) => return Err(section.error(name, misplaced(key, kind))),
+            None if OWN_KEYS.contains(&name) => {}
+            None => {
+                let keys = KEYS.iter().filter(|key| kind.takes(key)).map(|key| key.name);
+                let valid: Vec<&str> = OWN_KEYS.iter().copied().chain(keys).collect();
+                let message = format!("is an unknown key; {}", nearest(name, &valid));
+                return Err(section.error(name, message));
+            }
+        }
+    }
+    if layer.run_time.is_some() && layer.transactions.is_some() {
+        return Err(section.error("transactions", "contradicts run_time: keep one of the two"));
+    }
+    Ok(WorkloadSpec {
+        name: section.name("name")?.unwrap_or_else(|| kind.name().to_owned()),
+        kind,
+        layer,
+        conditions: section.strings("conditions")?,
+    })
+}
+
+fn kind(section: &Section<'_>) -> Result<WorkloadKind, ConfigError> {
+    let Some(name) = section.string("kind")? else { return Ok(WorkloadKind::Slob) };
+    let found = WorkloadKind::ALL.iter().copied().find(|kind| kind.name() == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = WorkloadKind::ALL.iter().map(|kind| kind.name()).collect();
+        section.error("kind", format!("`{name}` is no workload; valid are {}", names.join(", ")))
+    })
+}
+
+fn misplaced(key: &Key, kind: WorkloadKind) -> String {
+    if key.uses.contains(&Use::Connect) {
+        return "belongs to the target: write dsn = \"...\" in [target]".to_owned();
+    }
+    format!("means nothing to the workload `{}`: delete it", kind.name())
+}
+
+fn check_conditions(
+    section: &Section<'_>,
+    workload: &WorkloadSpec,
+    baseline: &str,
+    conditions: &[Condition],
+) -> Result<(), ConfigError> {
+    let Some(chosen) = &workload.conditions else { return Ok(()) };
+    let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
+    if let Some(name) = chosen.iter().find(|name| !names.contains(&name.as_str())) {
+        let message = format!("`{name}` is no condition; {}", nearest(name, &names));
+        return Err(section.error("conditions", message));
+    }
+    if !workload.runs_under(baseline) {
+        let message =
+            format!("lack the baseline `{baseline}`, with which the others are compared: add it");
+        return Err(section.error("conditions", message));
+    }
+    Ok(())
+}

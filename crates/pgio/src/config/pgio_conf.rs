@@ -1,0 +1,87 @@
+//! pgio.conf, the original's file: read as the shell would, and never executed.
+//!
+//! The original sources it, so an assignment means here what it means to bash as long as
+//! it is plain content; whatever only a shell could work out is refused with what to
+//! write instead. Unknown keys are errors, for a misspelt key would quietly leave its
+//! default in force. The text of one line is taken apart in `line`.
+
+mod line;
+
+use std::collections::BTreeMap;
+
+use self::line::Assignment;
+use super::error::{ConfigError, Warning, nearest};
+use super::keys::{KEYS, Key, Layer};
+
+/// The original knows it for its own tracing.
+const DEBUG_KEY: &str = "PGIO_DEBUG";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PgioConf {
+    pub layer: Layer,
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads the text of a pgio.conf; `file` names it in errors.
+pub fn parse(text: &str, file: &str) -> Result<PgioConf, ConfigError> {
+    let mut conf = PgioConf::default();
+    let mut seen = BTreeMap::new();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    for (at, line) in text.split('\n').enumerate() {
+        let number = at + 1;
+        let error = |key: Option<String>, message: String| ConfigError {
+            file: file.to_owned(),
+            line: number,
+            key,
+            message,
+        };
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let Assignment { key, value } = match line::parse(line) {
+            Ok(Some(assignment)) => assignment,
+            Ok(None) => continue,
+            Err(wrong) => return Err(error(wrong.key.map(str::to_owned), wrong.message)),
+        };
+        if key == DEBUG_KEY {
+            conf.warnings.push(debug_ignored(file, number));
+            continue;
+        }
+        let Some(known) = KEYS.iter().find(|known| known.conf_name() == key) else {
+            return Err(error(Some(key.to_owned()), unknown(key)));
+        };
+        known.set(&mut conf.layer, &value).map_err(|wrong| error(Some(key.to_owned()), wrong))?;
+        if let Some(earlier) = seen.insert(key, number) {
+            conf.warnings.push(repeated(file, key, earlier, number));
+        }
+    }
+    Ok(conf)
+}
+
+fn unknown(key: &str) -> String {
+    if key.starts_with("PG") {
+        return "is no key of pgio.conf: put host=, port=, user= and the like into \
+                CONNECT_STRING, or export the variable before starting pgio"
+            .to_owned();
+    }
+    let names: Vec<String> = KEYS.iter().map(Key::conf_name).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    format!("is no key of pgio.conf; {}", nearest(key, &names))
+}
+
+fn repeated(file: &str, key: &str, earlier: usize, line: usize) -> Warning {
+    Warning {
+        what: format!("{file}: {key} is set in line {earlier} and again in line {line}"),
+        why: "the last one counts, as in the original".to_owned(),
+        try_this: format!("delete line {earlier}"),
+    }
+}
+
+fn debug_ignored(file: &str, line: usize) -> Warning {
+    Warning {
+        what: format!("{file}: {DEBUG_KEY} in line {line} is ignored"),
+        why: "it turned on tracing in the original's scripts, which are not here".to_owned(),
+        try_this: format!("delete line {line}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

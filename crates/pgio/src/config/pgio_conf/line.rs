@@ -1,0 +1,130 @@
+//! One line of pgio.conf: `KEY=VALUE`, with the shell's quoting and nothing else of it.
+//!
+//! Messages never repeat the value, since it may hold a password. What a key means is
+//! known one level up.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+pub(super) struct Assignment<'a> {
+    pub(super) key: &'a str,
+    pub(super) value: String,
+}
+
+pub(super) struct Wrong<'a> {
+    pub(super) key: Option<&'a str>,
+    pub(super) message: String,
+}
+
+/// None for a blank line or a comment.
+pub(super) fn parse(line: &str) -> Result<Option<Assignment<'_>>, Wrong<'_>> {
+    let line = line.trim_start_matches(is_blank);
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let line = match line.strip_prefix("export") {
+        Some(rest) if rest.starts_with(is_blank) => rest.trim_start_matches(is_blank),
+        _ => line,
+    };
+    let (key, rest) = line.split_at(name_length(line));
+    if !key.is_empty() && rest.trim_start_matches(is_blank).starts_with('=') {
+        let message = match rest.strip_prefix('=') {
+            Some(value) => match value_of(value) {
+                Ok(value) => return Ok(Some(Assignment { key, value })),
+                Err(message) => message,
+            },
+            None => NO_SPACES.to_owned(),
+        };
+        return Err(Wrong { key: Some(key), message });
+    }
+    let message = "is not KEY=VALUE: write one such setting in a line, or # before a comment";
+    Err(Wrong { key: None, message: message.to_owned() })
+}
+
+const NO_SPACES: &str = "has spaces around `=`: write KEY=VALUE without them";
+
+/// The shell's blanks; a no-break space is a character like any other.
+fn is_blank(c: char) -> bool {
+    c == ' ' || c == '\t'
+}
+
+fn name_length(text: &str) -> usize {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return 0;
+    }
+    text.find(|c| !is_part(c)).unwrap_or(text.len())
+}
+
+/// The word after `=`, quotes removed, and nothing but a comment behind it.
+fn value_of(text: &str) -> Result<String, String> {
+    let mut value = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' => single_quoted(&mut chars, &mut value)?,
+            '"' => double_quoted(&mut chars, &mut value)?,
+            ' ' | '\t' => {
+                after_value(chars.collect::<String>().trim_start_matches(is_blank), text)?;
+                break;
+            }
+            '$' | '`' | '\\' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => {
+                return Err(needs_shell(c));
+            }
+            // A home directory, for bash also in lists such as PATH.
+            '~' if value.is_empty() || value.ends_with(':') => return Err(needs_shell(c)),
+            _ => value.push(c),
+        }
+    }
+    Ok(value)
+}
+
+fn after_value(rest: &str, whole: &str) -> Result<(), String> {
+    if rest.is_empty() || rest.starts_with('#') {
+        Ok(())
+    } else if let Some(c) = rest.chars().next().filter(|c| ";&|<>".contains(*c)) {
+        Err(needs_shell(c))
+    } else if whole.starts_with(is_blank) {
+        Err(NO_SPACES.to_owned())
+    } else {
+        Err("has several words: put the value in quotes, or the next setting on its own line"
+            .to_owned())
+    }
+}
+
+fn single_quoted(chars: &mut Peekable<Chars<'_>>, value: &mut String) -> Result<(), String> {
+    for c in chars {
+        match c {
+            '\'' => return Ok(()),
+            _ => value.push(c),
+        }
+    }
+    Err(unbalanced('\''))
+}
+
+fn double_quoted(chars: &mut Peekable<Chars<'_>>, value: &mut String) -> Result<(), String> {
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => return Ok(()),
+            '$' | '`' => return Err(needs_shell(c)),
+            // Before anything else the backslash stands for itself.
+            '\\' => match chars.next_if(|next| "\"\\$`".contains(*next)) {
+                Some(escaped) => value.push(escaped),
+                None => value.push('\\'),
+            },
+            _ => value.push(c),
+        }
+    }
+    Err(unbalanced('"'))
+}
+
+fn unbalanced(quote: char) -> String {
+    format!("has an opening {quote} without its closing one in the same line: add it")
+}
+
+fn needs_shell(c: char) -> String {
+    format!(
+        "has a {c} that only a shell could act on, and this file is not executed: write the \
+         resulting value, or put a literal {c} in single quotes"
+    )
+}

@@ -1,0 +1,273 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::value::{Access, ConnectString};
+
+fn layer(text: &str) -> Layer {
+    let conf = parse(text, "pgio.conf").unwrap();
+    assert_eq!(conf.warnings, []);
+    conf.layer
+}
+
+fn error(text: &str) -> String {
+    parse(text, "pgio.conf").unwrap_err().to_string()
+}
+
+fn connect(text: &str) -> String {
+    layer(text).connect_string.unwrap().expose().to_owned()
+}
+
+#[test]
+fn a_file_of_the_original_means_what_it_says() {
+    let text = "UPDATE_PCT=10\nRUN_TIME=120\nNUM_SCHEMAS=1\nNUM_THREADS=1\nWORK_UNIT=255\n\
+                UPDATE_WORK_UNIT=8\nSCALE=200M\nDBNAME=pgio\nCONNECT_STRING=\"pgio\"\n\
+                CREATE_BASE_TABLE=TRUE\n";
+    assert_eq!(
+        layer(text),
+        Layer {
+            update_pct: Some(10),
+            run_time: Some(Duration::from_secs(120)),
+            num_schemas: Some(1),
+            num_threads: Some(1),
+            work_unit: Some(255),
+            update_work_unit: Some(8),
+            scale: Some("200M".parse().unwrap()),
+            dbname: Some("pgio".to_owned()),
+            connect_string: Some(ConnectString::new("pgio")),
+            create_base_table: Some(true),
+            ..Layer::default()
+        }
+    );
+}
+
+#[test]
+fn the_shipped_example_is_that_file_with_comments() {
+    let shipped = layer(include_str!("../../../../../examples/pgio.conf"));
+    assert_eq!(shipped.update_work_unit, Some(8));
+    assert_eq!(shipped.connect_string, Some(ConnectString::new("pgio")));
+    let ours = include_str!("../../../../../examples/pgio.conf").replace("\n#", "\n");
+    let keys = ours
+        .lines()
+        .filter(|line| line.split_once('=').is_some_and(|(k, _)| k == k.to_ascii_uppercase()));
+    let read = layer(&keys.collect::<Vec<_>>().join("\n"));
+    assert_eq!(read.tablespace.as_deref(), Some("fast"), "what is commented out is right too");
+}
+
+#[test]
+fn keys_of_ours_are_keys_too() {
+    let read = layer("ACCESS=bitmap\nCOMMIT_EVERY=0\nSEED=42\nWARMUP=2s\nTABLESPACE=fast\n");
+    assert_eq!(read.access, Some(Access::Bitmap));
+    assert_eq!(read.commit_every, Some(0));
+    assert_eq!(read.seed, Some(42));
+    assert_eq!(read.warmup, Some(Duration::from_secs(2)));
+    assert_eq!(read.tablespace.as_deref(), Some("fast"));
+}
+
+#[test]
+fn an_empty_file_sets_nothing() {
+    for text in ["", "\n", "\u{feff}", "# all defaults\n\n   \t\n  # here\r\n"] {
+        assert_eq!(layer(text), Layer::default());
+    }
+}
+
+#[test]
+fn what_editors_leave_behind_is_tolerated() {
+    let expected = Layer { work_unit: Some(8), update_pct: Some(5), ..Layer::default() };
+    for text in [
+        "\u{feff}WORK_UNIT=8\nUPDATE_PCT=5",
+        "WORK_UNIT=8\r\nUPDATE_PCT=5\r\n",
+        "  WORK_UNIT=8  \t\n\tUPDATE_PCT=5 ",
+        "export WORK_UNIT=8\nexport\t UPDATE_PCT=5\n",
+        "WORK_UNIT=8 # blocks\nUPDATE_PCT=\"5\"\t#percent $HOME `x` \"\n",
+    ] {
+        assert_eq!(layer(text), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn quotes_mean_what_they_mean_to_bash() {
+    assert_eq!(connect("CONNECT_STRING=\"host=a dbname=b\""), "host=a dbname=b");
+    assert_eq!(connect("CONNECT_STRING='host=a pass=$x`;'"), "host=a pass=$x`;");
+    assert_eq!(connect(r#"CONNECT_STRING="a\"b\\c\$d\`e\f""#), r#"a"b\c$d`e\f"#);
+    assert_eq!(connect(r"CONNECT_STRING='a\b'"), r"a\b");
+    assert_eq!(connect(r#"CONNECT_STRING=a"b c"'d e'f"#), "ab cd ef");
+    assert_eq!(connect("CONNECT_STRING=a#b"), "a#b");
+    assert_eq!(connect("CONNECT_STRING=\"a # b\" # c"), "a # b");
+    assert_eq!(connect("CONNECT_STRING=postgresql://u@h/d?x=1"), "postgresql://u@h/d?x=1");
+    assert_eq!(connect("CONNECT_STRING="), "");
+}
+
+#[test]
+fn what_needs_a_shell_is_refused() {
+    for (value, c) in [
+        ("$HOME", '$'),
+        ("\"$(date)\"", '$'),
+        ("\"a`date`\"", '`'),
+        ("`date`", '`'),
+        ("a;b", ';'),
+        ("a; rm x", ';'),
+        ("a && b", '&'),
+        ("a | b", '|'),
+        ("a <b", '<'),
+        ("a>b", '>'),
+        ("(a b)", '('),
+        ("a\\ b", '\\'),
+        ("~/x", '~'),
+        ("a:~", '~'),
+    ] {
+        assert_eq!(
+            error(&format!("\nDBNAME={value}")),
+            format!(
+                "pgio.conf:2: DBNAME: has a {c} that only a shell could act on, and this file is \
+                 not executed: write the resulting value, or put a literal {c} in single quotes"
+            ),
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn unbalanced_quotes() {
+    for (value, quote) in [("\"pgio", '"'), ("'pgio", '\''), ("\"pgio\\\"", '"'), ("a'", '\'')] {
+        assert_eq!(
+            error(&format!("DBNAME={value}\nSCALE=1G\"'")),
+            format!(
+                "pgio.conf:1: DBNAME: has an opening {quote} without its closing one in the same \
+                 line: add it"
+            )
+        );
+    }
+}
+
+#[test]
+fn spaces_around_the_equals_sign() {
+    for line in ["SCALE = 1G", "SCALE =1G", "SCALE= 1G"] {
+        assert_eq!(
+            error(line),
+            "pgio.conf:1: SCALE: has spaces around `=`: write KEY=VALUE without them"
+        );
+    }
+}
+
+#[test]
+fn several_words() {
+    for line in ["DBNAME=my base", "DBNAME=a SCALE=1G", "DBNAME='a' b"] {
+        assert_eq!(
+            error(line),
+            "pgio.conf:1: DBNAME: has several words: put the value in quotes, or the next setting \
+             on its own line"
+        );
+    }
+}
+
+#[test]
+fn lines_that_are_no_assignment() {
+    for line in ["SCALE", "source other.conf", "if true; then", "=1", "1A=2", "A-B=1", "A+=1"] {
+        assert_eq!(
+            error(line),
+            "pgio.conf:1: is not KEY=VALUE: write one such setting in a line, or # before a \
+             comment"
+        );
+    }
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    assert_eq!(
+        error("SCALE=1G\n\nUPDTE_PCT=10\n"),
+        "pgio.conf:3: UPDTE_PCT: is no key of pgio.conf; the nearest valid one is `UPDATE_PCT`"
+    );
+    assert_eq!(
+        error("update_pct=10"),
+        "pgio.conf:1: update_pct: is no key of pgio.conf; the nearest valid one is `UPDATE_PCT`"
+    );
+    assert_eq!(
+        error("export PGPORT=5433"),
+        "pgio.conf:1: PGPORT: is no key of pgio.conf: put host=, port=, user= and the like into \
+         CONNECT_STRING, or export the variable before starting pgio"
+    );
+}
+
+#[test]
+fn values_out_of_range_name_key_and_line() {
+    for (line, message) in [
+        ("UPDATE_PCT=101", "must be a whole number from 0 to 100, not `101`"),
+        ("UPDATE_PCT=", "has no value, must be a whole number from 0 to 100"),
+        ("NUM_SCHEMAS=8193", "must be a whole number from 1 to 8192, not `8193`"),
+        ("NUM_THREADS=0", "must be a whole number of at least 1, not `0`"),
+        ("WORK_UNIT=0", "must be a whole number of at least 1, not `0`"),
+        ("RUN_TIME=0", "must be a duration longer than zero such as 500ms, 2s or 10m, not `0`"),
+        ("CREATE_BASE_TABLE=1", "must be TRUE or FALSE, not `1`"),
+        ("DBNAME=\"\"", "has no value, must be a text that is not empty"),
+        (
+            "SCALE=12X",
+            "`12X` is not a size: write N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
+             same), at least 1024 blocks (8M)",
+        ),
+    ] {
+        let key = line.split('=').next().unwrap();
+        assert_eq!(error(line), format!("pgio.conf:1: {key}: {message}"));
+    }
+}
+
+#[test]
+fn the_last_of_repeated_keys_counts_with_a_warning() {
+    let conf = parse("SCALE=1G\nWORK_UNIT=8\nSCALE=2G\nSCALE=3G\n", "my.conf").unwrap();
+    assert_eq!(conf.layer.scale, Some("3G".parse().unwrap()));
+    assert_eq!(conf.warnings.len(), 2);
+    assert_eq!(
+        conf.warnings[0],
+        Warning {
+            what: "my.conf: SCALE is set in line 1 and again in line 3".to_owned(),
+            why: "the last one counts, as in the original".to_owned(),
+            try_this: "delete line 1".to_owned(),
+        }
+    );
+    assert_eq!(conf.warnings[1].try_this, "delete line 3");
+}
+
+#[test]
+fn the_originals_debug_key_is_ignored_with_a_warning() {
+    let conf = parse("PGIO_DEBUG=1\n", "pgio.conf").unwrap();
+    assert_eq!(conf.layer, Layer::default());
+    assert_eq!(conf.warnings[0].what, "pgio.conf: PGIO_DEBUG in line 1 is ignored");
+}
+
+#[test]
+fn errors_do_not_repeat_a_connect_string() {
+    for line in ["CONNECT_STRING=host=h password=hunter2", "CONNECT_STRING=\"p=hunter2 $X\""] {
+        assert!(!error(line).contains("hunter2"));
+    }
+}
+
+fn double_quoted(value: &str) -> String {
+    let escaped: String = value
+        .chars()
+        .flat_map(|c| "\"\\$`".contains(c).then_some('\\').into_iter().chain([c]))
+        .collect();
+    format!("\"{escaped}\"")
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "(\\PC|\n|\r|\t)*") {
+        let _ = parse(&text, "x");
+    }
+
+    #[test]
+    fn no_text_of_shell_characters_panics(text in "[A-Z_=\"'\\\\$`#;&|<>~ \t\r\n0-9]*") {
+        let _ = parse(&text, "x");
+    }
+
+    #[test]
+    fn a_double_quoted_value_is_read_back(value in "\\PC*") {
+        prop_assert_eq!(connect(&format!("CONNECT_STRING={}", double_quoted(&value))), value);
+    }
+
+    #[test]
+    fn a_single_quoted_value_is_read_back(value in "[^'\n\r]*") {
+        prop_assert_eq!(connect(&format!("CONNECT_STRING='{value}' # c")), value);
+    }
+}

@@ -1,0 +1,224 @@
+//! From stacked layers to complete settings, one struct for each use.
+//!
+//! The order of sources is flags, `[workload]`, pgio.conf, the data set's mark, defaults:
+//! the caller stacks the first four with `Layer::over`, the defaults come in here, and so
+//! do the checks that need more than one key. Whether the data set fits is checked later,
+//! against the server, in `dataset`.
+
+use std::time::Duration;
+
+use super::keys::{Layer, Use};
+use super::value::{Access, ConnectString};
+use crate::units::Scale;
+
+/// Settings that are right one by one and wrong together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    #[error(
+        "{key} ({unit} blocks) is larger than SCALE ({scale}, {} blocks): lower {key} or load a \
+         larger SCALE", scale.blocks()
+    )]
+    UnitOverScale { key: &'static str, unit: u64, scale: Scale },
+}
+
+/// What `slob` runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlobSettings {
+    pub update_pct: u8,
+    pub run_time: Duration,
+    pub warmup: Duration,
+    pub num_schemas: u32,
+    pub num_threads: u32,
+    /// Blocks.
+    pub work_unit: u64,
+    /// Blocks.
+    pub update_work_unit: u64,
+    pub scale: Scale,
+    pub access: Access,
+    /// Update calls; 0 is one transaction per session.
+    pub commit_every: u32,
+    pub batch: u32,
+    /// Absent: to be drawn and recorded.
+    pub seed: Option<u64>,
+}
+
+/// What `commit` runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitSettings {
+    pub sessions: u32,
+    pub rows_per_transaction: u32,
+    /// Bytes in each row.
+    pub payload: u32,
+    pub extent: Extent,
+    pub warmup: Duration,
+    /// Absent: to be drawn and recorded.
+    pub seed: Option<u64>,
+}
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    Time(Duration),
+    /// In all sessions together.
+    Transactions(u64),
+}
+
+/// What `setup` loads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadSettings {
+    pub scale: Scale,
+    pub num_schemas: u32,
+    /// Tables loaded at a time.
+    pub num_threads: u32,
+    pub create_base_table: bool,
+    pub tablespace: Option<String>,
+    /// Absent: to be drawn and recorded in the data set's mark.
+    pub seed: Option<u64>,
+}
+
+impl SlobSettings {
+    pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
+        let all = layer.over(Layer::defaults(Use::Slob));
+        let settings = Self {
+            update_pct: given(all.update_pct),
+            run_time: given(all.run_time),
+            warmup: given(all.warmup),
+            num_schemas: given(all.num_schemas),
+            num_threads: given(all.num_threads),
+            work_unit: given(all.work_unit),
+            update_work_unit: given(all.update_work_unit),
+            scale: given(all.scale),
+            access: given(all.access),
+            commit_every: given(all.commit_every),
+            batch: given(all.batch),
+            seed: all.seed,
+        };
+        let units =
+            [("WORK_UNIT", settings.work_unit), ("UPDATE_WORK_UNIT", settings.update_work_unit)];
+        match units.into_iter().find(|(_, unit)| *unit > settings.scale.blocks()) {
+            Some((key, unit)) => {
+                Err(ResolveError::UnitOverScale { key, unit, scale: settings.scale })
+            }
+            None => Ok(settings),
+        }
+    }
+}
+
+impl CommitSettings {
+    pub fn resolve(layer: Layer) -> Self {
+        let all = layer.over(Layer::defaults(Use::Commit));
+        Self {
+            sessions: given(all.sessions),
+            rows_per_transaction: given(all.rows_per_transaction),
+            payload: given(all.payload),
+            extent: match all.transactions {
+                Some(number) => Extent::Transactions(number),
+                None => Extent::Time(given(all.run_time)),
+            },
+            warmup: given(all.warmup),
+            seed: all.seed,
+        }
+    }
+}
+
+impl LoadSettings {
+    pub fn resolve(layer: Layer) -> Self {
+        let all = layer.over(Layer::defaults(Use::Load));
+        Self {
+            scale: given(all.scale),
+            num_schemas: given(all.num_schemas),
+            num_threads: given(all.num_threads),
+            create_base_table: given(all.create_base_table),
+            tablespace: all.tablespace,
+            seed: all.seed,
+        }
+    }
+}
+
+/// Where a pgio.conf says to connect: CONNECT_STRING, else DBNAME, else the original's
+/// default. Not for a layer without a pgio.conf: there the PG* variables decide.
+pub fn connect_string(conf: &Layer) -> ConnectString {
+    let below =
+        Layer { connect_string: conf.dbname.clone().map(ConnectString::new), ..Layer::default() };
+    given(conf.clone().over(below).over(Layer::defaults(Use::Connect)).connect_string)
+}
+
+fn given<T>(value: Option<T>) -> T {
+    value.expect("the table has a default for every key that settings hold without Option")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(text: &str) -> Option<Scale> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn nothing_said_gives_the_originals_defaults() {
+        let slob = SlobSettings::resolve(Layer::default()).unwrap();
+        assert_eq!(
+            slob,
+            SlobSettings {
+                update_pct: 0,
+                run_time: Duration::from_secs(300),
+                warmup: Duration::ZERO,
+                num_schemas: 1,
+                num_threads: 1,
+                work_unit: 255,
+                update_work_unit: 255,
+                scale: "128G".parse().unwrap(),
+                access: Access::Index,
+                commit_every: 1,
+                batch: 1,
+                seed: None,
+            }
+        );
+        let load = LoadSettings::resolve(Layer::default());
+        assert_eq!(load.scale, "4G".parse().unwrap());
+        assert!(load.create_base_table);
+        let commit = CommitSettings::resolve(Layer::default());
+        assert_eq!(commit.extent, Extent::Time(Duration::from_secs(300)));
+        assert_eq!((commit.sessions, commit.rows_per_transaction, commit.payload), (1, 1, 0));
+    }
+
+    #[test]
+    fn what_is_said_is_taken() {
+        let layer = Layer { transactions: Some(10_000), sessions: Some(4), ..Layer::default() };
+        let commit = CommitSettings::resolve(layer);
+        assert_eq!(commit.extent, Extent::Transactions(10_000));
+        assert_eq!(commit.sessions, 4);
+    }
+
+    #[test]
+    fn a_unit_over_the_scale_is_refused() {
+        let fits = Layer { work_unit: Some(1024), scale: scale("8M"), ..Layer::default() };
+        assert!(SlobSettings::resolve(fits.clone()).is_ok());
+        let read = Layer { work_unit: Some(1025), ..fits.clone() };
+        assert_eq!(
+            SlobSettings::resolve(read).unwrap_err().to_string(),
+            "WORK_UNIT (1025 blocks) is larger than SCALE (8M, 1024 blocks): lower WORK_UNIT or \
+             load a larger SCALE"
+        );
+        let update = Layer { update_work_unit: Some(2000), ..fits };
+        assert_eq!(
+            SlobSettings::resolve(update).unwrap_err().to_string(),
+            "UPDATE_WORK_UNIT (2000 blocks) is larger than SCALE (8M, 1024 blocks): lower \
+             UPDATE_WORK_UNIT or load a larger SCALE"
+        );
+    }
+
+    #[test]
+    fn connect_string_then_dbname_then_the_originals_default() {
+        let said = |connect: Option<&str>, dbname: Option<&str>| Layer {
+            connect_string: connect.map(ConnectString::new),
+            dbname: dbname.map(str::to_owned),
+            ..Layer::default()
+        };
+        assert_eq!(connect_string(&said(Some("host=a"), Some("b"))).expose(), "host=a");
+        assert_eq!(connect_string(&said(Some(""), Some("b"))).expose(), "");
+        assert_eq!(connect_string(&said(None, Some("b"))).expose(), "b");
+        assert_eq!(connect_string(&said(None, None)).expose(), "pg10");
+    }
+}

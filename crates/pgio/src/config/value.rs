@@ -1,0 +1,268 @@
+//! The kinds of value that a workload key takes, and how each is read from text.
+//!
+//! One reading for pgio.conf, experiment files and flags. Messages complete a sentence
+//! that begins with the key ("must be ..."); they never repeat a text that may hold a
+//! password. Which key has which kind is said in [`super::keys`].
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::units::{self, Scale};
+
+/// Which values a key takes: feeds parsing, help and docs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Whole(RangeInclusive<u64>),
+    /// With or without zero.
+    Duration {
+        zero: bool,
+    },
+    Scale,
+    Text,
+    Switch,
+    OneOf(&'static [&'static str]),
+}
+
+impl Kind {
+    /// The placeholder in help: `--work-unit <N>`.
+    pub fn placeholder(&self) -> &'static str {
+        match self {
+            Self::Whole(_) => "N",
+            Self::Duration { .. } => "DURATION",
+            Self::Scale => "SIZE",
+            Self::Text => "TEXT",
+            Self::Switch => "TRUE|FALSE",
+            Self::OneOf(_) => "NAME",
+        }
+    }
+
+    /// The types that an experiment file may use for it.
+    pub fn toml_types(&self) -> &'static [&'static str] {
+        match self {
+            Self::Whole(_) => &["integer"],
+            Self::Duration { .. } | Self::Scale => &["string", "integer"],
+            Self::Text | Self::OneOf(_) => &["string"],
+            Self::Switch => &["boolean"],
+        }
+    }
+}
+
+/// "must be ..."
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(range) if *range.end() >= u64::from(u32::MAX) => {
+                write!(f, "a whole number of at least {}", range.start())
+            }
+            Self::Whole(range) => {
+                write!(f, "a whole number from {} to {}", range.start(), range.end())
+            }
+            Self::Duration { zero: true } => f.write_str("a duration such as 500ms, 2s or 10m"),
+            Self::Duration { zero: false } => {
+                f.write_str("a duration longer than zero such as 500ms, 2s or 10m")
+            }
+            Self::Scale => f.write_str("a size such as 25600 (8 kB blocks), 200M, 4G or 1T"),
+            Self::Text => f.write_str("a text that is not empty"),
+            Self::Switch => f.write_str("TRUE or FALSE"),
+            Self::OneOf(names) => f.write_str(&names.join(" or ")),
+        }
+    }
+}
+
+/// How the block of a visit is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Index scan: one read at a time in each session.
+    Index,
+    /// Bitmap scan: blocks are prefetched, asynchronously on PostgreSQL 18.
+    Bitmap,
+}
+
+impl Access {
+    pub const NAMES: &'static [&'static str] = &["index", "bitmap"];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Index => "index",
+            Self::Bitmap => "bitmap",
+        }
+    }
+}
+
+/// What follows `psql`: a database name, a conninfo string or a URI. It may hold a
+/// password, so it neither prints nor serializes. Empty means libpq's environment.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConnectString(String);
+
+impl ConnectString {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// For opening a connection and for nothing else.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ConnectString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConnectString(..)")
+    }
+}
+
+/// A value of a workload key.
+pub(super) trait Value: Sized {
+    /// The error begins with "must be" or the like and follows the key.
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String>;
+}
+
+fn must_be(kind: &Kind, text: &str) -> String {
+    if text.is_empty() {
+        format!("has no value, must be {kind}")
+    } else {
+        format!("must be {kind}, not `{text}`")
+    }
+}
+
+fn whole<T: TryFrom<u64>>(text: &str, kind: &Kind) -> Result<T, String> {
+    let in_range = |n: &u64| matches!(kind, Kind::Whole(range) if range.contains(n));
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let number = if digits { text.parse::<u64>().ok().filter(in_range) } else { None };
+    number.and_then(|n| T::try_from(n).ok()).ok_or_else(|| must_be(kind, text))
+}
+
+impl Value for u8 {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        whole(text, kind)
+    }
+}
+
+impl Value for u32 {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        whole(text, kind)
+    }
+}
+
+impl Value for u64 {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        whole(text, kind)
+    }
+}
+
+impl Value for Duration {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        let duration = units::parse_duration(text).map_err(|_| must_be(kind, text))?;
+        if duration.is_zero() && *kind != (Kind::Duration { zero: true }) {
+            return Err(must_be(kind, text));
+        }
+        Ok(duration)
+    }
+}
+
+impl Value for Scale {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err(must_be(kind, text));
+        }
+        text.parse().map_err(|error: units::ScaleError| error.to_string())
+    }
+}
+
+impl Value for String {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        if text.is_empty() { Err(must_be(kind, text)) } else { Ok(text.to_owned()) }
+    }
+}
+
+impl Value for ConnectString {
+    fn from_text(text: &str, _: &Kind) -> Result<Self, String> {
+        Ok(Self::new(text))
+    }
+}
+
+/// The original compares with `TRUE`; other spellings of its case are what was meant.
+impl Value for bool {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(must_be(kind, text)),
+        }
+    }
+}
+
+impl Value for Access {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        match text {
+            "index" => Ok(Self::Index),
+            "bitmap" => Ok(Self::Bitmap),
+            _ => Err(must_be(kind, text)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_keep_to_their_range() {
+        let kind = Kind::Whole(0..=100);
+        assert_eq!(u8::from_text("100", &kind), Ok(100));
+        for wrong in ["101", "-1", "+5", "10%", "1.5", "99999999999999999999"] {
+            assert_eq!(
+                u8::from_text(wrong, &kind),
+                Err(format!("must be a whole number from 0 to 100, not `{wrong}`"))
+            );
+        }
+        let open = Kind::Whole(1..=u64::MAX);
+        assert_eq!(
+            u32::from_text("5000000000", &open),
+            Err("must be a whole number of at least 1, not `5000000000`".to_owned())
+        );
+        assert_eq!(
+            u32::from_text("", &open),
+            Err("has no value, must be a whole number of at least 1".to_owned())
+        );
+    }
+
+    #[test]
+    fn zero_is_a_duration_only_where_allowed() {
+        assert_eq!(Duration::from_text("0", &Kind::Duration { zero: true }), Ok(Duration::ZERO));
+        assert_eq!(
+            Duration::from_text("0s", &Kind::Duration { zero: false }),
+            Err("must be a duration longer than zero such as 500ms, 2s or 10m, not `0s`".to_owned())
+        );
+    }
+
+    #[test]
+    fn switches_take_either_case_and_nothing_else() {
+        assert_eq!(bool::from_text("True", &Kind::Switch), Ok(true));
+        assert_eq!(bool::from_text("FALSE", &Kind::Switch), Ok(false));
+        assert_eq!(
+            bool::from_text("yes", &Kind::Switch),
+            Err("must be TRUE or FALSE, not `yes`".to_owned())
+        );
+    }
+
+    #[test]
+    fn access_names_are_read_back() {
+        let kind = Kind::OneOf(Access::NAMES);
+        for access in [Access::Index, Access::Bitmap] {
+            assert_eq!(Access::from_text(access.name(), &kind), Ok(access));
+        }
+        assert_eq!(
+            Access::from_text("seq", &kind),
+            Err("must be index or bitmap, not `seq`".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_connect_string_does_not_print() {
+        let secret = ConnectString::new("host=db password=hunter2");
+        assert_eq!(format!("{secret:?}"), "ConnectString(..)");
+        assert_eq!(secret.expose(), "host=db password=hunter2");
+    }
+}
