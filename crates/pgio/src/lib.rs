@@ -26,4 +26,4 @@ pub mod host;
 pub mod results;
 
 pub mod pg;
-
+pub mod analysis;
