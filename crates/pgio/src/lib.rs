@@ -27,3 +27,5 @@ pub mod results;
 
 pub mod pg;
 pub mod analysis;
+
+pub mod report;
