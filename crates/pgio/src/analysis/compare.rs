@@ -13,6 +13,7 @@ use benchmath::{holm, power};
 
 use super::pairing::{self, Arm, Pairs};
 use super::{ALPHA, Comparison, NoiseFloor, Verdict};
+use crate::histogram::COARSEST_QUANTILE_NS;
 use crate::results::metrics::{Direction, METRICS, MetricDef};
 use crate::results::store::Manifest;
 
@@ -47,8 +48,12 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
     def.name == manifest.primary_metric
 }
 
+/// Whether the arm has values that mean something: a percentile finer than the clock in any trial
+/// is not compared at all, since leaving out just those trials would favour the slow ones.
 fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
-    arm.valid().any(|t| pairing::value(t, def.name).is_some())
+    let is_percentile = def.name.contains("_latency_p");
+    let mut values = arm.valid().filter_map(|t| pairing::value(t, def.name)).peekable();
+    values.peek().is_some() && values.all(|v| !is_percentile || v * 1e9 >= COARSEST_QUANTILE_NS)
 }
 
 fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {

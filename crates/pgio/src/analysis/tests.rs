@@ -27,7 +27,7 @@ fn ids(analysis: &Analysis) -> Vec<(&str, Option<&str>)> {
     analysis.checks.iter().map(|c| (c.id.as_str(), c.condition.as_deref())).collect()
 }
 
-fn of(stored: &mut Stored, condition: &str, block: u32) -> usize {
+fn of(stored: &Stored, condition: &str, block: u32) -> usize {
     let here =
         |t: &Trial| t.place.as_ref().is_some_and(|p| p.condition == condition && p.block == block);
     stored.trials.iter().position(here).unwrap()
@@ -91,11 +91,11 @@ fn secondary_metrics_share_one_error_rate() {
 #[test]
 fn only_blocks_with_both_sides_count() {
     let mut stored = steady(8);
-    let cut = of(&mut stored, "on", 8);
+    let cut = of(&stored, "on", 8);
     stored.trials.remove(cut);
-    let at = of(&mut stored, "local", 2);
+    let at = of(&stored, "local", 2);
     stored.trials[at].checks.push(Check::invalid("data-size", "grew by 10 %", "reload"));
-    let at = of(&mut stored, "on", 3);
+    let at = of(&stored, "on", 3);
     stored.trials[at].outcome = Outcome::Failed { error: "connection lost".to_owned() };
     let analysis = analyse(&stored);
     assert_eq!(analysis.primary("on").unwrap().blocks, 5);
@@ -122,7 +122,7 @@ fn only_blocks_with_both_sides_count() {
 #[test]
 fn the_last_attempt_counts() {
     let mut stored = steady(6);
-    let at = of(&mut stored, "on", 1);
+    let at = of(&stored, "on", 1);
     stored.trials[at].checks.push(Check::invalid("standby", "was gone", "start it"));
     let mut again = trial("on", 1, &[(PRIMARY, 123.0)]);
     again.place.as_mut().unwrap().attempt = 1;
@@ -134,6 +134,19 @@ fn the_last_attempt_counts() {
     assert_eq!((on.checks_passed, on.checks_total), (1, 1), "the repeated one was in order");
     assert_eq!(analysis.primary("on").unwrap().blocks, 6);
     assert!(analysis.primary("on").unwrap().low.unwrap() < 0.4);
+}
+
+/// A resumed experiment repeats what was interrupted without counting attempts.
+#[test]
+fn at_equal_attempts_the_later_record_counts() {
+    let mut stored = steady(6);
+    let at = of(&stored, "on", 4);
+    stored.trials[at].outcome = Outcome::Interrupted;
+    stored.trials.push(trial("on", 4, &[(PRIMARY, 501.0)]));
+    let analysis = analyse(&stored);
+    assert_eq!(analysis.primary("on").unwrap().blocks, 6);
+    let on = analysis.condition("on").unwrap();
+    assert_eq!((on.trials, on.failed, on.valid), (7, 1, 6));
 }
 
 #[test]
@@ -226,6 +239,8 @@ fn a_percentile_under_the_clocks_resolution_is_left_out() {
     let local = &analysis.condition("local").unwrap().metrics;
     assert_eq!(local["read_latency_p50"].value, None);
     assert!(local["read_latency_mean"].value.is_some());
+    assert_eq!(analysis.comparison("on", "read_latency_p50"), None);
+    assert!(analysis.comparison("on", "read_latency_mean").is_some());
 }
 
 #[test]

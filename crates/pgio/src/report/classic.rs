@@ -2,8 +2,8 @@
 //!
 //! Scripts parse them (`RIOPS >N< CACHE_HITS/s >N<` above all), so blanks at line ends and the
 //! layout of psql's rows are part of it. What we know beyond them stands below, in `trial`.
-//! Times and rates are of our window, which all sessions share. See FACTS of the original in
-//! docs/METHODOLOGY.md for what its figures mean and do not mean.
+//! Times and rates are of our window, which all sessions share; docs/METHODOLOGY.md says what the
+//! original's figures mean and do not mean.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

@@ -234,6 +234,25 @@ fn json_reads_back() {
 }
 
 #[test]
+fn a_shown_secondary_change_has_a_star_and_a_missing_percentile_its_reason() {
+    let metrics = |rate: f64| [("commits_per_second", rate), ("wal_bytes_per_commit", 1e6 / rate)];
+    let trials = (1..=7).flat_map(|block| {
+        let (local, on) = (1000.0 + f64::from(block), 500.0 + f64::from(block * block));
+        let mut pair = [
+            test_support::trial("local", block, &metrics(local)),
+            test_support::trial("on", block, &metrics(on)),
+        ];
+        for t in &mut pair {
+            set(t, "commit_latency_p50", 5e-6);
+            set(t, "commit_latency_p99", 1e-3);
+            t.histograms.insert("commit".to_owned(), latencies(0.005, 10));
+        }
+        pair
+    });
+    assert_snapshot!(printed(&analyse(&experiment(&["local", "on"], trials.collect()))));
+}
+
+#[test]
 fn many_conditions_stay_within_the_line() {
     let names: Vec<String> = (0..8).map(|i| format!("synchronous commit level {i}")).collect();
     let mut conditions = vec!["local"];
