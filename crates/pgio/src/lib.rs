@@ -28,6 +28,7 @@ pub mod results;
 
 pub mod analysis;
 pub mod pg;
+pub mod analysis;
 
 pub mod dataset;
 
@@ -38,3 +39,4 @@ pub mod experiment;
 pub mod report;
 
 pub mod cli;
+pub mod report;
