@@ -10,7 +10,7 @@
 //! | 2 | [`host`]: processes and /proc; [`results`]: what is stored |
 //! | 3 | [`pg`]: PostgreSQL; [`analysis`]: verdicts, from stored results alone |
 //! | 4 | [`dataset`]: plan, load, verify |
-//! | 5 | [`workload`], [`treatment`], [`telemetry`]: one trait per family |
+//! | 5 | [`workload`], [`treatment`]: one trait per family |
 //! | 6 | [`experiment`] orchestrates; [`report`] tells; neither sees the other |
 //! | 7 | [`cli`] talks to a person |
 //!
@@ -28,7 +28,6 @@ pub mod results;
 
 pub mod analysis;
 pub mod pg;
-pub mod analysis;
 
 pub mod dataset;
 
@@ -39,4 +38,3 @@ pub mod experiment;
 pub mod report;
 
 pub mod cli;
-pub mod report;

@@ -235,7 +235,6 @@ impl Job {
             conditions,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
             journal,
-            // Made only when nothing stands in the way any more: see `check` below.
             store: None,
             stop: stop.clone(),
             observe: &mut observe,
@@ -244,7 +243,7 @@ impl Job {
         stage.store = Some(Store::create(dir, &self.stored_text(servers), &manifest)?);
         let ended = run_plan(&plan, &mut stage);
         stage.clean_up();
-        stage.finish(matches!(ended, Ok(_)))?;
+        stage.finish()?;
         match ended? {
             Ended::Complete => Ok(()),
             Ended::Interrupted => {

@@ -111,7 +111,7 @@ coded! {
     },
     ServerError => |_| REFUSED,
     DatasetError => |e| match e {
-        DatasetError::Stopped => INTERRUPTED,
+        DatasetError::Stopped { .. } => INTERRUPTED,
         DatasetError::Connect(_) => CONNECT,
         _ => REFUSED,
     },

@@ -88,7 +88,8 @@ pub struct Live<'a> {
     pub conditions: Vec<LiveCondition>,
     pub warmup: Duration,
     pub journal: Journal,
-    pub store: Store,
+    /// Made only after `check`: a refused experiment leaves no directory.
+    pub store: Option<Store>,
     pub stop: Stop,
     pub observe: &'a mut dyn FnMut(Happening<'_>),
 }
@@ -123,6 +124,15 @@ impl Live<'_> {
             // A server that is gone keeps a table with our mark, which `destroy` finds.
             let _ = target.workload.clean_up(&mut target.admin);
         }
+    }
+
+    /// Removes the journal, unless something is left to be taken back.
+    pub fn finish(&mut self) -> Result<(), LiveError> {
+        let journal = std::mem::replace(&mut self.journal, Journal::in_memory(&self.run_id));
+        journal.finish().map_err(|source| LiveError::Treatment {
+            condition: self.experiment.clone(),
+            source: source.into(),
+        })
     }
 
     fn reconnect(&mut self, name: &str) -> Result<(), LiveError> {
@@ -207,7 +217,8 @@ impl Stage for Live<'_> {
     }
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
-        Ok(self.store.append(trial)?)
+        let store = self.store.as_mut().expect("the loop begins only after the store is made");
+        Ok(store.append(trial)?)
     }
 
     fn take_back(&mut self, planned: &Planned) -> Result<(), LiveError> {

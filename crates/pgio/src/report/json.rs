@@ -122,7 +122,7 @@ pub fn stored(analysis: &Analysis) -> AnalysisV1 {
         warnings: a
             .warnings
             .into_iter()
-            .map(|(w, trials)| WarningV1 { what: w.what, why: w.why, try_: w.try_, trials })
+            .map(|(w, trials)| WarningV1 { what: w.what, why: w.why, try_: w.try_this, trials })
             .collect(),
         notes: a.notes,
     }
