@@ -83,12 +83,12 @@ pub fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(&args),
-        Command::Setup(args) => setup::run(args),
-        Command::Run(args) => run::run(args),
+        Command::Setup(args) => setup::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Undo(args) => undo::run(&args),
-        Command::Destroy(args) => destroy::run(args),
+        Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),
         Command::Supervise { args } => return crate::pg::private::supervise(args).into(),
     };

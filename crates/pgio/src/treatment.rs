@@ -35,7 +35,9 @@ pub enum TreatmentError {
     NotInForce { what: String, seconds: u64, why: String },
     #[error("cannot restart the server: {0}")]
     Restart(String),
-    #[error("{what} is now {found}, neither ours ({ours}) nor what it was before ({prior}): someone changed it since; `pgio undo --keep` leaves it as it is, `pgio undo --restore` puts the prior value back")]
+    #[error(
+        "{what} is now {found}, neither ours ({ours}) nor what it was before ({prior}): someone changed it since; `pgio undo --keep` leaves it as it is, `pgio undo --restore` puts the prior value back"
+    )]
     ChangedSince { what: String, found: String, ours: String, prior: String },
     #[error(transparent)]
     Journal(#[from] JournalError),

@@ -12,10 +12,10 @@ use super::output::{self, Status};
 use super::{Outcome, connection, report, run, setup, signals, state};
 use crate::config::experiment::{self, AA_SUFFIX, Experiment, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{CommitSettings, ConnectString, Layer, LoadSettings, SlobSettings};
+use crate::experiment::environment;
 use crate::experiment::live::{self, Happening, Live, LiveCondition};
 use crate::experiment::plan::{Planned, plan};
 use crate::experiment::run::{Ended, run as run_plan};
-use crate::experiment::environment;
 use crate::host::stop::Stop;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::results::metrics;
@@ -72,14 +72,14 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
         let experiment = experiment::parse(text, file, stem, &treatment::names())?;
-        if let Some(primary) = &experiment.primary {
-            if metrics::definition(primary).is_none() {
-                let names: Vec<&str> = metrics::METRICS.iter().map(|m| m.name).collect();
-                return Err(Failure::message(
-                    USAGE,
-                    format!("{file}: primary: no metric `{primary}`; there are {}", names.join(", ")),
-                ));
-            }
+        let unknown = |primary: &&String| metrics::definition(primary).is_none();
+        if let Some(primary) = experiment.primary.as_ref().filter(unknown) {
+            let names: Vec<&str> = metrics::METRICS.iter().map(|m| m.name).collect();
+            let names = names.join(", ");
+            return Err(Failure::message(
+                USAGE,
+                format!("{file}: primary: no metric `{primary}`; there are {names}"),
+            ));
         }
         for condition in &experiment.conditions {
             condition.treatments.iter().try_for_each(|spec| treatment::parse(spec).map(drop))?;
@@ -133,11 +133,15 @@ impl Job {
             );
             for c in &conditions {
                 let changes: Vec<String> = c.treatments.iter().flat_map(|t| t.describe()).collect();
-                let changes = if changes.is_empty() { "nothing".to_owned() } else { changes.join(", ") };
+                let changes =
+                    if changes.is_empty() { "nothing".to_owned() } else { changes.join(", ") };
                 text += &format!("  {} changes {changes}\n", c.name);
             }
             for p in plan(conditions.len(), e.blocks, self.seed) {
-                text += &format!("  block {:2}, trial {}: {}\n", p.block, p.position, conditions[p.condition].name);
+                text += &format!(
+                    "  block {:2}, trial {}: {}\n",
+                    p.block, p.position, conditions[p.condition].name
+                );
             }
             let trials = conditions.len() as f64 * f64::from(e.blocks);
             if workload.layer.transactions.is_none() {
@@ -219,11 +223,9 @@ impl Job {
         let manifest = self.manifest(&conditions, &mut targets);
         let is_private = targets.values().all(|t| t.cluster.is_some());
         let journal = match targets.values().next() {
-            Some(first) if !is_private => Journal::new(
-                &state::journal_dir(),
-                run_id,
-                &first.params.without_secrets(),
-            ),
+            Some(first) if !is_private => {
+                Journal::new(&state::journal_dir(), run_id, &first.params.without_secrets())
+            }
             _ => Journal::in_memory(run_id),
         };
         let mut teller = Teller::new(plan.len(), self.experiment.blocks);
@@ -328,10 +330,11 @@ impl Job {
     fn stored_text(&self, servers: &BTreeMap<String, Reached>) -> String {
         let mut text = self.text.clone();
         for (name, target) in &self.experiment.targets {
-            if let (Target::Server { dsn }, Some(reached)) = (target, servers.get(name)) {
-                if reached.params.password.is_some() {
-                    text = text.replace(dsn.expose(), &reached.params.without_secrets());
-                }
+            let (Target::Server { dsn }, Some(reached)) = (target, servers.get(name)) else {
+                continue;
+            };
+            if reached.params.password.is_some() {
+                text = text.replace(dsn.expose(), &reached.params.without_secrets());
             }
         }
         let leaked = servers
@@ -409,7 +412,8 @@ impl Teller {
                     let place = trial.place.as_ref().map_or("", |p| p.condition.as_str());
                     eprintln!("pgio: block {}, {place}: failed: {error}", planned.block);
                 }
-                if !self.status.is_live() && self.done * self.blocks as usize % self.trials == 0 {
+                let block_done = (self.done * self.blocks as usize).is_multiple_of(self.trials);
+                if !self.status.is_live() && block_done {
                     eprintln!("pgio: {} of {} trials", self.done, self.trials);
                 }
             }

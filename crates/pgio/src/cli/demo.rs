@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 
+use super::compare::Job;
 use super::example::EXAMPLES;
 use super::exit::{FILES, Failure, USAGE};
-use super::compare::Job;
 use super::{Outcome, output, report, signals};
 use crate::pg::private::VersionRequest;
 use crate::report::sentence;

@@ -18,7 +18,7 @@ pub(super) struct Args {
     source: Source,
 }
 
-pub(super) fn run(args: Args) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
     let params = given.params(&state::new_run_id())?;
     let mut admin = connect::connect(&params)?;

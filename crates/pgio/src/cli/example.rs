@@ -30,7 +30,10 @@ pub(super) fn run(args: &Args) -> Outcome {
             let bare = wanted.strip_suffix(".toml").unwrap_or(wanted);
             let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
             let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == bare).ok_or_else(|| {
-                Failure::message(USAGE, format!("no example `{wanted}`; there are {}", names.join(", ")))
+                Failure::message(
+                    USAGE,
+                    format!("no example `{wanted}`; there are {}", names.join(", ")),
+                )
             })?;
             output::print(text);
             Ok(())

@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let analysis = analyse(dir)?;
         output::print(&match args.format {
             Format::Text => text(&analysis),
-            Format::Json => report::json::render(&analysis) + "\n",
+            Format::Json => report::json::render(&analysis),
         });
     }
     Ok(())

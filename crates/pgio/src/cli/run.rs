@@ -39,7 +39,7 @@ pub(super) struct Args {
     source: Source,
 }
 
-pub(super) fn run(args: Args) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
     journal::check_finished(&state::journal_dir())?;
     let run_id = state::new_run_id();
@@ -92,7 +92,9 @@ pub(super) fn run(args: Args) -> Outcome {
     }
     match &trial.outcome {
         Ended::Complete => {}
-        Ended::Interrupted => return Err(Failure::message(INTERRUPTED, "stopped inside the window")),
+        Ended::Interrupted => {
+            return Err(Failure::message(INTERRUPTED, "stopped inside the window"));
+        }
         Ended::Failed { error } => return Err(Failure::message(TRIAL, error.clone())),
     }
     if !to_stdout {
@@ -111,8 +113,7 @@ pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Fail
         ..Layer::default()
     };
     let settings = SlobSettings::resolve(layer.over(of_mark))?;
-    let found =
-        dataset::check_for_run(admin, settings.num_schemas, Some(settings.scale.blocks()))?;
+    let found = dataset::check_for_run(admin, settings.num_schemas, Some(settings.scale.blocks()))?;
     output::warn_all(&found.warnings);
     if settings.commit_every == 0 && settings.num_threads > 1 && settings.update_pct > 0 {
         output::warn(&crate::results::Warning::new(
@@ -148,10 +149,7 @@ fn store_json(path: &Path, trial: &Trial) -> Outcome {
 fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome {
     fs::create_dir_all(dir)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
-    store::write_durably(
-        &dir.join("pgio_session_detail.out"),
-        &session_detail::render(trial),
-    )?;
+    store::write_durably(&dir.join("pgio_session_detail.out"), &session_detail::render(trial))?;
     let tags = "CREATE PROCEDURE\n".repeat(trial.sessions.len());
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
     // A server that is gone has no sizes to tell; the trial's own error says so.

@@ -25,7 +25,7 @@ pub(super) struct Args {
     source: Source,
 }
 
-pub(super) fn run(args: Args) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
     let spec = load_spec(&LoadSettings::resolve(given.layer.clone()));
     let params = given.params(&state::new_run_id())?;

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use self::line::Assignment;
 use super::error::{ConfigError, nearest};
-use crate::warning::Warning;
 use super::keys::{KEYS, Key, Layer};
+use crate::warning::Warning;
 
 /// The original knows it for its own tracing.
 const DEBUG_KEY: &str = "PGIO_DEBUG";

@@ -23,7 +23,7 @@ use crate::workload::{Progress, Workload};
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     #[error("condition `{condition}`")]
-    Treatment { condition: String, source: TreatmentError },
+    Treatment { condition: String, source: Box<TreatmentError> },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the server cannot be reached any more")]
@@ -111,7 +111,7 @@ impl Live<'_> {
             for treatment in &condition.treatments {
                 treatment.check(&mut world).map_err(|source| LiveError::Treatment {
                     condition: condition.name.clone(),
-                    source,
+                    source: Box::new(source),
                 })?;
             }
         }
@@ -131,7 +131,7 @@ impl Live<'_> {
         let journal = std::mem::replace(&mut self.journal, Journal::in_memory(&self.run_id));
         journal.finish().map_err(|source| LiveError::Treatment {
             condition: self.experiment.clone(),
-            source: source.into(),
+            source: Box::new(source.into()),
         })
     }
 
@@ -171,7 +171,10 @@ impl Stage for Live<'_> {
         let mut cluster = target.cluster.clone();
         let mut world = world(target_parts(target), &mut cluster);
         treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal).map_err(
-            |source| LiveError::Treatment { condition: condition.name.clone(), source },
+            |source| LiveError::Treatment {
+                condition: condition.name.clone(),
+                source: Box::new(source),
+            },
         )
     }
 
@@ -233,7 +236,7 @@ impl Stage for Live<'_> {
         treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map(drop).map_err(
             |source| LiveError::Treatment {
                 condition: self.conditions[planned.condition].name.clone(),
-                source,
+                source: Box::new(source),
             },
         )
     }

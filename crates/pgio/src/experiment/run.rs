@@ -85,11 +85,8 @@ mod tests {
 
         fn trial(&mut self, p: &Planned) -> Trial {
             self.log.push(format!("trial {}", p.condition));
-            let outcome = if self.outcomes.is_empty() {
-                Outcome::Complete
-            } else {
-                self.outcomes.remove(0)
-            };
+            let outcome =
+                if self.outcomes.is_empty() { Outcome::Complete } else { self.outcomes.remove(0) };
             Trial { outcome, ..blank() }
         }
 

@@ -48,11 +48,7 @@ impl std::fmt::Debug for Request<'_> {
 }
 
 /// Runs it. `observe` hears of progress inside the window.
-pub fn run(
-    request: &Request<'_>,
-    admin: &mut Client,
-    observe: &mut dyn FnMut(Progress),
-) -> Trial {
+pub fn run(request: &Request<'_>, admin: &mut Client, observe: &mut dyn FnMut(Progress)) -> Trial {
     let mut trial = Trial {
         run_id: request.run_id.to_owned(),
         place: request.place.clone(),
@@ -150,10 +146,9 @@ fn measure(
     let after = settled_row(version, admin).map_err(read)?;
     let counters_after = settled(version, admin, |a| server::counters(a, version));
     trial.evidence.extend(request.treatments.iter().flat_map(|t| t.verify(admin, When::After)));
-    if let (Some(info), Some(now)) = (
-        &mut trial.dataset,
-        request.workload.dataset(admin).map_err(pg("measuring the data set"))?,
-    ) {
+    if let (Some(info), Some(now)) =
+        (&mut trial.dataset, request.workload.dataset(admin).map_err(pg("measuring the data set"))?)
+    {
         info.bytes_after = now.bytes_after;
     }
     trial.database = Some(DatabaseCounters { before, after });
@@ -169,7 +164,12 @@ fn session_evidence(request: &Request<'_>, trial: &Trial, when: When) -> Vec<Evi
         .map(|(name, _)| {
             let found = trial.settings.get(name).cloned().unwrap_or_default();
             // The server took the value when it was set: what it then shows is what was asked.
-            Evidence { when, what: format!("{name} (sessions)"), expected: Some(found.clone()), found }
+            Evidence {
+                when,
+                what: format!("{name} (sessions)"),
+                expected: Some(found.clone()),
+                found,
+            }
         })
         .collect()
 }
@@ -184,8 +184,12 @@ fn record_run(request: &Request<'_>, trial: &mut Trial, ran: Ran) -> Result<(), 
         let expected = trial.settings.get(name).cloned();
         let what = format!("{name} (sessions)");
         for when in [When::During, When::After] {
-            let evidence =
-                Evidence { when, what: what.clone(), found: found.clone(), expected: expected.clone() };
+            let evidence = Evidence {
+                when,
+                what: what.clone(),
+                found: found.clone(),
+                expected: expected.clone(),
+            };
             trial.evidence.push(evidence);
         }
     }
@@ -201,8 +205,8 @@ fn record_run(request: &Request<'_>, trial: &mut Trial, ran: Ran) -> Result<(), 
     for (class, h) in &ran.totals.histograms {
         put_latencies(trial, class, h);
     }
-    trial.histograms =
-        ran.totals.histograms.into_iter().filter(|(_, h)| h.count() > 0).collect();
+    trial.histograms = ran.totals.histograms.into_iter().filter(|(_, h)| h.count() > 0).collect();
+    trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
     if ran.cancelled_sync_rep > 0 {
         trial.checks.push(trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep));
     }
@@ -233,9 +237,7 @@ fn put(trial: &mut Trial, name: &str, value: Option<f64>) {
     // A name that is not in the table would have no unit and no direction: a mistake of ours that
     // the test over all workloads' metrics finds.
     if let Some(definition) = metrics::definition(name) {
-        trial
-            .metrics
-            .insert(name.to_owned(), Metric { value, unit: definition.unit.to_owned() });
+        trial.metrics.insert(name.to_owned(), Metric { value, unit: definition.unit.to_owned() });
     } else {
         debug_assert!(false, "metric `{name}` is not in the table");
     }
@@ -262,10 +264,8 @@ fn add_counter_metrics(trial: &mut Trial, before: Counters, after: Counters) {
     if images.is_some() {
         put(trial, "wal_full_page_images", images);
     }
-    let checkpoints = difference(
-        before.checkpoints.map(|n| n as f64),
-        after.checkpoints.map(|n| n as f64),
-    );
+    let checkpoints =
+        difference(before.checkpoints.map(|n| n as f64), after.checkpoints.map(|n| n as f64));
     put(trial, "checkpoints", checkpoints);
 }
 

@@ -6,6 +6,9 @@ use crate::treatment::Treatment;
 /// Size may differ by this much before the data is not the same data any more.
 const SIZE_DRIFT: f64 = 0.02;
 
+/// The part of a window that a session may miss without a word.
+const LATE_SHARE: f64 = 0.02;
+
 /// Adds the verdicts to the record.
 pub(super) fn judge(trial: &mut Trial, treatments: &[Box<dyn Treatment>]) {
     let declared: Vec<String> = treatments.iter().flat_map(|t| t.describe()).collect();
@@ -29,7 +32,10 @@ fn in_force(evidence: &[Evidence]) -> Check {
         })
         .collect();
     if broken.is_empty() {
-        Check::ok(ID, format!("{} readings before, during and after the window agree", evidence.len()))
+        Check::ok(
+            ID,
+            format!("{} readings before, during and after the window agree", evidence.len()),
+        )
     } else {
         Check::invalid(ID, broken.join("; "), "find out who changes it and run again")
     }
@@ -65,7 +71,9 @@ fn checkpoints(trial: &Trial) -> Check {
             format!("{n} checkpoints inside the window"),
             "raise max_wal_size and checkpoint_timeout, or make windows long enough to hold several",
         ),
-        None => Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO the role"),
+        None => {
+            Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO the role")
+        }
     }
 }
 
@@ -95,10 +103,26 @@ fn sessions(trial: &Trial) -> Option<Check> {
     })
 }
 
+/// The original launched sessions one after the other and so inflated its rates.
+pub(super) fn common_start(late: f64, window: f64) -> Check {
+    const ID: &str = "common-start";
+    if late <= window * LATE_SHARE {
+        Check::ok(ID, format!("all sessions began within {:.1} ms", late * 1e3))
+    } else {
+        Check::warning(
+            ID,
+            format!("a session began {:.0} ms late", late * 1e3),
+            "use fewer sessions or longer windows",
+        )
+    }
+}
+
 pub(super) fn cancelled_sync_rep(times: usize) -> Check {
     Check::invalid(
         "synchronous-wait-cancelled",
-        format!("{times} commits were acknowledged without the standby, because a wait was cancelled"),
+        format!(
+            "{times} commits were acknowledged without the standby, because a wait was cancelled"
+        ),
         "see whether the standby was lost, and run again",
     )
 }

@@ -24,7 +24,9 @@ pub enum ServerError {
     Read { what: &'static str, source: postgres::Error },
     #[error("the server is PostgreSQL {0}; pgio needs {OLDEST} or newer")]
     TooOld(String),
-    #[error("the session is in database `{found}` but DBNAME is `{asked}`: make CONNECT_STRING and DBNAME name the same database")]
+    #[error(
+        "the session is in database `{found}` but DBNAME is `{asked}`: make CONNECT_STRING and DBNAME name the same database"
+    )]
     OtherDatabase { asked: String, found: String },
     #[error("the server is a standby: a workload writes, connect to the primary")]
     Standby,
@@ -132,7 +134,10 @@ pub struct Counters {
 /// Before 15 counters travel through a collector and arrive late: the caller waits there.
 pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
     Counters {
-        wal_bytes: one(client, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8"),
+        wal_bytes: one(
+            client,
+            "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8",
+        ),
         wal_full_page_images: match version_num {
             STAT_WAL_SINCE.. => one(client, "SELECT wal_fpi FROM pg_stat_wal"),
             _ => None,
@@ -182,8 +187,7 @@ pub struct Standby {
 impl Standby {
     /// It streams, and commits wait for it.
     pub fn is_synchronous(&self) -> bool {
-        self.state == "streaming"
-            && matches!(self.sync_state.as_deref(), Some("sync" | "quorum"))
+        self.state == "streaming" && matches!(self.sync_state.as_deref(), Some("sync" | "quorum"))
     }
 }
 

@@ -40,7 +40,12 @@ pub const METRICS: &[MetricDef] = &[
     ),
     def("updates_per_second", "rows/s", HigherIsFaster, "rows updated"),
     def("update_calls_per_second", "calls/s", HigherIsFaster, "UPDATE statements"),
-    def("commits_per_second", "commits/s", HigherIsFaster, "transactions committed by the workload"),
+    def(
+        "commits_per_second",
+        "commits/s",
+        HigherIsFaster,
+        "transactions committed by the workload",
+    ),
     def("seconds_per_10000_transactions", "s", LowerIsFaster, "10,000 transactions at this rate"),
     def("riops", "blocks/s", Neutral, "blocks not found in shared buffers (pg_stat_database)"),
     def("cache_hits_per_second", "blocks/s", Neutral, "blocks found in shared buffers"),

@@ -66,7 +66,9 @@ pub struct Place {
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Outcome {
     Complete,
-    Failed { error: String },
+    Failed {
+        error: String,
+    },
     /// Stopped by the user inside the window; what was measured is kept but never compared.
     Interrupted,
 }

@@ -191,11 +191,8 @@ fn paths(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
 }
 
 fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .open(path)
-        .map_err(|e| io("open", path, e))?;
+    let mut file =
+        OpenOptions::new().read(true).append(true).open(path).map_err(|e| io("open", path, e))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(JournalError::Busy(path.to_owned())),
@@ -250,7 +247,12 @@ mod tests {
     use serde_json::json;
 
     fn step(what: &str) -> Step {
-        Step { kind: "postgres".to_owned(), what: what.to_owned(), prior: json!(null), ours: json!("on") }
+        Step {
+            kind: "postgres".to_owned(),
+            what: what.to_owned(),
+            prior: json!(null),
+            ours: json!("on"),
+        }
     }
 
     #[test]

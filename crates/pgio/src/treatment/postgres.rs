@@ -44,8 +44,8 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     let at = |message: String| {
         TreatmentError::Config(format!("line {}: postgres: {message}", spec.line))
     };
-    let Value::Object(map) = serde_json::to_value(&spec.body)
-        .map_err(|e| at(format!("cannot be read: {e}")))?
+    let Value::Object(map) =
+        serde_json::to_value(&spec.body).map_err(|e| at(format!("cannot be read: {e}")))?
     else {
         return Err(at("must be a table, such as { synchronous_commit = \"local\" }".to_owned()));
     };
@@ -142,7 +142,11 @@ const LISTS: &[&str] = &[
     "unix_socket_directories",
 ];
 
-fn alter_system(client: &mut Client, name: &str, value: Option<&str>) -> Result<(), TreatmentError> {
+fn alter_system(
+    client: &mut Client,
+    name: &str,
+    value: Option<&str>,
+) -> Result<(), TreatmentError> {
     let quote = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let identifier = format!("\"{}\"", name.replace('"', "\"\""));
     let sql = match value {
@@ -213,7 +217,8 @@ impl Postgres {
 
     /// `on` waits for a standby only where one is asked for.
     fn may_wait_for_standby(&self) -> bool {
-        self.needs_standby() || matches!(self.value_of("synchronous_commit"), Some("on" | "true" | "yes" | "1"))
+        self.needs_standby()
+            || matches!(self.value_of("synchronous_commit"), Some("on" | "true" | "yes" | "1"))
     }
 }
 
@@ -360,7 +365,8 @@ fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
 }
 
 fn check_standby(admin: &mut Client, needed: bool) -> Result<(), TreatmentError> {
-    let replication = server::replication(admin).map_err(|e| TreatmentError::Refused(e.to_string()))?;
+    let replication =
+        server::replication(admin).map_err(|e| TreatmentError::Refused(e.to_string()))?;
     let asked = !replication.synchronous_standby_names.trim().is_empty();
     match (asked, replication.has_synchronous() || replication.is_hidden()) {
         (true, true) => Ok(()),

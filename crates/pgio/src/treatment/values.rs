@@ -21,7 +21,10 @@ pub(super) fn agree(described: &Described, asked: &str) -> bool {
                 _ => asked == found,
             }
         }
-        "enum" => asked.eq_ignore_ascii_case(found) || truth(asked).is_some_and(|a| truth(found) == Some(a)),
+        "enum" => {
+            asked.eq_ignore_ascii_case(found)
+                || truth(asked).is_some_and(|a| truth(found) == Some(a))
+        }
         _ => asked == found,
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use super::notice::Notices;
-use super::session::{self, Event, Go};
+use super::session::{self, Event, Go, SliceDone};
 use super::stopping::Stopping;
 use super::{Totals, Workload};
 use crate::config::resolve::Extent;
@@ -36,13 +36,19 @@ const STACK: usize = 256 * 1024;
 pub enum EngineError {
     #[error("a session cannot connect")]
     Connect(#[source] ConnectError),
-    #[error("{needed} sessions are needed but the server has {free} connections free of {max}: lower NUM_SCHEMAS × NUM_THREADS or raise max_connections")]
+    #[error(
+        "{needed} sessions are needed but the server has {free} connections free of {max}: lower NUM_SCHEMAS × NUM_THREADS or raise max_connections"
+    )]
     TooFewConnections { needed: u32, free: i64, max: i64 },
     #[error("{doing} failed in a session: {}", describe(.source))]
     Postgres { doing: &'static str, source: postgres::Error },
-    #[error("`{statement}` would run as {found}, not as {wanted}: ANALYZE the table, or choose another access")]
+    #[error(
+        "`{statement}` would run as {found}, not as {wanted}: ANALYZE the table, or choose another access"
+    )]
     Plan { statement: String, found: String, wanted: &'static str },
-    #[error("sessions share server processes: a transaction-pooling proxy is in between; connect to PostgreSQL itself")]
+    #[error(
+        "sessions share server processes: a transaction-pooling proxy is in between; connect to PostgreSQL itself"
+    )]
     Pooled,
     #[error("a slice returned what this pgio does not understand: {0}")]
     Slice(String),
@@ -102,6 +108,8 @@ pub struct Ran {
     pub started: f64,
     /// To the end of the last operation.
     pub seconds: f64,
+    /// How long after the common start the last session began.
+    pub late: f64,
     pub error: Option<EngineError>,
     /// Commits that became local because their wait for the standby was cancelled.
     pub cancelled_sync_rep: usize,
@@ -150,7 +158,9 @@ impl Gang {
                 .name(format!("session-{index}"))
                 .stack_size(STACK)
                 .spawn(move || session::run(index, &setup, &notices, &events_in, &go_out))
-                .map_err(|e| EngineError::Stuck(format!("cannot start a thread for a session: {e}")))?;
+                .map_err(|e| {
+                    EngineError::Stuck(format!("cannot start a thread for a session: {e}"))
+                })?;
             members.push(Member {
                 pid: 0,
                 table: String::new(),
@@ -179,18 +189,18 @@ impl Gang {
             match self.events.recv_timeout(TICK) {
                 Ok(Event::Connected { index, pid, canceller }) => {
                     let member = &mut self.members[index as usize];
-                    (member.pid, member.canceller) = (pid, Some(canceller));
+                    (member.pid, member.canceller) = (pid, Some(*canceller));
                 }
                 Ok(Event::Ready { index, table, pinned }) => {
                     self.members[index as usize].table = table;
                     self.pinned.extend(pinned);
                     waiting -= 1;
                 }
-                Ok(Event::Failed { index, error, .. }) => {
+                Ok(Event::Failed { index, error }) => {
                     self.members[index as usize].done = true;
                     failed = Some(error);
                 }
-                Ok(Event::Slice { .. } | Event::Done { .. }) => {}
+                Ok(Event::Slice(_) | Event::Done { .. }) => {}
                 Err(RecvTimeoutError::Timeout) if self.setup.stop.requested() => {
                     failed = Some(EngineError::Stopped);
                 }
@@ -265,6 +275,7 @@ impl Gang {
             timeline: Vec::new(),
             started,
             seconds: 0.0,
+            late: 0.0,
             error: None,
             cancelled_sync_rep: 0,
             readings: BTreeSet::new(),
@@ -274,19 +285,21 @@ impl Gang {
         let mut next_tick = Instant::now();
         while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
             match self.events.recv_timeout(TICK) {
-                Ok(Event::Slice { index, number, totals, ended, readings }) => {
-                    self.members[index as usize].totals.merge(&totals);
-                    ran.seconds = ran.seconds.max(ended - started);
+                Ok(Event::Slice(slice)) => {
+                    let SliceDone { index, number, did, readings } = *slice;
+                    self.members[index as usize].totals.merge(&did.totals);
+                    if number == 0 {
+                        ran.late = ran.late.max(did.began - started);
+                    }
+                    ran.seconds = ran.seconds.max(did.ended - started);
                     ran.readings.extend(readings);
-                    progress.block_visits += totals.block_visits();
-                    progress.commits += totals.count("commit");
-                    add_slice(&mut ran.timeline, number, plan, &totals);
+                    progress.block_visits += did.totals.block_visits();
+                    progress.commits += did.totals.count("commit");
+                    add_slice(&mut ran.timeline, number, plan, &did.totals);
                 }
                 Ok(Event::Done { index }) => self.members[index as usize].done = true,
-                Ok(Event::Failed { index, error, totals }) => {
-                    let member = &mut self.members[index as usize];
-                    member.done = true;
-                    member.totals.merge(&totals);
+                Ok(Event::Failed { index, error }) => {
+                    self.members[index as usize].done = true;
                     ran.error.get_or_insert(error);
                 }
                 Ok(Event::Connected { .. } | Event::Ready { .. }) => {}
@@ -370,12 +383,9 @@ impl WindowPlan {
                 let seconds = window.as_secs_f64();
                 WindowPlan { seconds, slice: slice_length(seconds), transactions: None, members }
             }
-            Extent::Transactions(n) => WindowPlan {
-                seconds: f64::INFINITY,
-                slice: 1.0,
-                transactions: Some(n),
-                members,
-            },
+            Extent::Transactions(n) => {
+                WindowPlan { seconds: f64::INFINITY, slice: 1.0, transactions: Some(n), members }
+            }
         }
     }
 

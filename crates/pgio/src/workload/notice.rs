@@ -7,15 +7,15 @@ const CANCELLED_SYNC_REP: &str = "canceling wait for synchronous replication";
 
 /// Collects the notices of all sessions; cheap to clone and share.
 #[derive(Debug, Clone, Default)]
-pub struct Notices(Arc<Mutex<Vec<String>>>);
+pub(super) struct Notices(Arc<Mutex<Vec<String>>>);
 
 impl Notices {
-    pub fn push(&self, message: &str) {
+    pub(super) fn push(&self, message: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(message.to_owned());
     }
 
     /// Commits that were acknowledged without the standby because a wait was cancelled.
-    pub fn cancelled_sync_rep(&self) -> usize {
+    pub(super) fn cancelled_sync_rep(&self) -> usize {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter(|m| m.contains(CANCELLED_SYNC_REP)).count()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
 use postgres::{Client, SimpleQueryMessage};
@@ -19,11 +19,27 @@ use crate::pg::server::FORCE_FLUSH_SINCE;
 
 /// What a session tells.
 pub(super) enum Event {
-    Connected { index: u32, pid: i32, canceller: Canceller },
+    Connected { index: u32, pid: i32, canceller: Box<Canceller> },
     Ready { index: u32, table: String, pinned: BTreeMap<String, String> },
-    Slice { index: u32, number: usize, totals: Totals, ended: f64, readings: Vec<(String, String)> },
+    Slice(Box<SliceDone>),
     Done { index: u32 },
-    Failed { index: u32, error: EngineError, totals: Totals },
+    Failed { index: u32, error: EngineError },
+}
+
+/// One slice of one session.
+pub(super) struct SliceDone {
+    pub index: u32,
+    pub number: usize,
+    pub did: Did,
+    /// What the condition's settings were after it.
+    pub readings: Vec<(String, String)>,
+}
+
+/// What was done and when, in seconds since the epoch on the server's clock.
+pub(super) struct Did {
+    pub totals: Totals,
+    pub began: f64,
+    pub ended: f64,
 }
 
 /// The window, in seconds since the epoch on the server's clock.
@@ -53,11 +69,9 @@ pub(super) fn run(
     events: &Sender<Event>,
     go: &Receiver<Go>,
 ) {
-    let mut unreported = Totals::default();
-    let outcome = work(index, setup, notices, events, go, &mut unreported);
-    let _ = match outcome {
+    let _ = match work(index, setup, notices, events, go) {
         Ok(()) => events.send(Event::Done { index }),
-        Err(error) => events.send(Event::Failed { index, error, totals: unreported }),
+        Err(error) => events.send(Event::Failed { index, error }),
     };
 }
 
@@ -67,13 +81,12 @@ fn work(
     notices: &Notices,
     events: &Sender<Event>,
     go: &Receiver<Go>,
-    unreported: &mut Totals,
 ) -> Result<(), EngineError> {
     let heard = notices.clone();
     let params = setup.params.clone().with_notices(move |message| heard.push(message));
     let mut client = connect::connect(&params).map_err(EngineError::Connect)?;
     let pid = backend_pid(&mut client)?;
-    let canceller = connect::canceller(&client, &params);
+    let canceller = Box::new(connect::canceller(&client, &params));
     let _ = events.send(Event::Connected { index, pid, canceller });
 
     let script = setup.workload.script(index);
@@ -82,7 +95,7 @@ fn work(
         check_plan(&mut client, plan)?;
     }
     client.batch_execute(&script.create).map_err(failed("creating the procedure"))?;
-    let mut session = Session { client, setup, version: 0, pid };
+    let mut session = Session { client, setup, version: 0 };
     session.version = session.server_version()?;
     session.warm_up()?;
     if backend_pid(&mut session.client)? != pid {
@@ -92,7 +105,7 @@ fn work(
 
     // No window comes when the sender is gone: the caller gave up.
     let Ok(window) = go.recv() else { return Err(EngineError::Stopped) };
-    session.window(index, &window, script.one_transaction, events, unreported)?;
+    session.window(index, &window, script.one_transaction, events)?;
     session.flush_statistics()
 }
 
@@ -100,7 +113,6 @@ struct Session<'a> {
     client: Client,
     setup: &'a Setup,
     version: u32,
-    pid: i32,
 }
 
 impl Session<'_> {
@@ -136,8 +148,10 @@ impl Session<'_> {
         window: &Go,
         one_transaction: bool,
         events: &Sender<Event>,
-        unreported: &mut Totals,
     ) -> Result<(), EngineError> {
+        let tell = |number, did, readings| {
+            let _ = events.send(Event::Slice(Box::new(SliceDone { index, number, did, readings })));
+        };
         if one_transaction {
             self.client.batch_execute("BEGIN").map_err(failed("BEGIN"))?;
         }
@@ -153,40 +167,38 @@ impl Session<'_> {
                 seed: (number == 0).then_some(window.seed),
                 at_most: left,
             };
-            let (totals, ended) = self.slice(args)?;
-            left = left.map(|n| n.saturating_sub(totals.count("commit")));
+            let did = self.slice(args)?;
+            left = left.map(|n| n.saturating_sub(did.totals.count("commit")));
             let done = left.map_or(last, |n| n == 0);
             let readings = self.readings()?;
-            let _ = events.send(Event::Slice { index, number, totals, ended, readings });
+            tell(number, did, readings);
             if done || self.setup.stop.requested() {
                 break;
             }
             number += 1;
         }
         if one_transaction {
-            let (totals, ended) = self.final_commit()?;
-            *unreported = Totals::default();
-            let _ = events.send(Event::Slice { index, number, totals, ended, readings: Vec::new() });
+            let did = self.final_commit()?;
+            tell(number, did, Vec::new());
         }
         Ok(())
     }
 
     /// The one commit of `commit_every = 0`, timed from here, round trip included.
-    fn final_commit(&mut self) -> Result<(Totals, f64), EngineError> {
-        let begun = std::time::Instant::now();
+    fn final_commit(&mut self) -> Result<Did, EngineError> {
+        let began = server_clock(&mut self.client)?;
+        let begun = Instant::now();
         self.client.batch_execute("COMMIT").map_err(failed("COMMIT"))?;
         let mut h = Histogram::default();
         h.record(begun.elapsed().as_nanos() as f64);
-        let totals = Totals {
-            histograms: BTreeMap::from([("commit".to_owned(), h)]),
-            ..Totals::default()
-        };
-        Ok((totals, server_clock(&mut self.client)?))
+        let totals =
+            Totals { histograms: BTreeMap::from([("commit".to_owned(), h)]), ..Totals::default() };
+        Ok(Did { totals, began, ended: server_clock(&mut self.client)? })
     }
 
     /// One CALL. A deadlock that the procedure could not catch costs the slice's rest, is counted,
     /// and the session goes on.
-    fn slice(&mut self, args: SliceArgs) -> Result<(Totals, f64), EngineError> {
+    fn slice(&mut self, args: SliceArgs) -> Result<Did, EngineError> {
         let call = self.setup.workload.call(args);
         match self.client.simple_query(&call) {
             Ok(messages) => {
@@ -199,14 +211,15 @@ impl Session<'_> {
                     .ok_or_else(|| EngineError::Slice("no row".to_owned()))?;
                 let slice: SliceResult =
                     serde_json::from_str(text).map_err(|e| EngineError::Slice(e.to_string()))?;
-                let ended = slice.ended;
+                let (began, ended) = (slice.began, slice.ended);
                 let totals = Totals::of_slice(slice)
                     .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
-                Ok((totals, ended))
+                Ok(Did { totals, began, ended })
             }
             Err(e) if e.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {
                 let totals = Totals { deadlocks: 1, ..Totals::default() };
-                Ok((totals, server_clock(&mut self.client)?))
+                let now = server_clock(&mut self.client)?;
+                Ok(Did { totals, began: now, ended: now })
             }
             Err(source) => Err(EngineError::Postgres { doing: "the workload", source }),
         }
@@ -233,7 +246,6 @@ impl Session<'_> {
             thread::sleep(Duration::from_millis(600));
             self.client.simple_query("SELECT 1").map_err(failed("flushing statistics"))?;
         }
-        debug_assert!(self.pid > 0);
         Ok(())
     }
 }

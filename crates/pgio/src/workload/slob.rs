@@ -123,7 +123,8 @@ fn key_range(first: &str, unit: u64) -> String {
 impl Workload for Slob {
     fn info(&self) -> WorkloadInfo {
         let s = &self.settings;
-        let primary = if self.read_only() { "block_visits_per_second" } else { "commits_per_second" };
+        let primary =
+            if self.read_only() { "block_visits_per_second" } else { "commits_per_second" };
         // With one transaction a session there is no rate of commits to speak of.
         let primary = if s.commit_every == 0 { "block_visits_per_second" } else { primary };
         WorkloadInfo {
@@ -192,8 +193,7 @@ impl Workload for Slob {
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         let per_second = |n: u64| Some(n as f64 / seconds);
         let (reads, updates) = (totals.count("read"), totals.count("update"));
-        let mut metrics =
-            vec![("block_visits_per_second", per_second(totals.block_visits()))];
+        let mut metrics = vec![("block_visits_per_second", per_second(totals.block_visits()))];
         if !self.read_only() {
             metrics.extend([
                 ("updates_per_second", per_second(totals.rows_updated)),

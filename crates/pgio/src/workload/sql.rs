@@ -18,9 +18,9 @@ pub(super) const INSERT_SEVERAL: &str = include_str!("sql/insert_several.sql");
 /// Replaces `{name}` by its value, in the order given, so that a fragment may hold names that
 /// come after it.
 pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    values
-        .iter()
-        .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+    values.iter().fold(template.to_owned(), |text, (name, value)| {
+        text.replace(&format!("{{{name}}}"), value)
+    })
 }
 
 /// An identifier, quoted whatever it holds.

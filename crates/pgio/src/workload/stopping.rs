@@ -41,8 +41,10 @@ impl Stopping {
                 self.terminated = Some(Instant::now());
                 let pids: Vec<i32> = alive().map(|m| m.pid).filter(|pid| *pid > 0).collect();
                 // A server that is gone has no sessions of ours either.
-                let _ = admin
-                    .execute("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid", &[&pids]);
+                let _ = admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid",
+                    &[&pids],
+                );
             }
             Some(_) => {}
         }

@@ -39,7 +39,9 @@ pub struct ConnectParams {
 
 /// Who hears what the server says beside its answers; nobody, unless said.
 #[derive(Clone, Default)]
-pub(super) struct OnNotice(pub(super) Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub(super) struct OnNotice(pub(super) Option<Hear>);
+
+pub(super) type Hear = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl fmt::Debug for OnNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

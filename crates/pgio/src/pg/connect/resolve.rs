@@ -18,9 +18,7 @@ use std::time::Duration;
 
 use super::error::{ConnectError, Source};
 use super::keywords::{KEYWORDS, Pair};
-use super::params::{
-    ChannelBinding, ConnectParams, Keepalives, OnNotice, Secret, SessionAttrs,
-};
+use super::params::{ChannelBinding, ConnectParams, Keepalives, OnNotice, Secret, SessionAttrs};
 use super::passfile::Passfile;
 use super::{Env, conninfo, service, uri};
 
