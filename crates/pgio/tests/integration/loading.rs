@@ -80,7 +80,7 @@ fn tables(client: &mut Client) -> String {
 #[test]
 fn the_tables_are_those_of_the_original() {
     let conninfo = database(INSTALLED);
-    let spec = LoadSpec { scale: "200M".into(), base_table: true, ..spec(1, 25_600) };
+    let spec = LoadSpec { scale: "200M".into(), streams: 1, base_table: true, ..spec(1, 25_600) };
     let events = RefCell::new(Vec::new());
     let loaded =
         load_telling(&conninfo, &spec, &Stop::new(), &mut |e| events.borrow_mut().push(e)).unwrap();
@@ -401,7 +401,7 @@ fn a_stop_in_the_middle_of_a_table_keeps_the_former_one() {
     assert!(matches!(error, DatasetError::Stopped { finished: 0, tables: 1 }), "{error}");
     assert!(seen > 0);
     assert_eq!(relations(&mut client), before);
-    assert_eq!(sessions(&mut client), 1, "the session that asks apart, only this test's own");
+    assert_eq!(sessions(&mut client), 0);
 }
 
 #[test]
@@ -464,11 +464,15 @@ fn a_full_tablespace_leaves_the_former_data_set() {
     check_for_run(&mut client, 1, Some(1024)).unwrap();
 
     dataset::destroy(&mut client).unwrap();
-    client
-        .batch_execute(&format!(
-            "CHECKPOINT; DROP TABLESPACE {name}; DROP OWNED BY {role}; DROP ROLE {role}"
-        ))
-        .unwrap();
+    // On the shared server nothing may point to what is unmounted now; each is no transaction.
+    for statement in [
+        "CHECKPOINT".to_owned(),
+        format!("DROP TABLESPACE {name}"),
+        format!("DROP OWNED BY {role}"),
+        format!("DROP ROLE {role}"),
+    ] {
+        client.batch_execute(&statement).unwrap();
+    }
 }
 
 /// A tmpfs of 24 MB for a tablespace; only root can mount one.
@@ -476,7 +480,7 @@ struct TinyFileSystem(tempfile::TempDir);
 
 impl TinyFileSystem {
     fn mount() -> Option<TinyFileSystem> {
-        if !rustix_is_root() {
+        if !is_root() {
             eprintln!("skipped: only root can mount a small file system");
             return None;
         }
@@ -513,7 +517,7 @@ impl Drop for TinyFileSystem {
     }
 }
 
-fn rustix_is_root() -> bool {
+fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().unwrap();
     id.stdout == b"0\n"
 }
