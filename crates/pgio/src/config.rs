@@ -15,7 +15,7 @@ pub mod pgio_conf;
 pub mod resolve;
 pub mod value;
 
-pub use error::{ConfigError, Warning};
+pub use error::ConfigError;
 pub use experiment::Experiment;
 pub use keys::{KEYS, Key, Layer, Use};
 pub use pgio_conf::PgioConf;

@@ -1,5 +1,6 @@
 //! The machine: processes and, later, /proc.
 //!
+//! [`stop`] is the flag that ends everything.
 //! [`exec`] is the only place in the crate that starts a process.
 //! Nothing here knows PostgreSQL or what is measured.
 

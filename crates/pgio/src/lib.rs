@@ -5,12 +5,12 @@
 //!
 //! | level | modules |
 //! |---|---|
-//! | 0 | [`units`], [`rng`], [`histogram`], and the crate `benchmath` |
+//! | 0 | [`units`], [`rng`], [`histogram`], [`warning`], and the crate `benchmath` |
 //! | 1 | [`config`]: pgio.conf and experiment files, parsed |
 //! | 2 | [`host`]: processes and /proc; [`results`]: what is stored |
 //! | 3 | [`pg`]: PostgreSQL; [`analysis`]: verdicts, from stored results alone |
 //! | 4 | [`dataset`]: plan, load, verify |
-//! | 5 | [`workload`], [`treatment`], [`telemetry`]: one trait per family |
+//! | 5 | [`workload`], [`treatment`]: one trait per family |
 //! | 6 | [`experiment`] orchestrates; [`report`] tells; neither sees the other |
 //! | 7 | [`cli`] talks to a person |
 //!
@@ -19,12 +19,22 @@
 pub mod histogram;
 pub mod rng;
 pub mod units;
+pub mod warning;
 
 pub mod config;
 
 pub mod host;
 pub mod results;
 
+pub mod analysis;
 pub mod pg;
 
 pub mod dataset;
+
+pub mod treatment;
+pub mod workload;
+
+pub mod experiment;
+pub mod report;
+
+pub mod cli;

@@ -1,10 +1,7 @@
-use std::env;
+//! The program: parses the command line and hands over to `cli`.
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut args = env::args_os().skip(1);
-    match args.next() {
-        Some(command) if command == "supervise" => pgio::pg::private::supervise(args).into(),
-        _ => ExitCode::FAILURE,
-    }
+    pgio::cli::main()
 }

@@ -7,6 +7,8 @@
 pub mod metrics;
 pub mod model;
 pub mod store;
+#[cfg(test)]
+pub(crate) mod test_support;
 pub mod wire;
 
 pub use model::{Check, CheckVerdict, Evidence, Metric, Outcome, Place, Trial, Warning};

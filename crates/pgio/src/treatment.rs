@@ -96,7 +96,8 @@ pub trait Treatment: fmt::Debug {
     /// Each change in words, such as `synchronous_commit = local`.
     fn describe(&self) -> Vec<String>;
     /// Settings that hold by session and leave the server alone.
-    fn session_settings(&self) -> Vec<(String, String)>;
+    fn session_settings(&self, admin: &mut Client)
+    -> Result<Vec<(String, String)>, TreatmentError>;
     /// Refuses before anything is changed what could not work or could not be verified.
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
     /// What will have to be changed, with what is there now.

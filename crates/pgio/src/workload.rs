@@ -7,9 +7,11 @@
 pub mod commit;
 pub mod engine;
 mod notice;
+mod session;
 mod slice;
 pub mod slob;
 mod sql;
+mod stopping;
 
 use postgres::Client;
 

@@ -15,14 +15,6 @@ pub struct ConfigError {
     pub message: String,
 }
 
-/// Something that is done, though perhaps not what was meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    pub what: String,
-    pub why: String,
-    pub try_this: String,
-}
-
 fn prefix(key: Option<&str>) -> String {
     key.map_or_else(String::new, |key| format!("{key}: "))
 }

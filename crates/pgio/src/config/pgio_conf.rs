@@ -10,7 +10,8 @@ mod line;
 use std::collections::BTreeMap;
 
 use self::line::Assignment;
-use super::error::{ConfigError, Warning, nearest};
+use super::error::{ConfigError, nearest};
+use crate::warning::Warning;
 use super::keys::{KEYS, Key, Layer};
 
 /// The original knows it for its own tracing.

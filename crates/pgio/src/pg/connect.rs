@@ -1,1 +1,34 @@
-//! Connection parameters as libpq resolves them.
+//! Reaching a server: connection parameters exactly as libpq resolves them, then a connection.
+//!
+//! [`resolve`] reads a connect string, the service file, the environment and the password file
+//! and gives [`ConnectParams`]; it knows nothing of the driver, so that another engine can start
+//! from the same values. [`connect`] opens a session with the `postgres` crate, over TLS by
+//! rustls where `sslmode` asks for it, and [`canceller`] stops its statement from another thread.
+//!
+//! Nothing here prints, and no secret leaves: passwords are [`Secret`]s, and errors and
+//! descriptions name users, hosts and files only.
+//!
+//! Next: `resolve` for precedence, `open` for hosts and TLS fallbacks, `keywords` for what
+//! becomes of each libpq keyword.
+
+mod conninfo;
+mod env;
+mod error;
+mod keywords;
+mod open;
+mod params;
+mod passfile;
+mod resolve;
+mod service;
+mod spell;
+mod tls;
+mod uri;
+
+pub use env::Env;
+pub use error::{BadText, ConnectError, ConnectWarning, Source};
+pub use open::{Canceller, canceller, connect};
+pub use params::{
+    ChannelBinding, ClientCert, ConnectParams, Endpoint, Keepalives, RootCert, Secret,
+    SessionAttrs, SslMode, SslParams,
+};
+pub use resolve::resolve;

@@ -74,6 +74,16 @@ pub enum Error {
         directory.display()
     )]
     SocketPath { directory: PathBuf, length: usize, most: usize },
+    #[error(
+        "{} has a comma in it, which libpq takes for a list of hosts: choose another base directory",
+        directory.display()
+    )]
+    SocketComma { directory: PathBuf },
+    #[error(
+        "the user that the server runs as cannot enter {}, on the way to {}: open it, or choose another place",
+        closed.display(), path.display()
+    )]
+    Closed { closed: PathBuf, path: PathBuf },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
+pub use crate::warning::Warning;
 
 /// One run of the workload under one condition, complete or not.
 #[derive(Debug, Clone)]
@@ -241,31 +242,5 @@ impl Check {
         remedy: impl Into<String>,
     ) -> Check {
         Check { id: id.to_owned(), verdict, message: message.into(), remedy: remedy.into() }
-    }
-}
-
-/// A warning as a value: what, why, and what to try.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Warning {
-    pub what: String,
-    pub why: String,
-    #[serde(rename = "try")]
-    pub try_: String,
-}
-
-impl Warning {
-    pub fn new(
-        what: impl Into<String>,
-        why: impl Into<String>,
-        try_: impl Into<String>,
-    ) -> Warning {
-        Warning { what: what.into(), why: why.into(), try_: try_.into() }
-    }
-}
-
-impl std::fmt::Display for Warning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}; {}", self.what, self.why, self.try_)
     }
 }

@@ -171,3 +171,125 @@ fn sync_dir(dir: &Path) -> Result<(), StoreError> {
 fn io(doing: &'static str, path: &Path, source: std::io::Error) -> StoreError {
     StoreError::Io { doing, path: path.to_owned(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::test_support::{full_trial, manifest};
+
+    const EXPERIMENT: &str = "[experiment]\nname = \"test\"\n";
+
+    fn stored() -> (tempfile::TempDir, PathBuf) {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("results");
+        let mut store = Store::create(&dir, EXPERIMENT, &manifest()).unwrap();
+        for block in 1..=3 {
+            let mut trial = full_trial();
+            trial.place.as_mut().unwrap().block = block;
+            store.append(&trial).unwrap();
+        }
+        (parent, dir)
+    }
+
+    fn append(dir: &Path, text: &str) {
+        let mut file = OpenOptions::new().append(true).open(dir.join("trials.jsonl")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn blocks(stored: &Stored) -> Vec<u32> {
+        stored.trials.iter().map(|t| t.place.as_ref().unwrap().block).collect()
+    }
+
+    #[test]
+    fn what_was_appended_is_read_in_order() {
+        let (_parent, dir) = stored();
+        let read = read(&dir).unwrap();
+        assert_eq!((blocks(&read), read.torn), (vec![1, 2, 3], false));
+        assert_eq!(read.manifest, manifest());
+        assert_eq!(fs::read_to_string(dir.join("experiment.toml")).unwrap(), EXPERIMENT);
+        let mut names: Vec<_> =
+            fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["experiment.toml", "manifest.json", "trials.jsonl"]);
+    }
+
+    #[test]
+    fn no_trial_yet_is_an_empty_experiment() {
+        let parent = tempfile::tempdir().unwrap();
+        Store::create(parent.path(), EXPERIMENT, &manifest()).unwrap();
+        let read = read(parent.path()).unwrap();
+        assert_eq!((read.trials.len(), read.torn), (0, false));
+    }
+
+    /// Wherever a crash cuts the last record, those before it stand.
+    #[test]
+    fn a_torn_last_record_is_left_out() {
+        let line = wire::to_json(&full_trial());
+        for kept in [1, line.len() / 2, line.len()] {
+            let (_parent, dir) = stored();
+            append(&dir, &line[..kept]);
+            let read = read(&dir).unwrap();
+            assert_eq!((blocks(&read), read.torn), (vec![1, 2, 3], true), "{kept}");
+        }
+    }
+
+    #[test]
+    fn a_broken_record_before_the_last_is_an_error_that_names_its_line() {
+        let (_parent, dir) = stored();
+        append(&dir, "{\"schema\": \n");
+        let error = read(&dir).unwrap_err().to_string();
+        assert!(error.ends_with("trials.jsonl line 4 is not a pgio trial record"), "{error}");
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_refused() {
+        let (_parent, dir) = stored();
+        append(&dir, "{\"schema\":\"pgio.trial/9\"}\n");
+        let error = read(&dir).unwrap_err();
+        assert!(matches!(error, StoreError::Wire(WireError::Version { .. })), "{error}");
+    }
+
+    #[test]
+    fn a_newer_manifest_is_refused() {
+        let (_parent, dir) = stored();
+        fs::write(dir.join("manifest.json"), r#"{"schema":"pgio.manifest/2"}"#).unwrap();
+        let error = read(&dir).unwrap_err();
+        assert!(
+            matches!(&error, StoreError::ManifestVersion { found, .. } if found == "pgio.manifest/2")
+        );
+        fs::write(dir.join("manifest.json"), "no JSON").unwrap();
+        assert!(matches!(read(&dir).unwrap_err(), StoreError::Manifest { .. }));
+    }
+
+    #[test]
+    fn an_occupied_directory_is_refused_and_left_as_it_was() {
+        let (_parent, dir) = stored();
+        let error = Store::create(&dir, "other", &manifest()).unwrap_err();
+        assert!(matches!(error, StoreError::Occupied(_)));
+        assert!(error.to_string().contains("--out"), "{error}");
+        assert_eq!(fs::read_to_string(dir.join("experiment.toml")).unwrap(), EXPERIMENT);
+        assert_eq!(read(&dir).unwrap().trials.len(), 3);
+    }
+
+    #[test]
+    fn a_directory_without_results_says_what_is_missing() {
+        let parent = tempfile::tempdir().unwrap();
+        let missing = |dir: &Path| match read(dir).unwrap_err() {
+            StoreError::NotResults { missing, .. } => missing,
+            other => panic!("{other}"),
+        };
+        assert_eq!(missing(parent.path()), "manifest.json");
+        let (_other, dir) = stored();
+        fs::remove_file(dir.join("trials.jsonl")).unwrap();
+        assert_eq!(missing(&dir), "trials.jsonl");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_leaves_no_part_behind() {
+        let parent = tempfile::tempdir().unwrap();
+        let taken = parent.path().join("manifest.json");
+        fs::create_dir(&taken).unwrap();
+        assert!(matches!(write_durably(&taken, "text").unwrap_err(), StoreError::Io { .. }));
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
+    }
+}

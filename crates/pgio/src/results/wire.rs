@@ -87,10 +87,9 @@ impl HistogramV1 {
     fn into_memory(self, at: &str, class: &str) -> Result<Histogram, WireError> {
         let mut counts = vec![0; BUCKETS];
         for (bucket, n) in self.buckets {
-            let slot =
-                bucket.checked_sub(1).and_then(|i| counts.get_mut(i)).ok_or_else(|| {
-                    WireError::Bucket { at: at.to_owned(), class: class.to_owned(), bucket }
-                })?;
+            let slot = bucket.checked_sub(1).and_then(|i| counts.get_mut(i)).ok_or_else(|| {
+                WireError::Bucket { at: at.to_owned(), class: class.to_owned(), bucket }
+            })?;
             *slot = n;
         }
         Ok(Histogram::from_parts(&counts, self.sum_seconds * 1e9, self.max_seconds * 1e9)
@@ -172,4 +171,82 @@ pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
         checks: t.checks,
         warnings: t.warnings,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::test_support::full_trial;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_record_is_one_line_and_reads_back() {
+        let trial = full_trial();
+        let line = to_json(&trial);
+        assert!(!line.contains('\n'));
+        let read = from_json(&line, "here").unwrap();
+        assert_eq!(to_json(&read), line);
+        assert_eq!(read.place, trial.place);
+        assert_eq!(read.histograms["commit"].counts(), trial.histograms["commit"].counts());
+        assert_eq!(to_json(&from_json(&to_json_pretty(&trial), "here").unwrap()), line);
+    }
+
+    #[test]
+    fn promised_names_are_there() {
+        let value: serde_json::Value = serde_json::from_str(&to_json(&full_trial())).unwrap();
+        assert_eq!(value["schema"], "pgio.trial/1");
+        assert_eq!(value["outcome"], serde_json::json!({"state": "complete"}));
+        assert_eq!(value["warnings"][0]["try"], "lengthen it");
+        assert_eq!(value["metrics"]["commits_per_second"]["unit"], "commits/s");
+        assert_eq!(value["histograms"]["commit"]["buckets"], serde_json::json!([[17, 2], [33, 1]]));
+    }
+
+    #[test]
+    fn an_unknown_field_is_ignored() {
+        let mut value: serde_json::Value = serde_json::from_str(&to_json(&full_trial())).unwrap();
+        value["of_a_later_version"] = serde_json::json!({"x": 1});
+        assert!(from_json(&value.to_string(), "here").is_ok());
+    }
+
+    #[test]
+    fn another_version_is_refused_even_if_nothing_else_can_be_read() {
+        let error = from_json(r#"{"schema":"pgio.trial/2","all":"new"}"#, "line 3").unwrap_err();
+        assert!(matches!(&error, WireError::Version { found, .. } if found == "pgio.trial/2"));
+        let text = error.to_string();
+        assert!(text.starts_with("line 3 has format pgio.trial/2; "), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_record_is_named() {
+        for text in ["", "{", "[]", r#"{"schema":"pgio.trial/1"}"#] {
+            let error = from_json(text, "trials.jsonl line 7").unwrap_err();
+            assert!(matches!(error, WireError::Syntax { .. }), "{text}");
+            assert_eq!(error.to_string(), "trials.jsonl line 7 is not a pgio trial record");
+        }
+    }
+
+    #[test]
+    fn a_bucket_beyond_the_format_is_refused() {
+        for bucket in [0, BUCKETS + 1] {
+            let mut value: serde_json::Value =
+                serde_json::from_str(&to_json(&full_trial())).unwrap();
+            value["histograms"]["commit"]["buckets"] = serde_json::json!([[bucket, 1]]);
+            let error = from_json(&value.to_string(), "here").unwrap_err();
+            assert!(matches!(error, WireError::Bucket { bucket: b, .. } if b == bucket));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn histograms_read_back(latencies in prop::collection::vec(0.0f64..1e12, 0..40)) {
+            let mut trial = full_trial();
+            let mut h = Histogram::default();
+            latencies.iter().for_each(|ns| h.record(*ns));
+            trial.histograms.insert("read".to_owned(), h.clone());
+            let read = from_json(&to_json(&trial), "here").unwrap();
+            prop_assert_eq!(read.histograms["read"].counts(), h.counts());
+            let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
+            prop_assert!(near(read.histograms["read"].sum_ns(), h.sum_ns()));
+        }
+    }
 }

@@ -70,10 +70,10 @@ fn work(
     unreported: &mut Totals,
 ) -> Result<(), EngineError> {
     let heard = notices.clone();
-    let mut client = connect::connect_with_notices(&setup.params, move |m| heard.push(m))
-        .map_err(EngineError::Connect)?;
+    let params = setup.params.clone().with_notices(move |message| heard.push(message));
+    let mut client = connect::connect(&params).map_err(EngineError::Connect)?;
     let pid = backend_pid(&mut client)?;
-    let canceller = connect::canceller(&client, &setup.params);
+    let canceller = connect::canceller(&client, &params);
     let _ = events.send(Event::Connected { index, pid, canceller });
 
     let script = setup.workload.script(index);

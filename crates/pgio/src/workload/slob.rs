@@ -136,7 +136,7 @@ impl Workload for Slob {
                 ("work_unit".to_owned(), json!(s.work_unit)),
                 ("update_work_unit".to_owned(), json!(s.update_work_unit)),
                 ("scale".to_owned(), json!(s.scale.to_string())),
-                ("access".to_owned(), json!(s.access.to_string())),
+                ("access".to_owned(), json!(s.access.name())),
                 ("commit_every".to_owned(), json!(s.commit_every)),
                 ("batch".to_owned(), json!(s.batch)),
             ]),

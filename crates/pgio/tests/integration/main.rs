@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod config;
+mod connecting;
 mod fixture;
 mod levels;
 mod loading;
 mod private_cluster;
+mod tls_server;

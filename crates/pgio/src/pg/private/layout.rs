@@ -1,11 +1,13 @@
 //! The files of a private cluster, and who they belong to.
 //!
-//!     BASE/pgio-XXXXXX/   mode 0700, the server user's: it guards the sockets, which trust
-//!         marker          says that the directory is ours; the supervisor holds a lock on it
-//!         primary/        data directory
-//!         primary.log     what the server writes to stderr
-//!         standby/, standby.log
-//!         run/            sockets .s.PGSQL.5432 (primary) and .s.PGSQL.5433 (standby)
+//! ```text
+//! BASE/pgio-XXXXXX/   mode 0700, the server user's: it guards the sockets, which trust
+//!     marker          says that the directory is ours; the supervisor holds a lock on it
+//!     primary/        data directory
+//!     primary.log     what the server writes to stderr
+//!     standby/, standby.log
+//!     run/            sockets .s.PGSQL.5432 (primary) and .s.PGSQL.5433 (standby)
+//! ```
 //!
 //! BASE is /var/tmp unless given: a real disk nearly everywhere, where /tmp often is memory,
 //! and open to every user on the way. Starting and stopping is in `server`.
@@ -101,11 +103,12 @@ pub(super) fn default_base() -> PathBuf {
 /// Makes the directory, and marks and locks it. The lock lasts as long as the file is open.
 pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, File), Error> {
     let base = fs::canonicalize(base).map_err(at(base))?;
+    check_way(&base, owner)?;
     let closed = fs::Permissions::from_mode(0o700);
     let made = tempfile::Builder::new().prefix(PREFIX).permissions(closed).tempdir_in(&base);
     let made = made.map_err(at(&base))?;
     let layout = Layout { root: made.path().to_owned() };
-    check_socket_path(&layout)?;
+    check_socket_directory(&layout)?;
     let path = layout.marker();
     let mut marker = File::create_new(&path).map_err(at(&path))?;
     // Locked before it says what it is: a sweeper never sees it marked but free.
@@ -121,11 +124,34 @@ pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, File), 
     Ok((layout, marker))
 }
 
-fn check_socket_path(layout: &Layout) -> Result<(), Error> {
+fn check_socket_directory(layout: &Layout) -> Result<(), Error> {
     let directory = layout.sockets();
-    let most = SOCKET_PATH_MAX - "/.s.PGSQL.5432".len();
-    let length = directory.as_os_str().as_bytes().len();
-    if length > most { Err(Error::SocketPath { directory, length, most }) } else { Ok(()) }
+    let bytes = directory.as_os_str().as_bytes();
+    let (length, most) = (bytes.len(), SOCKET_PATH_MAX - "/.s.PGSQL.5432".len());
+    match bytes {
+        _ if length > most => Err(Error::SocketPath { directory, length, most }),
+        _ if bytes.contains(&b',') => Err(Error::SocketComma { directory }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the server's user can get to `path`; as root we would not notice.
+/// Access lists are not looked at: where they matter, initdb has the last word.
+pub(super) fn check_way(path: &Path, user: Option<Ids>) -> Result<(), Error> {
+    let Some(ids) = user else { return Ok(()) };
+    let path = fs::canonicalize(path).map_err(at(path))?;
+    for directory in path.ancestors() {
+        let found = fs::metadata(directory).map_err(at(directory))?;
+        let enter = match () {
+            () if found.uid() == ids.uid => 0o100,
+            () if found.gid() == ids.gid => 0o010,
+            () => 0o001,
+        };
+        if found.mode() & enter == 0 {
+            return Err(Error::Closed { closed: directory.to_owned(), path });
+        }
+    }
+    Ok(())
 }
 
 /// The marked directories in `base` whose supervisor is gone, each locked for the caller.
@@ -205,6 +231,34 @@ mod tests {
         assert_eq!(roots, [layout.root]);
         drop(found);
         assert!(abandoned(base.path(), &[me() + 1]).is_empty(), "another user's");
+    }
+
+    #[test]
+    fn a_closed_directory_on_the_way_is_named() {
+        let base = TempDir::new().unwrap();
+        let root = fs::canonicalize(base.path()).unwrap();
+        let (shut, inner) = (root.join("shut"), root.join("shut/inner"));
+        fs::create_dir_all(&inner).unwrap();
+        for (directory, mode) in [(&root, 0o755), (&shut, 0o700), (&inner, 0o755)] {
+            fs::set_permissions(directory, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let me = fs::metadata(&root).unwrap();
+        let closed = |uid, gid| match check_way(&inner, Some(Ids { uid, gid })) {
+            Err(Error::Closed { closed, .. }) => Some(closed),
+            _ => None,
+        };
+        assert_eq!(closed(me.uid() + 1, me.gid() + 1), Some(shut.clone()));
+        assert_eq!(closed(me.uid() + 1, me.gid()), Some(shut));
+        assert_eq!(closed(me.uid(), me.gid()), None);
+        assert!(check_way(&inner, None).is_ok(), "the present user made it");
+    }
+
+    #[test]
+    fn a_comma_would_be_a_list_of_hosts() {
+        let base = TempDir::new().unwrap();
+        let listed = base.path().join("a,b");
+        fs::create_dir(&listed).unwrap();
+        assert!(matches!(create(&listed, None), Err(Error::SocketComma { .. })));
     }
 
     #[test]

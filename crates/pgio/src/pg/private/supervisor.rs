@@ -5,8 +5,10 @@
 //! starts it in a process group of its own, so that Ctrl-C reaches the owner alone.
 //! What is said over the pipes is in `protocol`. The arguments:
 //!
-//!     pgio supervise --bindir DIR --base-dir DIR [--standby]
-//!                    [--primary-setting NAME=VALUE]... [--standby-setting NAME=VALUE]...
+//! ```text
+//! pgio supervise --bindir DIR --base-dir DIR [--standby]
+//!                [--primary-setting NAME=VALUE]... [--standby-setting NAME=VALUE]...
+//! ```
 //!
 //! Everything that starts a server runs on the main thread; the others only listen.
 
@@ -195,6 +197,7 @@ impl Servers {
         // Not to keep the owner's directory busy.
         env::set_current_dir("/").map_err(at(Path::new("/")))?;
         let user = layout::server_user()?;
+        layout::check_way(&task.bindir, user)?;
         let (layout, marker) = layout::create(&task.base_dir, user)?;
         let mut servers = Self {
             layout,

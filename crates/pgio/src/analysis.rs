@@ -1,0 +1,187 @@
+//! What a stored experiment shows: every condition against the baseline, with its uncertainty.
+//!
+//! Pure: it sees stored results and benchmath, never a server, a clock or a file, so the same
+//! record always gives the same verdicts. The trial is the unit; trials are paired by block
+//! (`pairing`), each condition described (`summary`) and compared (`compare`), and what speaks
+//! against trusting the result is collected (`findings`).
+//!
+//! The primary metric is judged by its own p. All other metrics of one condition are a family of
+//! their own: their p values are adjusted together by Holm's method, and one whose adjusted p
+//! exceeds [`ALPHA`] is told as `no_difference`, whatever its unadjusted interval says.
+//!
+//! Next: `report` turns an [`Analysis`] into text and JSON.
+
+mod compare;
+mod findings;
+mod pairing;
+mod summary;
+#[cfg(test)]
+pub(crate) mod test_support;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::results::store::Stored;
+use crate::results::{CheckVerdict, Metric, Warning};
+
+/// The level of every test and interval: 0.05, so intervals hold 95 %. A constant, since a level
+/// chosen after seeing the data decides nothing.
+pub const ALPHA: f64 = 0.05;
+
+/// A stored experiment, judged.
+#[derive(Debug, Clone)]
+pub struct Analysis {
+    pub experiment: String,
+    pub baseline: String,
+    pub aa: Option<String>,
+    pub primary_metric: String,
+    /// In the manifest's order.
+    pub conditions: Vec<Condition>,
+    /// Each condition but the baseline, in the manifest's order; its metrics in the metric
+    /// table's order.
+    pub comparisons: Vec<Comparison>,
+    /// What the baseline's twin shows, by metric; empty without a twin.
+    pub noise_floor: BTreeMap<String, NoiseFloor>,
+    /// What is not in order, by trial and for the experiment as a whole.
+    pub checks: Vec<Finding>,
+    /// The trials' warnings, each once, with the number of trials that raised it.
+    pub warnings: Vec<(Warning, usize)>,
+    /// How the numbers must be read.
+    pub notes: Vec<String>,
+}
+
+/// One condition's trials, described.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    pub name: String,
+    pub treatments: Vec<String>,
+    /// All trials on record, repeated ones included.
+    pub trials: usize,
+    /// Of these, complete ones that a check forbids to count.
+    pub invalid: usize,
+    /// Of these, failed or interrupted ones.
+    pub failed: usize,
+    /// Blocks whose last attempt counts.
+    pub valid: usize,
+    pub metrics: BTreeMap<String, Metric>,
+    /// Named checks that were in order in the last attempt of every block, of how many.
+    pub checks_passed: usize,
+    pub checks_total: usize,
+}
+
+/// One metric of one condition against the baseline's. Ratios are condition / baseline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    pub condition: String,
+    pub metric: String,
+    pub primary: bool,
+    pub ratio: Option<f64>,
+    /// The 95 % interval of the ratio, not adjusted for the number of metrics.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// Condition - baseline, in the metric's unit.
+    pub difference: Option<f64>,
+    pub difference_low: Option<f64>,
+    pub difference_high: Option<f64>,
+    pub p: Option<f64>,
+    /// The same as `p` for the primary metric, which is a family of one.
+    pub p_adjusted: Option<f64>,
+    pub verdict: Verdict,
+    /// Blocks in which both sides have a valid trial with this metric.
+    pub blocks: usize,
+    pub blocks_needed: Option<u32>,
+    /// Sample standard deviation of the per-block log-ratios.
+    pub sd_log: Option<f64>,
+    /// What to doubt.
+    pub warnings: Vec<String>,
+}
+
+/// What a comparison says, in the direction of its metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Slower,
+    Faster,
+    /// More of a quantity of which neither more nor less is better.
+    Higher,
+    Lower,
+    /// No difference shown, which is not "no difference".
+    NoDifference,
+    TooFewBlocks,
+    /// A value of 0 or below has no ratio.
+    NotApplicable,
+}
+
+impl Verdict {
+    /// Whether a difference was shown.
+    pub fn is_decided(self) -> bool {
+        matches!(self, Verdict::Slower | Verdict::Faster | Verdict::Higher | Verdict::Lower)
+    }
+}
+
+/// What the baseline measured twice shows: the effect of nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NoiseFloor {
+    pub ratio: Option<f64>,
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// The smallest change that as many blocks show four times in five: 0.04 is 4 %.
+    pub minimum_detectable_effect: Option<f64>,
+}
+
+/// Something not in order, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub id: String,
+    pub verdict: CheckVerdict,
+    pub condition: Option<String>,
+    /// The line of trials.jsonl, counted from 1.
+    pub trial: Option<usize>,
+    pub message: String,
+    pub remedy: String,
+}
+
+impl Analysis {
+    pub fn condition(&self, name: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.name == name)
+    }
+
+    pub fn comparison(&self, condition: &str, metric: &str) -> Option<&Comparison> {
+        self.comparisons.iter().find(|c| c.condition == condition && c.metric == metric)
+    }
+
+    pub fn primary(&self, condition: &str) -> Option<&Comparison> {
+        self.comparison(condition, &self.primary_metric)
+    }
+
+    pub fn is_aa(&self, condition: &str) -> bool {
+        self.aa.as_deref() == Some(condition)
+    }
+}
+
+/// Judges a stored experiment, complete or cut short.
+pub fn analyse(stored: &Stored) -> Analysis {
+    let manifest = &stored.manifest;
+    let arms = pairing::arms(stored);
+    let conditions: Vec<Condition> =
+        manifest.conditions.iter().map(|c| summary::describe(c, &arms[c.name.as_str()])).collect();
+    let comparisons = compare::with_baseline(manifest, &arms);
+    let noise_floor = manifest.aa.as_ref().map(|aa| compare::noise_floor(aa, &comparisons));
+    Analysis {
+        experiment: manifest.name.clone(),
+        baseline: manifest.baseline.clone(),
+        aa: manifest.aa.clone(),
+        primary_metric: manifest.primary_metric.clone(),
+        checks: findings::all(stored, &arms, &comparisons),
+        warnings: findings::warnings(stored),
+        notes: compare::notes(&comparisons),
+        conditions,
+        comparisons,
+        noise_floor: noise_floor.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,163 @@
+//! Every metric of every condition against the baseline's.
+//!
+//! benchmath decides whether a ratio is above or below 1; this file turns that into slower and
+//! faster by the metric's direction, adjusts the secondary metrics of each condition together
+//! (Holm, `benchmath::holm`), and takes the noise floor from the baseline's twin. The statistics
+//! themselves are benchmath's; their sources are named there.
+
+use std::collections::BTreeMap;
+
+use benchmath::effect::{self, Decision, PLANNED_POWER, Paired};
+use benchmath::warning::Warning;
+use benchmath::{holm, power};
+
+use super::pairing::{self, Arm, Pairs};
+use super::{ALPHA, Comparison, NoiseFloor, Verdict};
+use crate::histogram::COARSEST_QUANTILE_NS;
+use crate::results::metrics::{Direction, METRICS, MetricDef};
+use crate::results::store::Manifest;
+
+pub(super) fn with_baseline(
+    manifest: &Manifest,
+    arms: &BTreeMap<&str, Arm<'_>>,
+) -> Vec<Comparison> {
+    // A manifest that names no known baseline has nothing to compare with.
+    let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
+    let mut all = Vec::new();
+    for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
+        let condition = &arms[info.name.as_str()];
+        let mut family: Vec<Comparison> = METRICS
+            .iter()
+            .filter(|def| is_primary(def, manifest) || (has(condition, def) && has(baseline, def)))
+            .map(|def| {
+                let pairs = pairing::pairs(condition, baseline, def.name);
+                let mut comparison = one(def, &pairs, manifest.seed);
+                comparison.condition.clone_from(&info.name);
+                comparison.primary = is_primary(def, manifest);
+                comparison
+            })
+            .collect();
+        adjust(&mut family);
+        all.append(&mut family);
+    }
+    all
+}
+
+/// The primary metric is compared even where it is missing, so that each condition has a verdict.
+fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
+    def.name == manifest.primary_metric
+}
+
+/// Whether the arm has values that mean something: a percentile finer than the clock in any trial
+/// is not compared at all, since leaving out just those trials would favour the slow ones.
+fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
+    let is_percentile = def.name.contains("_latency_p");
+    let mut values = arm.valid().filter_map(|t| pairing::value(t, def.name)).peekable();
+    values.peek().is_some() && values.all(|v| !is_percentile || v * 1e9 >= COARSEST_QUANTILE_NS)
+}
+
+fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
+    let paired = Paired::new(&pairs.condition, &pairs.baseline)
+        .expect("pairs are pushed to both sides together");
+    let found = effect::compare(paired, ALPHA, seed);
+    Comparison {
+        condition: String::new(),
+        metric: def.name.to_owned(),
+        primary: false,
+        ratio: found.ratio,
+        low: found.low,
+        high: found.high,
+        difference: found.difference,
+        difference_low: found.difference_low,
+        difference_high: found.difference_high,
+        p: found.p,
+        p_adjusted: found.p,
+        verdict: verdict(found.decision, def.direction),
+        blocks: found.blocks,
+        blocks_needed: found.blocks_needed,
+        sd_log: found.sd_log,
+        warnings: found
+            .warnings
+            .iter()
+            .map(|w| renumbered(*w, &pairs.blocks).to_string())
+            .collect(),
+    }
+}
+
+fn verdict(decision: Decision, direction: Direction) -> Verdict {
+    match (decision, direction) {
+        (Decision::Above, Direction::HigherIsFaster) => Verdict::Faster,
+        (Decision::Below, Direction::HigherIsFaster) => Verdict::Slower,
+        (Decision::Above, Direction::LowerIsFaster) => Verdict::Slower,
+        (Decision::Below, Direction::LowerIsFaster) => Verdict::Faster,
+        (Decision::Above, Direction::Neutral) => Verdict::Higher,
+        (Decision::Below, Direction::Neutral) => Verdict::Lower,
+        (Decision::NoDifference, _) => Verdict::NoDifference,
+        (Decision::TooFewBlocks, _) => Verdict::TooFewBlocks,
+        (Decision::NotApplicable, _) => Verdict::NotApplicable,
+    }
+}
+
+/// benchmath counts the pairs it was given; people know the blocks of the experiment, and the two
+/// differ where a block was left out.
+fn renumbered(warning: Warning, blocks: &[u32]) -> Warning {
+    let number = |pair: usize| {
+        pair.checked_sub(1).and_then(|i| blocks.get(i)).map_or(pair, |block| *block as usize)
+    };
+    match warning {
+        Warning::NotPositive { block, condition, baseline } => {
+            Warning::NotPositive { block: number(block), condition, baseline }
+        }
+        Warning::NotFinite { block } => Warning::NotFinite { block: number(block) },
+        Warning::WildBlock { block } => Warning::WildBlock { block: number(block) },
+        other => other,
+    }
+}
+
+/// Adjusts the secondary metrics of one condition together; one that no longer holds is told as
+/// no difference.
+fn adjust(family: &mut [Comparison]) {
+    let mut secondary: Vec<&mut Comparison> =
+        family.iter_mut().filter(|c| !c.primary && c.p.is_some()).collect();
+    let p_values: Vec<f64> = secondary.iter().filter_map(|c| c.p).collect();
+    for (comparison, adjusted) in secondary.iter_mut().zip(holm::adjust(&p_values)) {
+        comparison.p_adjusted = Some(adjusted);
+        if adjusted > ALPHA && comparison.verdict.is_decided() {
+            comparison.verdict = Verdict::NoDifference;
+        }
+    }
+}
+
+pub(super) fn noise_floor(aa: &str, comparisons: &[Comparison]) -> BTreeMap<String, NoiseFloor> {
+    let twin = comparisons.iter().filter(|c| c.condition == aa && c.ratio.is_some());
+    twin.map(|c| {
+        let change = |sd| power::minimum_detectable_change(sd, c.blocks, ALPHA, PLANNED_POWER);
+        let floor = NoiseFloor {
+            ratio: c.ratio,
+            low: c.low,
+            high: c.high,
+            minimum_detectable_effect: c.sd_log.and_then(change),
+        };
+        (c.metric.clone(), floor)
+    })
+    .collect()
+}
+
+/// How the verdicts must be read.
+pub(super) fn notes(comparisons: &[Comparison]) -> Vec<String> {
+    let mut families: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for c in comparisons.iter().filter(|c| !c.primary && c.p.is_some()) {
+        let (blocks, metrics) = families.entry(&c.condition).or_default();
+        *blocks = c.blocks.max(*blocks);
+        *metrics += 1;
+    }
+    let most = families.values().copied().max();
+    let cannot = |(blocks, metrics): &(usize, usize)| !holm::can_reject(*blocks, *metrics, ALPHA);
+    match most {
+        Some((blocks, metrics)) if families.values().all(cannot) => vec![format!(
+            "secondary metrics are indicative only: with {blocks} blocks no p value adjusted for \
+             {metrics} metrics (Holm) can reach {ALPHA}"
+        )],
+        _ => Vec::new(),
+    }
+}

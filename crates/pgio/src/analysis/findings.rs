@@ -1,0 +1,218 @@
+//! What speaks against trusting the result: trial checks that did not pass, and those of the
+//! experiment as a whole.
+//!
+//! Each finding says what is the matter, where, and what to do. A trial's own checks were judged
+//! when it was measured and are only passed on; nothing here changes which trials count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use benchmath::signed_rank::fewest_values;
+
+use super::pairing::Arm;
+use super::{ALPHA, Comparison, Finding, Verdict};
+use crate::results::store::{ConditionInfo, Manifest, Stored};
+use crate::results::{CheckVerdict, Outcome, Trial, Warning};
+
+pub(super) fn all(
+    stored: &Stored,
+    arms: &BTreeMap<&str, Arm<'_>>,
+    comparisons: &[Comparison],
+) -> Vec<Finding> {
+    let manifest = &stored.manifest;
+    let mut found = Vec::new();
+    found.extend(torn(stored));
+    found.extend(aa_differs(manifest, comparisons));
+    found.extend(factors(manifest));
+    for info in &manifest.conditions {
+        let arm = &arms[info.name.as_str()];
+        found.extend(too_few_blocks(info, comparisons));
+        found.extend(failed_trials(info, arm));
+        found.extend(invalid_trials(info, arm));
+    }
+    found.extend(strangers(stored, arms));
+    found.extend((1..).zip(&stored.trials).flat_map(|(line, trial)| trial_checks(line, trial)));
+    found
+}
+
+/// The trials' warnings, each once, with the number of trials that raised it.
+pub(super) fn warnings(stored: &Stored) -> Vec<(Warning, usize)> {
+    let mut counts: BTreeMap<&Warning, usize> = BTreeMap::new();
+    for trial in &stored.trials {
+        for warning in trial.warnings.iter().collect::<BTreeSet<_>>() {
+            *counts.entry(warning).or_default() += 1;
+        }
+    }
+    counts.into_iter().map(|(warning, n)| (warning.clone(), n)).collect()
+}
+
+fn warning(id: &str, condition: Option<&str>, message: String, remedy: &str) -> Finding {
+    Finding {
+        id: id.to_owned(),
+        verdict: CheckVerdict::Warning,
+        condition: condition.map(str::to_owned),
+        trial: None,
+        message,
+        remedy: remedy.to_owned(),
+    }
+}
+
+fn trial_checks(line: usize, trial: &Trial) -> impl Iterator<Item = Finding> {
+    let failing = trial.checks.iter().filter(|c| c.verdict != CheckVerdict::Ok);
+    failing.map(move |check| Finding {
+        id: check.id.clone(),
+        verdict: check.verdict,
+        condition: trial.place.as_ref().map(|p| p.condition.clone()),
+        trial: Some(line),
+        message: check.message.clone(),
+        remedy: check.remedy.clone(),
+    })
+}
+
+fn torn(stored: &Stored) -> Option<Finding> {
+    let message = "the last record of trials.jsonl is torn and left out: pgio or the machine was \
+                   stopped while it was written";
+    stored
+        .torn
+        .then(|| warning("torn-record", None, message.to_owned(), "repeat the trial with --resume"))
+}
+
+fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {
+    let aa = manifest.aa.as_deref()?;
+    let twin = comparisons.iter().find(|c| c.primary && c.condition == aa)?;
+    twin.verdict.is_decided().then(|| {
+        warning(
+            "aa-differs",
+            Some(aa),
+            format!(
+                "`{aa}` is the same condition as `{}` and yet came out different, which chance \
+                 does to 1 experiment in 20: something besides the conditions may have changed",
+                manifest.baseline
+            ),
+            "look for other work on the machine, repeat, and distrust effects of this size",
+        )
+    })
+}
+
+fn factors(manifest: &Manifest) -> Vec<Finding> {
+    let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
+        return Vec::new();
+    };
+    let others = manifest.conditions.iter().filter(|c| c.name != baseline.name);
+    others
+        .filter_map(|info| {
+            let differing = differing_factors(info, baseline);
+            (differing.len() > 1).then(|| {
+                warning(
+                    "factors",
+                    Some(&info.name),
+                    format!(
+                        "`{}` differs from `{}` in {} treatments ({}): the effect cannot be \
+                         attributed to one of them",
+                        info.name,
+                        baseline.name,
+                        differing.len(),
+                        differing.join("; ")
+                    ),
+                    "add a condition for each treatment alone",
+                )
+            })
+        })
+        .collect()
+}
+
+/// What differs between two conditions, a changed value counted once: `a = 1` against `a = 2` is
+/// one factor, as is a treatment that only one side has.
+fn differing_factors(condition: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {
+    let only_in = |a: &ConditionInfo, b: &ConditionInfo| -> Vec<String> {
+        a.treatments.iter().filter(|t| !b.treatments.contains(t)).cloned().collect()
+    };
+    let mut differing = only_in(condition, baseline);
+    for theirs in only_in(baseline, condition) {
+        if !differing.iter().any(|ours| is_same_setting(ours, &theirs)) {
+            differing.push(format!("without {theirs}"));
+        }
+    }
+    differing
+}
+
+fn is_same_setting(a: &str, b: &str) -> bool {
+    let name = |text: &str| text.split_once('=').map(|(name, _)| name.trim().to_owned());
+    name(a).is_some_and(|a| name(b) == Some(a))
+}
+
+fn too_few_blocks(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {
+    let primary = comparisons.iter().find(|c| c.primary && c.condition == info.name)?;
+    (primary.verdict == Verdict::TooFewBlocks).then(|| {
+        warning(
+            "too-few-blocks",
+            Some(&info.name),
+            format!(
+                "`{}` can be compared in {} only, and fewer than {} decide nothing",
+                info.name,
+                blocks(primary.blocks),
+                fewest_values(ALPHA)
+            ),
+            "run more blocks",
+        )
+    })
+}
+
+fn blocks(n: usize) -> String {
+    if n == 1 { "1 block".to_owned() } else { format!("{n} blocks") }
+}
+
+fn failed_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
+    let lines = arm.failed();
+    let whys = arm.all.iter().filter_map(|(line, trial)| match &trial.outcome {
+        Outcome::Complete => None,
+        Outcome::Failed { error } => Some(format!("trial {line}: {error}")),
+        Outcome::Interrupted => Some(format!("trial {line}: interrupted")),
+    });
+    (!lines.is_empty()).then(|| {
+        warning(
+            "failed-trials",
+            Some(&info.name),
+            format!(
+                "{} of {} trials of `{}` did not complete ({})",
+                lines.len(),
+                arm.all.len(),
+                info.name,
+                whys.collect::<Vec<_>>().join("; ")
+            ),
+            "remove the cause and repeat them with --resume",
+        )
+    })
+}
+
+fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
+    let lines = arm.invalid();
+    (!lines.is_empty()).then(|| {
+        let numbers: Vec<String> = lines.iter().map(|line| format!("trial {line}")).collect();
+        warning(
+            "invalid-trials",
+            Some(&info.name),
+            format!(
+                "{} of {} trials of `{}` are invalid and left out ({})",
+                lines.len(),
+                arm.all.len(),
+                info.name,
+                numbers.join(", ")
+            ),
+            "see the checks of these trials",
+        )
+    })
+}
+
+/// Records that belong to no condition of the manifest: two experiments in one directory, perhaps.
+fn strangers(stored: &Stored, arms: &BTreeMap<&str, Arm<'_>>) -> Option<Finding> {
+    let known: usize = arms.values().map(|arm| arm.all.len()).sum();
+    let strange = stored.trials.len() - known;
+    (strange > 0).then(|| {
+        warning(
+            "unknown-condition",
+            None,
+            format!("{strange} records belong to no condition of the manifest and are left out"),
+            "keep one experiment in one directory",
+        )
+    })
+}

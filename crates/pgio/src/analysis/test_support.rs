@@ -1,0 +1,115 @@
+//! Stored experiments and trials made up for tests: of `analysis` here and of `report`.
+
+use std::collections::BTreeMap;
+
+use crate::histogram::Histogram;
+use crate::results::metrics;
+use crate::results::store::{ConditionInfo, Manifest, Stored};
+use crate::results::test_support::{full_trial, manifest};
+use crate::results::{Check, Metric, Place, Trial};
+
+/// The trial of the published example: 120 s, one session, 200M.
+pub(crate) fn classic_trial() -> Trial {
+    Trial {
+        place: None,
+        settings: BTreeMap::new(),
+        timeline: Vec::new(),
+        histograms: BTreeMap::new(),
+        metrics: BTreeMap::new(),
+        evidence: Vec::new(),
+        checks: Vec::new(),
+        warnings: Vec::new(),
+        ..full_trial()
+    }
+}
+
+/// A trial of an experiment, complete and with one passed check.
+pub(crate) fn trial(condition: &str, block: u32, metrics: &[(&str, f64)]) -> Trial {
+    let mut trial = classic_trial();
+    trial.place = Some(Place {
+        experiment: "test".to_owned(),
+        condition: condition.to_owned(),
+        block,
+        position: 1,
+        attempt: 0,
+    });
+    trial.checks = vec![Check::ok("treatment-in-force", "read back before and after")];
+    for (name, value) in metrics {
+        set(&mut trial, name, *value);
+    }
+    trial
+}
+
+pub(crate) fn set(trial: &mut Trial, name: &str, value: f64) {
+    let unit = metrics::definition(name).expect("a metric of the table").unit.to_owned();
+    trial.metrics.insert(name.to_owned(), Metric { value: Some(value), unit });
+}
+
+/// A histogram of `n` latencies around `milliseconds`, the longest ten times as long.
+pub(crate) fn latencies(milliseconds: f64, n: u32) -> Histogram {
+    let mut h = Histogram::default();
+    for i in 1..=n {
+        let longer = if i == n { 10.0 } else { 0.8 + 0.4 * f64::from(i) / f64::from(n) };
+        h.record(milliseconds * 1e6 * longer);
+    }
+    h
+}
+
+/// An experiment that compares by commits/s with `local`; each condition sets synchronous_commit
+/// to its own name, one that ends in `-aa` is the baseline's twin.
+pub(crate) fn experiment(conditions: &[&str], trials: Vec<Trial>) -> Stored {
+    let info = |name: &&str| ConditionInfo {
+        name: (*name).to_owned(),
+        treatments: vec![format!("synchronous_commit = {}", name.trim_end_matches("-aa"))],
+    };
+    Stored {
+        manifest: Manifest {
+            aa: conditions.iter().find(|c| c.ends_with("-aa")).map(|c| (*c).to_owned()),
+            conditions: conditions.iter().map(info).collect(),
+            ..manifest()
+        },
+        trials,
+        torn: false,
+    }
+}
+
+/// What a demo stores: local, its twin, and two levels of synchronous replication, six blocks.
+pub(crate) fn demo() -> Stored {
+    let noise = [1.0, 1.03, 0.98, 1.01, 0.97, 1.02];
+    let other_noise = [1.01, 0.99, 1.02, 0.97, 1.0, 1.03];
+    let levels = [
+        ("local", 1.0, noise),
+        ("local-aa", 1.003, other_noise),
+        ("remote_write", 0.985, [0.99, 1.02, 1.0, 1.03, 0.98, 1.0]),
+        ("on", 0.465, other_noise),
+    ];
+    let mut trials = Vec::new();
+    for block in 1..=6u32 {
+        for (condition, level, noise) in levels {
+            let rate = 2919.0 * level * noise[block as usize - 1];
+            let milliseconds = 1300.0 / rate;
+            let mut t = trial(
+                condition,
+                block,
+                &[
+                    ("commits_per_second", rate),
+                    ("block_visits_per_second", rate * 9.0),
+                    ("wal_bytes_per_commit", 312.0 + f64::from(block)),
+                    ("wal_bytes_per_second", rate * 312.0),
+                    ("checkpoints", 0.0),
+                    ("commit_latency_mean", milliseconds / 1e3),
+                    ("commit_latency_p50", milliseconds / 1e3),
+                ],
+            );
+            t.histograms.insert("commit".to_owned(), latencies(milliseconds, 500));
+            trials.push(t);
+        }
+    }
+    for t in &mut trials {
+        for name in ["commit_latency_p95", "commit_latency_p99"] {
+            let value = t.histograms["commit"].quantile_ns(0.95).expect("not empty") / 1e9;
+            set(t, name, value);
+        }
+    }
+    experiment(&["local", "local-aa", "remote_write", "on"], trials)
+}

@@ -1,0 +1,347 @@
+//! Verdicts on made-up experiments, whole and broken.
+
+use proptest::prelude::*;
+
+use super::test_support::{demo, experiment, latencies, set, trial};
+use super::*;
+use crate::results::store::Stored;
+use crate::results::{Check, Outcome, Trial};
+
+const PRIMARY: &str = "commits_per_second";
+
+/// Blocks of local and on, at these rates.
+fn two(rates: &[(f64, f64)]) -> Stored {
+    let trials = (1..).zip(rates).flat_map(|(block, (local, on))| {
+        [trial("local", block, &[(PRIMARY, *local)]), trial("on", block, &[(PRIMARY, *on)])]
+    });
+    experiment(&["local", "on"], trials.collect())
+}
+
+fn steady(blocks: u32) -> Stored {
+    let rates: Vec<(f64, f64)> =
+        (0..blocks).map(|b| (1000.0 + f64::from(b), 500.0 + 2.0 * f64::from(b))).collect();
+    two(&rates)
+}
+
+fn ids(analysis: &Analysis) -> Vec<(&str, Option<&str>)> {
+    analysis.checks.iter().map(|c| (c.id.as_str(), c.condition.as_deref())).collect()
+}
+
+fn of(stored: &Stored, condition: &str, block: u32) -> usize {
+    let here =
+        |t: &Trial| t.place.as_ref().is_some_and(|p| p.condition == condition && p.block == block);
+    stored.trials.iter().position(here).unwrap()
+}
+
+#[test]
+fn half_the_rate_is_slower() {
+    let analysis = analyse(&steady(6));
+    let on = analysis.primary("on").unwrap();
+    assert_eq!((on.verdict, on.blocks, on.primary), (Verdict::Slower, 6, true));
+    assert_eq!((on.p, on.p_adjusted), (Some(0.03125), Some(0.03125)));
+    assert!((on.ratio.unwrap() - 0.5).abs() < 0.01);
+    assert_eq!(ids(&analysis), []);
+    assert!(analysis.noise_floor.is_empty() && analysis.notes.is_empty());
+}
+
+#[test]
+fn more_latency_is_slower_and_more_wal_is_higher() {
+    let mut stored = steady(6);
+    stored.manifest.primary_metric = "commit_latency_mean".to_owned();
+    for t in &mut stored.trials {
+        let rate = t.metrics[PRIMARY].value.unwrap();
+        set(t, "commit_latency_mean", 1.0 / rate);
+    }
+    assert_eq!(analyse(&stored).primary("on").unwrap().verdict, Verdict::Slower);
+
+    for t in &mut stored.trials {
+        let seconds = t.metrics["commit_latency_mean"].value.unwrap();
+        set(t, "wal_bytes_per_commit", seconds * 1e6);
+    }
+    stored.manifest.primary_metric = "wal_bytes_per_commit".to_owned();
+    assert_eq!(analyse(&stored).primary("on").unwrap().verdict, Verdict::Higher);
+}
+
+#[test]
+fn secondary_metrics_share_one_error_rate() {
+    let with_secondary = |blocks| {
+        let mut stored = steady(blocks);
+        for t in &mut stored.trials {
+            let rate = t.metrics[PRIMARY].value.unwrap();
+            set(t, "updates_per_second", rate);
+            set(t, "block_visits_per_second", rate * 9.0);
+        }
+        analyse(&stored)
+    };
+    let six = with_secondary(6);
+    let secondary = six.comparison("on", "updates_per_second").unwrap();
+    assert_eq!((secondary.p, secondary.p_adjusted), (Some(0.03125), Some(0.0625)));
+    assert_eq!(secondary.verdict, Verdict::NoDifference);
+    assert!(secondary.high.unwrap() < 1.0, "the interval stays unadjusted");
+    assert_eq!(six.primary("on").unwrap().verdict, Verdict::Slower);
+    assert_eq!(six.notes.len(), 1);
+    assert!(six.notes[0].contains("6 blocks") && six.notes[0].contains("2 metrics"));
+
+    let eight = with_secondary(8);
+    let secondary = eight.comparison("on", "updates_per_second").unwrap();
+    assert_eq!((secondary.p_adjusted, secondary.verdict), (Some(0.015625), Verdict::Slower));
+    assert!(eight.notes.is_empty());
+}
+
+#[test]
+fn only_blocks_with_both_sides_count() {
+    let mut stored = steady(8);
+    let cut = of(&stored, "on", 8);
+    stored.trials.remove(cut);
+    let at = of(&stored, "local", 2);
+    stored.trials[at].checks.push(Check::invalid("data-size", "grew by 10 %", "reload"));
+    let at = of(&stored, "on", 3);
+    stored.trials[at].outcome = Outcome::Failed { error: "connection lost".to_owned() };
+    let analysis = analyse(&stored);
+    assert_eq!(analysis.primary("on").unwrap().blocks, 5);
+    assert_eq!(analysis.primary("on").unwrap().verdict, Verdict::TooFewBlocks);
+    assert_eq!(
+        ids(&analysis),
+        [
+            ("invalid-trials", Some("local")),
+            ("too-few-blocks", Some("on")),
+            ("failed-trials", Some("on")),
+            ("data-size", Some("local")),
+        ]
+    );
+    let data_size = analysis.checks.last().unwrap();
+    assert_eq!((data_size.trial, data_size.verdict), (Some(3), CheckVerdict::Invalid));
+    assert!(analysis.checks[2].message.contains("trial 6: connection lost"));
+    let on = analysis.condition("on").unwrap();
+    assert_eq!((on.trials, on.invalid, on.failed, on.valid), (7, 0, 1, 6));
+    let local = analysis.condition("local").unwrap();
+    assert_eq!((local.trials, local.invalid, local.failed, local.valid), (8, 1, 0, 7));
+    assert_eq!((local.checks_passed, local.checks_total), (1, 2));
+}
+
+#[test]
+fn the_last_attempt_counts() {
+    let mut stored = steady(6);
+    let at = of(&stored, "on", 1);
+    stored.trials[at].checks.push(Check::invalid("standby", "was gone", "start it"));
+    let mut again = trial("on", 1, &[(PRIMARY, 123.0)]);
+    again.place.as_mut().unwrap().attempt = 1;
+    // The order on disk is not the order of attempts.
+    stored.trials.insert(0, again);
+    let analysis = analyse(&stored);
+    let on = analysis.condition("on").unwrap();
+    assert_eq!((on.trials, on.invalid, on.valid), (7, 1, 6));
+    assert_eq!((on.checks_passed, on.checks_total), (1, 1), "the repeated one was in order");
+    assert_eq!(analysis.primary("on").unwrap().blocks, 6);
+    assert!(analysis.primary("on").unwrap().low.unwrap() < 0.4);
+}
+
+/// A resumed experiment repeats what was interrupted without counting attempts.
+#[test]
+fn at_equal_attempts_the_later_record_counts() {
+    let mut stored = steady(6);
+    let at = of(&stored, "on", 4);
+    stored.trials[at].outcome = Outcome::Interrupted;
+    stored.trials.push(trial("on", 4, &[(PRIMARY, 501.0)]));
+    let analysis = analyse(&stored);
+    assert_eq!(analysis.primary("on").unwrap().blocks, 6);
+    let on = analysis.condition("on").unwrap();
+    assert_eq!((on.trials, on.failed, on.valid), (7, 1, 6));
+}
+
+#[test]
+fn an_invalid_last_attempt_is_not_replaced_by_an_earlier_one() {
+    let mut stored = steady(6);
+    let mut again = trial("on", 1, &[(PRIMARY, 123.0)]);
+    again.place.as_mut().unwrap().attempt = 1;
+    again.outcome = Outcome::Interrupted;
+    stored.trials.push(again);
+    let analysis = analyse(&stored);
+    assert_eq!(analysis.primary("on").unwrap().blocks, 5);
+    assert!(ids(&analysis).contains(&("failed-trials", Some("on"))));
+}
+
+#[test]
+fn the_twin_gives_the_noise_floor() {
+    let analysis = analyse(&demo());
+    let floor = analysis.noise_floor[PRIMARY];
+    assert!(floor.low.unwrap() < 1.0 && floor.high.unwrap() > 1.0);
+    let mde = floor.minimum_detectable_effect.unwrap();
+    assert!(mde > 0.01 && mde < 0.2, "{mde}");
+    assert_eq!(analysis.primary("local-aa").unwrap().verdict, Verdict::NoDifference);
+    assert_eq!(ids(&analysis), []);
+}
+
+#[test]
+fn a_twin_that_differs_is_a_warning() {
+    let mut stored = demo();
+    for t in &mut stored.trials {
+        if t.place.as_ref().unwrap().condition == "local-aa" {
+            let rate = t.metrics[PRIMARY].value.unwrap();
+            set(t, PRIMARY, rate * 0.7);
+        }
+    }
+    assert_eq!(ids(&analyse(&stored)), [("aa-differs", Some("local-aa"))]);
+}
+
+#[test]
+fn two_treatments_at_once_cannot_be_told_apart() {
+    let mut stored = steady(6);
+    stored.manifest.conditions[1].treatments.push("throttle /dev/sdb to 500 writes/s".to_owned());
+    let analysis = analyse(&stored);
+    assert_eq!(ids(&analysis), [("factors", Some("on"))]);
+    assert!(analysis.checks[0].message.contains("2 treatments"), "{:?}", analysis.checks);
+
+    let treatments = |stored: &mut Stored, baseline: &[&str], on: &[&str]| {
+        let owned = |all: &[&str]| all.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
+        stored.manifest.conditions[0].treatments = owned(baseline);
+        stored.manifest.conditions[1].treatments = owned(on);
+        analyse(stored).checks.len()
+    };
+    assert_eq!(treatments(&mut stored, &[], &["drbd protocol = C"]), 0);
+    assert_eq!(treatments(&mut stored, &["a = 1", "b = 1"], &["b = 1", "a = 2"]), 0);
+    assert_eq!(treatments(&mut stored, &["a = 1", "b = 1"], &["b = 2", "a = 2"]), 1);
+    assert_eq!(treatments(&mut stored, &["a = 1"], &["b = 1"]), 1);
+}
+
+#[test]
+fn percentiles_come_from_all_operations_together() {
+    let mut stored = steady(6);
+    for (i, t) in stored.trials.iter_mut().enumerate() {
+        // Every trial claims another percentile than its histogram holds.
+        for name in ["commit_latency_p50", "commit_latency_mean", "commit_latency_max"] {
+            set(t, name, 77.0);
+        }
+        t.histograms.insert("commit".to_owned(), latencies(1.0, 100 * (i as u32 + 1)));
+    }
+    let analysis = analyse(&stored);
+    let local = &analysis.condition("local").unwrap().metrics;
+    let mut all = crate::histogram::Histogram::default();
+    for t in stored.trials.iter().step_by(2) {
+        all.merge(&t.histograms["commit"]);
+    }
+    let seconds = |ns: Option<f64>| ns.map(|ns| ns / 1e9);
+    assert_eq!(local["commit_latency_p50"].value, seconds(all.quantile_ns(0.5)));
+    assert_eq!(local["commit_latency_mean"].value, seconds(all.mean_ns()));
+    assert_eq!(local["commit_latency_max"].value, Some(0.01));
+    assert!(!local.contains_key("read_latency_p50"));
+}
+
+#[test]
+fn a_percentile_under_the_clocks_resolution_is_left_out() {
+    let mut stored = steady(1);
+    for t in &mut stored.trials {
+        set(t, "read_latency_p50", 5e-6);
+        set(t, "read_latency_mean", 5e-6);
+        t.histograms.insert("read".to_owned(), latencies(0.005, 100));
+    }
+    let analysis = analyse(&stored);
+    let local = &analysis.condition("local").unwrap().metrics;
+    assert_eq!(local["read_latency_p50"].value, None);
+    assert!(local["read_latency_mean"].value.is_some());
+    assert_eq!(analysis.comparison("on", "read_latency_p50"), None);
+    assert!(analysis.comparison("on", "read_latency_mean").is_some());
+}
+
+#[test]
+fn rates_are_geometric_means_and_counts_with_zeros_arithmetic_ones() {
+    let mut stored = two(&[(1000.0, 1.0), (4000.0, 1.0)]);
+    set(&mut stored.trials[0], "checkpoints", 0.0);
+    set(&mut stored.trials[2], "checkpoints", 3.0);
+    let analysis = analyse(&stored);
+    let local = &analysis.condition("local").unwrap().metrics;
+    assert!((local[PRIMARY].value.unwrap() - 2000.0).abs() < 1e-6);
+    assert_eq!(local["checkpoints"].value, Some(1.5));
+}
+
+#[test]
+fn a_value_of_zero_has_no_ratio_but_a_difference() {
+    let mut stored = steady(6);
+    for t in &mut stored.trials {
+        set(t, "checkpoints", 0.0);
+    }
+    let analysis = analyse(&stored);
+    let checkpoints = analysis.comparison("on", "checkpoints").unwrap();
+    assert_eq!((checkpoints.verdict, checkpoints.ratio), (Verdict::NotApplicable, None));
+    assert_eq!((checkpoints.p_adjusted, checkpoints.difference), (None, Some(0.0)));
+}
+
+#[test]
+fn doubts_name_the_blocks_of_the_experiment() {
+    let mut stored = steady(9);
+    for t in &mut stored.trials {
+        let (rate, place) = (t.metrics[PRIMARY].value.unwrap(), t.place.clone().unwrap());
+        if place.condition == "on" && place.block == 9 {
+            set(t, PRIMARY, rate * 5.0);
+        }
+        if place.block == 2 {
+            t.outcome = Outcome::Interrupted;
+        }
+    }
+    let analysis = analyse(&stored);
+    let warnings = &analysis.primary("on").unwrap().warnings;
+    assert!(warnings.iter().any(|w| w.starts_with("block 9 is far")), "{warnings:?}");
+}
+
+#[test]
+fn nothing_measured_is_told_and_not_a_panic() {
+    let mut empty = experiment(&["local", "local-aa", "on"], Vec::new());
+    let analysis = analyse(&empty);
+    let on = analysis.primary("on").unwrap();
+    assert_eq!((on.verdict, on.blocks), (Verdict::TooFewBlocks, 0));
+    assert_eq!(analysis.conditions.len(), 3);
+    empty.torn = true;
+    empty.manifest.baseline = "nobody".to_owned();
+    let analysis = analyse(&empty);
+    assert_eq!(ids(&analysis), [("torn-record", None)]);
+    assert!(analysis.comparisons.is_empty());
+}
+
+#[test]
+fn a_record_of_another_experiment_is_told() {
+    let mut stored = steady(6);
+    stored.trials.push(trial("stranger", 1, &[(PRIMARY, 1.0)]));
+    assert_eq!(ids(&analyse(&stored)), [("unknown-condition", None)]);
+}
+
+#[test]
+fn warnings_are_counted_by_trial() {
+    let mut stored = steady(2);
+    let warning = Warning::new("autovacuum ran", "it competes for the disk", "switch it off");
+    stored.trials[0].warnings = vec![warning.clone(), warning.clone()];
+    stored.trials[3].warnings = vec![warning.clone()];
+    assert_eq!(analyse(&stored).warnings, [(warning, 2)]);
+}
+
+proptest! {
+    /// The printed interval and the verdict never contradict each other.
+    #[test]
+    fn interval_and_primary_verdict_agree(
+        rates in prop::collection::vec((1.0f64..100.0, 1.0f64..100.0), 0..14)
+    ) {
+        let analysis = analyse(&two(&rates));
+        let on = analysis.primary("on").unwrap();
+        let outside = on.low.zip(on.high).is_some_and(|(low, high)| low > 1.0 || high < 1.0);
+        prop_assert_eq!(outside, on.verdict.is_decided());
+        prop_assert_eq!(on.p.is_some_and(|p| p <= ALPHA), on.verdict.is_decided());
+        prop_assert_eq!(rates.len() < 6, on.verdict == Verdict::TooFewBlocks);
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Cutting an experiment short anywhere never panics and never invents a block.
+    #[test]
+    fn any_part_of_an_experiment_can_be_analysed(keep in prop::collection::vec(any::<bool>(), 24)) {
+        let mut stored = demo();
+        let mut kept = keep.iter();
+        stored.trials.retain(|_| *kept.next().unwrap());
+        let analysis = analyse(&stored);
+        for c in &analysis.comparisons {
+            let count = |name: &str| analysis.condition(name).unwrap().valid;
+            prop_assert!(c.blocks <= count(&c.condition).min(count("local")));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `pgio demo`: what synchronous replication costs, on a primary and a standby of pgio's own.
+//!
+//! The experiment is examples/demo.toml, run as `compare` would run it, then told in plain words.
+
+use std::path::PathBuf;
+
+use super::example::EXAMPLES;
+use super::exit::{FILES, Failure, USAGE};
+use super::compare::Job;
+use super::{Outcome, output, report, signals};
+use crate::pg::private::VersionRequest;
+use crate::report::sentence;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Keep the results here
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The major version of PostgreSQL; default: the newest installed, else the newest downloaded
+    #[arg(long, value_name = "VERSION")]
+    pg: Option<String>,
+}
+
+const NEXT: &str = "\
+What next, on your own server:
+  pgio example sync-commit > sync-commit.toml   an experiment to edit: dsn, durations, conditions
+  pgio setup --scale 4G --connect-string MYDB   load a data set of your size
+  pgio compare sync-commit.toml                 measure there
+";
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let pg = args
+        .pg
+        .as_deref()
+        .map(|text| {
+            text.parse::<VersionRequest>().map_err(|e| Failure::message(USAGE, format!("--pg {e}")))
+        })
+        .transpose()?;
+    let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == "demo").expect("demo is shipped");
+    let job = Job::parse(text, "demo.toml", "demo")?;
+    let stop = signals::stop_on_signals()?;
+    // Without --out the results live as long as the demo.
+    let scratch;
+    let out = match &args.out {
+        Some(dir) => dir.clone(),
+        None => {
+            scratch = tempfile::tempdir()
+                .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))?;
+            scratch.path().join("demo")
+        }
+    };
+    let dirs = job.run(&out, &stop, pg)?;
+    let mut analyses = Vec::new();
+    for dir in &dirs {
+        let analysis = report::analyse(dir)?;
+        output::print(&report::text(&analysis));
+        output::line("");
+        analyses.push(analysis);
+    }
+    if let Some(commits) = analyses.first() {
+        for sentence in sentence::three_sentences(commits) {
+            output::line(&sentence);
+        }
+    }
+    output::line("");
+    output::print(NEXT);
+    if args.out.is_some() {
+        output::line(&format!("Results: {}", out.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! `pgio destroy`: removes what setup made, and nothing else.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use super::exit::{Failure, REFUSED};
+use super::flags::Source;
+use super::{Outcome, connection, output, state};
+use crate::dataset::{self, mark};
+use crate::pg::{connect, leftovers, server};
+use crate::units::human;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    source: Source,
+}
+
+pub(super) fn run(args: Args) -> Outcome {
+    let given = connection::given(&args.source)?;
+    let params = given.params(&state::new_run_id())?;
+    let mut admin = connect::connect(&params)?;
+    let found = server::inspect(&mut admin, &params.describe())?;
+    server::check_database(&found, given.layer.dbname.as_deref())?;
+    let _ = leftovers::terminate(&mut admin);
+    let bytes = dataset::size(&mut admin).unwrap_or(0);
+    let tables = mark::find(&mut admin)
+        .map_or(0, |all| all.into_iter().filter(|named| named.mark.is_some()).count());
+    if !args.yes && io::stdin().is_terminal() && tables > 0 {
+        let question = format!(
+            "Drop {tables} tables of pgio's ({}) in {}? Type yes: ",
+            human::bytes(bytes),
+            params.describe()
+        );
+        if !confirmed(&question) {
+            return Err(Failure::message(REFUSED, "nothing was dropped"));
+        }
+    }
+    let destroyed = dataset::destroy(&mut admin)?;
+    if destroyed.dropped.is_empty() {
+        output::line("Nothing of pgio's is here.");
+    } else {
+        output::line(&format!("Dropped {}.", destroyed.dropped.join(", ")));
+    }
+    if !destroyed.left.is_empty() {
+        output::line(&format!("Left alone, not made by pgio: {}.", destroyed.left.join(", ")));
+    }
+    Ok(())
+}
+
+fn confirmed(question: &str) -> bool {
+    output::print(question);
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).is_ok() && answer.trim() == "yes"
+}

@@ -1,0 +1,39 @@
+//! `pgio example`: the shipped experiments, printed.
+
+use super::exit::{Failure, USAGE};
+use super::{Outcome, output};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Without a name: list them
+    name: Option<String>,
+}
+
+/// File names under examples/ and their text.
+pub(super) const EXAMPLES: &[(&str, &str)] = &[
+    ("demo", include_str!("../../../../examples/demo.toml")),
+    ("sync-commit", include_str!("../../../../examples/sync-commit.toml")),
+    ("commit-10000", include_str!("../../../../examples/commit-10000.toml")),
+    ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
+];
+
+pub(super) fn run(args: &Args) -> Outcome {
+    match &args.name {
+        None => {
+            for (name, text) in EXAMPLES {
+                let title = text.lines().next().unwrap_or_default().trim_start_matches("# ");
+                output::line(&format!("{name:14} {title}"));
+            }
+            Ok(())
+        }
+        Some(wanted) => {
+            let bare = wanted.strip_suffix(".toml").unwrap_or(wanted);
+            let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+            let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == bare).ok_or_else(|| {
+                Failure::message(USAGE, format!("no example `{wanted}`; there are {}", names.join(", ")))
+            })?;
+            output::print(text);
+            Ok(())
+        }
+    }
+}

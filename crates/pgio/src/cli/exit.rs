@@ -1,0 +1,157 @@
+//! Exit codes, and the way from an error to one sentence and its code.
+
+use std::process::ExitCode;
+
+use crate::config::{ConfigError, ResolveError};
+use crate::dataset::DatasetError;
+use crate::experiment::live::LiveError;
+use crate::pg::connect::ConnectError;
+use crate::pg::server::ServerError;
+use crate::results::store::StoreError;
+use crate::treatment::TreatmentError;
+use crate::treatment::journal::JournalError;
+use crate::workload::EngineError;
+
+pub const OK: u8 = 0;
+/// Anything that has no code of its own.
+pub const FAILED: u8 = 1;
+/// The command line or a file is wrong; nothing was done.
+pub const USAGE: u8 = 2;
+/// The server cannot be reached or does not let this role in.
+pub const CONNECT: u8 = 3;
+/// The server or the data set is not as asked for; nothing was changed.
+pub const REFUSED: u8 = 4;
+/// A trial failed; its record says why.
+pub const TRIAL: u8 = 5;
+/// An interrupted run left changes in place: `pgio undo` first.
+pub const UNFINISHED: u8 = 6;
+/// Files could not be read or written.
+pub const FILES: u8 = 7;
+/// Stopped by Ctrl-C or a signal, after putting everything back.
+pub const INTERRUPTED: u8 = 130;
+
+pub(super) const HELP: &str = "\
+Exit codes: 0 done; 1 failed otherwise; 2 the command line or a file is wrong; 3 cannot connect;
+4 refused, nothing was changed; 5 a trial failed; 6 an interrupted run must be undone first;
+7 files cannot be read or written; 130 stopped, everything put back.";
+
+/// An error on its way to the person, with its exit code.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+impl Failure {
+    pub fn new(code: u8, error: impl Into<anyhow::Error>) -> Failure {
+        Failure { code, error: error.into() }
+    }
+
+    pub fn message(code: u8, message: impl Into<String>) -> Failure {
+        Failure { code, error: anyhow::Error::msg(message.into()) }
+    }
+
+    pub fn interrupted() -> Failure {
+        Failure::message(INTERRUPTED, "stopped")
+    }
+
+    /// Says what was being done, in front of the cause.
+    pub fn context(self, doing: impl Into<String>) -> Failure {
+        Failure { code: self.code, error: self.error.context(doing.into()) }
+    }
+
+    /// The sentence: each cause once, without repeating itself.
+    pub fn sentence(&self) -> String {
+        let mut text = String::new();
+        for cause in self.error.chain() {
+            let said = cause.to_string();
+            if text.is_empty() {
+                text = said;
+            } else if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
+        }
+        text
+    }
+
+    pub(super) fn tell(&self) -> ExitCode {
+        eprintln!("pgio: {}", self.sentence());
+        ExitCode::from(self.code)
+    }
+}
+
+/// Errors of the library and the code each kind of them means.
+trait Coded: std::error::Error + Send + Sync + 'static {
+    fn code(&self) -> u8;
+}
+
+impl<E: Coded> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure { code: error.code(), error: error.into() }
+    }
+}
+
+macro_rules! coded {
+    ($($error:ty => $code:expr),* $(,)?) => {
+        $(impl Coded for $error {
+            fn code(&self) -> u8 {
+                let code: fn(&$error) -> u8 = $code;
+                code(self)
+            }
+        })*
+    };
+}
+
+coded! {
+    ConfigError => |_| USAGE,
+    ResolveError => |_| USAGE,
+    ConnectError => |e| match e {
+        ConnectError::ConnectString(_) | ConnectError::BadValue { .. } => USAGE,
+        _ => CONNECT,
+    },
+    ServerError => |_| REFUSED,
+    DatasetError => |e| match e {
+        DatasetError::Stopped { .. } => INTERRUPTED,
+        DatasetError::Connect(_) => CONNECT,
+        _ => REFUSED,
+    },
+    EngineError => |e| match e {
+        EngineError::Stopped => INTERRUPTED,
+        EngineError::Connect(_) => CONNECT,
+        EngineError::TooFewConnections { .. } | EngineError::Pooled | EngineError::Plan { .. } => REFUSED,
+        _ => TRIAL,
+    },
+    TreatmentError => |e| match e {
+        TreatmentError::Config(_) => USAGE,
+        TreatmentError::Connect(_) => CONNECT,
+        TreatmentError::Journal(_) => UNFINISHED,
+        TreatmentError::ChangedSince { .. } => UNFINISHED,
+        _ => REFUSED,
+    },
+    JournalError => |e| match e {
+        JournalError::Io { .. } => FILES,
+        _ => UNFINISHED,
+    },
+    LiveError => |e| match e {
+        LiveError::Treatment { source, .. } => source.code(),
+        LiveError::Store(_) => FILES,
+        LiveError::Gone(_) => CONNECT,
+        LiveError::Server(_) => REFUSED,
+        LiveError::Postgres(_) => TRIAL,
+    },
+    StoreError => |_| FILES,
+    crate::pg::private::Error => |_| FAILED,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_names_each_cause_once() {
+        let inner = anyhow::anyhow!("no route to host");
+        let outer = inner.context("cannot connect").context("run: cannot connect");
+        let failure = Failure { code: CONNECT, error: outer };
+        assert_eq!(failure.sentence(), "run: cannot connect: no route to host");
+    }
+}

@@ -1,0 +1,66 @@
+//! Every key of pgio.conf as a flag, from the one table of keys.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, FromArgMatches};
+
+use crate::config::{KEYS, Layer};
+
+/// The keys given on the command line: the uppermost layer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KeyFlags(pub(super) Layer);
+
+impl clap::Args for KeyFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        KEYS.iter().fold(command, |command, key| {
+            let help = match key.default {
+                Some(default) => format!("{} [{}; default {default}]", key.help, key.conf_name()),
+                None => format!("{} [{}]", key.help, key.conf_name()),
+            };
+            command.arg(
+                Arg::new(key.name)
+                    .long(key.flag())
+                    .value_name(key.kind.placeholder())
+                    .allow_negative_numbers(true)
+                    .help(help)
+                    .help_heading("Keys of pgio.conf"),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for KeyFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<KeyFlags, clap::Error> {
+        let mut flags = KeyFlags::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for key in KEYS {
+            if let Some(text) = matches.get_one::<String>(key.name) {
+                key.set(&mut self.0, text).map_err(|message| {
+                    clap::Error::raw(
+                        clap::error::ErrorKind::InvalidValue,
+                        format!("--{} {message}\n", key.flag()),
+                    )
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the keys come from.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Source {
+    /// Read this instead of ./pgio.conf
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) keys: KeyFlags,
+}

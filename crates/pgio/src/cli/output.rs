@@ -1,0 +1,66 @@
+//! Printing, and one line of progress where stderr is a terminal.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::results::Warning;
+
+/// Prints to stdout. A reader that has gone away, such as `head`, is not an error.
+pub(super) fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+pub(super) fn line(text: &str) {
+    print(&format!("{text}\n"));
+}
+
+pub(super) fn warn(warning: &Warning) {
+    eprintln!("pgio: warning: {warning}");
+}
+
+pub(super) fn warn_all(warnings: &[Warning]) {
+    warnings.iter().for_each(warn);
+}
+
+/// A line that is written over again and again, on a terminal only.
+#[derive(Debug)]
+pub(super) struct Status {
+    terminal: bool,
+    shown: usize,
+}
+
+impl Status {
+    pub(super) fn new() -> Status {
+        Status { terminal: io::stderr().is_terminal(), shown: 0 }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.terminal
+    }
+
+    pub(super) fn show(&mut self, text: &str) {
+        if !self.terminal {
+            return;
+        }
+        let width = text.chars().count();
+        let blank = " ".repeat(self.shown.saturating_sub(width));
+        let mut err = io::stderr().lock();
+        let _ = write!(err, "\r{text}{blank}").and_then(|()| err.flush());
+        self.shown = width;
+    }
+
+    /// Takes the line away, so that something lasting can be printed.
+    pub(super) fn clear(&mut self) {
+        if self.terminal && self.shown > 0 {
+            let mut err = io::stderr().lock();
+            let _ = write!(err, "\r{}\r", " ".repeat(self.shown)).and_then(|()| err.flush());
+            self.shown = 0;
+        }
+    }
+}
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

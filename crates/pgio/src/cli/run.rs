@@ -1,0 +1,167 @@
+//! `pgio run`: one trial on the loaded data set; the classic lines, then what they cannot say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use postgres::Client;
+
+use super::exit::{FILES, Failure, INTERRUPTED, TRIAL};
+use super::flags::Source;
+use super::output::{self, Status};
+use super::{Outcome, connection, signals, state};
+use crate::config::{Layer, SlobSettings};
+use crate::dataset::{self, sizes, verify};
+use crate::experiment::live;
+use crate::experiment::trial::{self, Request};
+use crate::pg::connect::ConnectParams;
+use crate::pg::server;
+use crate::report::{classic, session_detail, trial as trial_report};
+use crate::results::model::{Outcome as Ended, Trial};
+use crate::results::{store, wire};
+use crate::treatment::journal;
+use crate::units::human;
+use crate::workload::Workload;
+use crate::workload::slob::Slob;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Store the trial as JSON; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out here
+    #[arg(long, value_name = "DIR")]
+    classic_files: Option<PathBuf>,
+    #[command(flatten)]
+    source: Source,
+}
+
+pub(super) fn run(args: Args) -> Outcome {
+    let given = connection::given(&args.source)?;
+    journal::check_finished(&state::journal_dir())?;
+    let run_id = state::new_run_id();
+    let params = given.params(&run_id)?;
+    let stop = signals::stop_on_signals()?;
+    let (mut admin, found) = live::open_admin(&params, &run_id)?;
+    server::check_database(&found, given.layer.dbname.as_deref())?;
+    let slob = loaded_slob(given.layer.clone(), &mut admin)?;
+    let settings = slob.settings.clone();
+
+    let connect_string = shown_connect_string(&given.connect_string(), &params);
+    let head = classic::Head {
+        started_at: Timestamp::now().to_string(),
+        connect_string,
+        shared_buffers: found.info.shared_buffers.clone(),
+        tables: settings.num_schemas,
+        sessions_per_table: settings.num_threads,
+        scale: settings.scale.to_string(),
+        blocks_per_table: settings.scale.blocks(),
+    };
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    if !to_stdout {
+        output::print(&classic::head(&head, false, &TimeZone::system()));
+    }
+    let workload: Arc<dyn Workload> = Arc::new(slob);
+    let request = Request {
+        run_id: &run_id,
+        place: None,
+        params: &params,
+        server: &found,
+        workload: &workload,
+        treatments: &[],
+        session_settings: Vec::new(),
+        warmup: settings.warmup,
+        seed: settings.seed.unwrap_or_else(state::new_seed),
+        stop: &stop,
+    };
+    let mut status = Status::new();
+    let window = settings.run_time.as_secs_f64();
+    let trial = trial::run(&request, &mut admin, &mut |p| {
+        let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
+        status.show(&format!("{:.0} of {window:.0} s, {} blocks/s", p.elapsed, human::rate(rate)));
+    });
+    status.clear();
+    if let Some(path) = &args.json {
+        store_json(path, &trial)?;
+    }
+    if let Some(dir) = &args.classic_files {
+        write_classic_files(dir, &mut admin, &trial)?;
+    }
+    match &trial.outcome {
+        Ended::Complete => {}
+        Ended::Interrupted => return Err(Failure::message(INTERRUPTED, "stopped inside the window")),
+        Ended::Failed { error } => return Err(Failure::message(TRIAL, error.clone())),
+    }
+    if !to_stdout {
+        output::print(&classic::tail(&trial));
+        output::print(&trial_report::render(&trial));
+    }
+    Ok(())
+}
+
+/// `slob` with the keys as given, the data set's own mark below them, verified against the tables.
+pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Failure> {
+    let mark = verify::read_mark(admin)?.ok_or(dataset::DatasetError::NoDataset)?;
+    let of_mark = Layer {
+        scale: mark.scale.parse().ok(),
+        num_schemas: Some(mark.tables),
+        ..Layer::default()
+    };
+    let settings = SlobSettings::resolve(layer.over(of_mark))?;
+    let found =
+        dataset::check_for_run(admin, settings.num_schemas, Some(settings.scale.blocks()))?;
+    output::warn_all(&found.warnings);
+    if settings.commit_every == 0 && settings.num_threads > 1 && settings.update_pct > 0 {
+        output::warn(&crate::results::Warning::new(
+            "several sessions update one table in transactions that last over the window",
+            "they lock each other out; what times out is rolled back and counted",
+            "set NUM_THREADS=1, or leave commit_every at 1",
+        ));
+    }
+    Ok(Slob { settings, schema: found.schema, loaded: found.mark })
+}
+
+/// As given, unless a password is in it.
+fn shown_connect_string(given: &crate::config::ConnectString, params: &ConnectParams) -> String {
+    let text = given.expose();
+    let holds_secret = params.password.as_ref().is_some_and(|p| text.contains(p.expose()));
+    // A password may be spelled with escapes, so any that may be there is taken for one.
+    if holds_secret || text.contains("password") || text.contains('@') {
+        params.without_secrets()
+    } else {
+        text.to_owned()
+    }
+}
+
+fn store_json(path: &Path, trial: &Trial) -> Outcome {
+    let text = wire::to_json_pretty(trial) + "\n";
+    if path == Path::new("-") {
+        output::print(&text);
+        return Ok(());
+    }
+    Ok(store::write_durably(path, &text)?)
+}
+
+fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome {
+    fs::create_dir_all(dir)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
+    store::write_durably(
+        &dir.join("pgio_session_detail.out"),
+        &session_detail::render(trial),
+    )?;
+    let tags = "CREATE PROCEDURE\n".repeat(trial.sessions.len());
+    store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
+    // A server that is gone has no sizes to tell; the trial's own error says so.
+    if let Ok(text) = sizes::table_sizes(admin) {
+        store::write_durably(&dir.join("pgio_data_load_table_sizes.out"), &text)?;
+    }
+    Ok(())
+}
+
+/// For messages about a window's length.
+pub(super) fn seconds(duration: Duration) -> String {
+    crate::units::exact_duration(duration)
+}

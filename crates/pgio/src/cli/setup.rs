@@ -1,0 +1,114 @@
+//! `pgio setup`: loads the data set, and tells it in the original's lines.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use postgres::Client;
+
+use super::exit::{FILES, Failure};
+use super::flags::Source;
+use super::output::{self, Status};
+use super::{Outcome, connection, signals, state};
+use crate::config::LoadSettings;
+use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, lines, sizes};
+use crate::host::stop::Stop;
+use crate::pg::connect::{self, ConnectParams};
+use crate::pg::{leftovers, server};
+use crate::results::store;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Write pgio_objects_creation.out and pgio_data_load_table_sizes.out here
+    #[arg(long, value_name = "DIR")]
+    classic_files: Option<PathBuf>,
+    #[command(flatten)]
+    source: Source,
+}
+
+pub(super) fn run(args: Args) -> Outcome {
+    let given = connection::given(&args.source)?;
+    let spec = load_spec(&LoadSettings::resolve(given.layer.clone()));
+    let params = given.params(&state::new_run_id())?;
+    let stop = signals::stop_on_signals()?;
+    let mut admin = connect::connect(&params)?;
+    let found = server::inspect(&mut admin, &params.describe())?;
+    server::check_database(&found, given.layer.dbname.as_deref())?;
+    output::warn_all(&found.warnings);
+    // Sessions that a killed load or run left would hold the tables.
+    let _ = leftovers::terminate(&mut admin);
+
+    output::line(&lines::job_info(&spec.scale, spec.tables));
+    output::line(&lines::batching_info(spec.streams));
+    if !spec.base_table {
+        output::line(&lines::base_skipped());
+    }
+    let loaded = load(&mut admin, &params, &spec, &stop, true)?;
+    for name in &loaded.dropped {
+        eprintln!("pgio: dropped {name} of a former, larger load");
+    }
+    if let Some(dir) = &args.classic_files {
+        write_classic_files(dir, &mut admin, &spec)?;
+    }
+    Ok(())
+}
+
+pub(super) fn load_spec(settings: &LoadSettings) -> LoadSpec {
+    LoadSpec {
+        tables: settings.num_schemas,
+        streams: settings.num_threads,
+        scale: settings.scale.to_string(),
+        blocks: settings.scale.blocks(),
+        seed: settings.seed.unwrap_or_else(state::new_seed),
+        base_table: settings.create_base_table,
+        tablespace: settings.tablespace.clone(),
+    }
+}
+
+/// Loads with progress on a terminal and, if `classic`, the original's lines.
+pub(super) fn load(
+    admin: &mut Client,
+    params: &ConnectParams,
+    spec: &LoadSpec,
+    stop: &Stop,
+    classic: bool,
+) -> Result<Loaded, DatasetError> {
+    let mut status = Status::new();
+    let mut tell = |text: Option<String>| {
+        if let (true, Some(text)) = (classic, text) {
+            status.clear();
+            output::line(&text);
+        }
+    };
+    let mut progress = Status::new();
+    dataset::load(admin, &|| connect::connect(params), spec, stop, &mut |event| match event {
+        LoadEvent::Warning(warning) => output::warn(&warning),
+        LoadEvent::BaseLoaded { elapsed } => tell(Some(lines::base_loaded(elapsed))),
+        LoadEvent::BatchWaiting { count, elapsed } => {
+            progress.clear();
+            tell(Some(lines::batch_waiting(count, elapsed)));
+        }
+        LoadEvent::Progress { done, total, elapsed } => {
+            progress.show(&lines::progress(done, total, elapsed));
+        }
+        LoadEvent::TableLoaded { .. } => {}
+        LoadEvent::GroupComplete { elapsed } => {
+            progress.clear();
+            tell(Some(lines::group_complete(elapsed)));
+        }
+    })
+}
+
+/// What psql printed when the original made its objects: the command tags.
+fn write_classic_files(dir: &Path, admin: &mut Client, spec: &LoadSpec) -> Outcome {
+    fs::create_dir_all(dir)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
+    let table = |indexed: bool| {
+        let index = if indexed { "CREATE INDEX\n" } else { "" };
+        format!("CREATE TABLE\nCOPY {}\n{index}COMMENT\nANALYZE\n", spec.blocks)
+    };
+    let mut tags = if spec.base_table { table(false) } else { String::new() };
+    tags.extend((0..spec.tables).map(|_| table(true)));
+    store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
+    let text = sizes::table_sizes(admin)?;
+    Ok(store::write_durably(&dir.join("pgio_data_load_table_sizes.out"), &text)?)
+}

@@ -1,0 +1,44 @@
+//! Names and places that a command draws from its surroundings: the run's id, a seed, directories.
+
+use std::env;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Zoned;
+
+use crate::rng::SplitMix64;
+
+/// Where journals are kept: /var/lib/pgio for root, else below the user's state directory.
+pub(super) fn journal_dir() -> PathBuf {
+    let from = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = from("PGIO_STATE_DIR").unwrap_or_else(|| {
+        if rustix::process::geteuid().is_root() {
+            return PathBuf::from("/var/lib/pgio");
+        }
+        from("XDG_STATE_HOME")
+            .or_else(|| from("HOME").map(|home| home.join(".local/state")))
+            .unwrap_or_else(|| PathBuf::from("/var/tmp"))
+            .join("pgio")
+    });
+    base.join("journal")
+}
+
+/// Unique among the runs of a server: time and process.
+pub(super) fn new_run_id() -> String {
+    format!("{}-{}", Zoned::now().strftime("%Y%m%d%H%M%S"), std::process::id())
+}
+
+/// A seed where none was given. Any will do, as long as it is recorded.
+pub(super) fn new_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    // 53 bits survive a reader that takes JSON numbers for doubles.
+    SplitMix64::new(now ^ u64::from(std::process::id()).rotate_left(32)).next_u64() >> 11
+}
+
+pub(super) fn new_results_dir(experiment: &str) -> PathBuf {
+    let safe: String = experiment
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+        .collect();
+    PathBuf::from("pgio-results").join(format!("{safe}-{}", Zoned::now().strftime("%Y%m%dT%H%M%S")))
+}

@@ -1,0 +1,244 @@
+//! The stage on real servers: an experiment's targets, treatments, journal and store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postgres::Client;
+
+use super::plan::Planned;
+use super::run::Stage;
+use super::trial::{self, Request};
+use crate::host::stop::Stop;
+use crate::pg::connect::{self, ConnectError, ConnectParams};
+use crate::pg::leftovers;
+use crate::pg::private::PrivateCluster;
+use crate::pg::server::{self, Server, ServerError};
+use crate::results::model::{Outcome, Place, Trial};
+use crate::results::store::{Store, StoreError};
+use crate::treatment::journal::Journal;
+use crate::treatment::{self, Restarter, Stranger, Treatment, TreatmentError, World};
+use crate::workload::{Progress, Workload};
+
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    #[error("condition `{condition}`")]
+    Treatment { condition: String, source: TreatmentError },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the server cannot be reached any more")]
+    Gone(#[source] ConnectError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("cannot prepare the server")]
+    Postgres(#[from] postgres::Error),
+}
+
+/// A server that conditions run on.
+pub struct Target {
+    pub params: ConnectParams,
+    pub admin: Client,
+    pub server: Server,
+    pub workload: Arc<dyn Workload>,
+    /// Present when the server is ours.
+    pub cluster: Option<Arc<PrivateCluster>>,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Target({})", self.params.describe())
+    }
+}
+
+impl Restarter for Arc<PrivateCluster> {
+    fn restart(&mut self) -> Result<(), String> {
+        self.restart_primary().map_err(|e| e.to_string())
+    }
+}
+
+/// Opens the connection that a run reads and changes with, and says that the run lives.
+pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Server), LiveError> {
+    let mut admin = connect::connect(params).map_err(LiveError::Gone)?;
+    let server = server::inspect(&mut admin, &params.describe())?;
+    leftovers::announce(&mut admin, run_id)?;
+    leftovers::terminate(&mut admin)?;
+    Ok((admin, server))
+}
+
+/// A condition ready to be run; the A/A twin is one of its own.
+#[derive(Debug)]
+pub struct LiveCondition {
+    pub name: String,
+    pub target: String,
+    pub treatments: Vec<Box<dyn Treatment>>,
+}
+
+/// What happens, told to whoever shows it.
+#[derive(Debug)]
+pub enum Happening<'a> {
+    Begins { planned: &'a Planned, condition: &'a str },
+    Progress { condition: &'a str, progress: Progress },
+    Ended { planned: &'a Planned, trial: &'a Trial },
+}
+
+pub struct Live<'a> {
+    pub run_id: String,
+    pub experiment: String,
+    pub targets: BTreeMap<String, Target>,
+    pub conditions: Vec<LiveCondition>,
+    pub warmup: Duration,
+    pub journal: Journal,
+    /// Made only after `check`: a refused experiment leaves no directory.
+    pub store: Option<Store>,
+    pub stop: Stop,
+    pub observe: &'a mut dyn FnMut(Happening<'_>),
+}
+
+impl std::fmt::Debug for Live<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Live({})", self.experiment)
+    }
+}
+
+impl Live<'_> {
+    /// Refuses, before anything is changed, what could not work.
+    pub fn check(&mut self) -> Result<(), LiveError> {
+        for condition in &self.conditions {
+            let target =
+                self.targets.get_mut(&condition.target).expect("conditions name known targets");
+            let mut restarter = target.cluster.clone();
+            let mut world = world(target_parts(target), &mut restarter);
+            for treatment in &condition.treatments {
+                treatment.check(&mut world).map_err(|source| LiveError::Treatment {
+                    condition: condition.name.clone(),
+                    source,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what the workloads made for themselves.
+    pub fn clean_up(&mut self) {
+        for target in self.targets.values_mut() {
+            // A server that is gone keeps a table with our mark, which `destroy` finds.
+            let _ = target.workload.clean_up(&mut target.admin);
+        }
+    }
+
+    /// Removes the journal, unless something is left to be taken back.
+    pub fn finish(&mut self) -> Result<(), LiveError> {
+        let journal = std::mem::replace(&mut self.journal, Journal::in_memory(&self.run_id));
+        journal.finish().map_err(|source| LiveError::Treatment {
+            condition: self.experiment.clone(),
+            source: source.into(),
+        })
+    }
+
+    fn reconnect(&mut self, name: &str) -> Result<(), LiveError> {
+        let run_id = self.run_id.clone();
+        let target = self.targets.get_mut(name).expect("conditions name known targets");
+        if target.admin.is_closed() {
+            let (admin, _) = open_admin(&target.params, &run_id)?;
+            target.admin = admin;
+        }
+        Ok(())
+    }
+}
+
+type Parts<'a> = (&'a ConnectParams, &'a mut Client);
+
+fn target_parts(target: &mut Target) -> Parts<'_> {
+    (&target.params, &mut target.admin)
+}
+
+fn world<'a>(
+    (params, admin): Parts<'a>,
+    cluster: &'a mut Option<Arc<PrivateCluster>>,
+) -> World<'a> {
+    World { params, admin, restarter: cluster.as_mut().map(|c| c as &mut dyn Restarter) }
+}
+
+impl Stage for Live<'_> {
+    type Error = LiveError;
+
+    fn put_in_force(&mut self, planned: &Planned) -> Result<(), LiveError> {
+        let name = self.conditions[planned.condition].target.clone();
+        self.reconnect(&name)?;
+        let condition = &self.conditions[planned.condition];
+        (self.observe)(Happening::Begins { planned, condition: &condition.name });
+        let target = self.targets.get_mut(&name).expect("conditions name known targets");
+        let mut cluster = target.cluster.clone();
+        let mut world = world(target_parts(target), &mut cluster);
+        treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal).map_err(
+            |source| LiveError::Treatment { condition: condition.name.clone(), source },
+        )
+    }
+
+    fn trial(&mut self, planned: &Planned) -> Trial {
+        let condition = &self.conditions[planned.condition];
+        let target =
+            self.targets.get_mut(&condition.target).expect("conditions name known targets");
+        let place = Place {
+            experiment: self.experiment.clone(),
+            condition: condition.name.clone(),
+            block: planned.block,
+            position: planned.position,
+            attempt: 0,
+        };
+        let mut session_settings = Vec::new();
+        for treatment in &condition.treatments {
+            match treatment.session_settings(&mut target.admin) {
+                Ok(settings) => session_settings.extend(settings),
+                Err(error) => {
+                    let outcome = Outcome::Failed { error: error.to_string() };
+                    return Trial { place: Some(place), outcome, ..trial::blank() };
+                }
+            }
+        }
+        let request = Request {
+            run_id: &self.run_id,
+            place: Some(place),
+            params: &target.params,
+            server: &target.server,
+            workload: &target.workload,
+            treatments: &condition.treatments,
+            session_settings,
+            warmup: self.warmup,
+            seed: planned.seed,
+            stop: &self.stop,
+        };
+        let observe = &mut *self.observe;
+        let trial = trial::run(&request, &mut target.admin, &mut |progress| {
+            observe(Happening::Progress { condition: &condition.name, progress });
+        });
+        (self.observe)(Happening::Ended { planned, trial: &trial });
+        trial
+    }
+
+    fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
+        let store = self.store.as_mut().expect("the loop begins only after the store is made");
+        Ok(store.append(trial)?)
+    }
+
+    fn take_back(&mut self, planned: &Planned) -> Result<(), LiveError> {
+        if self.journal.open_steps().is_empty() {
+            return Ok(());
+        }
+        let name = self.conditions[planned.condition].target.clone();
+        self.reconnect(&name)?;
+        let target = self.targets.get_mut(&name).expect("conditions name known targets");
+        let mut cluster = target.cluster.clone();
+        let mut world = world(target_parts(target), &mut cluster);
+        treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map(drop).map_err(
+            |source| LiveError::Treatment {
+                condition: self.conditions[planned.condition].name.clone(),
+                source,
+            },
+        )
+    }
+
+    fn stop_requested(&self) -> bool {
+        self.stop.requested()
+    }
+}

@@ -1,0 +1,104 @@
+//! What one trial's own record says of its validity.
+
+use crate::results::model::{Check, Evidence, Outcome, Trial};
+use crate::treatment::Treatment;
+
+/// Size may differ by this much before the data is not the same data any more.
+const SIZE_DRIFT: f64 = 0.02;
+
+/// Adds the verdicts to the record.
+pub(super) fn judge(trial: &mut Trial, treatments: &[Box<dyn Treatment>]) {
+    let declared: Vec<String> = treatments.iter().flat_map(|t| t.describe()).collect();
+    let mut checks = vec![in_force(&trial.evidence), durability(trial, &declared)];
+    if trial.outcome == Outcome::Complete {
+        checks.push(checkpoints(trial));
+        checks.extend(size(trial));
+        checks.extend(sessions(trial));
+    }
+    trial.checks.extend(checks);
+}
+
+fn in_force(evidence: &[Evidence]) -> Check {
+    const ID: &str = "treatment-in-force";
+    let broken: Vec<String> = evidence
+        .iter()
+        .filter(|e| !e.holds())
+        .map(|e| {
+            let expected = e.expected.as_deref().unwrap_or_default();
+            format!("{} was {} instead of {expected}", e.what, e.found)
+        })
+        .collect();
+    if broken.is_empty() {
+        Check::ok(ID, format!("{} readings before, during and after the window agree", evidence.len()))
+    } else {
+        Check::invalid(ID, broken.join("; "), "find out who changes it and run again")
+    }
+}
+
+fn durability(trial: &Trial, declared: &[String]) -> Check {
+    const ID: &str = "durability";
+    let undeclared: Vec<&str> =
+        [("fsync", &trial.server.fsync), ("full_page_writes", &trial.server.full_page_writes)]
+            .into_iter()
+            .filter(|(name, value)| {
+                *value == "off" && !declared.iter().any(|d| d.starts_with(&format!("{name} =")))
+            })
+            .map(|(name, _)| name)
+            .collect();
+    if undeclared.is_empty() {
+        Check::ok(ID, "fsync and full_page_writes are on or declared")
+    } else {
+        Check::invalid(
+            ID,
+            format!("{} is off and no condition says so", undeclared.join(" and ")),
+            "turn it on, or declare it in every condition: postgres = { fsync = \"off\" }",
+        )
+    }
+}
+
+fn checkpoints(trial: &Trial) -> Check {
+    const ID: &str = "checkpoints";
+    match trial.metrics.get("checkpoints").and_then(|m| m.value) {
+        Some(0.0) => Check::ok(ID, "no checkpoint inside the window"),
+        Some(n) => Check::warning(
+            ID,
+            format!("{n} checkpoints inside the window"),
+            "raise max_wal_size and checkpoint_timeout, or make windows long enough to hold several",
+        ),
+        None => Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO the role"),
+    }
+}
+
+fn size(trial: &Trial) -> Option<Check> {
+    const ID: &str = "data-size";
+    let data = trial.dataset.as_ref()?;
+    let change = data.bytes_after as f64 / data.bytes_before.max(1) as f64 - 1.0;
+    Some(if change.abs() <= SIZE_DRIFT {
+        Check::ok(ID, format!("the data set's size changed by {:.2} %", change * 100.0))
+    } else {
+        Check::invalid(
+            ID,
+            format!("the data set's size changed by {:.1} % inside the window", change * 100.0),
+            "use commit_every = 1, so that old row versions can be pruned; then `pgio setup` again",
+        )
+    })
+}
+
+fn sessions(trial: &Trial) -> Option<Check> {
+    let deadlocks: u64 = trial.sessions.iter().map(|s| s.deadlocks).sum();
+    (deadlocks > 0).then(|| {
+        Check::warning(
+            "deadlocks",
+            format!("{deadlocks} deadlocks or lock timeouts, rolled back and counted"),
+            "use commit_every = 1 or one session per table",
+        )
+    })
+}
+
+pub(super) fn cancelled_sync_rep(times: usize) -> Check {
+    Check::invalid(
+        "synchronous-wait-cancelled",
+        format!("{times} commits were acknowledged without the standby, because a wait was cancelled"),
+        "see whether the standby was lost, and run again",
+    )
+}

@@ -1,0 +1,278 @@
+//! Opening a session with the `postgres` crate: hosts in turn, TLS or not, and cancelling.
+//!
+//! The loop over hosts, addresses and TLS modes is ours, because libpq's rules (what leads to the
+//! next host, what to a second try without TLS, `verify-ca`, a timeout for the whole handshake)
+//! are more than the driver knows. It is given one address and one TLS mode at a time.
+//!
+//! Next: `classify` turns the driver's errors into ours.
+
+mod classify;
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use postgres::config::SslMode as DriverSsl;
+use postgres::{CancelToken, Client, Config, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::ConnectError;
+use super::params::{ChannelBinding, ConnectParams, Endpoint, SessionAttrs, SslMode};
+use super::tls;
+use classify::Attempt;
+
+/// Opens a session on the first host that will do.
+///
+/// # Errors
+///
+/// As libpq, a host that cannot be reached, is starting up or is not what `target_session_attrs`
+/// asks for leads to the next one; any other refusal ends the search.
+pub fn connect(params: &ConnectParams) -> Result<Client, ConnectError> {
+    let passes: &[SessionAttrs] = match params.session_attrs {
+        SessionAttrs::PreferStandby => &[SessionAttrs::Standby, SessionAttrs::Any],
+        _ => &[params.session_attrs],
+    };
+    let mut failed = Vec::new();
+    for wanted in passes {
+        failed.clear();
+        for endpoint in &params.hosts {
+            match try_host(params, endpoint, *wanted, &mut failed) {
+                Ok(Some(client)) => return Ok(client),
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    match failed.len() {
+        1 => Err(failed.remove(0)),
+        _ => Err(ConnectError::NoneOf(failed)),
+    }
+}
+
+fn try_host(
+    params: &ConnectParams,
+    endpoint: &Endpoint,
+    wanted: SessionAttrs,
+    failed: &mut Vec<ConnectError>,
+) -> Result<Option<Client>, ConnectError> {
+    let addresses = match addresses(endpoint) {
+        Ok(addresses) => addresses,
+        Err(error) => {
+            failed.push(error);
+            return Ok(None);
+        }
+    };
+    for address in addresses {
+        let attempt = Attempt { params, endpoint, address };
+        match attempt_all_modes(&attempt).and_then(|client| check(client, &attempt, wanted)) {
+            Ok(client) => return Ok(Some(client)),
+            Err(error) if leads_to_next_host(&error) => failed.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn leads_to_next_host(error: &ConnectError) -> bool {
+    use ConnectError::{NotReady, TimedOut, Unreachable, WrongSession};
+    matches!(error, Unreachable { .. } | TimedOut { .. } | NotReady { .. } | WrongSession { .. })
+}
+
+/// `None` stands for the socket.
+fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<IpAddr>>, ConnectError> {
+    let (host, port) = match endpoint {
+        Endpoint::Socket { .. } => return Ok(vec![None]),
+        Endpoint::Tcp { addr: Some(addr), .. } => return Ok(vec![Some(*addr)]),
+        Endpoint::Tcp { host, port, .. } => (host.as_str(), *port),
+    };
+    let found = (host, port).to_socket_addrs().map_err(|e| ConnectError::Unreachable {
+        at: endpoint.to_string(),
+        problem: e.to_string(),
+        check: "the spelling of the host name and name resolution on this machine",
+    })?;
+    Ok(found.map(|socket| Some(socket.ip())).collect())
+}
+
+/// One address, with TLS, without, or one after the other.
+fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<Client, ConnectError> {
+    let mode = match attempt.endpoint {
+        // PostgreSQL has no TLS on sockets, and libpq passes over sslmode there.
+        Endpoint::Socket { .. } => SslMode::Disable,
+        Endpoint::Tcp { .. } => attempt.params.ssl.mode,
+    };
+    match mode {
+        SslMode::Disable => open(attempt, DriverSsl::Disable),
+        SslMode::Allow => match open(attempt, DriverSsl::Disable) {
+            Err(plain @ ConnectError::Authentication { .. }) => {
+                open(attempt, DriverSsl::Require).map_err(|tls| telling(tls, plain))
+            }
+            other => other,
+        },
+        SslMode::Prefer => match open(attempt, DriverSsl::Prefer) {
+            // If the server refused TLS, this asks the same a second time, to no harm.
+            Err(tls @ (ConnectError::Authentication { .. } | ConnectError::Tls { .. })) => {
+                open(attempt, DriverSsl::Disable).map_err(|plain| telling(tls, plain))
+            }
+            other => other,
+        },
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {
+            open(attempt, DriverSsl::Require)
+        }
+    }
+}
+
+/// Of two failures the one that helps: what the server said over TLS, or else both.
+fn telling(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
+    if !matches!(tls, ConnectError::Tls { .. }) {
+        return tls;
+    }
+    if let ConnectError::Authentication { hint, .. } = &mut plain {
+        hint.push_str(&format!("; and {tls}"));
+    }
+    plain
+}
+
+fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<Client, ConnectError> {
+    let config = driver_config(attempt, ssl);
+    let tls = match ssl {
+        DriverSsl::Disable => None,
+        _ => Some(MakeRustlsConnect::new(tls::client_config(attempt.params)?)),
+    };
+    let go = move || match tls {
+        Some(tls) => config.connect(tls),
+        None => config.connect(NoTls),
+    };
+    let opened = match attempt.params.connect_timeout {
+        None => go(),
+        Some(limit) => within(limit, go, attempt)?,
+    };
+    opened.map_err(|error| classify::classify(error, attempt))
+}
+
+/// The driver's own timeout ends with the TCP handshake, but a stalled server accepts and then
+/// says nothing. Its thread is left behind; it ends when the server answers or goes away.
+fn within(
+    limit: Duration,
+    go: impl FnOnce() -> Result<Client, postgres::Error> + Send + 'static,
+    attempt: &Attempt<'_>,
+) -> Result<Result<Client, postgres::Error>, ConnectError> {
+    let (done, opened) = mpsc::sync_channel(1);
+    thread::Builder::new()
+        .name("connect".to_owned())
+        // Too late, nobody waits: the session, if any, is closed by being dropped.
+        .spawn(move || drop(done.send(go())))
+        .map_err(|source| ConnectError::Thread { source })?;
+    opened
+        .recv_timeout(limit)
+        .map_err(|_| ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() })
+}
+
+fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
+    let params = attempt.params;
+    let mut config = Config::new();
+    config
+        .user(&params.user)
+        .dbname(&params.dbname)
+        .application_name(&params.application_name)
+        .ssl_mode(ssl)
+        .channel_binding(match params.channel_binding {
+            ChannelBinding::Disable => postgres::config::ChannelBinding::Disable,
+            ChannelBinding::Prefer => postgres::config::ChannelBinding::Prefer,
+            ChannelBinding::Require => postgres::config::ChannelBinding::Require,
+        })
+        .keepalives(!params.keepalives.disabled);
+    match attempt.endpoint {
+        Endpoint::Socket { dir, port } => config.host_path(dir).port(*port),
+        Endpoint::Tcp { host, port, .. } => config.host(host).port(*port),
+    };
+    if let Some(address) = attempt.address {
+        config.hostaddr(address);
+    }
+    if let Some(password) = params.password_for(attempt.endpoint) {
+        config.password(password.expose());
+    }
+    if let Some(options) = &params.options {
+        config.options(options);
+    }
+    if let Some(limit) = params.connect_timeout {
+        config.connect_timeout(limit);
+    }
+    if let Some(hear) = params.on_notice.0.clone() {
+        config.notice_callback(move |notice| hear(notice.message()));
+    }
+    let keep = &params.keepalives;
+    keep.idle.map(|idle| config.keepalives_idle(idle));
+    keep.interval.map(|interval| config.keepalives_interval(interval));
+    keep.count.map(|count| config.keepalives_retries(count));
+    keep.user_timeout.map(|limit| config.tcp_user_timeout(limit));
+    config
+}
+
+/// Whether the session is of the kind asked for.
+fn check(
+    mut client: Client,
+    attempt: &Attempt<'_>,
+    wanted: SessionAttrs,
+) -> Result<Client, ConnectError> {
+    if wanted == SessionAttrs::Any {
+        return Ok(client);
+    }
+    let row = client
+        .query_one(
+            "SELECT pg_catalog.pg_is_in_recovery(), \
+                    pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool",
+            &[],
+        )
+        .map_err(|error| classify::classify(error, attempt))?;
+    let (standby, read_only): (bool, bool) = (row.get(0), row.get(1));
+    let (is_so, wanted) = match wanted {
+        SessionAttrs::Any | SessionAttrs::PreferStandby => (true, "any server"),
+        SessionAttrs::ReadWrite => (!read_only, "open for writing"),
+        SessionAttrs::ReadOnly => (read_only, "read-only"),
+        SessionAttrs::Primary => (!standby, "a primary"),
+        SessionAttrs::Standby => (standby, "a standby"),
+    };
+    if is_so { Ok(client) } else { Err(ConnectError::WrongSession { at: attempt.at(), wanted }) }
+}
+
+/// Stops the running statement of one session, from any thread.
+#[derive(Clone)]
+pub struct Canceller {
+    token: CancelToken,
+    tls: Option<rustls::ClientConfig>,
+}
+
+/// A handle to cancel what `client`, opened with `params`, is doing.
+pub fn canceller(client: &Client, params: &ConnectParams) -> Canceller {
+    // The token knows the address and whether that session used TLS; here is only the means. A
+    // session over TLS has left its configuration in the parameters.
+    let by_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
+    let tls = match params.ssl.mode {
+        SslMode::Disable => None,
+        _ if !params.hosts.iter().any(by_tcp) => None,
+        _ => tls::client_config(params).ok(),
+    };
+    Canceller { token: client.cancel_token(), tls }
+}
+
+impl Canceller {
+    /// Asks the server to cancel; it may come too late, and no answer tells.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached.
+    pub fn cancel(&self) -> Result<(), ConnectError> {
+        let asked = match &self.tls {
+            Some(tls) => self.token.cancel_query(MakeRustlsConnect::new(tls.clone())),
+            None => self.token.cancel_query(NoTls),
+        };
+        asked.map_err(|error| ConnectError::Cancel { source: Box::new(error) })
+    }
+}
+
+impl std::fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Canceller").field("tls", &self.tls.is_some()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! The driver's errors, sorted by what the user can do about them.
+//!
+//! The driver does not say what kind its error is, so where neither a SQLSTATE nor a cause tells,
+//! its text has to; the integration tests would notice if that changed.
+
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+
+use postgres::error::SqlState;
+
+use crate::pg::connect::tls;
+use crate::pg::connect::{ConnectError, ConnectParams, ConnectWarning, Endpoint};
+
+/// One address being tried.
+pub(super) struct Attempt<'a> {
+    pub(super) params: &'a ConnectParams,
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) address: Option<IpAddr>,
+}
+
+impl Attempt<'_> {
+    pub(super) fn at(&self) -> String {
+        match (self.endpoint, self.address) {
+            (Endpoint::Tcp { host, .. }, Some(address)) if *host != address.to_string() => {
+                format!("{} ({address})", self.endpoint)
+            }
+            _ => self.endpoint.to_string(),
+        }
+    }
+}
+
+pub(super) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> ConnectError {
+    let at = attempt.at();
+    if let Some(db) = error.as_db_error() {
+        return refused(db, at, attempt);
+    }
+    if let Some(tls) = find_rustls(&error) {
+        return ConnectError::Tls { at, problem: tls::explain(tls, &attempt.params.ssl) };
+    }
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    match error.to_string().as_str() {
+        "error connecting to server" => {
+            let kind = error.source().and_then(|e| e.downcast_ref()).map(io::Error::kind);
+            let check = what_to_check(kind, attempt.endpoint);
+            ConnectError::Unreachable { at, problem: cause, check }
+        }
+        "error performing TLS handshake" if cause == "server does not support TLS" => {
+            let problem = "the server has TLS off; set ssl=on there, or sslmode=prefer here";
+            ConnectError::Tls { at, problem: problem.to_owned() }
+        }
+        "error performing TLS handshake" => ConnectError::Tls { at, problem: cause },
+        "invalid configuration" if cause == "password missing" => no_password(at, attempt),
+        "authentication error" => {
+            let user = attempt.params.user.clone();
+            ConnectError::Authentication { at, user, message: cause, hint: String::new() }
+        }
+        _ => ConnectError::Protocol { at, source: Box::new(error) },
+    }
+}
+
+fn refused(db: &postgres::error::DbError, at: String, attempt: &Attempt<'_>) -> ConnectError {
+    let params = attempt.params;
+    let message = db.message().to_owned();
+    let code = db.code();
+    if *code == SqlState::INVALID_CATALOG_NAME {
+        ConnectError::NoDatabase { at, name: params.dbname.clone() }
+    } else if *code == SqlState::TOO_MANY_CONNECTIONS {
+        ConnectError::TooManyConnections { at, message }
+    } else if *code == SqlState::CANNOT_CONNECT_NOW {
+        ConnectError::NotReady { at, message }
+    } else if *code == SqlState::INVALID_PASSWORD {
+        ConnectError::Authentication {
+            at,
+            user: params.user.clone(),
+            message,
+            hint: origin(attempt),
+        }
+    } else if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION {
+        let hint = "; check pg_hba.conf and the role on the server".to_owned();
+        ConnectError::Authentication { at, user: params.user.clone(), message, hint }
+    } else {
+        ConnectError::Server { at, code: code.code().to_owned(), message }
+    }
+}
+
+/// Which password it was that did not do.
+fn origin(attempt: &Attempt<'_>) -> String {
+    match (&attempt.params.password, &attempt.params.passfile.path) {
+        (None, Some(path)) => format!("; the password is from {}", path.display()),
+        _ => String::new(),
+    }
+}
+
+fn no_password(at: String, attempt: &Attempt<'_>) -> ConnectError {
+    let user = attempt.params.user.clone();
+    let passfile = attempt.params.warnings.iter().find(|warning| {
+        use ConnectWarning::{PassfileExposed, PassfileNotPlain, PassfileUnreadable};
+        matches!(warning, PassfileExposed(_) | PassfileNotPlain(_) | PassfileUnreadable(..))
+    });
+    match passfile {
+        Some(trouble) => ConnectError::Passfile { at, user, trouble: trouble.clone() },
+        None => {
+            let message = "it asks for a password and none was given".to_owned();
+            let hint = match &attempt.params.passfile.path {
+                Some(path) => format!("; no line of {} fits", path.display()),
+                None => "; use ~/.pgpass, PGPASSWORD or a service file".to_owned(),
+            };
+            ConnectError::Authentication { at, user, message, hint }
+        }
+    }
+}
+
+fn what_to_check(kind: Option<io::ErrorKind>, endpoint: &Endpoint) -> &'static str {
+    match (endpoint, kind) {
+        (Endpoint::Socket { .. }, Some(io::ErrorKind::PermissionDenied)) => {
+            "unix_socket_permissions on the server"
+        }
+        (Endpoint::Socket { .. }, _) => {
+            "that the server runs on this machine, its port and its unix_socket_directories"
+        }
+        (Endpoint::Tcp { .. }, Some(io::ErrorKind::ConnectionRefused)) => {
+            "that the server runs, its port and its listen_addresses"
+        }
+        (Endpoint::Tcp { .. }, _) => "the address, the network and firewalls between",
+    }
+}
+
+/// Goes down the causes; an `io::Error` hides what it wraps from `source`.
+fn find_rustls(error: &postgres::Error) -> Option<&rustls::Error> {
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(error) = cause {
+        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+            return Some(tls);
+        }
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(tls) = wrapped.and_then(|inner| inner.downcast_ref()) {
+            return Some(tls);
+        }
+        cause = error.source();
+    }
+    None
+}

@@ -1,0 +1,291 @@
+//! An analysis as a document: the conditions against the baseline, the secondary metrics, and what
+//! speaks against trusting either.
+//!
+//! It chooses what is shown and in which words; verdicts and numbers are the analysis's own. Next:
+//! `text` prints the document.
+
+use std::collections::BTreeMap;
+
+use super::format::{self, NONE};
+use super::table::{Column, Document, Remark, Table};
+use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, Verdict};
+use crate::results::metrics::METRICS;
+use crate::results::{CheckVerdict, Metric};
+
+/// Conditions beside the baseline in one table of secondary metrics: what fits into a line.
+const SIDE_BY_SIDE: usize = 3;
+/// Marks a secondary change that was shown.
+const STAR: &str = "*";
+const COMMIT_PERCENTILES: [&str; 3] =
+    ["commit_latency_p50", "commit_latency_p95", "commit_latency_p99"];
+
+pub fn document(analysis: &Analysis) -> Document {
+    let mut tables = vec![primary(analysis)];
+    tables.extend(secondary(analysis));
+    Document {
+        title: format!(
+            "{}: {}, compared with {} (95 % intervals)",
+            analysis.experiment,
+            format::metric_name(&analysis.primary_metric),
+            analysis.baseline
+        ),
+        tables,
+        remarks: remarks(analysis),
+    }
+}
+
+fn primary(analysis: &Analysis) -> Table {
+    let conditions = &analysis.conditions;
+    let some_left_out = conditions.iter().any(|c| c.valid != c.trials);
+    let commits = conditions.iter().any(|c| commit_percentiles(c).is_some());
+    let mut columns = vec![
+        Column::left("condition"),
+        Column::right(format::metric_name(&analysis.primary_metric)),
+        Column::left("effect [95 %]"),
+        Column::right("ratio"),
+    ];
+    if commits {
+        columns.push(Column::right("commit p50 / p95 / p99"));
+    }
+    if some_left_out {
+        columns.push(Column::right("trials"));
+    }
+    columns.push(Column::right("checks"));
+
+    let row = |c: &Condition| {
+        let mut cells = vec![c.name.clone(), metric(c, &analysis.primary_metric)];
+        cells.extend(effect_and_ratio(analysis, c));
+        if commits {
+            cells.push(commit_percentiles(c).unwrap_or_else(|| NONE.to_owned()));
+        }
+        if some_left_out {
+            let all_count = c.valid == c.trials;
+            cells.push(if all_count {
+                c.trials.to_string()
+            } else {
+                format!("{} of {}", c.valid, c.trials)
+            });
+        }
+        cells.push(format!("{}/{}", c.checks_passed, c.checks_total));
+        cells
+    };
+    Table {
+        title: String::new(),
+        columns,
+        rows: conditions.iter().map(row).collect(),
+        notes: primary_notes(analysis),
+    }
+}
+
+fn metric(condition: &Condition, name: &str) -> String {
+    condition.metrics.get(name).map_or_else(|| NONE.to_owned(), format::metric)
+}
+
+fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
+    if condition.name == analysis.baseline {
+        return ["baseline".to_owned(), String::new()];
+    }
+    let Some(comparison) = analysis.primary(&condition.name) else {
+        return [NONE.to_owned(), NONE.to_owned()];
+    };
+    let ratio = comparison.ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"));
+    [effect(comparison, analysis.is_aa(&condition.name)), ratio]
+}
+
+fn effect(c: &Comparison, is_aa: bool) -> String {
+    match (c.verdict, c.ratio, c.low, c.high) {
+        (Verdict::NotApplicable, ..) => NONE.to_owned(),
+        (Verdict::TooFewBlocks, ..) => {
+            format!("~ {}{}", format::counted(c.blocks, "block"), needed(c, is_aa))
+        }
+        (Verdict::NoDifference, _, Some(low), Some(high)) => {
+            format!("~ {}{}", format::interval(low, high), needed(c, is_aa))
+        }
+        (_, Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        _ => "~".to_owned(),
+    }
+}
+
+/// How many blocks would tell what these could not, on a line of its own. Not said of the twin,
+/// which nobody wants to tell apart.
+fn needed(c: &Comparison, is_aa: bool) -> String {
+    match (c.blocks_needed, c.ratio) {
+        _ if is_aa => String::new(),
+        (Some(n), Some(ratio)) if ratio != 1.0 => {
+            format!("\n(to tell ±{}: {n} blocks)", format::size(ratio - 1.0))
+        }
+        (Some(n), _) => format!("\n({n} needed)"),
+        (None, _) => String::new(),
+    }
+}
+
+/// `0.310 / 0.522 / 1.10 ms`, all in the unit of the last.
+fn commit_percentiles(condition: &Condition) -> Option<String> {
+    let values: Vec<Option<f64>> = COMMIT_PERCENTILES
+        .iter()
+        .map(|name| condition.metrics.get(*name).and_then(|m| m.value))
+        .collect();
+    let largest = values.iter().flatten().copied().reduce(f64::max)?;
+    let (factor, unit) = if largest < 999.5e-6 {
+        (1e6, "µs")
+    } else if largest < 0.9995 {
+        (1e3, "ms")
+    } else {
+        (1.0, "s")
+    };
+    let shown: Vec<String> = values
+        .iter()
+        .map(|v| v.map_or_else(|| NONE.to_owned(), |v| format::number(v * factor)))
+        .collect();
+    Some(format!("{} {unit}", shown.join(" / ")))
+}
+
+fn primary_notes(analysis: &Analysis) -> Vec<String> {
+    let mut notes = Vec::new();
+    let undecided = |c: &Comparison| !c.verdict.is_decided() && c.primary;
+    if analysis.comparisons.iter().any(undecided) {
+        notes.push(format!("~ cannot be told apart from {}.", analysis.baseline));
+    }
+    notes.extend(noise_floor(analysis));
+    let percentile_missing = |c: &Condition| {
+        let value = |name| c.metrics.get(name).map(|m: &Metric| m.value);
+        COMMIT_PERCENTILES.iter().any(|name| value(*name) == Some(None))
+    };
+    if analysis.conditions.iter().any(percentile_missing) {
+        notes.push(format!(
+            "{NONE} in a latency: under 20 µs, where the server's clock has too coarse steps for \
+             a percentile; means are below."
+        ));
+    }
+    for comparison in analysis.comparisons.iter().filter(|c| c.primary) {
+        // That there are too few blocks is told as a check.
+        if comparison.verdict != Verdict::TooFewBlocks {
+            let condition = &comparison.condition;
+            notes.extend(comparison.warnings.iter().map(|w| format!("{condition}: {w}.")));
+        }
+    }
+    notes
+}
+
+/// What the twin says of the experiment's resolution.
+fn noise_floor(analysis: &Analysis) -> Option<String> {
+    let aa = analysis.aa.as_ref()?;
+    let twin = analysis.primary(aa)?;
+    let floor = analysis.noise_floor.get(&analysis.primary_metric)?;
+    let (ratio, low, high) = (floor.ratio?, floor.low, floor.high);
+    let measured = match (low, high) {
+        (Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        _ => format::change(ratio),
+    };
+    let told = match floor.minimum_detectable_effect {
+        Some(mde) => format!(
+            "; with {} an effect of {} or more is told 4 times in 5",
+            format::counted(twin.blocks, "block"),
+            format::size(mde)
+        ),
+        None => String::new(),
+    };
+    Some(format!("Noise floor: {aa} is {} measured twice: {measured}{told}.", analysis.baseline))
+}
+
+fn secondary(analysis: &Analysis) -> Vec<Table> {
+    let others: Vec<&Condition> = analysis
+        .conditions
+        .iter()
+        .filter(|c| c.name != analysis.baseline && !analysis.is_aa(&c.name))
+        .collect();
+    let Some(baseline) = analysis.condition(&analysis.baseline) else { return Vec::new() };
+    let groups: Vec<&[&Condition]> = others.chunks(SIDE_BY_SIDE).collect();
+    let mut tables: Vec<Table> =
+        groups.iter().map(|group| secondary_group(analysis, baseline, group)).collect();
+    tables.retain(|t| !t.rows.is_empty());
+    if let Some(first) = tables.first_mut() {
+        first.title = "Secondary metrics (indicative; change against the baseline)".to_owned();
+    }
+    let starred = |t: &Table| t.rows.iter().flatten().any(|cell| cell.ends_with(STAR));
+    let any_starred = tables.iter().any(starred);
+    if let Some(last) = tables.last_mut() {
+        if any_starred {
+            last.notes.push(format!(
+                "{STAR} shown at p <= {ALPHA} after adjustment for the number of metrics (Holm)."
+            ));
+        }
+        last.notes.extend(analysis.notes.iter().map(|n| format!("Note: {n}.")));
+    }
+    tables
+}
+
+fn secondary_group(analysis: &Analysis, baseline: &Condition, group: &[&Condition]) -> Table {
+    let mut columns = vec![Column::left("metric"), Column::right(&baseline.name)];
+    columns.extend(group.iter().map(|c| Column::right(&c.name)));
+    let mut rows = Vec::new();
+    for def in METRICS.iter().filter(|def| def.name != analysis.primary_metric) {
+        let measured = |c: &Condition| {
+            c.metrics.get(def.name).is_some_and(|m| m.value.is_some_and(|v| v != 0.0))
+        };
+        if !measured(baseline) && !group.iter().any(|c| measured(c)) {
+            continue;
+        }
+        let mut cells = vec![format::metric_name(def.name), metric(baseline, def.name)];
+        cells.extend(group.iter().map(|c| with_change(analysis, c, def.name)));
+        rows.push(cells);
+    }
+    Table { title: String::new(), columns, rows, notes: Vec::new() }
+}
+
+/// `1.85 ms +215 %`, with a star where the change is shown.
+fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String {
+    let value = metric(condition, name);
+    let Some(c) = analysis.comparison(&condition.name, name) else { return value };
+    let star = if c.verdict.is_decided() { STAR } else { "" };
+    match c.ratio {
+        Some(ratio) => format!("{value} {}{star}", format::change(ratio)),
+        None => value,
+    }
+}
+
+fn remarks(analysis: &Analysis) -> Vec<Remark> {
+    let mut remarks = findings(&analysis.checks);
+    remarks.extend(analysis.warnings.iter().map(|(warning, trials)| Remark {
+        label: "warning".to_owned(),
+        text: format!("{warning} ({})", format::counted(*trials, "trial")),
+    }));
+    remarks
+}
+
+/// Each finding once, with the trials it was found in.
+fn findings(checks: &[Finding]) -> Vec<Remark> {
+    let mut grouped: Vec<(&Finding, Vec<usize>)> = Vec::new();
+    let mut seen: BTreeMap<(&str, Option<&str>, &str), usize> = BTreeMap::new();
+    for check in checks {
+        let same = (check.id.as_str(), check.condition.as_deref(), check.message.as_str());
+        let at = *seen.entry(same).or_insert_with(|| {
+            grouped.push((check, Vec::new()));
+            grouped.len() - 1
+        });
+        grouped[at].1.extend(check.trial);
+    }
+    grouped.iter().map(|(check, trials)| finding(check, trials)).collect()
+}
+
+fn finding(check: &Finding, trials: &[usize]) -> Remark {
+    let label = match check.verdict {
+        CheckVerdict::Ok => "ok",
+        CheckVerdict::Warning => "warning",
+        CheckVerdict::Invalid => "INVALID",
+    };
+    let numbers: Vec<String> = trials.iter().map(usize::to_string).collect();
+    let place = match (&check.condition, trials) {
+        (Some(condition), []) => format!(" ({condition})"),
+        (Some(condition), [_]) => format!(" ({condition}, trial {})", numbers.join(", ")),
+        (Some(condition), _) => format!(" ({condition}, trials {})", numbers.join(", ")),
+        (None, []) => String::new(),
+        (None, _) => format!(" (trial {})", numbers.join(", ")),
+    };
+    let remedy =
+        if check.remedy.is_empty() { String::new() } else { format!("; {}", check.remedy) };
+    Remark {
+        label: label.to_owned(),
+        text: format!("{}{place}: {}{remedy}", check.id, check.message),
+    }
+}

@@ -1,0 +1,180 @@
+//! `pgio.analysis/1`: an analysis for other programs.
+//!
+//! Readers ignore fields they do not know; a change that breaks them gets a new number. A number
+//! that does not exist is null, never 0. The JSON schema in docs/schema/ is generated from these
+//! types.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Verdict};
+use crate::results::{CheckVerdict, Metric};
+
+pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AnalysisV1 {
+    /// Always `pgio.analysis/1`.
+    pub schema: String,
+    pub experiment: String,
+    pub baseline: String,
+    /// The baseline's twin, where it was measured twice.
+    pub aa: Option<String>,
+    pub primary_metric: String,
+    /// The level of all tests; intervals hold 1 - alpha.
+    pub alpha: f64,
+    pub conditions: Vec<ConditionV1>,
+    pub comparisons: Vec<ComparisonV1>,
+    /// By metric; what the baseline's twin shows.
+    pub noise_floor: BTreeMap<String, NoiseFloor>,
+    pub checks: Vec<CheckV1>,
+    pub warnings: Vec<WarningV1>,
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ConditionV1 {
+    pub name: String,
+    pub treatments: Vec<String>,
+    /// All trials on record, repeated ones included.
+    pub trials: usize,
+    /// Of these, complete ones that a check forbids to count.
+    pub invalid: usize,
+    /// Of these, failed or interrupted ones.
+    pub failed: usize,
+    /// Trials that count.
+    pub valid: usize,
+    pub checks_passed: usize,
+    pub checks_total: usize,
+    pub metrics: BTreeMap<String, Metric>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ComparisonV1 {
+    pub condition: String,
+    pub metric: String,
+    pub primary: bool,
+    /// condition / baseline, with its 95 % interval.
+    pub ratio: Option<f64>,
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// condition - baseline in the metric's unit, with its 95 % interval.
+    pub difference: Option<f64>,
+    pub difference_low: Option<f64>,
+    pub difference_high: Option<f64>,
+    pub p: Option<f64>,
+    /// Holm, over the secondary metrics of the condition; `p` itself for the primary metric.
+    pub p_adjusted: Option<f64>,
+    pub verdict: Verdict,
+    pub blocks: usize,
+    /// How many blocks would decide four times in five, where these did not.
+    pub blocks_needed: Option<u32>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CheckV1 {
+    pub id: String,
+    pub verdict: CheckVerdict,
+    pub condition: Option<String>,
+    /// The line of trials.jsonl, counted from 1; null for the experiment as a whole.
+    pub trial: Option<usize>,
+    pub message: String,
+    pub remedy: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WarningV1 {
+    pub what: String,
+    pub why: String,
+    #[serde(rename = "try")]
+    pub try_: String,
+    /// How many trials raised it.
+    pub trials: usize,
+}
+
+/// The analysis as indented JSON, ended by a newline.
+pub fn render(analysis: &Analysis) -> String {
+    let text = serde_json::to_string_pretty(&stored(analysis))
+        .expect("plain data with string keys always serializes");
+    text + "\n"
+}
+
+pub fn stored(analysis: &Analysis) -> AnalysisV1 {
+    let a = analysis.clone();
+    AnalysisV1 {
+        schema: ANALYSIS_SCHEMA.to_owned(),
+        experiment: a.experiment,
+        baseline: a.baseline,
+        aa: a.aa,
+        primary_metric: a.primary_metric,
+        alpha: ALPHA,
+        conditions: a.conditions.into_iter().map(ConditionV1::from).collect(),
+        comparisons: a.comparisons.into_iter().map(ComparisonV1::from).collect(),
+        noise_floor: a.noise_floor,
+        checks: a.checks.into_iter().map(CheckV1::from).collect(),
+        warnings: a
+            .warnings
+            .into_iter()
+            .map(|(w, trials)| WarningV1 { what: w.what, why: w.why, try_: w.try_this, trials })
+            .collect(),
+        notes: a.notes,
+    }
+}
+
+impl From<Condition> for ConditionV1 {
+    fn from(c: Condition) -> Self {
+        ConditionV1 {
+            name: c.name,
+            treatments: c.treatments,
+            trials: c.trials,
+            invalid: c.invalid,
+            failed: c.failed,
+            valid: c.valid,
+            checks_passed: c.checks_passed,
+            checks_total: c.checks_total,
+            metrics: c.metrics,
+        }
+    }
+}
+
+impl From<Comparison> for ComparisonV1 {
+    fn from(c: Comparison) -> Self {
+        ComparisonV1 {
+            condition: c.condition,
+            metric: c.metric,
+            primary: c.primary,
+            ratio: c.ratio,
+            low: c.low,
+            high: c.high,
+            difference: c.difference,
+            difference_low: c.difference_low,
+            difference_high: c.difference_high,
+            p: c.p,
+            p_adjusted: c.p_adjusted,
+            verdict: c.verdict,
+            blocks: c.blocks,
+            blocks_needed: c.blocks_needed,
+            warnings: c.warnings,
+        }
+    }
+}
+
+impl From<Finding> for CheckV1 {
+    fn from(f: Finding) -> Self {
+        CheckV1 {
+            id: f.id,
+            verdict: f.verdict,
+            condition: f.condition,
+            trial: f.trial,
+            message: f.message,
+            remedy: f.remedy,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Verdicts in plain sentences, for people who will read one line.
+//!
+//! They say no more than the analysis decided: what cannot be told apart is told so, with the
+//! number of blocks that would be needed.
+
+use super::format;
+use crate::analysis::{Analysis, Comparison, Verdict};
+
+const COMMIT_MEAN: &str = "commit_latency_mean";
+
+/// The primary metric's verdict on one condition.
+pub fn sentence(analysis: &Analysis, condition: &str) -> String {
+    let baseline = &analysis.baseline;
+    if condition == baseline {
+        return format!("{condition} is the baseline.");
+    }
+    let Some(c) = analysis.primary(condition) else {
+        return format!("{condition} was not compared with {baseline}.");
+    };
+    let metric = format::metric_name(&c.metric);
+    let blocks = format::counted(c.blocks, "block");
+    match (c.verdict, c.ratio, c.low, c.high) {
+        (Verdict::NotApplicable, ..) => format!(
+            "{condition} cannot be compared with {baseline}: {metric} is zero in some block."
+        ),
+        (Verdict::TooFewBlocks, ..) | (_, None, ..) => format!(
+            "{condition} cannot be compared with {baseline} yet: {blocks} decide nothing{}.",
+            needed(c, "are needed")
+        ),
+        (Verdict::NoDifference, Some(ratio), Some(low), Some(high)) => format!(
+            "{condition} cannot be told apart from {baseline}: {metric} {}, {blocks}{}.",
+            format::change_with_interval(ratio, low, high),
+            // Nobody wants to tell the twin apart.
+            if analysis.is_aa(condition) { String::new() } else { needed(c, "would be needed") }
+        ),
+        (verdict, Some(ratio), low, high) => {
+            let (size, range) =
+                format::size_with_interval(ratio, low.unwrap_or(ratio), high.unwrap_or(ratio));
+            format!(
+                "{condition} is {} {baseline}: {metric} {} by {size} (95 % interval {range}), \
+                 {blocks}.",
+                comparative(verdict),
+                verb(&c.metric, ratio)
+            )
+        }
+    }
+}
+
+fn needed(c: &Comparison, verb: &str) -> String {
+    c.blocks_needed.map_or_else(String::new, |n| format!("; about {n} blocks {verb}"))
+}
+
+fn comparative(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Slower => "slower than",
+        Verdict::Faster => "faster than",
+        Verdict::Higher => "higher than",
+        Verdict::Lower => "lower than",
+        Verdict::NoDifference | Verdict::TooFewBlocks | Verdict::NotApplicable => "like",
+    }
+}
+
+/// A latency or a percentage is one thing; everything else is counted.
+fn verb(metric: &str, ratio: f64) -> &'static str {
+    let one = metric.contains("latency") || metric.contains("pct");
+    match (one, ratio < 1.0) {
+        (true, true) => "falls",
+        (true, false) => "rises",
+        (false, true) => "fall",
+        (false, false) => "rise",
+    }
+}
+
+/// The whole experiment in three sentences: the largest effect, what the baseline's twin says
+/// about trusting it, and how much longer a commit takes under that condition.
+pub fn three_sentences(analysis: &Analysis) -> [String; 3] {
+    let largest = largest_effect(analysis);
+    let effect = match largest {
+        Some(c) => sentence(analysis, &c.condition),
+        None => format!("Nothing was compared with {}.", analysis.baseline),
+    };
+    [effect, trust(analysis), added_commit_latency(analysis, largest)]
+}
+
+/// Decided effects before undecided ones, then by size.
+fn largest_effect(analysis: &Analysis) -> Option<&Comparison> {
+    let candidates =
+        analysis.comparisons.iter().filter(|c| c.primary && !analysis.is_aa(&c.condition));
+    let rank = |c: &Comparison| (c.verdict.is_decided(), c.ratio.map_or(0.0, |r| r.ln().abs()));
+    candidates.max_by(|a, b| {
+        let ((a_decided, a_size), (b_decided, b_size)) = (rank(a), rank(b));
+        a_decided.cmp(&b_decided).then(a_size.total_cmp(&b_size))
+    })
+}
+
+fn trust(analysis: &Analysis) -> String {
+    let baseline = &analysis.baseline;
+    let Some((aa, twin)) = analysis.aa.as_ref().and_then(|aa| Some((aa, analysis.primary(aa)?)))
+    else {
+        return format!("{baseline} was not measured twice, so the noise floor is not known.");
+    };
+    let (Some(ratio), Some(low), Some(high)) = (twin.ratio, twin.low, twin.high) else {
+        return format!(
+            "{aa}, which is {baseline} measured twice, has too few blocks to say how far this \
+             experiment can be trusted."
+        );
+    };
+    let measured = format::change_with_interval(ratio, low, high);
+    if twin.verdict.is_decided() {
+        return format!(
+            "Distrust this experiment: {aa} is {baseline} measured twice and yet differs from it \
+             by {measured}."
+        );
+    }
+    let floor = analysis.noise_floor.get(&analysis.primary_metric);
+    let smallest = match floor.and_then(|f| f.minimum_detectable_effect) {
+        Some(mde) => format!("; effects of {} and more can be told", format::size(mde)),
+        None => String::new(),
+    };
+    format!(
+        "{aa}, which is {baseline} measured twice, cannot be told apart from it: {measured}\
+         {smallest}."
+    )
+}
+
+fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> String {
+    let nothing = || "No commit latency was recorded to explain it.".to_owned();
+    let Some(condition) = largest.map(|c| &c.condition) else { return nothing() };
+    let Some(c) = analysis.comparison(condition, COMMIT_MEAN) else { return nothing() };
+    let baseline = &analysis.baseline;
+    let Some(added) = c.difference else { return nothing() };
+    let (word, size) = (if added < 0.0 { "less" } else { "longer" }, format::seconds(added.abs()));
+    let (Some(low), Some(high)) = (c.difference_low, c.difference_high) else {
+        return format!(
+            "A commit took {size} {word} under {condition} than under {baseline} in the mean, but \
+             {} decide nothing.",
+            format::counted(c.blocks, "block")
+        );
+    };
+    let signed = |seconds: f64| {
+        if seconds < 0.0 {
+            format::seconds(seconds)
+        } else {
+            format!("+{}", format::seconds(seconds))
+        }
+    };
+    if low <= 0.0 && high >= 0.0 {
+        return format!(
+            "A commit does not take measurably longer under {condition} than under {baseline}: \
+             {} in the mean (95 % interval {} to {}).",
+            signed(added),
+            signed(low),
+            signed(high)
+        );
+    }
+    let (near, far) = if added < 0.0 { (-high, -low) } else { (low, high) };
+    format!(
+        "A commit takes {size} {word} under {condition} than under {baseline} in the mean (95 % \
+         interval {} to {}).",
+        format::seconds(near),
+        format::seconds(far)
+    )
+}

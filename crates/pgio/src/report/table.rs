@@ -1,0 +1,52 @@
+//! The model of a report: titled tables and remarks, of plain text.
+//!
+//! What a report says is decided once, in `comparison` and `trial`; how it looks is decided by the
+//! renderer (`text`; HTML and Markdown have the same model to work from). Cells are text already,
+//! so that every format shows the same digits.
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Document {
+    pub title: String,
+    pub tables: Vec<Table>,
+    pub remarks: Vec<Remark>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Empty for a table that needs none.
+    pub title: String,
+    pub columns: Vec<Column>,
+    /// Each row has as many cells as there are columns; a cell may hold line breaks.
+    pub rows: Vec<Vec<String>>,
+    /// Sentences that belong under the table.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    pub heading: String,
+    pub align: Align,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+}
+
+/// Something the reader must know, with a label such as `warning`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    pub label: String,
+    pub text: String,
+}
+
+impl Column {
+    pub fn left(heading: impl Into<String>) -> Column {
+        Column { heading: heading.into(), align: Align::Left }
+    }
+
+    pub fn right(heading: impl Into<String>) -> Column {
+        Column { heading: heading.into(), align: Align::Right }
+    }
+}

@@ -1,0 +1,126 @@
+//! What one trial shows beyond the classic lines: rates, latencies by class, WAL, and doubts.
+//!
+//! Everything comes from the stored trial. One trial says nothing about how far its numbers would
+//! move if it were repeated; that is what `compare` is for.
+
+use super::format::{self, NONE};
+use super::table::{Column, Document, Remark, Table};
+use super::text;
+use crate::histogram::{COARSEST_QUANTILE_NS, Histogram};
+use crate::results::{CheckVerdict, Outcome, Trial};
+use crate::units::human;
+
+/// Widest label of the plain lines, with the gap after it.
+const LABEL: usize = 16;
+
+/// The text that stands under the classic lines.
+pub fn render(trial: &Trial) -> String {
+    let mut lines = String::new();
+    for (label, value) in facts(trial) {
+        lines += &format!("{label:<LABEL$}{value}\n");
+    }
+    let document =
+        Document { title: String::new(), tables: latencies(trial), remarks: remarks(trial) };
+    let rest = text::render(&document);
+    if rest.is_empty() { lines } else { format!("{lines}\n{rest}") }
+}
+
+fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
+    let metric =
+        |name: &str| trial.metrics.get(name).filter(|m| m.value.is_some()).map(format::metric);
+    let count = |name: &str| trial.metrics.get(name).and_then(|m| m.value).map(format::number);
+    let mut facts = Vec::new();
+    match &trial.outcome {
+        Outcome::Complete => {}
+        Outcome::Failed { error } => facts.push(("FAILED", error.clone())),
+        Outcome::Interrupted => facts.push(("INTERRUPTED", "what was measured until then".into())),
+    }
+    for (label, name) in [
+        ("block visits", "block_visits_per_second"),
+        ("updates", "updates_per_second"),
+        ("commits", "commits_per_second"),
+    ] {
+        facts.extend(metric(name).map(|value| (label, value)));
+    }
+    facts.extend(metric("wal_bytes_per_second").map(|rate| {
+        let per_commit = metric("wal_bytes_per_commit").map(|b| format!(", {b} per commit"));
+        let images = count("wal_full_page_images").map(|n| format!(", {n} full-page images"));
+        ("WAL", format!("{rate}{}{}", per_commit.unwrap_or_default(), images.unwrap_or_default()))
+    }));
+    facts.extend(count("checkpoints").map(|n| ("checkpoints", format!("{n} inside the window"))));
+    facts.extend(mix(trial).map(|mix| ("mix", mix)));
+    facts.extend(count("deadlocks").map(|n| ("deadlocks", format!("{n} met and retried"))));
+    facts.extend(trial.dataset.as_ref().map(|d| {
+        let (before, after) = (human::bytes(d.bytes_before), human::bytes(d.bytes_after));
+        ("data size", format!("{before} before, {after} after"))
+    }));
+    facts
+}
+
+/// The asked mix and the measured one.
+fn mix(trial: &Trial) -> Option<String> {
+    let asked = trial.workload.keys.get("update_pct").map(|v| format!("{v} % updates asked"));
+    let measured = trial.metrics.get("update_pct_measured").and_then(|m| m.value);
+    let measured = measured.map(|v| format!("{v:.2} % measured"));
+    match (asked, measured) {
+        (Some(asked), Some(measured)) => Some(format!("{asked}, {measured}")),
+        (asked, measured) => asked.or(measured),
+    }
+}
+
+fn latencies(trial: &Trial) -> Vec<Table> {
+    let classes: Vec<(&str, &Histogram)> = ["read", "update", "commit"]
+        .iter()
+        .filter_map(|class| Some((*class, trial.histograms.get(*class)?)))
+        .filter(|(_, h)| h.count() > 0)
+        .collect();
+    if classes.is_empty() {
+        return Vec::new();
+    }
+    let mut columns = vec![Column::left("latency")];
+    columns.extend(["calls", "mean", "p50", "p95", "p99", "max"].map(Column::right));
+    let coarse = classes.iter().any(|(_, h)| quantile(h, 0.5).is_none());
+    let why = format!(
+        "{NONE}: the server's clock has steps of 1 µs, so a percentile under {} says nothing; the \
+         mean does.",
+        human::latency(COARSEST_QUANTILE_NS)
+    );
+    vec![Table {
+        title: String::new(),
+        columns,
+        rows: classes.iter().map(|(class, h)| latency_row(class, h)).collect(),
+        notes: if coarse { vec![why] } else { Vec::new() },
+    }]
+}
+
+fn latency_row(class: &str, h: &Histogram) -> Vec<String> {
+    let shown = |ns: Option<f64>| ns.map_or_else(|| NONE.to_owned(), human::latency);
+    let mut cells = vec![class.to_owned(), human::count(h.count()), shown(h.mean_ns())];
+    cells.extend([0.50, 0.95, 0.99].map(|q| shown(quantile(h, q))));
+    cells.push(shown(h.max_ns()));
+    cells
+}
+
+/// A percentile, where the clock is fine enough for it.
+fn quantile(h: &Histogram, q: f64) -> Option<f64> {
+    h.quantile_ns(q).filter(|ns| *ns >= COARSEST_QUANTILE_NS)
+}
+
+fn remarks(trial: &Trial) -> Vec<Remark> {
+    let failing = trial.checks.iter().filter(|c| c.verdict != CheckVerdict::Ok);
+    let mut remarks: Vec<Remark> = failing
+        .map(|c| Remark {
+            label: if c.verdict == CheckVerdict::Invalid { "INVALID" } else { "warning" }
+                .to_owned(),
+            text: if c.remedy.is_empty() {
+                format!("{}: {}", c.id, c.message)
+            } else {
+                format!("{}: {}; {}", c.id, c.message, c.remedy)
+            },
+        })
+        .collect();
+    remarks.extend(
+        trial.warnings.iter().map(|w| Remark { label: "warning".to_owned(), text: w.to_string() }),
+    );
+    remarks
+}

@@ -1,0 +1,108 @@
+//! A trial with every part filled, and a manifest: for tests of what is stored.
+
+use std::collections::BTreeMap;
+
+use super::model::{
+    Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, Place,
+    ServerInfo, SessionTotals, Slice, Trial, Warning, When, Window, WorkloadInfo,
+};
+use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest};
+use crate::histogram::Histogram;
+
+/// Its numbers are short, so that they read back to the last bit.
+pub(crate) fn full_trial() -> Trial {
+    let mut commits = Histogram::default();
+    for ns in [1000.0, 1000.0, 2000.0] {
+        commits.record(ns);
+    }
+    let commit_rate = Metric { value: Some(2919.5), unit: "commits/s".to_owned() };
+    let unknown = Metric { value: None, unit: "s".to_owned() };
+    Trial {
+        run_id: "20180602T050946Z-1".to_owned(),
+        place: Some(Place {
+            experiment: "test".to_owned(),
+            condition: "local".to_owned(),
+            block: 1,
+            position: 1,
+            attempt: 0,
+        }),
+        outcome: Outcome::Complete,
+        started_at: "2018-06-02T05:09:46Z".to_owned(),
+        window: Window { asked_seconds: Some(120.0), seconds: 120.0, warmup_seconds: 0.0 },
+        workload: WorkloadInfo {
+            kind: "slob".to_owned(),
+            primary_metric: "commits_per_second".to_owned(),
+            keys: BTreeMap::from([("update_pct".to_owned(), serde_json::json!(10))]),
+        },
+        dataset: Some(DatasetInfo {
+            tables: 1,
+            scale: "200M".to_owned(),
+            blocks_per_table: 25_600,
+            seed: 1,
+            bytes_before: 231 << 20,
+            bytes_after: 231 << 20,
+        }),
+        seed: 1,
+        server: ServerInfo {
+            version: "15.14".to_owned(),
+            version_num: 150_014,
+            database: "pgio".to_owned(),
+            shared_buffers: "128MB".to_owned(),
+            target: "local socket".to_owned(),
+            fsync: "on".to_owned(),
+            full_page_writes: "on".to_owned(),
+        },
+        settings: BTreeMap::from([("synchronous_commit".to_owned(), "local".to_owned())]),
+        sessions: vec![SessionTotals { pid: 10_058, ..SessionTotals::default() }],
+        timeline: vec![Slice { at: 1.0, seconds: 1.0, commits: 2919, ..Slice::default() }],
+        histograms: BTreeMap::from([("commit".to_owned(), commits)]),
+        metrics: BTreeMap::from([
+            ("commits_per_second".to_owned(), commit_rate),
+            ("read_latency_p50".to_owned(), unknown),
+        ]),
+        database: Some(DatabaseCounters {
+            before: DatabaseRow {
+                blks_hit: 98_053,
+                blks_read: 34_640,
+                tup_returned: 34_309,
+                tup_fetched: 6_780,
+                tup_updated: 8,
+            },
+            after: DatabaseRow {
+                blks_hit: 19_467_796,
+                blks_read: 11_956_992,
+                tup_returned: 30_807_460,
+                tup_fetched: 29_665_212,
+                tup_updated: 115_478,
+            },
+        }),
+        evidence: vec![Evidence {
+            when: When::During,
+            what: "synchronous_commit".to_owned(),
+            found: "local".to_owned(),
+            expected: Some("local".to_owned()),
+        }],
+        checks: vec![Check::ok("treatment-in-force", "read back before and after")],
+        warnings: vec![Warning::new("a short window", "one checkpoint moves it", "lengthen it")],
+    }
+}
+
+pub(crate) fn manifest() -> Manifest {
+    let condition = |name: &str| ConditionInfo {
+        name: name.to_owned(),
+        treatments: vec![format!("synchronous_commit = {name}")],
+    };
+    Manifest {
+        schema: MANIFEST_SCHEMA.to_owned(),
+        pgio: "2.0.0".to_owned(),
+        name: "sync-commit".to_owned(),
+        created_at: "2026-11-20T12:00:00Z".to_owned(),
+        seed: 7,
+        blocks: 6,
+        baseline: "local".to_owned(),
+        aa: None,
+        primary_metric: "commits_per_second".to_owned(),
+        conditions: vec![condition("local"), condition("on")],
+        environment: BTreeMap::from([("server_version".to_owned(), "15.14".to_owned())]),
+    }
+}

@@ -1,0 +1,429 @@
+//! `postgres = { NAME = VALUE, … }`: settings of the server.
+//!
+//! Each setting takes the mildest way that works: in the workload's own sessions where its
+//! context allows, which leaves the server alone; else by ALTER SYSTEM and a reload; else by a
+//! restart, which only a cluster of our own gets. What is journaled is the line of
+//! postgresql.auto.conf, or its absence.
+//!
+//! For synchronous_commit the setting alone proves nothing: without a synchronous standby
+//! remote_write, on and remote_apply silently mean local, so the standby's state is evidence too.
+
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use serde_json::{Value, json};
+
+use super::values::{Described, agree};
+use super::{Kind, Step, Stranger, Treatment, TreatmentError, World};
+use crate::config::experiment::TreatmentSpec;
+use crate::pg::server;
+use crate::results::model::{Evidence, When};
+
+pub(super) const KIND: Kind = Kind {
+    name: "postgres",
+    help: "settings of PostgreSQL, such as { synchronous_commit = \"local\" }",
+    parse,
+    undo,
+};
+
+/// How long a reload may take to reach this session.
+const RELOAD_SECONDS: u64 = 5;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Setting {
+    name: String,
+    value: String,
+}
+
+#[derive(Debug, Default)]
+struct Postgres {
+    settings: Vec<Setting>,
+}
+
+fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
+    let at = |message: String| {
+        TreatmentError::Config(format!("line {}: postgres: {message}", spec.line))
+    };
+    let Value::Object(map) = serde_json::to_value(&spec.body)
+        .map_err(|e| at(format!("cannot be read: {e}")))?
+    else {
+        return Err(at("must be a table, such as { synchronous_commit = \"local\" }".to_owned()));
+    };
+    let mut settings = Vec::new();
+    for (name, value) in map {
+        let value = match value {
+            Value::String(text) => text,
+            Value::Bool(yes) => if yes { "on" } else { "off" }.to_owned(),
+            Value::Number(n) => n.to_string(),
+            _ => return Err(at(format!("{name} must be a text, a number or true or false"))),
+        };
+        settings.push(Setting { name: name.to_ascii_lowercase(), value });
+    }
+    Ok(Box::new(Postgres { settings }))
+}
+
+/// Where a setting can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Session,
+    Reload,
+    Restart,
+}
+
+fn route(name: &str, context: &str) -> Result<Route, TreatmentError> {
+    match context {
+        "user" | "superuser" => Ok(Route::Session),
+        "sighup" | "backend" | "superuser-backend" => Ok(Route::Reload),
+        "postmaster" => Ok(Route::Restart),
+        _ => Err(TreatmentError::Refused(format!(
+            "{name} is fixed when the server is built or initialised and cannot be a treatment"
+        ))),
+    }
+}
+
+fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> TreatmentError {
+    let doing = doing.into();
+    move |source| TreatmentError::Postgres { doing, source }
+}
+
+fn describe_setting(client: &mut Client, name: &str) -> Result<Described, TreatmentError> {
+    let row = client
+        .query_opt(
+            "SELECT coalesce(setting, ''), unit, vartype, context FROM pg_settings WHERE name = $1",
+            &[&name],
+        )
+        .map_err(failed(format!("read the setting {name}")))?;
+    match row {
+        Some(row) => Ok(Described {
+            setting: row.get(0),
+            unit: row.get(1),
+            vartype: row.get(2),
+            context: row.get(3),
+        }),
+        None => Err(TreatmentError::Refused(unknown_setting(client, name))),
+    }
+}
+
+fn unknown_setting(client: &mut Client, name: &str) -> String {
+    let nearest = client
+        .query("SELECT name FROM pg_settings", &[])
+        .ok()
+        .and_then(|rows| {
+            let names = rows.iter().map(|r| r.get::<_, String>(0));
+            names.min_by_key(|known| strsim::osa_distance(known, name))
+        })
+        .map_or_else(String::new, |known| format!("; the nearest one is `{known}`"));
+    format!("the server has no setting `{name}`, or hides it from this role{nearest}")
+}
+
+/// The setting's value in postgresql.auto.conf, if it has a line there.
+fn auto_conf(client: &mut Client, name: &str) -> Result<Option<String>, TreatmentError> {
+    let row = client
+        .query_opt(
+            "SELECT setting FROM pg_file_settings \
+             WHERE name = $1 AND sourcefile LIKE '%/postgresql.auto.conf' \
+             ORDER BY seqno DESC LIMIT 1",
+            &[&name],
+        )
+        .map_err(failed(format!(
+            "read postgresql.auto.conf for {name} (GRANT SELECT ON pg_file_settings and EXECUTE ON FUNCTION pg_show_all_file_settings() TO the role, or use a superuser)"
+        )))?;
+    Ok(row.and_then(|r| r.get(0)))
+}
+
+/// Settings whose value is a list: each element is quoted on its own, or the server would take
+/// the whole for one name.
+const LISTS: &[&str] = &[
+    "local_preload_libraries",
+    "search_path",
+    "session_preload_libraries",
+    "shared_preload_libraries",
+    "temp_tablespaces",
+    "unix_socket_directories",
+];
+
+fn alter_system(client: &mut Client, name: &str, value: Option<&str>) -> Result<(), TreatmentError> {
+    let quote = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let identifier = format!("\"{}\"", name.replace('"', "\"\""));
+    let sql = match value {
+        None => format!("ALTER SYSTEM RESET {identifier}"),
+        Some(list) if LISTS.contains(&name) => {
+            let parts: Vec<String> =
+                list.split(',').map(|e| quote(e.trim().trim_matches('"'))).collect();
+            format!("ALTER SYSTEM SET {identifier} = {}", parts.join(", "))
+        }
+        Some(text) => format!("ALTER SYSTEM SET {identifier} = {}", quote(text)),
+    };
+    client.batch_execute(&sql).map_err(failed(format!(
+        "change {name} by ALTER SYSTEM (a superuser may, or from PostgreSQL 15 on: GRANT ALTER SYSTEM ON PARAMETER {name} TO the role)"
+    )))
+}
+
+fn reload(client: &mut Client) -> Result<(), TreatmentError> {
+    client.execute("SELECT pg_reload_conf()", &[]).map(drop).map_err(failed(
+        "reload the configuration (GRANT EXECUTE ON FUNCTION pg_reload_conf() TO the role)",
+    ))
+}
+
+/// Waits until the file's line and the value in force are as wanted.
+fn wait_for(
+    client: &mut Client,
+    name: &str,
+    in_force: &dyn Fn(&Described) -> bool,
+) -> Result<(), TreatmentError> {
+    let deadline = Instant::now() + Duration::from_secs(RELOAD_SECONDS);
+    loop {
+        let described = describe_setting(client, name)?;
+        if in_force(&described) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(TreatmentError::NotInForce {
+                what: name.to_owned(),
+                seconds: RELOAD_SECONDS,
+                why: format!(
+                    "it is {}; a command line option or another file may come after postgresql.auto.conf",
+                    described.setting
+                ),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Postgres {
+    fn routed(&self, client: &mut Client) -> Result<Vec<(&Setting, Route)>, TreatmentError> {
+        self.settings
+            .iter()
+            .map(|s| {
+                let described = describe_setting(client, &s.name)?;
+                Ok((s, route(&s.name, &described.context)?))
+            })
+            .collect()
+    }
+
+    fn value_of(&self, name: &str) -> Option<&str> {
+        self.settings.iter().find(|s| s.name == name).map(|s| s.value.as_str())
+    }
+
+    /// Whether the condition means nothing without a synchronous standby.
+    fn needs_standby(&self) -> bool {
+        matches!(self.value_of("synchronous_commit"), Some("remote_write" | "remote_apply"))
+    }
+
+    /// `on` waits for a standby only where one is asked for.
+    fn may_wait_for_standby(&self) -> bool {
+        self.needs_standby() || matches!(self.value_of("synchronous_commit"), Some("on" | "true" | "yes" | "1"))
+    }
+}
+
+impl Treatment for Postgres {
+    fn describe(&self) -> Vec<String> {
+        self.settings.iter().map(|s| format!("{} = {}", s.name, s.value)).collect()
+    }
+
+    fn session_settings(
+        &self,
+        admin: &mut Client,
+    ) -> Result<Vec<(String, String)>, TreatmentError> {
+        let routed = self.routed(admin)?;
+        let by_session = routed.into_iter().filter(|(_, route)| *route == Route::Session);
+        Ok(by_session.map(|(s, _)| (s.name.clone(), s.value.clone())).collect())
+    }
+
+    fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
+        for (setting, route) in self.routed(world.admin)? {
+            match route {
+                Route::Session => {
+                    let sql = format!(
+                        "SET LOCAL \"{}\" = '{}'",
+                        setting.name,
+                        setting.value.replace('\'', "''")
+                    );
+                    let mut trial = world.admin.transaction().map_err(failed("begin"))?;
+                    // Rolled back with the transaction, which is dropped here.
+                    trial.batch_execute(&sql).map_err(failed(format!(
+                        "set {} = {} in a session (a superuser may, or from PostgreSQL 15 on: GRANT SET ON PARAMETER {} TO the role)",
+                        setting.name, setting.value, setting.name
+                    )))?;
+                }
+                Route::Reload => {
+                    auto_conf(world.admin, &setting.name)?;
+                }
+                Route::Restart if world.restarter.is_none() => {
+                    return Err(TreatmentError::Refused(format!(
+                        "{} needs a restart, which pgio does only to a cluster of its own: set it by hand and compare two runs, or use [target] private = true",
+                        setting.name
+                    )));
+                }
+                Route::Restart => {}
+            }
+        }
+        if self.may_wait_for_standby() {
+            check_standby(world.admin, self.needs_standby())?;
+        }
+        Ok(())
+    }
+
+    fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
+        let mut steps = Vec::new();
+        for (setting, route) in self.routed(world.admin)? {
+            if route == Route::Session {
+                continue;
+            }
+            steps.push(Step {
+                kind: KIND.name.to_owned(),
+                what: setting.name.clone(),
+                prior: json!(auto_conf(world.admin, &setting.name)?),
+                ours: json!(setting.value),
+            });
+        }
+        Ok(steps)
+    }
+
+    fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
+        alter_system(world.admin, &step.what, step.ours.as_str())
+    }
+
+    fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
+        let routed = self.routed(world.admin)?;
+        if routed.iter().any(|(_, route)| *route == Route::Restart) {
+            restart(world)?;
+        } else {
+            reload(world.admin)?;
+        }
+        for (setting, route) in routed {
+            if route != Route::Session {
+                wait_for(world.admin, &setting.name, &|found| agree(found, &setting.value))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&self, admin: &mut Client, when: When) -> Vec<Evidence> {
+        let mut evidence = Vec::new();
+        let Ok(routed) = self.routed(admin) else {
+            return vec![unreadable(when, "settings")];
+        };
+        for (setting, route) in routed {
+            if route == Route::Session {
+                continue;
+            }
+            let found = describe_setting(admin, &setting.name);
+            evidence.push(match found {
+                Ok(found) if agree(&found, &setting.value) => Evidence {
+                    when,
+                    what: setting.name.clone(),
+                    found: setting.value.clone(),
+                    expected: Some(setting.value.clone()),
+                },
+                Ok(found) => Evidence {
+                    when,
+                    what: setting.name.clone(),
+                    found: found.setting,
+                    expected: Some(setting.value.clone()),
+                },
+                Err(_) => unreadable(when, &setting.name),
+            });
+        }
+        if self.may_wait_for_standby() {
+            evidence.push(standby_evidence(admin, when, self.needs_standby()));
+        }
+        evidence
+    }
+}
+
+fn unreadable(when: When, what: &str) -> Evidence {
+    Evidence {
+        when,
+        what: what.to_owned(),
+        found: "unreadable".to_owned(),
+        expected: Some("readable".to_owned()),
+    }
+}
+
+const SYNCHRONOUS: &str = "synchronous standby";
+
+fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
+    let Ok(replication) = server::replication(admin) else {
+        return unreadable(when, SYNCHRONOUS);
+    };
+    let waits = needed || !replication.synchronous_standby_names.trim().is_empty();
+    let found = replication.describe();
+    // What is found is the expectation itself when it is good enough: several names may be.
+    let expected = match (waits, replication.has_synchronous() || replication.is_hidden()) {
+        (false, _) => None,
+        (true, true) => Some(found.clone()),
+        (true, false) => Some("a standby in state sync or quorum".to_owned()),
+    };
+    Evidence { when, what: SYNCHRONOUS.to_owned(), found, expected }
+}
+
+fn check_standby(admin: &mut Client, needed: bool) -> Result<(), TreatmentError> {
+    let replication = server::replication(admin).map_err(|e| TreatmentError::Refused(e.to_string()))?;
+    let asked = !replication.synchronous_standby_names.trim().is_empty();
+    match (asked, replication.has_synchronous() || replication.is_hidden()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(TreatmentError::Refused(format!(
+            "synchronous_standby_names is `{}` but no such standby streams ({}): commits would wait for ever; start the standby first",
+            replication.synchronous_standby_names,
+            replication.describe(),
+        ))),
+        (false, _) if needed => Err(TreatmentError::Refused(
+            "remote_write and remote_apply silently mean local here, since synchronous_standby_names is empty: name a connected standby there first".to_owned(),
+        )),
+        (false, _) => Ok(()),
+    }
+}
+
+fn restart(world: &mut World<'_>) -> Result<(), TreatmentError> {
+    let restarter = world.restarter.as_mut().ok_or_else(|| {
+        TreatmentError::Refused("a restart is needed, but the server is not ours".to_owned())
+    })?;
+    restarter.restart().map_err(TreatmentError::Restart)?;
+    world.reconnect()
+}
+
+/// Two lines of postgresql.auto.conf; the quotes that a list's elements get do not count.
+fn same_line(a: Option<&str>, b: Option<&str>) -> bool {
+    let bare = |text: &str| text.replace(['"', ' '], "");
+    a == b || matches!((a, b), (Some(a), Some(b)) if bare(a) == bare(b))
+}
+
+/// Puts the line of postgresql.auto.conf back, or its absence.
+fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<(), TreatmentError> {
+    let name = &step.what;
+    let found = auto_conf(world.admin, name)?;
+    let (prior, ours) = (step.prior.as_str(), step.ours.as_str());
+    let is_ours = same_line(found.as_deref(), ours);
+    let is_prior = same_line(found.as_deref(), prior);
+    if !is_ours && !is_prior {
+        match stranger {
+            Stranger::Keep => return Ok(()),
+            Stranger::Restore => {}
+            Stranger::Ask => {
+                let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
+                return Err(TreatmentError::ChangedSince {
+                    what: format!("{name} in postgresql.auto.conf"),
+                    found: shown(found.as_deref()),
+                    ours: shown(ours),
+                    prior: shown(prior),
+                });
+            }
+        }
+    }
+    if !is_prior {
+        alter_system(world.admin, name, prior)?;
+    }
+    let described = describe_setting(world.admin, name)?;
+    if route(name, &described.context)? == Route::Restart && world.restarter.is_some() {
+        return restart(world);
+    }
+    // Also where the line was right already: a crash may have come between it and the reload.
+    reload(world.admin)?;
+    match prior {
+        // Without a line the value comes from elsewhere: any but a pending one is right.
+        None => Ok(()),
+        Some(prior) => wait_for(world.admin, name, &|found| agree(found, prior)),
+    }
+}
