@@ -257,6 +257,6 @@ mod tests {
     #[test]
     fn unchecked_space_says_how_much_is_needed() {
         let warning = unchecked(Needs { data: 200 * MIB, wal: 0 }, "why", "look there");
-        assert_eq!(warning.try_, "look there; needed: about 200 MiB for tables");
+        assert_eq!(warning.try_this, "look there; needed: about 200 MiB for tables");
     }
 }
