@@ -80,7 +80,7 @@ fn tables(client: &mut Client) -> String {
 #[test]
 fn the_tables_are_those_of_the_original() {
     let conninfo = database(INSTALLED);
-    let spec = LoadSpec { scale: "200M".into(), base_table: true, ..spec(1, 25_600) };
+    let spec = LoadSpec { scale: "200M".into(), streams: 1, base_table: true, ..spec(1, 25_600) };
     let events = RefCell::new(Vec::new());
     let loaded =
         load_telling(&conninfo, &spec, &Stop::new(), &mut |e| events.borrow_mut().push(e)).unwrap();
@@ -149,24 +149,20 @@ fn rows_are_whole_scattered_and_one_to_a_page() {
         let order =
             "SELECT count(*) FROM pgio1 a JOIN pgio2 b ON a.ctid = b.ctid AND a.mykey = b.mykey";
         assert!(number(&mut client, order) < 20, "tables have orders of their own");
-        // At most one extension of the file too many (from 16 on).
-        let pages = number(&mut client, "SELECT pg_relation_size('pgio1') / 8192");
-        assert!((2000..2064).contains(&pages), "{pages}");
+        assert_eq!(number(&mut client, "SELECT pg_relation_size('pgio1') / 8192"), 2000);
         assert_eq!(verify::count_rows(&mut client, Part::Table(1)).unwrap(), 2000);
     }
 }
 
 #[test]
 fn a_load_of_several_copies_is_one_table() {
-    // More rows than one COPY statement takes; 1.1 GB, so on one version only.
+    // More rows than one COPY statement takes.
     let conninfo = database(NEWEST);
-    load(&conninfo, &spec(1, 140_000));
+    load(&conninfo, &spec(1, 20_000));
     let mut client = connect(&conninfo);
     let whole = "SELECT (count(*), count(DISTINCT mykey), max(mykey))::text FROM pgio1";
-    assert_eq!(text(&mut client, whole), "(140000,140000,140000)");
-    let pages = number(&mut client, "SELECT pg_relation_size('pgio1') / 8192");
-    assert!((140_000..140_128).contains(&pages), "{pages}");
-    client.batch_execute("DROP TABLE pgio1").unwrap();
+    assert_eq!(text(&mut client, whole), "(20000,20000,20000)");
+    assert_eq!(number(&mut client, "SELECT pg_relation_size('pgio1') / 8192"), 20_000);
 }
 
 #[test]
@@ -401,7 +397,7 @@ fn a_stop_in_the_middle_of_a_table_keeps_the_former_one() {
     assert!(matches!(error, DatasetError::Stopped { finished: 0, tables: 1 }), "{error}");
     assert!(seen > 0);
     assert_eq!(relations(&mut client), before);
-    assert_eq!(sessions(&mut client), 1, "the session that asks apart, only this test's own");
+    assert_eq!(sessions(&mut client), 0);
 }
 
 #[test]
@@ -464,11 +460,15 @@ fn a_full_tablespace_leaves_the_former_data_set() {
     check_for_run(&mut client, 1, Some(1024)).unwrap();
 
     dataset::destroy(&mut client).unwrap();
-    client
-        .batch_execute(&format!(
-            "CHECKPOINT; DROP TABLESPACE {name}; DROP OWNED BY {role}; DROP ROLE {role}"
-        ))
-        .unwrap();
+    // On the shared server nothing may point to what is unmounted now; each is no transaction.
+    for statement in [
+        "CHECKPOINT".to_owned(),
+        format!("DROP TABLESPACE {name}"),
+        format!("DROP OWNED BY {role}"),
+        format!("DROP ROLE {role}"),
+    ] {
+        client.batch_execute(&statement).unwrap();
+    }
 }
 
 /// A tmpfs of 24 MB for a tablespace; only root can mount one.
@@ -476,7 +476,7 @@ struct TinyFileSystem(tempfile::TempDir);
 
 impl TinyFileSystem {
     fn mount() -> Option<TinyFileSystem> {
-        if !rustix_is_root() {
+        if !is_root() {
             eprintln!("skipped: only root can mount a small file system");
             return None;
         }
@@ -513,7 +513,7 @@ impl Drop for TinyFileSystem {
     }
 }
 
-fn rustix_is_root() -> bool {
+fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().unwrap();
     id.stdout == b"0\n"
 }
