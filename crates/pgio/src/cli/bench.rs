@@ -89,13 +89,13 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// A private server with everything cached, and the connection to command it.
 struct Bench {
-    // Dropped last: the server goes when nothing talks to it any more.
     params: ConnectParams,
     admin: Client,
     server: Server,
     stop: Stop,
     run_id: String,
-    cluster: Arc<PrivateCluster>,
+    /// Held for as long as it is used; the last to be dropped.
+    _cluster: Arc<PrivateCluster>,
 }
 
 impl Bench {
@@ -117,7 +117,7 @@ impl Bench {
             std::thread::available_parallelism().map_or(0, usize::from),
             settings.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
         ));
-        Ok(Bench { params, admin, server, stop, run_id, cluster })
+        Ok(Bench { params, admin, server, stop, run_id, _cluster: cluster })
     }
 
     fn load(&mut self, scale: &Scale, tables: u32, base_table: bool) -> Outcome {
