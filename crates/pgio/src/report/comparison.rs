@@ -16,6 +16,8 @@ use crate::results::{CheckVerdict, Metric};
 const SIDE_BY_SIDE: usize = 3;
 /// Marks a secondary change that was shown.
 const STAR: &str = "*";
+/// How the classroom measurement of synchronous replication puts it.
+const PER_10000: &str = "seconds_per_10000_transactions";
 const COMMIT_PERCENTILES: [&str; 3] =
     ["commit_latency_p50", "commit_latency_p95", "commit_latency_p99"];
 
@@ -51,6 +53,10 @@ fn primary(analysis: &Analysis) -> Table {
         columns.push(Column::right("trials"));
     }
     columns.push(Column::right("checks"));
+    let per_10000 = conditions.iter().any(|c| c.metrics.contains_key(PER_10000));
+    if per_10000 {
+        columns.insert(2, Column::right("10,000 in"));
+    }
 
     let row = |c: &Condition| {
         let mut cells = vec![c.name.clone(), metric(c, &analysis.primary_metric)];
@@ -67,6 +73,9 @@ fn primary(analysis: &Analysis) -> Table {
             });
         }
         cells.push(format!("{}/{}", c.checks_passed, c.checks_total));
+        if per_10000 {
+            cells.insert(2, metric(c, PER_10000));
+        }
         cells
     };
     Table {
