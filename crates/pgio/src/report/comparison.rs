@@ -59,7 +59,7 @@ fn primary(analysis: &Analysis) -> Table {
     }
 
     let row = |c: &Condition| {
-        let mut cells = vec![c.name.clone(), metric(c, &analysis.primary_metric)];
+        let mut cells = vec![c.name.clone(), rate(c, &analysis.primary_metric)];
         cells.extend(effect_and_ratio(analysis, c));
         if commits {
             cells.push(commit_percentiles(c).unwrap_or_else(|| NONE.to_owned()));
@@ -88,6 +88,15 @@ fn primary(analysis: &Analysis) -> Table {
 
 fn metric(condition: &Condition, name: &str) -> String {
     condition.metrics.get(name).map_or_else(|| NONE.to_owned(), format::metric)
+}
+
+/// Under a heading that ends in `/s` the unit need not stand in every row.
+fn rate(condition: &Condition, name: &str) -> String {
+    let text = metric(condition, name);
+    match text.split_once(' ') {
+        Some((number, unit)) if unit.ends_with("/s") && !unit.contains("B/s") => number.to_owned(),
+        _ => text,
+    }
 }
 
 fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
