@@ -85,7 +85,7 @@ impl Slob {
             parameters: vec![1],
             node,
         };
-        let mut plans = vec![check(&format!("SELECT count(scratch) FROM {table}"), s.work_unit)];
+        let mut plans = vec![check(&format!("SELECT count(*) FROM {table}"), s.work_unit)];
         if !self.read_only() {
             plans.push(check(&format!("UPDATE {table} SET scratch = scratch + 1"), other));
         }
