@@ -4,6 +4,7 @@
 //! results go to stdout or to files, what is told on the way to stderr, so that a pipe gets the
 //! result alone.
 
+mod bench;
 mod compare;
 mod connection;
 mod demo;
@@ -58,6 +59,8 @@ enum Command {
     Destroy(destroy::Args),
     /// Print a shipped, commented experiment
     Example(example::Args),
+    /// Measure pgio itself, against the original where there is one, as ratios in one run
+    Bench(bench::Args),
     /// Own a private cluster until the pipe to its owner closes
     #[command(hide = true, disable_help_flag = true)]
     Supervise {
@@ -90,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Supervise { args } => return crate::pg::private::supervise(args).into(),
     };
     match outcome {

@@ -70,6 +70,26 @@ pub const METRICS: &[MetricDef] = &[
     def("commit_latency_p95", "s", LowerIsFaster, "95th percentile of a COMMIT's latency"),
     def("commit_latency_p99", "s", LowerIsFaster, "99th percentile of a COMMIT's latency"),
     def("commit_latency_max", "s", LowerIsFaster, "longest COMMIT"),
+    def(
+        "transaction_latency_mean",
+        "s",
+        LowerIsFaster,
+        "mean latency of an INSERT transaction, its commit included",
+    ),
+    def("transaction_latency_p50", "s", LowerIsFaster, "median latency of an INSERT transaction"),
+    def(
+        "transaction_latency_p95",
+        "s",
+        LowerIsFaster,
+        "95th percentile of an INSERT transaction's latency",
+    ),
+    def(
+        "transaction_latency_p99",
+        "s",
+        LowerIsFaster,
+        "99th percentile of an INSERT transaction's latency",
+    ),
+    def("transaction_latency_max", "s", LowerIsFaster, "longest INSERT transaction"),
 ];
 
 pub fn definition(name: &str) -> Option<&'static MetricDef> {

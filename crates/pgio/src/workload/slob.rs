@@ -61,7 +61,7 @@ impl Slob {
                 ("commit", sql::COMMIT.trim_end()),
                 ("update_where", &key_range("k", s.update_work_unit)),
                 ("table", table),
-                ("update_pct", &s.update_pct.to_string()),
+                ("is_update", &is_update(s.update_pct)),
                 ("work_unit_less_one", &(s.work_unit - 1).to_string()),
                 ("work_unit", &s.work_unit.to_string()),
                 ("update_work_unit", &s.update_work_unit.to_string()),
@@ -109,6 +109,15 @@ impl Slob {
             pins.push(("lock_timeout", "500ms".to_owned()));
         }
         pins
+    }
+}
+
+/// The draw of the mix, where there is something to draw.
+fn is_update(pct: u8) -> String {
+    match pct {
+        0 => "false".to_owned(),
+        100 => "true".to_owned(),
+        n => format!("random() < {}", f64::from(n) / 100.0),
     }
 }
 

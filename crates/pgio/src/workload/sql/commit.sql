@@ -1,7 +1,6 @@
             t0 := clock_timestamp();
             COMMIT;
             us := date_part('epoch', clock_timestamp() - t0) * 1e6;
-            commits := commits + 1;
             commit_us := commit_us + us;
             IF us > commit_max THEN
                 commit_max := us;

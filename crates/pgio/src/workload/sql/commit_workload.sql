@@ -29,6 +29,7 @@ BEGIN
         EXIT WHEN t1 >= until_at OR commits >= at_most;
 {insert}
 {commit}
+        commits := commits + 1;
         us := date_part('epoch', clock_timestamp() - t1) * 1e6;
         rows_inserted := rows_inserted + {rows_per_transaction};
         transaction_us := transaction_us + us;

@@ -3,8 +3,8 @@
 -- session is prepared, the read, update and commit from the files beside this one, so that all SQL
 -- is static, planned once, and free of branches that the settings decide.
 --
--- Each class of operation has its count, exact sum and maximum, and a histogram whose bucket of
--- x µs is 17 + round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831.
+-- Each class of operation has its exact sum and maximum, and a histogram whose bucket of x µs is
+-- 17 + round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. Its counts are the histogram's.
 --
 -- A slice ends with its deadline, whatever is asked: that is what makes a stop immediate. The
 -- slice's own end is where a COMMIT that is still owed happens, inside the measured time.
@@ -16,27 +16,22 @@ CREATE PROCEDURE pg_temp.pgio_slob(
     INOUT result text)
 LANGUAGE plpgsql AS $pgio$
 DECLARE
-    update_share   CONSTANT float8 := {update_pct} / 100.0;
     read_span      CONSTANT bigint := keys - {work_unit} + 1;
     update_span    CONSTANT bigint := keys - {update_work_unit} + 1;
     began          float8;
     t0             timestamptz;
-    t1             timestamptz;
     us             float8;
     b              int;
     k              bigint;
     n              bigint;
-    reads          bigint := 0;
     blocks_read    bigint := 0;
     read_us        float8 := 0;
     read_max       float8 := 0;
     read_h         bigint[] := array_fill(0::bigint, ARRAY[512]);
-    updates        bigint := 0;
     rows_updated   bigint := 0;
     update_us      float8 := 0;
     update_max     float8 := 0;
     update_h       bigint[] := array_fill(0::bigint, ARRAY[512]);
-    commits        bigint := 0;
     commit_us      float8 := 0;
     commit_max     float8 := 0;
     commit_h       bigint[] := array_fill(0::bigint, ARRAY[512]);
@@ -53,13 +48,12 @@ BEGIN
     END IF;
     began := date_part('epoch', clock_timestamp());
     LOOP
-        IF random() < update_share THEN
+        IF {is_update} THEN
             k := 1 + floor(random() * update_span)::bigint;
             t0 := clock_timestamp();
             EXIT WHEN t0 >= until_at;
 {update}
             us := date_part('epoch', clock_timestamp() - t0) * 1e6;
-            updates := updates + 1;
             rows_updated := rows_updated + n;
             update_us := update_us + us;
             IF us > update_max THEN
@@ -74,7 +68,6 @@ BEGIN
             EXIT WHEN t0 >= until_at;
 {read}
             us := date_part('epoch', clock_timestamp() - t0) * 1e6;
-            reads := reads + 1;
             blocks_read := blocks_read + n;
             read_us := read_us + us;
             IF us > read_max THEN

@@ -1,0 +1,105 @@
+//! What the driver costs while many sessions wait on the server: its CPU time and its memory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::Bench;
+use crate::cli::{Outcome, output};
+use crate::config::resolve::Extent;
+use crate::pg::private::VersionRequest;
+use crate::results::model::{DatasetInfo, WorkloadInfo};
+use crate::units::human;
+use crate::workload::{Script, SliceArgs, Totals, Workload};
+
+const WINDOW: Duration = Duration::from_secs(20);
+
+/// Sessions that wait inside their slices, as they do for a slow device.
+#[derive(Debug)]
+struct Waiting(u32);
+
+impl Workload for Waiting {
+    fn info(&self) -> WorkloadInfo {
+        WorkloadInfo {
+            kind: "waiting".to_owned(),
+            primary_metric: String::new(),
+            keys: BTreeMap::new(),
+        }
+    }
+
+    fn sessions(&self) -> u32 {
+        self.0
+    }
+
+    fn extent(&self) -> Extent {
+        Extent::Time(WINDOW)
+    }
+
+    fn before_trial(&self, _: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
+    }
+
+    fn script(&self, _: u32) -> Script {
+        Script {
+            table: String::new(),
+            pins: Vec::new(),
+            create: include_str!("waiting.sql").to_owned(),
+            plans: Vec::new(),
+            one_transaction: false,
+        }
+    }
+
+    fn call(&self, slice: SliceArgs) -> String {
+        format!("CALL pg_temp.pgio_waiting(to_timestamp({:.6}), NULL)", slice.until_at)
+    }
+
+    fn dataset(&self, _: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+        Ok(None)
+    }
+
+    fn metrics(&self, _: &Totals, _: f64) -> Vec<(&'static str, Option<f64>)> {
+        Vec::new()
+    }
+
+    fn clean_up(&self, _: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
+    }
+}
+
+pub(super) fn run(sessions: u32, pg: Option<VersionRequest>) -> Outcome {
+    let connections = (sessions + 20).to_string();
+    let mut bench = Bench::start(pg, &[("max_connections", &connections)])?;
+    let workload: Arc<dyn Workload> = Arc::new(Waiting(sessions));
+    // The whole trial, connecting included, then the window's share by a second, longer look.
+    let (before, begun) = (cpu(), Instant::now());
+    bench.trial(&workload, Duration::ZERO)?;
+    let (used, took) = (cpu() - before, begun.elapsed());
+    output::line(&format!(
+        "{sessions} waiting sessions for {:.1} s (connecting included): {:.2} % of a core, {} of memory at most",
+        took.as_secs_f64(),
+        100.0 * used.as_secs_f64() / took.as_secs_f64(),
+        human::bytes(peak_memory()),
+    ));
+    Ok(())
+}
+
+/// User and system time of this process so far.
+fn cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field, the program's name, may hold blanks; it ends with the last parenthesis.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_secs_f64((ticks(11) + ticks(12)) as f64 / per_second as f64)
+}
+
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = peak.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok());
+    1024 * kilobytes.unwrap_or(0_u64)
+}
