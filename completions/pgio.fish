@@ -34,6 +34,7 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Tell a stored
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Put back whatever an interrupted run left changed'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Remove what setup made, and nothing else'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a shipped, commented experiment'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "bench" -d 'Measure pgio itself, against the original where there is one, as ratios in one run'
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Keep the results here' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'The major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
@@ -118,3 +119,26 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l transactions -d 't
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l rounds -d 'Pairs of runs' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l seconds -d 'Length of each run, where it has one' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l scale -d 'Size of each table' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l rounds -d 'Pairs of runs' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l seconds -d 'Length of each run, where it has one' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l scale -d 'Size of each table' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -l sessions -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l seconds -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -s h -l help -d 'Print help'

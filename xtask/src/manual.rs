@@ -11,10 +11,8 @@ pub(crate) const COMPLETIONS_DIR: &str = "completions";
 
 pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
     let command = shown(&pgio::cli::command());
-    let mut all = vec![page(&command, "pgio")?];
-    for sub in command.get_subcommands() {
-        all.push(page(sub, &format!("pgio-{}", sub.get_name()))?);
-    }
+    let mut all = Vec::new();
+    pages(&command, "pgio", &mut all)?;
     for (shell, name) in
         [(Shell::Bash, "pgio.bash"), (Shell::Zsh, "_pgio"), (Shell::Fish, "pgio.fish")]
     {
@@ -39,6 +37,15 @@ fn shown(full: &Command) -> Command {
         command = command.after_help(more.clone());
     }
     command.subcommands(full.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned())
+}
+
+/// Of the command and of all below it, named as the pages refer to each other: pgio-bench-load.
+fn pages(command: &Command, name: &str, all: &mut Vec<(PathBuf, String)>) -> Result<()> {
+    all.push(page(command, name)?);
+    command
+        .get_subcommands()
+        .filter(|sub| !sub.is_hide_set())
+        .try_for_each(|sub| pages(sub, &format!("{name}-{}", sub.get_name()), all))
 }
 
 fn page(command: &Command, name: &str) -> Result<(PathBuf, String)> {

@@ -34,9 +34,13 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), St
             "const" if wanted != value => return fail("not the constant"),
             "enum" if !list(wanted).contains(value) => return fail("none of the names"),
             "type" if !is_type(wanted, value) => return fail(&format!("not of type {wanted}")),
-            "minimum" if value.as_f64() < wanted.as_f64() => return fail("too small"),
+            "minimum" if value.is_number() && value.as_f64() < wanted.as_f64() => {
+                return fail("too small");
+            }
             "maximum" if value.as_f64() > wanted.as_f64() => return fail("too large"),
-            "minItems" if length(value) < wanted.as_u64() => return fail("too short"),
+            "minItems" if value.is_array() && length(value) < wanted.as_u64() => {
+                return fail("too short");
+            }
             "maxItems" if length(value) > wanted.as_u64() => return fail("too long"),
             "const" | "enum" | "type" | "minimum" | "maximum" | "minItems" | "maxItems" => {}
             "required" => {

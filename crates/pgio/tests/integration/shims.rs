@@ -59,8 +59,10 @@ fn an_old_wrapper_goes_on_working() {
     assert_eq!(numbers.len(), 2, "{parsed}");
     assert!(numbers[1] > 0, "a cached table gives cache hits: {parsed}");
 
-    let tail = "tail -2 run.out | head -1 | awk '{ print $2, $3, $5 }'";
-    assert_eq!(succeed(&mut sh(dir.path(), tail)).trim().split(' ').count(), 3);
+    let updated = "awk -F'|' '/^(BEFORE|AFTER):/ { print $6 + 0 }' run.out";
+    let updated = succeed(&mut sh(dir.path(), updated));
+    let rows: Vec<u64> = updated.lines().map(|n| n.parse().unwrap()).collect();
+    assert!(rows.len() == 2 && rows[0] < rows[1], "rows updated before and after: {rows:?}");
     // One line a session below the heading, which awk scripts add up.
     let selects = "awk -F'|' '$3 + 0 > 0 { n++ } END { print n }' pgio_session_detail.out";
     assert_eq!(succeed(&mut sh(dir.path(), selects)).trim(), "4");
