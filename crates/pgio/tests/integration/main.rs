@@ -5,8 +5,12 @@
 
 mod config;
 mod connecting;
+mod examples;
 mod fixture;
+mod generated;
 mod levels;
 mod loading;
 mod private_cluster;
+mod schema;
+mod shims;
 mod tls_server;
