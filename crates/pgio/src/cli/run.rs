@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use postgres::Client;
 
-use super::exit::{FILES, Failure, INTERRUPTED, TRIAL};
+use super::exit::{FILES, Failure};
 use super::flags::Source;
 use super::output::{self, Status};
 use super::{Outcome, connection, signals, state};
@@ -20,7 +20,7 @@ use crate::experiment::trial::{self, Request};
 use crate::pg::connect::ConnectParams;
 use crate::pg::server;
 use crate::report::{classic, session_detail, trial as trial_report};
-use crate::results::model::{Outcome as Ended, Trial};
+use crate::results::model::Trial;
 use crate::results::{store, wire};
 use crate::treatment::journal;
 use crate::units::human;
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let mut status = Status::new();
     let window = settings.run_time.as_secs_f64();
-    let trial = trial::run(&request, &mut admin, &mut |p| {
+    let (trial, error) = trial::attempt(&request, &mut admin, &mut |p| {
         let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
         status.show(&format!("{:.0} of {window:.0} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
@@ -90,12 +90,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     if let Some(dir) = &args.classic_files {
         write_classic_files(dir, &mut admin, &trial)?;
     }
-    match &trial.outcome {
-        Ended::Complete => {}
-        Ended::Interrupted => {
-            return Err(Failure::message(INTERRUPTED, "stopped inside the window"));
-        }
-        Ended::Failed { error } => return Err(Failure::message(TRIAL, error.clone())),
+    if let Some(error) = error {
+        return Err(error.into());
     }
     if !to_stdout {
         output::print(&classic::tail(&trial));

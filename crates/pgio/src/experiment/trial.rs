@@ -16,6 +16,7 @@ use crate::histogram::Histogram;
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 use crate::pg::server::{self, Counters, FORCE_FLUSH_SINCE, Server};
+use crate::pg::words;
 use crate::results::metrics;
 use crate::results::model::{
     DatabaseCounters, DatasetInfo, Evidence, Metric, Outcome, Place, ServerInfo, Trial, Warning,
@@ -49,6 +50,15 @@ impl std::fmt::Debug for Request<'_> {
 
 /// Runs it. `observe` hears of progress inside the window.
 pub fn run(request: &Request<'_>, admin: &mut Client, observe: &mut dyn FnMut(Progress)) -> Trial {
+    attempt(request, admin, observe).0
+}
+
+/// As [`run`], with the error that the record tells in words.
+pub fn attempt(
+    request: &Request<'_>,
+    admin: &mut Client,
+    observe: &mut dyn FnMut(Progress),
+) -> (Trial, Option<EngineError>) {
     let mut trial = Trial {
         run_id: request.run_id.to_owned(),
         place: request.place.clone(),
@@ -63,26 +73,14 @@ pub fn run(request: &Request<'_>, admin: &mut Client, observe: &mut dyn FnMut(Pr
         trial.window.asked_seconds = Some(window.as_secs_f64());
     }
     trial.warnings.extend(request.server.warnings.iter().cloned());
-    trial.outcome = match measure(request, admin, &mut trial, observe) {
-        Ok(()) => Outcome::Complete,
-        Err(EngineError::Stopped) => Outcome::Interrupted,
-        Err(error) => Outcome::Failed { error: chain(&error) },
+    let error = measure(request, admin, &mut trial, observe).err();
+    trial.outcome = match &error {
+        None => Outcome::Complete,
+        Some(EngineError::Stopped) => Outcome::Interrupted,
+        Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
     trial_checks::judge(&mut trial, request.treatments);
-    trial
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = inner.source();
-    }
-    text
+    (trial, error)
 }
 
 fn measure(
@@ -92,7 +90,7 @@ fn measure(
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
-    let read = |e: server::ServerError| EngineError::Stuck(chain(&e));
+    let read = |e: server::ServerError| EngineError::Stuck(words::sentence(&e));
     request.workload.before_trial(admin).map_err(pg("preparing the trial"))?;
     for setting in [("fsync", true), ("full_page_writes", false)] {
         let value: String = admin
