@@ -3,10 +3,15 @@
 // clippy.toml excuses only the test functions, not what they call.
 #![allow(clippy::unwrap_used)]
 
+mod bad_input;
+mod command;
 mod config;
 mod connecting;
 mod fixture;
 mod levels;
 mod loading;
 mod private_cluster;
+mod redact;
+mod run_cmd;
+mod setup_cmd;
 mod tls_server;
