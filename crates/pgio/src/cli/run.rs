@@ -20,7 +20,7 @@ use crate::experiment::trial::{self, Request};
 use crate::pg::connect::ConnectParams;
 use crate::pg::server;
 use crate::report::{classic, session_detail, trial as trial_report};
-use crate::results::model::Trial;
+use crate::results::model::{Outcome as Ended, Trial};
 use crate::results::{store, wire};
 use crate::treatment::journal;
 use crate::units::human;
@@ -60,6 +60,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         scale: settings.scale.to_string(),
         blocks_per_table: settings.scale.blocks(),
     };
+    for dir in [args.json.as_deref().map(parent), args.classic_files.as_deref()] {
+        dir.map_or(Ok(()), make_ready)?;
+    }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     if !to_stdout {
         output::print(&classic::head(&head, false, &TimeZone::system()));
@@ -91,6 +94,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         write_classic_files(dir, &mut admin, &trial)?;
     }
     if let Some(error) = error {
+        if trial.outcome == Ended::Interrupted && !trial.metrics.is_empty() && !to_stdout {
+            output::print(&trial_report::render(&trial));
+        }
         return Err(error.into());
     }
     if !to_stdout {
@@ -133,6 +139,18 @@ fn shown_connect_string(given: &crate::config::ConnectString, params: &ConnectPa
     }
 }
 
+fn parent(file: &Path) -> &Path {
+    file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Before the window: what cannot be written in the end is not worth measuring.
+fn make_ready(dir: &Path) -> Outcome {
+    fs::create_dir_all(dir)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot write in {}", dir.display())))
+}
+
 fn store_json(path: &Path, trial: &Trial) -> Outcome {
     let text = wire::to_json_pretty(trial) + "\n";
     if path == Path::new("-") {
@@ -143,8 +161,6 @@ fn store_json(path: &Path, trial: &Trial) -> Outcome {
 }
 
 fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome {
-    fs::create_dir_all(dir)
-        .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
     store::write_durably(&dir.join("pgio_session_detail.out"), &session_detail::render(trial))?;
     let tags = "CREATE PROCEDURE\n".repeat(trial.sessions.len());
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;

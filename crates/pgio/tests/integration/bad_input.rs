@@ -2,8 +2,12 @@
 //!
 //! A user's own table in the way is in `setup_cmd`, a server that goes away in `run_cmd`.
 
+use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::FileTypeExt;
+use std::process::Command;
 use std::sync::LazyLock;
+use std::thread;
 
 use crate::command::{Place, Said};
 use crate::fixture::{INSTALLED, NEWEST, connect, shared_pair};
@@ -189,6 +193,27 @@ fn passwords_are_never_shown() {
     for secret in [PASSWORD, encoded, "s3cr"] {
         assert!(!shown.contains(secret), "{shown}");
     }
+}
+
+#[test]
+fn results_that_cannot_be_written() {
+    // Below a file nobody can make a directory, not even root.
+    let place = loaded();
+    place.write("file", "");
+    for flag in ["--json", "--classic-files"] {
+        let said = unchanged(place, &["run", "--run-time", "600", flag, "file/of/results"]);
+        said.refused(FILES, &["cannot make file/of"]);
+        assert_eq!(said.out, "", "nothing is measured");
+    }
+
+    // What is no file is written to, not replaced.
+    let pipe = place.file("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reading = pipe.clone();
+    let reader = thread::spawn(move || fs::read_to_string(reading).unwrap());
+    place.succeed(&["run", "--run-time", "200ms", "--json", "pipe"]);
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert!(reader.join().unwrap().contains("pgio.trial/1"));
 }
 
 fn roles_that_may_not(major: u32) {

@@ -283,6 +283,10 @@ fn stops(major: u32) {
     assert_eq!(trial["outcome"]["state"], "interrupted");
     // What was done until then is told.
     assert!(total(&trial, "commits") > 0);
+    assert!(
+        said.out.contains("\nINTERRUPTED ") && said.out.contains("\nblock visits "),
+        "{said:?}"
+    );
     assert!(trial["window"]["seconds"].as_f64().unwrap() < 600.0);
 
     let mut child = start(&place, &[]);
