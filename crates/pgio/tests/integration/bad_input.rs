@@ -11,6 +11,7 @@ use std::thread;
 
 use crate::command::{Place, Said};
 use crate::fixture::{INSTALLED, NEWEST, connect, shared_pair};
+use crate::loading::TinyFileSystem;
 use crate::tls_server::{PASSWORD, shared};
 
 // As crates/pgio/src/cli/exit.rs documents them.
@@ -193,6 +194,32 @@ fn passwords_are_never_shown() {
     for secret in [PASSWORD, encoded, "s3cr"] {
         assert!(!shown.contains(secret), "{shown}");
     }
+}
+
+#[test]
+fn a_disk_that_is_full_while_loading() {
+    let Some(mount) = TinyFileSystem::mount() else { return };
+    let place = Place::new(INSTALLED);
+    // One that may not read where the directory is, so that nothing is refused beforehand.
+    let role = place.new_role("blind", "");
+    let space = format!("{}_tiny", place.database);
+    let mut client = place.client();
+    for statement in [
+        format!("CREATE TABLESPACE {space} LOCATION '{}'", mount.path()),
+        format!("GRANT CREATE ON TABLESPACE {space} TO {}", role.user),
+        format!("GRANT CREATE ON SCHEMA public TO {}", role.user),
+    ] {
+        client.batch_execute(&statement).unwrap();
+    }
+    let load = ["setup", "--create-base-table=FALSE", "--tablespace", &space, "--scale"];
+    role.succeed(&[&load[..], &["8M"]].concat());
+    unchanged(&role, &[&load[..], &["64M"]].concat())
+        .refused(REFUSED, &["ran out of disk space at pgio1", "use a smaller SCALE"]);
+    role.succeed(&["run", "--run-time", "200ms"]);
+    role.succeed(&["destroy"]);
+    // On the shared server nothing may point to what is unmounted now.
+    client.batch_execute("CHECKPOINT").unwrap();
+    client.batch_execute(&format!("DROP TABLESPACE {space}")).unwrap();
 }
 
 #[test]

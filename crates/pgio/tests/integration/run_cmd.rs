@@ -14,6 +14,9 @@ use serde_json::Value;
 use crate::command::{Place, Said, wait_until};
 use crate::fixture::{INSTALLED, NEWEST, spec};
 
+/// The oldest that is supported.
+const OLDEST: u32 = 13;
+
 /// Short enough for many of them, long enough for some hundred calls.
 const SHORT: &[&str] = &["--run-time", "400ms"];
 
@@ -103,6 +106,12 @@ fn a_record_holds_what_was_promised() {
 #[test]
 fn a_record_holds_what_was_promised_on_the_newest() {
     record(NEWEST);
+}
+
+/// Where counters come through a collector, half a second late.
+#[test]
+fn a_record_holds_what_was_promised_on_the_oldest() {
+    record(OLDEST);
 }
 
 /// Transactions that the server has counted in this database.
