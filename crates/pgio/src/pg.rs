@@ -1,5 +1,6 @@
 //! PostgreSQL: how to reach a server ([`connect`]), what it is and counts ([`server`]), sessions
-//! that a killed run left there ([`leftovers`]), and a server of one's own ([`private`]).
+//! that a killed run left there ([`leftovers`]), a server of one's own ([`private`]), and errors
+//! told in the server's words ([`words`]).
 //!
 //! Nothing here knows what is measured. Next: `dataset` loads through it, `workload` runs on it.
 
@@ -7,3 +8,4 @@ pub mod connect;
 pub mod leftovers;
 pub mod private;
 pub mod server;
+pub mod words;

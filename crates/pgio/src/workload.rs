@@ -31,6 +31,8 @@ pub struct Script {
     pub create: String,
     /// Statements whose plan must have a node of this type.
     pub plans: Vec<PlanCheck>,
+    /// Tables, quoted, and what the session must be allowed on them.
+    pub privileges: Vec<(String, &'static str)>,
     /// Keep one transaction open over the whole window (`commit_every = 0`).
     pub one_transaction: bool,
 }

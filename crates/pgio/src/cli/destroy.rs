@@ -22,6 +22,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
     let params = given.params(&state::new_run_id())?;
     let mut admin = connect::connect(&params)?;
+    server::lift_limits(&mut admin)?;
     let found = server::inspect(&mut admin, &params.describe())?;
     server::check_database(&found, given.layer.dbname.as_deref())?;
     let _ = leftovers::terminate(&mut admin);

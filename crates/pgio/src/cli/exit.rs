@@ -7,6 +7,7 @@ use crate::dataset::DatasetError;
 use crate::experiment::live::LiveError;
 use crate::pg::connect::ConnectError;
 use crate::pg::server::ServerError;
+use crate::pg::words;
 use crate::results::store::StoreError;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
@@ -68,16 +69,7 @@ impl Failure {
 
     /// The sentence: each cause once, without repeating itself.
     pub fn sentence(&self) -> String {
-        let mut text = String::new();
-        for cause in self.error.chain() {
-            let said = cause.to_string();
-            if text.is_empty() {
-                text = said;
-            } else if !text.contains(&said) {
-                text = format!("{text}: {said}");
-            }
-        }
-        text
+        words::sentence(self.error.as_ref())
     }
 
     pub(super) fn tell(&self) -> ExitCode {
@@ -124,7 +116,10 @@ coded! {
     EngineError => |e| match e {
         EngineError::Stopped => INTERRUPTED,
         EngineError::Connect(_) => CONNECT,
-        EngineError::TooFewConnections { .. } | EngineError::Pooled | EngineError::Plan { .. } => REFUSED,
+        EngineError::TooFewConnections { .. }
+        | EngineError::Privilege { .. }
+        | EngineError::Pooled
+        | EngineError::Plan { .. } => REFUSED,
         _ => TRIAL,
     },
     TreatmentError => |e| match e {
@@ -141,23 +136,10 @@ coded! {
     LiveError => |e| match e {
         LiveError::Treatment { source, .. } => source.code(),
         LiveError::Store(_) => FILES,
-        LiveError::Gone(_) => CONNECT,
+        LiveError::Connect(_) | LiveError::Gone(_) => CONNECT,
         LiveError::Server(_) => REFUSED,
         LiveError::Postgres(_) => TRIAL,
     },
     StoreError => |_| FILES,
     crate::pg::private::Error => |_| FAILED,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sentence_names_each_cause_once() {
-        let inner = anyhow::anyhow!("no route to host");
-        let outer = inner.context("cannot connect").context("run: cannot connect");
-        let failure = Failure { code: CONNECT, error: outer };
-        assert_eq!(failure.sentence(), "run: cannot connect: no route to host");
-    }
 }

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, FromArgMatches};
 
+use crate::config::value::Kind;
 use crate::config::{KEYS, Layer};
 
 /// The keys given on the command line: the uppermost layer.
@@ -21,7 +23,12 @@ impl clap::Args for KeyFlags {
                 Arg::new(key.name)
                     .long(key.flag())
                     .value_name(key.kind.placeholder())
-                    .allow_negative_numbers(true)
+                    // A size of -8M is a wrong value, not a flag that nobody knows.
+                    .allow_hyphen_values(!matches!(key.kind, Kind::Text))
+                    // Said here, clap adds the flag and the value, and no usage after it.
+                    .value_parser(move |text: &str| {
+                        key.set(&mut Layer::default(), text).map(|()| text.to_owned())
+                    })
                     .help(help)
                     .help_heading("Keys of pgio.conf"),
             )
@@ -43,12 +50,8 @@ impl FromArgMatches for KeyFlags {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         for key in KEYS {
             if let Some(text) = matches.get_one::<String>(key.name) {
-                key.set(&mut self.0, text).map_err(|message| {
-                    clap::Error::raw(
-                        clap::error::ErrorKind::InvalidValue,
-                        format!("--{} {message}\n", key.flag()),
-                    )
-                })?;
+                key.set(&mut self.0, text)
+                    .map_err(|message| clap::Error::raw(ErrorKind::InvalidValue, message))?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use postgres::Client;
 
-use super::exit::{FILES, Failure, INTERRUPTED, TRIAL};
+use super::exit::{FILES, Failure};
 use super::flags::Source;
 use super::output::{self, Status};
 use super::{Outcome, connection, signals, state};
@@ -60,6 +60,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         scale: settings.scale.to_string(),
         blocks_per_table: settings.scale.blocks(),
     };
+    for dir in [args.json.as_deref().map(parent), args.classic_files.as_deref()] {
+        dir.map_or(Ok(()), make_ready)?;
+    }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     if !to_stdout {
         output::print(&classic::head(&head, false, &TimeZone::system()));
@@ -79,7 +82,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let mut status = Status::new();
     let window = settings.run_time.as_secs_f64();
-    let trial = trial::run(&request, &mut admin, &mut |p| {
+    let (trial, error) = trial::attempt(&request, &mut admin, &mut |p| {
         let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
         status.show(&format!("{:.0} of {window:.0} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
@@ -90,12 +93,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     if let Some(dir) = &args.classic_files {
         write_classic_files(dir, &mut admin, &trial)?;
     }
-    match &trial.outcome {
-        Ended::Complete => {}
-        Ended::Interrupted => {
-            return Err(Failure::message(INTERRUPTED, "stopped inside the window"));
+    if let Some(error) = error {
+        if trial.outcome == Ended::Interrupted && !trial.metrics.is_empty() && !to_stdout {
+            output::print(&trial_report::render(&trial));
         }
-        Ended::Failed { error } => return Err(Failure::message(TRIAL, error.clone())),
+        return Err(error.into());
     }
     if !to_stdout {
         output::print(&classic::tail(&trial));
@@ -137,6 +139,18 @@ fn shown_connect_string(given: &crate::config::ConnectString, params: &ConnectPa
     }
 }
 
+fn parent(file: &Path) -> &Path {
+    file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Before the window: what cannot be written in the end is not worth measuring.
+fn make_ready(dir: &Path) -> Outcome {
+    fs::create_dir_all(dir)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot write in {}", dir.display())))
+}
+
 fn store_json(path: &Path, trial: &Trial) -> Outcome {
     let text = wire::to_json_pretty(trial) + "\n";
     if path == Path::new("-") {
@@ -147,8 +161,6 @@ fn store_json(path: &Path, trial: &Trial) -> Outcome {
 }
 
 fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome {
-    fs::create_dir_all(dir)
-        .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
     store::write_durably(&dir.join("pgio_session_detail.out"), &session_detail::render(trial))?;
     let tags = "CREATE PROCEDURE\n".repeat(trial.sessions.len());
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;

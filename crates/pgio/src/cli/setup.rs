@@ -31,6 +31,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let params = given.params(&state::new_run_id())?;
     let stop = signals::stop_on_signals()?;
     let mut admin = connect::connect(&params)?;
+    server::lift_limits(&mut admin)?;
     let found = server::inspect(&mut admin, &params.describe())?;
     server::check_database(&found, given.layer.dbname.as_deref())?;
     output::warn_all(&found.warnings);

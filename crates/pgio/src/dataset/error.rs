@@ -54,7 +54,7 @@ pub enum DatasetError {
     InUse { object: String, source: postgres::Error },
     #[error("{object}: cancelled on the server by someone else; try again")]
     Cancelled { object: String, source: postgres::Error },
-    #[error("{object}: the role lacks a privilege or does not own it")]
+    #[error("{object}: the role lacks a privilege or does not own it; connect as its owner")]
     Privilege { object: String, source: postgres::Error },
     #[error("{object} cannot be dropped, something was made upon it; drop that first")]
     DependedOn { object: String, source: postgres::Error },

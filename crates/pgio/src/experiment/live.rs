@@ -26,6 +26,8 @@ pub enum LiveError {
     Treatment { condition: String, source: Box<TreatmentError> },
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error("the server cannot be reached any more")]
     Gone(#[source] ConnectError),
     #[error(transparent)]
@@ -58,7 +60,8 @@ impl Restarter for Arc<PrivateCluster> {
 
 /// Opens the connection that a run reads and changes with, and says that the run lives.
 pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Server), LiveError> {
-    let mut admin = connect::connect(params).map_err(LiveError::Gone)?;
+    let mut admin = connect::connect(params)?;
+    server::lift_limits(&mut admin)?;
     let server = server::inspect(&mut admin, &params.describe())?;
     leftovers::announce(&mut admin, run_id)?;
     leftovers::terminate(&mut admin)?;
@@ -139,7 +142,10 @@ impl Live<'_> {
         let run_id = self.run_id.clone();
         let target = self.targets.get_mut(name).expect("conditions name known targets");
         if target.admin.is_closed() {
-            let (admin, _) = open_admin(&target.params, &run_id)?;
+            let (admin, _) = open_admin(&target.params, &run_id).map_err(|error| match error {
+                LiveError::Connect(source) => LiveError::Gone(source),
+                other => other,
+            })?;
             target.admin = admin;
         }
         Ok(())

@@ -16,16 +16,21 @@ use crate::histogram::Histogram;
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 use crate::pg::server::{self, Counters, FORCE_FLUSH_SINCE, Server};
+use crate::pg::words;
 use crate::results::metrics;
 use crate::results::model::{
-    DatabaseCounters, DatasetInfo, Evidence, Metric, Outcome, Place, ServerInfo, Trial, Warning,
-    When, Window, WorkloadInfo,
+    DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, Place, ServerInfo,
+    Trial, Warning, When, Window, WorkloadInfo,
 };
 use crate::treatment::Treatment;
 use crate::workload::{EngineError, Gang, Progress, Ran, Setup, Workload};
 
 /// Evidence is read this often inside the window.
 const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
+
+/// Before 15 the collector may answer with what it wrote half a second ago: readings that are
+/// nearer to each other agree without meaning it.
+const STALE: Duration = Duration::from_millis(600);
 
 /// What a trial needs to know.
 pub struct Request<'a> {
@@ -49,6 +54,15 @@ impl std::fmt::Debug for Request<'_> {
 
 /// Runs it. `observe` hears of progress inside the window.
 pub fn run(request: &Request<'_>, admin: &mut Client, observe: &mut dyn FnMut(Progress)) -> Trial {
+    attempt(request, admin, observe).0
+}
+
+/// As [`run`], with the error that the record tells in words.
+pub fn attempt(
+    request: &Request<'_>,
+    admin: &mut Client,
+    observe: &mut dyn FnMut(Progress),
+) -> (Trial, Option<EngineError>) {
     let mut trial = Trial {
         run_id: request.run_id.to_owned(),
         place: request.place.clone(),
@@ -63,26 +77,14 @@ pub fn run(request: &Request<'_>, admin: &mut Client, observe: &mut dyn FnMut(Pr
         trial.window.asked_seconds = Some(window.as_secs_f64());
     }
     trial.warnings.extend(request.server.warnings.iter().cloned());
-    trial.outcome = match measure(request, admin, &mut trial, observe) {
-        Ok(()) => Outcome::Complete,
-        Err(EngineError::Stopped) => Outcome::Interrupted,
-        Err(error) => Outcome::Failed { error: chain(&error) },
+    let error = measure(request, admin, &mut trial, observe).err();
+    trial.outcome = match &error {
+        None => Outcome::Complete,
+        Some(EngineError::Stopped) => Outcome::Interrupted,
+        Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
     trial_checks::judge(&mut trial, request.treatments);
-    trial
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = inner.source();
-    }
-    text
+    (trial, error)
 }
 
 fn measure(
@@ -92,7 +94,7 @@ fn measure(
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
-    let read = |e: server::ServerError| EngineError::Stuck(chain(&e));
+    let read = |e: server::ServerError| EngineError::Stuck(words::sentence(&e));
     request.workload.before_trial(admin).map_err(pg("preparing the trial"))?;
     for setting in [("fsync", true), ("full_page_writes", false)] {
         let value: String = admin
@@ -125,8 +127,7 @@ fn measure(
 
     trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
     let version = request.server.info.version_num;
-    let counters_before = settled(version, admin, |a| server::counters(a, version));
-    let before = settled_row(version, admin).map_err(read)?;
+    let (counters_before, before) = readings(version, admin).map_err(read)?;
     let mut next_evidence = Instant::now();
     let mut during: Vec<Evidence> = Vec::new();
     let ran = gang.run(admin, request.workload.extent(), &mut |admin, progress| {
@@ -143,8 +144,7 @@ fn measure(
     trial.evidence.extend(during);
     // After a failure there is nothing to read: it would be of something else.
     record_run(request, trial, ran)?;
-    let after = settled_row(version, admin).map_err(read)?;
-    let counters_after = settled(version, admin, |a| server::counters(a, version));
+    let (counters_after, after) = readings(version, admin).map_err(read)?;
     trial.evidence.extend(request.treatments.iter().flat_map(|t| t.verify(admin, When::After)));
     if let (Some(info), Some(now)) =
         (&mut trial.dataset, request.workload.dataset(admin).map_err(pg("measuring the data set"))?)
@@ -274,44 +274,26 @@ fn difference(before: Option<f64>, after: Option<f64>) -> Option<f64> {
 }
 
 /// Before 15 counters arrive through a collector: read until two readings agree.
-fn settled<T: PartialEq>(
+fn readings(
     version: u32,
     admin: &mut Client,
-    mut read: impl FnMut(&mut Client) -> T,
-) -> T {
-    let mut found = read(admin);
+) -> Result<(Counters, DatabaseRow), server::ServerError> {
+    let mut found = (server::counters(admin, version), server::database_row(admin)?);
     if version >= FORCE_FLUSH_SINCE {
-        return found;
+        return Ok(found);
     }
-    for _ in 0..10 {
-        std::thread::sleep(Duration::from_millis(100));
-        let again = read(admin);
-        if again == found {
+    // Our own reading adds a little to hits and tuples returned; updates are the workload's.
+    let telling = |(all, row): &(Counters, DatabaseRow)| (*all, row.blks_read, row.tup_updated);
+    for _ in 0..5 {
+        std::thread::sleep(STALE);
+        let again = (server::counters(admin, version), server::database_row(admin)?);
+        let agree = telling(&again) == telling(&found);
+        found = again;
+        if agree {
             break;
         }
-        found = again;
     }
-    found
-}
-
-fn settled_row(
-    version: u32,
-    admin: &mut Client,
-) -> Result<crate::results::model::DatabaseRow, server::ServerError> {
-    let mut failure = None;
-    let row = settled(version, admin, |a| match server::database_row(a) {
-        // Our own reading adds a little to hits and tuples returned; updates are the workload's.
-        Ok(row) => Some((row.blks_read, row.tup_updated, row)),
-        Err(e) => {
-            failure = Some(e);
-            None
-        }
-    });
-    match (row, failure) {
-        (Some((_, _, row)), _) => Ok(row),
-        (None, Some(e)) => Err(e),
-        (None, None) => unreachable!("a reading either succeeds or fails"),
-    }
+    Ok(found)
 }
 
 /// A record of nothing yet.

@@ -3,8 +3,10 @@
 //! Everything degrades: what a role may not read is absent with a warning that names the GRANT,
 //! never an error, unless nothing can be measured without it.
 
+use postgres::error::SqlState;
 use postgres::{Client, GenericClient};
 
+use super::words;
 use crate::results::model::{DatabaseRow, ServerInfo, Warning};
 
 /// pg_stat_force_next_flush().
@@ -17,6 +19,16 @@ const STAT_CHECKPOINTER_SINCE: u32 = 170_000;
 pub const OLDEST: u32 = 13;
 /// The newest major version that is known.
 pub const NEWEST: u32 = 18;
+
+/// Settings, where the version has them, that a user may have and that would cut a measurement
+/// short; 0 is never.
+pub const TIMEOUTS: &[&str] = &[
+    "statement_timeout",
+    "lock_timeout",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "transaction_timeout",
+];
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -50,6 +62,20 @@ impl Server {
     pub fn major(&self) -> u32 {
         self.info.version_num / 10_000
     }
+}
+
+/// Lets a session idle, wait and write whatever its role's defaults are: one that coordinates a
+/// run mostly idles.
+pub fn lift_limits(client: &mut Client) -> Result<(), ServerError> {
+    client
+        .execute(
+            // 0 is off for a switch.
+            "SELECT set_config(name, '0', false) FROM pg_settings \
+             WHERE name = ANY($1) OR name = 'default_transaction_read_only'",
+            &[&TIMEOUTS],
+        )
+        .map(drop)
+        .map_err(read("its session's limits"))
 }
 
 /// Looks at the server; `target` names it without secrets.
@@ -161,7 +187,14 @@ fn one<T: for<'a> postgres::types::FromSql<'a>>(
 /// A checkpoint before the window, so that none is due inside it. `Err` is the reason as a
 /// warning: the measurement goes on without.
 pub fn checkpoint(client: &mut Client, server: &Server) -> Result<(), Warning> {
-    client.batch_execute("CHECKPOINT").map_err(|_| {
+    client.batch_execute("CHECKPOINT").map_err(|error| {
+        if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+            return Warning::new(
+                "no CHECKPOINT before the window",
+                words::said(&error),
+                "see the server's log",
+            );
+        }
         let remedy = if server.major() >= 15 {
             "GRANT pg_checkpoint TO the role, or lengthen the window"
         } else {

@@ -150,6 +150,10 @@ fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
 
 /// Writes beside, syncs, then renames: the file is the old one or the new one, never a part.
 pub fn write_durably(path: &Path, text: &str) -> Result<(), StoreError> {
+    // /dev/null or a pipe is written to, never replaced.
+    if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+        return fs::write(path, text).map_err(|source| io("write", path, source));
+    }
     let beside = path.with_extension("partial");
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&beside)?;

@@ -89,6 +89,8 @@ impl Workload for Commit {
             pins: vec![("jit", "off".to_owned())],
             create,
             plans: Vec::new(),
+            // The table is the role's own.
+            privileges: Vec::new(),
             one_transaction: false,
         }
     }

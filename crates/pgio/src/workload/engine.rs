@@ -21,6 +21,7 @@ use super::{Totals, Workload};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
+use crate::pg::words;
 use crate::results::model::{SessionTotals, Slice};
 use crate::rng;
 
@@ -40,7 +41,9 @@ pub enum EngineError {
         "{needed} sessions are needed but the server has {free} connections free of {max}: lower NUM_SCHEMAS × NUM_THREADS or raise max_connections"
     )]
     TooFewConnections { needed: u32, free: i64, max: i64 },
-    #[error("{doing} failed in a session: {}", describe(.source))]
+    #[error("role {role} may not {what}, which its sessions need; run: GRANT {grant} TO {role}")]
+    Privilege { role: String, what: String, grant: String },
+    #[error("{doing} failed in a session: {}", words::said(.source))]
     Postgres { doing: &'static str, source: postgres::Error },
     #[error(
         "`{statement}` would run as {found}, not as {wanted}: ANALYZE the table, or choose another access"
@@ -56,14 +59,6 @@ pub enum EngineError {
     Stopped,
     #[error("{0}")]
     Stuck(String),
-}
-
-/// The server's own words, where it had any.
-pub(super) fn describe(error: &postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(db) => db.message().to_owned(),
-        None => error.to_string(),
-    }
 }
 
 /// What all sessions have in common.

@@ -15,7 +15,7 @@ use super::sql::{identifier, literal};
 use super::{PlanCheck, Script, SliceArgs, Totals};
 use crate::histogram::Histogram;
 use crate::pg::connect::{self, Canceller};
-use crate::pg::server::FORCE_FLUSH_SINCE;
+use crate::pg::server::{FORCE_FLUSH_SINCE, TIMEOUTS};
 
 /// What a session tells.
 pub(super) enum Event {
@@ -52,15 +52,6 @@ pub(super) struct Go {
     pub seed: f64,
 }
 
-/// Settings of a user's that would cut a slice short; 0 and off are `never`.
-const NO_TIMEOUTS: &[&str] = &[
-    "statement_timeout",
-    "lock_timeout",
-    "idle_in_transaction_session_timeout",
-    "idle_session_timeout",
-    "transaction_timeout",
-];
-
 /// The thread's whole life. Whoever listens may be gone already; then there is nobody to tell.
 pub(super) fn run(
     index: u32,
@@ -91,6 +82,7 @@ fn work(
 
     let script = setup.workload.script(index);
     let pinned = pin(&mut client, &script, &setup.settings)?;
+    check_privileges(&mut client, &script)?;
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }
@@ -257,7 +249,7 @@ fn pin(
     condition: &[(String, String)],
 ) -> Result<BTreeMap<String, String>, EngineError> {
     let mut wanted: Vec<(String, String)> = Vec::new();
-    for name in NO_TIMEOUTS {
+    for name in TIMEOUTS {
         if exists(client, name)? {
             wanted.push(((*name).to_owned(), "0".to_owned()));
         }
@@ -275,6 +267,42 @@ fn pin(
         pinned.insert(name.clone(), show(client, name)?);
     }
     Ok(pinned)
+}
+
+/// What the session could not do without, asked before, so that the answer can name the GRANT.
+fn check_privileges(client: &mut Client, script: &Script) -> Result<(), EngineError> {
+    let row = client
+        .query_one(
+            "SELECT quote_ident(current_user), quote_ident(current_database()), \
+                    has_database_privilege(current_database(), 'TEMPORARY')",
+            &[],
+        )
+        .map_err(failed("asking for privileges"))?;
+    let (role, database): (String, String) = (row.get(0), row.get(1));
+    if !row.get::<_, bool>(2) {
+        return Err(EngineError::Privilege {
+            role,
+            what: format!("make temporary procedures in database {database}"),
+            grant: format!("TEMPORARY ON DATABASE {database}"),
+        });
+    }
+    for (table, privilege) in &script.privileges {
+        let row = client
+            .query_one(
+                "SELECT has_table_privilege($1::text, $2), $1::text::regclass::text",
+                &[table, privilege],
+            )
+            .map_err(failed("asking for privileges"))?;
+        if !row.get::<_, bool>(0) {
+            let table: String = row.get(1);
+            return Err(EngineError::Privilege {
+                role,
+                what: format!("{privilege} {table}"),
+                grant: format!("{privilege} ON {table}"),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn exists(client: &mut Client, name: &str) -> Result<bool, EngineError> {

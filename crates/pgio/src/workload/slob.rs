@@ -92,6 +92,11 @@ impl Slob {
         plans
     }
 
+    fn privileges(&self, table: &str) -> Vec<(String, &'static str)> {
+        let needed: &[&str] = if self.read_only() { &["SELECT"] } else { &["SELECT", "UPDATE"] };
+        needed.iter().map(|privilege| (table.to_owned(), *privilege)).collect()
+    }
+
     fn pins(&self) -> Vec<(&'static str, String)> {
         let bitmap = self.settings.access == Access::Bitmap;
         let on = |yes: bool| if yes { "on" } else { "off" }.to_owned();
@@ -175,6 +180,7 @@ impl Workload for Slob {
             create: self.procedure(&qualified),
             plans: self.plans(&qualified),
             pins: self.pins(),
+            privileges: self.privileges(&qualified),
             one_transaction: self.settings.commit_every == 0 && !self.read_only(),
             table,
         }

@@ -472,10 +472,10 @@ fn a_full_tablespace_leaves_the_former_data_set() {
 }
 
 /// A tmpfs of 24 MB for a tablespace; only root can mount one.
-struct TinyFileSystem(tempfile::TempDir);
+pub(crate) struct TinyFileSystem(tempfile::TempDir);
 
 impl TinyFileSystem {
-    fn mount() -> Option<TinyFileSystem> {
+    pub(crate) fn mount() -> Option<TinyFileSystem> {
         if !is_root() {
             eprintln!("skipped: only root can mount a small file system");
             return None;
@@ -502,7 +502,7 @@ impl TinyFileSystem {
         Some(mount)
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.0.path().join("space").display().to_string()
     }
 }

@@ -3,6 +3,8 @@
 // clippy.toml excuses only the test functions, not what they call.
 #![allow(clippy::unwrap_used)]
 
+mod bad_input;
+mod command;
 mod config;
 mod connecting;
 mod examples;
@@ -13,4 +15,7 @@ mod loading;
 mod private_cluster;
 mod schema;
 mod shims;
+mod redact;
+mod run_cmd;
+mod setup_cmd;
 mod tls_server;

@@ -48,6 +48,7 @@ impl Workload for Waiting {
             pins: Vec::new(),
             create: include_str!("waiting.sql").to_owned(),
             plans: Vec::new(),
+            privileges: Vec::new(),
             one_transaction: false,
         }
     }

@@ -1,0 +1,303 @@
+//! Bad input to setup, run and destroy: one clear sentence, a documented exit code, nothing changed.
+//!
+//! A user's own table in the way is in `setup_cmd`, a server that goes away in `run_cmd`.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::FileTypeExt;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::thread;
+
+use crate::command::{Place, Said};
+use crate::fixture::{INSTALLED, NEWEST, connect, shared_pair};
+use crate::loading::TinyFileSystem;
+use crate::tls_server::{PASSWORD, shared};
+
+// As crates/pgio/src/cli/exit.rs documents them.
+const USAGE: i32 = 2;
+const CONNECT: i32 = 3;
+const REFUSED: i32 = 4;
+const FILES: i32 = 7;
+
+/// A data set of one table of 8M that all of these leave alone.
+fn loaded() -> &'static Place {
+    static LOADED: LazyLock<Place> = LazyLock::new(|| {
+        let place = Place::new(INSTALLED);
+        place.load(1, "8M");
+        place
+    });
+    &LOADED
+}
+
+/// What the command says; it must not have changed anything.
+#[track_caller]
+fn unchanged(place: &Place, arguments: &[&str]) -> Said {
+    let before = place.relations();
+    let said = place.pgio(arguments);
+    assert_eq!(place.relations(), before, "{said:?}");
+    said
+}
+
+#[test]
+fn wrong_values_of_flags() {
+    for command in ["setup", "run", "destroy"] {
+        for (flag, value, said) in [
+            ("--scale", "0", "`0` is too small"),
+            ("--scale", "1023", "at least 1024 blocks (8M)"),
+            ("--scale", "12X", "`12X` is not a size"),
+            ("--scale", "-8M", "`-8M` is not a size"),
+            ("--update-pct", "101", "from 0 to 100, not `101`"),
+            ("--update-pct", "ten", "from 0 to 100, not `ten`"),
+            ("--num-threads", "0", "not `0`"),
+        ] {
+            let refused = unchanged(loaded(), &[command, flag, value]);
+            refused.refused(USAGE, &[flag, said]);
+            assert_eq!(refused.out, "");
+        }
+        unchanged(loaded(), &[command, "--updat-pct", "10"])
+            .refused(USAGE, &["'--updat-pct'", "similar argument exists: '--update-pct'"]);
+        unchanged(loaded(), &[command, "--config", "none.conf"]).refused(FILES, &["none.conf"]);
+    }
+}
+
+#[test]
+fn wrong_lines_of_pgio_conf() {
+    let place = loaded();
+    let marker = place.file("executed");
+    let touch = format!("touch {}", marker.display());
+    for (name, line, key, said) in [
+        ("key", "UPDATE_PTC=10", "UPDATE_PTC", "the nearest valid one is `UPDATE_PCT`"),
+        ("unknown", "COLOUR=blue", "COLOUR", "valid are "),
+        ("zero", "SCALE=0", "SCALE", "too small"),
+        ("below", "SCALE=1023", "SCALE", "too small"),
+        ("unit", "SCALE=12X", "SCALE", "not a size"),
+        ("minus", "SCALE=-8M", "SCALE", "not a size"),
+        ("much", "UPDATE_PCT=101", "UPDATE_PCT", "from 0 to 100"),
+        ("word", "UPDATE_PCT=ten", "UPDATE_PCT", "from 0 to 100"),
+        ("substitution", &format!("SCALE=$({touch})"), "SCALE", "has a $ that only a shell"),
+        ("backquotes", &format!("SCALE=`{touch}`"), "SCALE", "has a ` that only a shell"),
+        ("semicolon", &format!("SCALE=8M; {touch}"), "SCALE", "has a ; that only a shell"),
+        ("quoted", &format!("CONNECT_STRING=\"$({touch})\""), "CONNECT_STRING", "has a $"),
+    ] {
+        let conf = format!("{name}.conf");
+        // The line's number counts comments and blank lines.
+        place.write(&conf, &format!("# ours\n\nNUM_SCHEMAS=1\n{line}\n"));
+        let at = format!("{conf}:4: {key}");
+        for command in ["setup", "run", "destroy"] {
+            let refused = unchanged(place, &[command, "--config", &conf]);
+            refused.refused(USAGE, &[&at, said]);
+            assert_eq!(refused.out, "");
+        }
+        assert!(!marker.exists(), "{line} was executed");
+    }
+}
+
+#[test]
+fn more_than_is_loaded() {
+    let run = |arguments: &[&str]| unchanged(loaded(), &[&["run"], arguments].concat());
+    run(&["--scale", "16M"]).refused(REFUSED, &["2048 blocks", "SCALE=8M", "pgio setup"]);
+    run(&["--num-schemas", "2"]).refused(REFUSED, &["pgio2 is missing", "pgio setup"]);
+    run(&["--work-unit", "1025"]).refused(USAGE, &["WORK_UNIT (1025 blocks)", "SCALE (8M"]);
+    let update = run(&["--work-unit", "1", "--update-work-unit", "1025"]);
+    update.refused(USAGE, &["UPDATE_WORK_UNIT (1025 blocks)", "SCALE (8M"]);
+    let said = run(&["--num-threads", "500", "--json", "many.json"]);
+    said.refused(REFUSED, &["500 sessions", "max_connections", "NUM_THREADS"]);
+    assert_eq!(loaded().record("many.json")["outcome"]["state"], "failed");
+}
+
+#[test]
+fn tables_that_are_not_what_they_should_be() {
+    let place = Place::new(INSTALLED);
+    let run = || unchanged(&place, &["run", "--num-schemas", "2", "--run-time", "1"]);
+    run().refused(REFUSED, &["no data set", "pgio setup"]);
+    place.load(2, "8M");
+    let mut client = place.client();
+    let mut change = |sql: &str| client.batch_execute(sql).unwrap();
+
+    change("DELETE FROM pgio2 WHERE mykey > 500; ANALYZE pgio2");
+    run().refused(REFUSED, &["pgio2 should hold 1024 rows", "pgio setup"]);
+    place.load(2, "8M");
+    change("DROP INDEX pgio2_idx");
+    run().refused(REFUSED, &["pgio2 has no valid b-tree on mykey", "pgio setup"]);
+    place.load(2, "8M");
+    change("COMMENT ON TABLE pgio2 IS NULL");
+    run().refused(REFUSED, &["public.pgio2 exists and is not pgio's"]);
+    unchanged(&place, &["setup", "--num-schemas", "2", "--scale", "8M"])
+        .refused(REFUSED, &["public.pgio2 exists and is not pgio's"]);
+    change("DROP TABLE pgio2");
+    run().refused(REFUSED, &["pgio2 is missing", "ask for 1"]);
+
+    // From two loads.
+    let other = Place::new(INSTALLED);
+    other.load(2, "16M");
+    let of_two_loads = "SELECT obj_description('pgio2'::regclass)";
+    let mark: String = other.client().query_one(of_two_loads, &[]).unwrap().get(0);
+    place.load(2, "8M");
+    change(&format!("COMMENT ON TABLE pgio2 IS '{mark}'"));
+    run().refused(REFUSED, &["pgio2 is of another load than pgio1", "pgio setup"]);
+}
+
+#[test]
+fn where_there_is_no_server_or_no_database() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let place = loaded();
+    let databases = "SELECT count(*) FROM pg_database WHERE datname = 'never_made'";
+    for command in ["setup", "run", "destroy"] {
+        let to = |text: &str| unchanged(place, &[command, "--connect-string", text]);
+        to(&format!("host=127.0.0.1 port={free} dbname=pgio"))
+            .refused(CONNECT, &[&format!("cannot reach PostgreSQL at 127.0.0.1:{free}")]);
+        to("host=/nowhere").refused(CONNECT, &["/nowhere", "unix_socket_directories"]);
+        to("never_made").refused(CONNECT, &["no database `never_made`", "createdb never_made"]);
+        to("hots=here").refused(USAGE, &["bad connect string"]);
+        let made: i64 = place.client().query_one(databases, &[]).unwrap().get(0);
+        assert_eq!(made, 0);
+        unchanged(place, &[command, "--dbname", "other", "--connect-string", &place.database])
+            .refused(REFUSED, &["DBNAME is `other`", &place.database]);
+    }
+}
+
+#[test]
+fn passwords_are_never_shown() {
+    let server = shared();
+    let port = server.port;
+    let admin = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+    let database = format!("kept_{}", std::process::id());
+    let sql = format!("CREATE DATABASE {database} OWNER keen");
+    connect(&admin).batch_execute(&sql).unwrap();
+    let place = Place::at(&format!("host=127.0.0.1 port={port} user=postgres dbname={database}"));
+    let uri = |password: &str| format!("postgres://keen:{password}@127.0.0.1:{port}/{database}");
+
+    let quoted =
+        format!("host=127.0.0.1 port={port} user=keen dbname={database} password=wrong-one");
+    for wrong in [&quoted, &uri("wrong-one")] {
+        for command in ["setup", "run", "destroy"] {
+            place.write("pgio.conf", &format!("CONNECT_STRING=\"{wrong}\"\n"));
+            for said in [
+                unchanged(&place, &[command]),
+                unchanged(&place, &[command, "--connect-string", wrong]),
+            ] {
+                said.refused(CONNECT, &["password authentication failed", "keen"]);
+                assert!(!format!("{said:?}").contains("wrong-one"), "{said:?}");
+            }
+        }
+    }
+
+    // Right ones are not shown either, as given or as meant.
+    let encoded = "s3cr%3Aet%5Cword";
+    place.write("pgio.conf", &format!("CONNECT_STRING=\"{}\"\nSCALE=8M\n", uri(encoded)));
+    let setup = place.succeed(&["setup"]);
+    let run = place.succeed(&["run", "--run-time", "200ms", "--json", "trial.json"]);
+    assert!(run.out.contains("Database connect string: "), "{run:?}");
+    let destroy = place.succeed(&["destroy"]);
+    let shown = format!("{setup:?} {run:?} {destroy:?} {}", place.read("trial.json"));
+    for secret in [PASSWORD, encoded, "s3cr"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_while_loading() {
+    let Some(mount) = TinyFileSystem::mount() else { return };
+    let place = Place::new(INSTALLED);
+    // One that may not read where the directory is, so that nothing is refused beforehand.
+    let role = place.new_role("blind", "");
+    let space = format!("{}_tiny", place.database);
+    let mut client = place.client();
+    for statement in [
+        format!("CREATE TABLESPACE {space} LOCATION '{}'", mount.path()),
+        format!("GRANT CREATE ON TABLESPACE {space} TO {}", role.user),
+        format!("GRANT CREATE ON SCHEMA public TO {}", role.user),
+    ] {
+        client.batch_execute(&statement).unwrap();
+    }
+    let load = ["setup", "--create-base-table=FALSE", "--tablespace", &space, "--scale"];
+    role.succeed(&[&load[..], &["8M"]].concat());
+    unchanged(&role, &[&load[..], &["64M"]].concat())
+        .refused(REFUSED, &["ran out of disk space at pgio1", "use a smaller SCALE"]);
+    role.succeed(&["run", "--run-time", "200ms"]);
+    role.succeed(&["destroy"]);
+    // On the shared server nothing may point to what is unmounted now.
+    client.batch_execute("CHECKPOINT").unwrap();
+    client.batch_execute(&format!("DROP TABLESPACE {space}")).unwrap();
+}
+
+#[test]
+fn results_that_cannot_be_written() {
+    // Below a file nobody can make a directory, not even root.
+    let place = loaded();
+    place.write("file", "");
+    for flag in ["--json", "--classic-files"] {
+        let said = unchanged(place, &["run", "--run-time", "600", flag, "file/of/results"]);
+        said.refused(FILES, &["cannot make file/of"]);
+        assert_eq!(said.out, "", "nothing is measured");
+    }
+
+    // What is no file is written to, not replaced.
+    let pipe = place.file("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reading = pipe.clone();
+    let reader = thread::spawn(move || fs::read_to_string(reading).unwrap());
+    place.succeed(&["run", "--run-time", "200ms", "--json", "pipe"]);
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert!(reader.join().unwrap().contains("pgio.trial/1"));
+}
+
+fn roles_that_may_not(major: u32) {
+    let place = Place::new(major);
+    place.load(1, "8M");
+    let role = place.new_role("lacking", "");
+    let name = role.user.as_str();
+    let grant = |sql: &str| place.client().batch_execute(&format!("{sql} {name}")).unwrap();
+    let run = || unchanged(&role, &["run", "--run-time", "200ms", "--update-pct", "50"]);
+
+    run().refused(REFUSED, &[&format!("GRANT SELECT ON pgio1 TO {name}")]);
+    grant("GRANT SELECT ON pgio1 TO");
+    run().refused(REFUSED, &[&format!("GRANT UPDATE ON pgio1 TO {name}")]);
+    let reads = unchanged(&role, &["run", "--run-time", "200ms"]);
+    assert_eq!(reads.code, Some(0), "{reads:?}");
+    grant("GRANT UPDATE ON pgio1 TO");
+    let database = &place.database;
+    let mut client = place.client();
+    client.batch_execute(&format!("REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC")).unwrap();
+    run().refused(REFUSED, &[&format!("GRANT TEMPORARY ON DATABASE {database} TO {name}")]);
+    grant(&format!("GRANT TEMPORARY ON DATABASE {database} TO"));
+    assert_eq!(run().code, Some(0));
+
+    // What is another's is not for this role to replace or drop.
+    unchanged(&role, &["setup", "--scale", "8M"]).refused(REFUSED, &["belongs to role"]);
+    unchanged(&role, &["destroy"]).refused(REFUSED, &["pgio1", "connect as its owner"]);
+    place.succeed(&["destroy"]);
+    client.batch_execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").unwrap();
+    unchanged(&role, &["setup", "--scale", "8M"])
+        .refused(REFUSED, &[&format!("GRANT CREATE ON SCHEMA public TO {name}")]);
+}
+
+#[test]
+fn no_place_to_load_into() {
+    let setup = |arguments: &[&str]| unchanged(loaded(), &[&["setup"], arguments].concat());
+    setup(&["--scale", "8M", "--tablespace", "nowhere"])
+        .refused(REFUSED, &["tablespace nowhere does not exist"]);
+    setup(&["--scale", "8T", "--num-schemas", "64"])
+        .refused(REFUSED, &["free", "use a smaller SCALE or fewer tables"]);
+    let nowhere = format!("dbname={} options='-c search_path=nowhere'", loaded().database);
+    setup(&["--connect-string", &nowhere]).refused(REFUSED, &["search_path"]);
+}
+
+#[test]
+fn a_role_that_lacks_a_privilege_is_told_the_grant() {
+    roles_that_may_not(INSTALLED);
+}
+
+#[test]
+fn a_role_that_lacks_a_privilege_is_told_the_grant_on_the_newest() {
+    roles_that_may_not(NEWEST);
+}
+
+#[test]
+fn a_standby_is_no_target() {
+    let standby = Place::at(&shared_pair(NEWEST).standby_conninfo().unwrap());
+    for command in ["setup", "run", "destroy"] {
+        unchanged(&standby, &[command]).refused(REFUSED, &["standby", "connect to the primary"]);
+    }
+}

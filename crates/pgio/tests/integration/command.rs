@@ -1,0 +1,191 @@
+//! pgio as a person types it: in a directory of its own, against a database of its own.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use postgres::config::{Config, Host};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::fixture::{connect, fresh_database, pgio, shared_primary};
+
+/// A working directory, and a database that the PG* variables lead to.
+pub(crate) struct Place {
+    pub(crate) dir: TempDir,
+    pub(crate) conninfo: String,
+    pub(crate) host: String,
+    pub(crate) port: String,
+    pub(crate) user: String,
+    pub(crate) database: String,
+}
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    /// An empty database of the shared server.
+    pub(crate) fn new(major: u32) -> Place {
+        Place::at(&fresh_database(shared_primary(major)))
+    }
+
+    pub(crate) fn at(conninfo: &str) -> Place {
+        let config: Config = conninfo.parse().unwrap();
+        let host = match &config.get_hosts()[0] {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(dir) => dir.display().to_string(),
+        };
+        Place {
+            dir: tempfile::tempdir().unwrap(),
+            conninfo: conninfo.to_owned(),
+            host,
+            port: config.get_ports()[0].to_string(),
+            user: config.get_user().unwrap().to_owned(),
+            database: config.get_dbname().unwrap().to_owned(),
+        }
+    }
+
+    /// The same database as another role, which has no password.
+    pub(crate) fn as_role(&self, role: &str) -> Place {
+        Place::at(&format!(
+            "host={} port={} user={role} dbname={}",
+            self.host, self.port, self.database
+        ))
+    }
+
+    /// A role that can log in, with a name that no other test uses.
+    pub(crate) fn new_role(&self, name: &str, options: &str) -> Place {
+        let role = format!("{}_{name}", self.database);
+        self.client().batch_execute(&format!("CREATE ROLE {role} LOGIN {options}")).unwrap();
+        self.as_role(&role)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        connect(&self.conninfo)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.file(name), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.file(name)).unwrap()
+    }
+
+    /// The command with nothing of the tester's own settings in its environment.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = pgio();
+        command
+            .args(arguments)
+            .env_clear()
+            .envs([("HOME", self.dir.path()), ("PGIO_STATE_DIR", self.dir.path())])
+            .envs([("PGHOST", &self.host), ("PGPORT", &self.port), ("PGUSER", &self.user)])
+            .envs([("PGDATABASE", self.database.as_str()), ("TZ", "UTC")])
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn pgio(&self, arguments: &[&str]) -> Said {
+        Said::of(self.command(arguments).output().unwrap())
+    }
+
+    pub(crate) fn succeed(&self, arguments: &[&str]) -> Said {
+        let said = self.pgio(arguments);
+        assert_eq!(said.code, Some(0), "pgio {arguments:?}: {said:?}");
+        said
+    }
+
+    /// Small tables, without the base table.
+    pub(crate) fn load(&self, tables: u32, scale: &str) {
+        let tables = tables.to_string();
+        let arguments = ["--scale", scale, "--num-schemas", &tables, "--create-base-table=FALSE"];
+        self.succeed(&[&["setup"], &arguments[..]].concat());
+    }
+
+    /// `pgio run` that must succeed, and its record.
+    pub(crate) fn trial(&self, arguments: &[&str]) -> Value {
+        self.succeed(&[&["run", "--json", "trial.json"], arguments].concat());
+        self.record("trial.json")
+    }
+
+    pub(crate) fn record(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).unwrap()
+    }
+
+    /// Every relation of the user's with its file, so that a rewrite shows.
+    pub(crate) fn relations(&self) -> String {
+        self.client()
+            .query_one(
+                "SELECT coalesce(string_agg(relname || ':' || relfilenode, ' ' ORDER BY relname), '')
+                   FROM pg_class WHERE relnamespace = 'public'::regnamespace",
+                &[],
+            )
+            .unwrap()
+            .get(0)
+    }
+
+    /// Server-side sessions of pgio's in this database.
+    pub(crate) fn sessions(&self) -> i64 {
+        self.client()
+            .query_one(
+                "SELECT count(*) FROM pg_stat_activity
+                  WHERE datname = current_database() AND application_name LIKE 'pgio:%'",
+                &[],
+            )
+            .unwrap()
+            .get(0)
+    }
+
+    /// Of pgio1 to pgioN together: what every updated row adds one to.
+    pub(crate) fn scratch(&self, tables: u32) -> i64 {
+        let mut client = self.client();
+        (1..=tables)
+            .map(|n| {
+                let sql = format!("SELECT sum(scratch)::bigint FROM pgio{n}");
+                client.query_one(&sql, &[]).unwrap().get::<_, i64>(0)
+            })
+            .sum()
+    }
+}
+
+impl Said {
+    pub(crate) fn of(output: Output) -> Said {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Refused with this exit code and one sentence that has all of these words.
+    #[track_caller]
+    pub(crate) fn refused(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        let sentences = self.err.lines().filter(|line| {
+            line.starts_with("error: ")
+                || (line.starts_with("pgio: ") && !line.starts_with("pgio: warning: "))
+        });
+        assert_eq!(sentences.count(), 1, "{self:?}");
+        for word in words {
+            assert!(self.err.contains(word), "`{word}` in {self:?}");
+        }
+        assert!(!self.err.contains("db error"), "{self:?}");
+    }
+}
+
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "still not: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
