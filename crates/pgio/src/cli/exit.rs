@@ -6,7 +6,7 @@ use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::live::LiveError;
 use crate::pg::connect::ConnectError;
-use crate::pg::server::ServerError;
+use crate::pg::server::{self, ServerError};
 use crate::results::store::StoreError;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
@@ -64,7 +64,7 @@ impl Failure {
     pub fn sentence(&self) -> String {
         let mut text = String::new();
         for cause in self.error.chain() {
-            let said = cause.to_string();
+            let said = server::in_words(cause);
             if text.is_empty() {
                 text = said;
             } else if !text.contains(&said) {
@@ -118,7 +118,10 @@ coded! {
     EngineError => |e| match e {
         EngineError::Stopped => INTERRUPTED,
         EngineError::Connect(_) => CONNECT,
-        EngineError::TooFewConnections { .. } | EngineError::Pooled | EngineError::Plan { .. } => REFUSED,
+        EngineError::TooFewConnections { .. }
+        | EngineError::Pooled
+        | EngineError::Plan { .. }
+        | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
     },
     TreatmentError => |e| match e {

@@ -60,6 +60,8 @@ impl Restarter for Arc<PrivateCluster> {
 pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Server), LiveError> {
     let mut admin = connect::connect(params).map_err(LiveError::Gone)?;
     let server = server::inspect(&mut admin, &params.describe())?;
+    // What it makes and drops is no part of the work, and must not wait for a standby that is gone.
+    admin.batch_execute("SET synchronous_commit = local")?;
     leftovers::announce(&mut admin, run_id)?;
     leftovers::terminate(&mut admin)?;
     Ok((admin, server))
@@ -169,13 +171,15 @@ impl Stage for Live<'_> {
         (self.observe)(Happening::Begins { planned, condition: &condition.name });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut cluster = target.cluster.clone();
+        let place = cluster.is_none().then(|| target.params.without_secrets());
         let mut world = world(target_parts(target), &mut cluster);
-        treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal).map_err(
-            |source| LiveError::Treatment {
-                condition: condition.name.clone(),
-                source: Box::new(source),
-            },
-        )
+        let turned = self.journal.turn_to(place).map_err(TreatmentError::from);
+        let put =
+            |()| treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal);
+        turned.and_then(put).map_err(|source| LiveError::Treatment {
+            condition: condition.name.clone(),
+            source: Box::new(source),
+        })
     }
 
     fn trial(&mut self, planned: &Planned) -> Trial {

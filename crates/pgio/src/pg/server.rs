@@ -3,6 +3,9 @@
 //! Everything degrades: what a role may not read is absent with a warning that names the GRANT,
 //! never an error, unless nothing can be measured without it.
 
+use std::error::Error;
+
+use postgres::error::DbError;
 use postgres::{Client, GenericClient};
 
 use crate::results::model::{DatabaseRow, ServerInfo, Warning};
@@ -30,6 +33,22 @@ pub enum ServerError {
     OtherDatabase { asked: String, found: String },
     #[error("the server is a standby: a workload writes, connect to the primary")]
     Standby,
+}
+
+/// An error in one line: of the driver's, which say `db error` and then several lines, the server's
+/// own message and hint.
+pub fn in_words(error: &(dyn Error + 'static)) -> String {
+    let db = match error.downcast_ref::<postgres::Error>() {
+        Some(error) => error.as_db_error(),
+        None => error.downcast_ref::<DbError>(),
+    };
+    match db {
+        Some(db) => match db.hint() {
+            Some(hint) => format!("{} ({})", db.message(), hint.trim_end_matches('.')),
+            None => db.message().to_owned(),
+        },
+        None => error.to_string(),
+    }
 }
 
 fn read(what: &'static str) -> impl Fn(postgres::Error) -> ServerError {

@@ -11,7 +11,6 @@ use postgres::{Client, SimpleQueryMessage};
 use super::engine::{EngineError, Setup};
 use super::notice::Notices;
 use super::slice::SliceResult;
-use super::sql::{identifier, literal};
 use super::{PlanCheck, Script, SliceArgs, Totals};
 use crate::histogram::Histogram;
 use crate::pg::connect::{self, Canceller};
@@ -270,8 +269,10 @@ fn pin(
     wanted.extend(condition.iter().cloned());
     let mut pinned = BTreeMap::new();
     for (name, value) in &wanted {
-        let sql = format!("SET {} = {}", identifier(name), literal(value));
-        client.batch_execute(&sql).map_err(failed("pinning a setting"))?;
+        // Not SET, which takes the text of a list for one element.
+        client
+            .execute("SELECT set_config($1, $2, false)", &[name, value])
+            .map_err(failed("pinning a setting"))?;
         pinned.insert(name.clone(), show(client, name)?);
     }
     Ok(pinned)

@@ -3,10 +3,16 @@
 // clippy.toml excuses only the test functions, not what they call.
 #![allow(clippy::unwrap_used)]
 
+mod compare_cmd;
 mod config;
 mod connecting;
+mod demo_cmd;
 mod fixture;
 mod levels;
 mod loading;
+mod managed;
 mod private_cluster;
+mod sync_rep;
 mod tls_server;
+mod undo_cmd;
+mod workdir;
