@@ -217,19 +217,8 @@ impl Job {
             }
         }
         let plan = plan(conditions.len(), self.experiment.blocks, self.seed);
-<<<<<<< HEAD
-        let manifest = self.manifest(&conditions, &mut targets);
-=======
         let name = self.name_of(spec);
         let manifest = self.manifest(&name, &conditions, &mut targets);
-        let is_private = targets.values().all(|t| t.cluster.is_some());
-        let journal = match targets.values().next() {
-            Some(first) if !is_private => {
-                Journal::new(&state::journal_dir(), run_id, &first.params.without_secrets())
-            }
-            _ => Journal::in_memory(run_id),
-        };
->>>>>>> main
         let mut teller = Teller::new(plan.len(), self.experiment.blocks);
         let mut observe = |happening: Happening<'_>| teller.tell(&happening);
         let mut stage = Live {

@@ -146,6 +146,7 @@ coded! {
         LiveError::Store(_) => FILES,
         LiveError::Gone(_) => CONNECT,
         LiveError::Server(_) => REFUSED,
+        LiveError::Engine(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },
     StoreError => |_| FILES,

@@ -9,7 +9,7 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{EngineError, Script, SliceArgs, Totals, Workload};
+use super::{EngineError, Script, Totals, Workload};
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 
@@ -93,7 +93,7 @@ impl Workload for Commit {
             0 => "NULL".to_owned(),
             n => sql::literal(&"X".repeat(n as usize)),
         };
-        let create = fill(
+        let body = fill(
             sql::COMMIT_WORKLOAD,
             &[
                 ("insert", insert.trim_end()),
@@ -108,19 +108,10 @@ impl Workload for Commit {
         Script {
             table: TABLE.to_owned(),
             pins: vec![("jit", "off".to_owned())],
-            create,
+            body,
             plans: Vec::new(),
             one_transaction: false,
         }
-    }
-
-    fn call(&self, slice: SliceArgs) -> String {
-        format!(
-            "CALL pg_temp.pgio_commit({}, {}, {}, NULL)",
-            slice.start_sql(),
-            slice.until_sql(),
-            slice.at_most.map_or("NULL".to_owned(), |n| n.to_string()),
-        )
     }
 
     fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {

@@ -1,4 +1,4 @@
-//! One session: a thread, a connection, a procedure called slice after slice.
+//! One session: a thread, a connection, a DO block run slice after slice.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
@@ -93,8 +93,7 @@ fn work(
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }
-    client.batch_execute(&script.create).map_err(failed("creating the procedure"))?;
-    let mut session = Session { client, setup, version: 0 };
+    let mut session = Session { client, setup, body: &script.body, version: 0 };
     session.version = session.server_version()?;
     session.warm_up()?;
     if backend_pid(&mut session.client)? != pid {
@@ -111,6 +110,8 @@ fn work(
 struct Session<'a> {
     client: Client,
     setup: &'a Setup,
+    /// The workload's DO block, to be filled in slice by slice.
+    body: &'a str,
     version: u32,
 }
 
@@ -195,11 +196,15 @@ impl Session<'_> {
         Ok(Did { totals, began, ended: server_clock(&mut self.client)? })
     }
 
-    /// One CALL. A deadlock that the procedure could not catch costs the slice's rest, is counted,
+    /// One DO block. A deadlock that it could not catch costs the slice's rest, is counted,
     /// and the session goes on.
     fn slice(&mut self, args: SliceArgs) -> Result<Did, EngineError> {
-        let call = self.setup.workload.call(args);
-        match self.client.simple_query(&call) {
+        // Two queries: one message would be one transaction, in which nothing can commit.
+        let done = self
+            .client
+            .batch_execute(&args.fill_in(self.body))
+            .and_then(|()| self.client.simple_query("SELECT current_setting('pgio.result')"));
+        match done {
             Ok(messages) => {
                 let text = messages
                     .iter()

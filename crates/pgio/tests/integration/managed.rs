@@ -164,8 +164,7 @@ fn start_pooler(program: &Path, server: &str, mode: &str, dir: &Path) -> Pooler 
             "[databases]\n{database} = host={} port={} dbname={database} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
              auth_type = any\npool_mode = {mode}\ndefault_pool_size = 4\n\
-             ignore_startup_parameters = extra_float_digits,application_name\n\
-             max_prepared_statements = 100\n",
+             ignore_startup_parameters = extra_float_digits\n",
             keyword(server, "host"),
             keyword(server, "port"),
         ),

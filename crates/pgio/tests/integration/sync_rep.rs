@@ -117,7 +117,7 @@ fn waiting(cluster: &PrivateCluster, dir: &Workdir, journaled: bool) -> Running 
     let text = experiment(&dsn, keys, "sessions = 3", &[("remote", &body)]);
     let mut running = dir.start_compare(&text);
     running.until("in the window", || {
-        let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'CALL pg_temp.pgio%'";
+        let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
         connect(&dsn).query_one(working, &[]).unwrap().get::<_, i64>(0) == 3
     });
     cluster.stop_standby().unwrap();

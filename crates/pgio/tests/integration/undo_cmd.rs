@@ -23,7 +23,7 @@ fn killed_in_mid_trial(dsn: &str) -> Workdir {
     let body = "wal_writer_delay = \"150ms\", checkpoint_timeout = \"11min\"";
     let mut running = dir.start_compare(&experiment(dsn, LONG, "", &[("set", body)]));
     running.until("in the window", || {
-        let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'CALL pg_temp.pgio%'";
+        let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
         connect(dsn).query_one(working, &[]).unwrap().get::<_, i64>(0) > 0
     });
     running.kill();
