@@ -32,7 +32,7 @@ use exit::Failure;
     name = "pgio",
     version,
     about,
-    after_help = exit::HELP,
+    after_help = exit::help(),
     subcommand_required = true,
     arg_required_else_help = true
 )]

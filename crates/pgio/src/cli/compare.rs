@@ -220,7 +220,8 @@ impl Job {
             }
         }
         let plan = plan(conditions.len(), self.experiment.blocks, self.seed);
-        let manifest = self.manifest(&conditions, &mut targets);
+        let name = self.name_of(spec);
+        let manifest = self.manifest(&name, &conditions, &mut targets);
         let is_private = targets.values().all(|t| t.cluster.is_some());
         let journal = match targets.values().next() {
             Some(first) if !is_private => {
@@ -232,7 +233,7 @@ impl Job {
         let mut observe = |happening: Happening<'_>| teller.tell(&happening);
         let mut stage = Live {
             run_id: run_id.to_owned(),
-            experiment: self.experiment.name.clone(),
+            experiment: name,
             targets,
             conditions,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
@@ -289,8 +290,17 @@ impl Job {
         })
     }
 
+    /// One experiment a workload: several in a file are told apart by their names.
+    fn name_of(&self, spec: &WorkloadSpec) -> String {
+        match self.experiment.workloads.len() {
+            1 => self.experiment.name.clone(),
+            _ => format!("{} {}", self.experiment.name, spec.name),
+        }
+    }
+
     fn manifest(
         &self,
+        name: &str,
         conditions: &[LiveCondition],
         targets: &mut BTreeMap<String, live::Target>,
     ) -> Manifest {
@@ -308,7 +318,7 @@ impl Job {
         Manifest {
             schema: MANIFEST_SCHEMA.to_owned(),
             pgio: env!("CARGO_PKG_VERSION").to_owned(),
-            name: e.name.clone(),
+            name: name.to_owned(),
             created_at: Timestamp::now().to_string(),
             seed: self.seed,
             blocks: e.blocks,

@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut analyses = Vec::new();
     for dir in &dirs {
         let analysis = report::analyse(dir)?;
-        output::print(&report::text(&analysis));
+        output::print(&report::short(&analysis));
         output::line("");
         analyses.push(analysis);
     }

@@ -13,28 +13,34 @@ use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 
+/// Every code and what it means: for `--help`, the manual and docs/KEYS.md.
+pub const CODES: &[(u8, &str)] = &[
+    (OK, "done"),
+    (FAILED, "failed otherwise"),
+    (USAGE, "the command line or a file is wrong; nothing was done"),
+    (CONNECT, "the server cannot be reached or does not let this role in"),
+    (REFUSED, "the server or the data set is not as asked for; nothing was changed"),
+    (TRIAL, "a trial failed; its record says why"),
+    (UNFINISHED, "an interrupted run left changes in place: `pgio undo` first"),
+    (FILES, "files cannot be read or written"),
+    (INTERRUPTED, "stopped by Ctrl-C or a signal, everything put back"),
+];
+
 pub const OK: u8 = 0;
 /// Anything that has no code of its own.
 pub const FAILED: u8 = 1;
-/// The command line or a file is wrong; nothing was done.
 pub const USAGE: u8 = 2;
-/// The server cannot be reached or does not let this role in.
 pub const CONNECT: u8 = 3;
-/// The server or the data set is not as asked for; nothing was changed.
 pub const REFUSED: u8 = 4;
-/// A trial failed; its record says why.
 pub const TRIAL: u8 = 5;
-/// An interrupted run left changes in place: `pgio undo` first.
 pub const UNFINISHED: u8 = 6;
-/// Files could not be read or written.
 pub const FILES: u8 = 7;
-/// Stopped by Ctrl-C or a signal, after putting everything back.
 pub const INTERRUPTED: u8 = 130;
 
-pub(super) const HELP: &str = "\
-Exit codes: 0 done; 1 failed otherwise; 2 the command line or a file is wrong; 3 cannot connect;
-4 refused, nothing was changed; 5 a trial failed; 6 an interrupted run must be undone first;
-7 files cannot be read or written; 130 stopped, everything put back.";
+pub(super) fn help() -> String {
+    let lines = CODES.iter().map(|(code, meaning)| format!("  {code:>3}  {meaning}\n"));
+    format!("Exit codes:\n{}", lines.collect::<String>())
+}
 
 /// An error on its way to the person, with its exit code.
 #[derive(Debug)]

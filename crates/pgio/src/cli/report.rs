@@ -39,6 +39,13 @@ pub(super) fn analyse(dir: &Path) -> Result<Analysis, store::StoreError> {
     Ok(analysis::analyse(&store::read(dir)?))
 }
 
+/// The comparison and what speaks against it, without the secondary metrics.
+pub(super) fn short(analysis: &Analysis) -> String {
+    let mut document = report::document(analysis);
+    document.tables.truncate(1);
+    report::text::render(&document)
+}
+
 pub(super) fn text(analysis: &Analysis) -> String {
     report::text::render(&report::document(analysis))
 }

@@ -103,7 +103,7 @@ workload_keys! {
     commit_every: u32, AT_LEAST_0, Some("1"), &[Slob],
         "update calls in a transaction; 0 is one transaction per session, as the original";
     batch: u32, AT_LEAST_1, Some("1"), &[Slob],
-        "visits in one statement, where the latency of each is not needed; 1 is off";
+        "visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off";
     tablespace: String, Kind::Text, None, &[Load],
         "tablespace of the tables";
     seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit],

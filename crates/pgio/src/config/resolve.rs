@@ -19,6 +19,8 @@ pub enum ResolveError {
          larger SCALE", scale.blocks()
     )]
     UnitOverScale { key: &'static str, unit: u64, scale: Scale },
+    #[error("BATCH draws every block of a statement on its own, so it goes with WORK_UNIT=1 only (WORK_UNIT is {0})")]
+    BatchOfRanges(u64),
 }
 
 /// What `slob` runs.
@@ -93,6 +95,9 @@ impl SlobSettings {
             batch: given(all.batch),
             seed: all.seed,
         };
+        if settings.batch > 1 && settings.work_unit != 1 {
+            return Err(ResolveError::BatchOfRanges(settings.work_unit));
+        }
         let units =
             [("WORK_UNIT", settings.work_unit), ("UPDATE_WORK_UNIT", settings.update_work_unit)];
         match units.into_iter().find(|(_, unit)| *unit > settings.scale.blocks()) {
@@ -189,6 +194,14 @@ mod tests {
         let commit = CommitSettings::resolve(layer);
         assert_eq!(commit.extent, Extent::Transactions(10_000));
         assert_eq!(commit.sessions, 4);
+    }
+
+    #[test]
+    fn a_batch_is_of_single_visits() {
+        let batch = Layer { batch: Some(50), scale: scale("8M"), ..Layer::default() };
+        let refused = SlobSettings::resolve(batch.clone()).unwrap_err();
+        assert_eq!(refused, ResolveError::BatchOfRanges(255));
+        assert!(SlobSettings::resolve(Layer { work_unit: Some(1), ..batch }).is_ok());
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::results::{CheckVerdict, Metric};
 const SIDE_BY_SIDE: usize = 3;
 /// Marks a secondary change that was shown.
 const STAR: &str = "*";
+/// How the classroom measurement of synchronous replication puts it.
+const PER_10000: &str = "seconds_per_10000_transactions";
 const COMMIT_PERCENTILES: [&str; 3] =
     ["commit_latency_p50", "commit_latency_p95", "commit_latency_p99"];
 
@@ -51,9 +53,13 @@ fn primary(analysis: &Analysis) -> Table {
         columns.push(Column::right("trials"));
     }
     columns.push(Column::right("checks"));
+    let per_10000 = conditions.iter().any(|c| c.metrics.contains_key(PER_10000));
+    if per_10000 {
+        columns.insert(2, Column::right("10,000 in"));
+    }
 
     let row = |c: &Condition| {
-        let mut cells = vec![c.name.clone(), metric(c, &analysis.primary_metric)];
+        let mut cells = vec![c.name.clone(), rate(c, &analysis.primary_metric)];
         cells.extend(effect_and_ratio(analysis, c));
         if commits {
             cells.push(commit_percentiles(c).unwrap_or_else(|| NONE.to_owned()));
@@ -67,6 +73,9 @@ fn primary(analysis: &Analysis) -> Table {
             });
         }
         cells.push(format!("{}/{}", c.checks_passed, c.checks_total));
+        if per_10000 {
+            cells.insert(2, metric(c, PER_10000));
+        }
         cells
     };
     Table {
@@ -79,6 +88,15 @@ fn primary(analysis: &Analysis) -> Table {
 
 fn metric(condition: &Condition, name: &str) -> String {
     condition.metrics.get(name).map_or_else(|| NONE.to_owned(), format::metric)
+}
+
+/// Under a heading that ends in `/s` the unit need not stand in every row.
+fn rate(condition: &Condition, name: &str) -> String {
+    let text = metric(condition, name);
+    match text.split_once(' ') {
+        Some((number, unit)) if unit.ends_with("/s") && !unit.contains("B/s") => number.to_owned(),
+        _ => text,
+    }
 }
 
 fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {

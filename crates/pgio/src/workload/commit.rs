@@ -77,6 +77,8 @@ impl Workload for Commit {
             &[
                 ("insert", insert.trim_end()),
                 ("commit", sql::COMMIT.trim_end()),
+                ("record_commit", &sql::record("commit", "t0")),
+                ("record_transaction", &sql::record("transaction", "t1")),
                 ("table", &self.qualified()),
                 ("payload", &payload),
                 ("rows_per_transaction", &s.rows_per_transaction.to_string()),

@@ -308,7 +308,7 @@ impl Gang {
                 ran.error = Some(Stopping::stuck(admin, &self.members));
             }
             if ran.error.is_some() {
-                stopping.advance(admin, &self.members);
+                stopping.advance(admin, &self.members, self.setup.stop.urgent());
             } else if next_tick <= Instant::now() {
                 progress.elapsed = opened.elapsed().as_secs_f64();
                 tick(admin, progress);
@@ -337,7 +337,9 @@ impl Gang {
                     self.members[index as usize].done = true;
                 }
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => stopping.advance(admin, &self.members),
+                Err(RecvTimeoutError::Timeout) => {
+                    stopping.advance(admin, &self.members, self.setup.stop.urgent());
+                }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }

@@ -59,6 +59,9 @@ impl Slob {
                 ("last_commit", owed.trim_end()),
                 ("roll_back", roll_back.trim_end()),
                 ("commit", sql::COMMIT.trim_end()),
+                ("record_read", &sql::record("read", "t0")),
+                ("record_update", &sql::record("update", "t0")),
+                ("record_commit", &sql::record("commit", "t0")),
                 ("update_where", &key_range("k", s.update_work_unit)),
                 ("table", table),
                 ("is_update", &is_update(s.update_pct)),
@@ -82,7 +85,7 @@ impl Slob {
             parameters: vec![1],
             node,
         };
-        let mut plans = vec![check(&format!("SELECT count(scratch) FROM {table}"), s.work_unit)];
+        let mut plans = vec![check(&format!("SELECT count(*) FROM {table}"), s.work_unit)];
         if !self.read_only() {
             plans.push(check(&format!("UPDATE {table} SET scratch = scratch + 1"), other));
         }

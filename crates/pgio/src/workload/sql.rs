@@ -7,6 +7,7 @@ pub(super) const READ_BATCH: &str = include_str!("sql/read_batch.sql");
 pub(super) const UPDATE_PLAIN: &str = include_str!("sql/update_plain.sql");
 pub(super) const UPDATE_RETRY: &str = include_str!("sql/update_retry.sql");
 pub(super) const ROLL_BACK: &str = include_str!("sql/roll_back.sql");
+const RECORD: &str = include_str!("sql/record.sql");
 pub(super) const COMMIT: &str = include_str!("sql/commit.sql");
 pub(super) const COMMIT_EVERY: &str = include_str!("sql/commit_every.sql");
 pub(super) const COMMIT_OWED: &str = include_str!("sql/commit_owed.sql");
@@ -21,6 +22,11 @@ pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(template.to_owned(), |text, (name, value)| {
         text.replace(&format!("{{{name}}}"), value)
     })
+}
+
+/// Adds what an operation took, since the moment in the variable `since`, to its class.
+pub(super) fn record(class: &str, since: &str) -> String {
+    fill(RECORD.trim_end(), &[("class", class), ("since", since)])
 }
 
 /// An identifier, quoted whatever it holds.

@@ -22,7 +22,9 @@ pub(super) struct Stopping {
 
 impl Stopping {
     /// Takes the next step when its time has come.
-    pub(super) fn advance(&mut self, admin: &mut Client, members: &[Member]) {
+    ///
+    /// `urgent` skips the wait: whoever presses Ctrl-C twice has waited enough.
+    pub(super) fn advance(&mut self, admin: &mut Client, members: &[Member], urgent: bool) {
         let alive = || members.iter().filter(|m| !m.done);
         match self.since {
             None => {
@@ -34,7 +36,7 @@ impl Stopping {
                     }
                 }
             }
-            Some(since) if since.elapsed() >= BEFORE_TERMINATE => {
+            Some(since) if urgent || since.elapsed() >= BEFORE_TERMINATE => {
                 if self.terminated.is_some_and(|at| at.elapsed() < BEFORE_TERMINATE) {
                     return;
                 }

@@ -30,14 +30,8 @@ BEGIN
 {insert}
 {commit}
         commits := commits + 1;
-        us := date_part('epoch', clock_timestamp() - t1) * 1e6;
         rows_inserted := rows_inserted + {rows_per_transaction};
-        transaction_us := transaction_us + us;
-        IF us > transaction_max THEN
-            transaction_max := us;
-        END IF;
-        b := 17 + (ln(greatest(us, 0.5)) * 23.0831)::int;
-        transaction_h[b] := transaction_h[b] + 1;
+{record_transaction}
     END LOOP;
     result := json_build_object(
         'began', began,

@@ -53,28 +53,16 @@ BEGIN
             t0 := clock_timestamp();
             EXIT WHEN t0 >= until_at;
 {update}
-            us := date_part('epoch', clock_timestamp() - t0) * 1e6;
+{record_update}
             rows_updated := rows_updated + n;
-            update_us := update_us + us;
-            IF us > update_max THEN
-                update_max := us;
-            END IF;
-            b := 17 + (ln(greatest(us, 0.5)) * 23.0831)::int;
-            update_h[b] := update_h[b] + 1;
 {commit}
         ELSE
             k := 1 + floor(random() * read_span)::bigint;
             t0 := clock_timestamp();
             EXIT WHEN t0 >= until_at;
 {read}
-            us := date_part('epoch', clock_timestamp() - t0) * 1e6;
+{record_read}
             blocks_read := blocks_read + n;
-            read_us := read_us + us;
-            IF us > read_max THEN
-                read_max := us;
-            END IF;
-            b := 17 + (ln(greatest(us, 0.5)) * 23.0831)::int;
-            read_h[b] := read_h[b] + 1;
         END IF;
     END LOOP;
 {last_commit}

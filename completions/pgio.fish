@@ -1,0 +1,144 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_pgio_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_pgio_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_pgio_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_pgio_using_subcommand
+    set -l cmd (__fish_pgio_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c pgio -n "__fish_pgio_needs_command" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_needs_command" -s V -l version -d 'Print version'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "demo" -d 'See in about a minute what synchronous replication costs, on servers of pgio\'s own'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "setup" -d 'Load the data set, as ./pgio.conf and the flags say'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: the classic lines, then what they cannot say'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same work under each condition, in random order'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Tell a stored experiment again'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Put back whatever an interrupted run left changed'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Remove what setup made, and nothing else'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a shipped, commented experiment'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "bench" -d 'Measure pgio itself, against the original where there is one, as ratios in one run'
+complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Keep the results here' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'The major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
+complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l classic-files -d 'Write pgio_objects_creation.out and pgio_data_load_table_sizes.out here' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l config -d 'Read this instead of ./pgio.conf' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l batch -d 'visits in one statement, where the latency of each is not needed; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l sessions -d 'sessions that commit [SESSIONS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out here' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l config -d 'Read this instead of ./pgio.conf' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l batch -d 'visits in one statement, where the latency of each is not needed; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l sessions -d 'sessions that commit [SESSIONS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Keep the results here instead of pgio-results/NAME-TIME' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change it would make, and touch nothing'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
+json\t''"
+complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand' -r
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a setting that someone changed since as it is now'
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l config -d 'Read this instead of ./pgio.conf' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l batch -d 'visits in one statement, where the latency of each is not needed; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l sessions -d 'sessions that commit [SESSIONS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l rounds -d 'Pairs of runs' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l seconds -d 'Length of each run, where it has one' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l scale -d 'Size of each table' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l rounds -d 'Pairs of runs' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l seconds -d 'Length of each run, where it has one' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l scale -d 'Size of each table' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -l sessions -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l seconds -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -s h -l help -d 'Print help'

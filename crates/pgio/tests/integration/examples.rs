@@ -1,0 +1,218 @@
+//! Every shipped example is run, with its durations cut down and nothing else changed.
+//!
+//! What the runs store is held against the checked-in schemas on the way.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use pgio::config::{KEYS, Use, experiment, pgio_conf};
+use serde_json::Value;
+
+use crate::fixture::{INSTALLED, connect, pgio, shared_pair, shared_primary};
+use crate::schema;
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+fn example(file: &str) -> String {
+    fs::read_to_string(dir().join(file)).unwrap()
+}
+
+/// The same file with the value of some keys replaced; each must be there.
+fn with(text: &str, changes: &[(&str, &str)]) -> String {
+    let mut text = text.to_owned();
+    for (key, value) in changes {
+        let is_key = |line: &str| line.split_once('=').is_some_and(|(k, _)| k.trim() == *key);
+        assert!(text.lines().any(is_key), "no {key} in the example");
+        let lines = text.lines().map(|line| match is_key(line) {
+            true => format!("{key} = {value}\n"),
+            false => format!("{line}\n"),
+        });
+        text = lines.collect();
+    }
+    text
+}
+
+/// In a directory of its own: no pgio.conf, no other run's journal.
+fn command(dir: &Path) -> Command {
+    let mut command = pgio();
+    command.current_dir(dir).env("PGIO_STATE_DIR", dir.join("state"));
+    command
+}
+
+fn run(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = String::from_utf8(stdout).unwrap();
+    assert!(status.success(), "{text}\n{}", String::from_utf8_lossy(&stderr));
+    text
+}
+
+/// Runs an experiment file and returns the stored results of one workload.
+fn compare(text: &str, workload: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("example.toml"), text).unwrap();
+    run(command(dir.path()).args(["compare", "example.toml", "--out", "out"]));
+    let results = dir.path().join("out").join(workload);
+    (dir, results)
+}
+
+/// Holds everything stored against its schema; returns the records.
+fn stored(results: &Path) -> Vec<Value> {
+    let read = |name: &str| fs::read_to_string(results.join(name)).unwrap();
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    schema::assert_valid("pgio.manifest/1", &json(&read("manifest.json")));
+    let trials: Vec<Value> = read("trials.jsonl").lines().map(json).collect();
+    trials.iter().for_each(|trial| schema::assert_valid("pgio.trial/1", trial));
+    let analysis = run(pgio().arg("report").arg(results).args(["--format", "json"]));
+    schema::assert_valid("pgio.analysis/1", &json(&analysis));
+    trials
+}
+
+/// Every trial complete; returns the names of the conditions.
+fn conditions(trials: &[Value]) -> BTreeSet<&str> {
+    for trial in trials {
+        assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
+    }
+    trials.iter().map(|t| t["place"]["condition"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn every_example_is_shipped_and_every_shipped_one_is_there() {
+    let mut files = BTreeSet::new();
+    for entry in fs::read_dir(dir()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert_eq!(run(pgio().args(["example", &name])), example(&name), "{name}");
+        files.insert(name.strip_suffix(".toml").unwrap_or(&name).to_owned());
+    }
+    let listed = run(pgio().arg("example"));
+    let listed = listed.lines().map(|line| line.split_whitespace().next().unwrap().to_owned());
+    assert_eq!(listed.collect::<BTreeSet<_>>(), files);
+}
+
+#[test]
+fn demo() {
+    let text = with(&example("demo.toml"), &[("blocks", "1"), ("duration", "\"300ms\"")]);
+    let (dir, commits) = compare(&text, "commit");
+    let trials = stored(&commits);
+    let all = ["local", "local (A/A)", "on", "remote_apply", "remote_write"];
+    assert_eq!(conditions(&trials), BTreeSet::from(all));
+    let trials = stored(&dir.path().join("out/slob"));
+    assert_eq!(conditions(&trials), BTreeSet::from(["local", "local (A/A)", "on"]));
+}
+
+const SHORT: &[(&str, &str)] =
+    &[("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\""), ("scale", "\"8M\"")];
+
+#[test]
+fn sync_commit() {
+    let (dir, commits) = compare(&with(&example("sync-commit.toml"), SHORT), "commit");
+    let trials = stored(&commits);
+    let all = ["local", "local (A/A)", "off", "on", "remote_apply", "remote_write"];
+    assert_eq!(conditions(&trials), BTreeSet::from(all));
+    let trials = stored(&dir.path().join("out/slob"));
+    assert_eq!(conditions(&trials).len(), 4);
+}
+
+/// As its comment says for servers of one's own.
+#[test]
+fn sync_commit_on_a_server_of_ones_own() {
+    let pair = shared_pair(INSTALLED);
+    connect(&pair.primary_conninfo()).batch_execute("CREATE DATABASE sync_commit_example").unwrap();
+    let dsn = pair.primary_conninfo_to("sync_commit_example");
+    let scratch = tempfile::tempdir().unwrap();
+    run(command(scratch.path())
+        .args(["setup", "--scale", "8M", "--create-base-table", "FALSE"])
+        .args(["--connect-string", &dsn]));
+    let private = "private = true\nstandby = true\n";
+    let text = with(&example("sync-commit.toml"), SHORT);
+    assert!(text.contains(private), "the example's [target] has changed");
+    let text = text.replace(private, &format!("dsn = \"{dsn}\"\n"));
+    let (dir, commits) = compare(&text, "commit");
+    assert_eq!(conditions(&stored(&commits)).len(), 6);
+    assert_eq!(conditions(&stored(&dir.path().join("out/slob"))).len(), 4);
+}
+
+#[test]
+fn commit_10000() {
+    let text = with(&example("commit-10000.toml"), &[("blocks", "1"), ("transactions", "200")]);
+    let (_dir, results) = compare(&text, "");
+    let trials = stored(&results);
+    assert_eq!(conditions(&trials), BTreeSet::from(["local", "local (A/A)", "on"]));
+    for trial in &trials {
+        assert_eq!(trial["histograms"]["commit"]["count"], 200);
+        assert_eq!(trial["server"]["fsync"], "off");
+    }
+}
+
+#[test]
+fn the_pgio_conf() {
+    let primary = shared_primary(INSTALLED);
+    // The file names the database, which a private cluster has; host, port and user come from the
+    // environment, as with psql.
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("pgio.conf"), example("pgio.conf")).unwrap();
+    let pgio = || {
+        let mut command = command(dir.path());
+        for (name, value) in libpq_environment(&primary.primary_conninfo()) {
+            command.env(name, value);
+        }
+        command
+    };
+    let loaded = run(pgio().args(["setup", "--scale", "16M"]));
+    assert!(loaded.contains("Loading 16M scale into 1 schemas"), "{loaded}");
+    let short = ["--scale", "16M", "--run-time", "500ms"];
+    let told = run(pgio().arg("run").args(short).args(["--json", "trial.json"]));
+    assert!(told.contains("Testing 1 schemas with 1 thread(s) accessing 16M (2048 blocks)"));
+    let trial = fs::read_to_string(dir.path().join("trial.json")).unwrap();
+    let trial: Value = serde_json::from_str(&trial).unwrap();
+    schema::assert_valid("pgio.trial/1", &trial);
+    assert_eq!(trial["workload"]["keys"]["update_pct"], 10);
+    assert_eq!(trial["workload"]["keys"]["update_work_unit"], 8);
+}
+
+/// host, port and user of a conninfo without quoted values, as PG* variables.
+pub(crate) fn libpq_environment(conninfo: &str) -> Vec<(&'static str, String)> {
+    let names = [("host", "PGHOST"), ("port", "PGPORT"), ("user", "PGUSER")];
+    let value = |key: &str| {
+        let mut words = conninfo.split_whitespace().filter_map(|word| word.split_once('='));
+        words.find(|(k, _)| *k == key).map(|(_, v)| v.trim_matches('\'').to_owned())
+    };
+    names.iter().filter_map(|(key, name)| Some((*name, value(key)?))).collect()
+}
+
+/// What stands behind a `#` without a blank is meant to be uncommented.
+#[test]
+fn what_the_pgio_conf_offers_in_comments_is_read_too() {
+    let uncommented: String = example("pgio.conf")
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(offered) if offered.starts_with(|c: char| c.is_ascii_uppercase()) => offered,
+            _ => line,
+        })
+        .fold(String::new(), |text, line| text + line + "\n");
+    let conf = pgio_conf::parse(&uncommented, "pgio.conf").unwrap();
+    assert!(conf.warnings.is_empty());
+    assert_eq!(conf.layer.commit_every, Some(0));
+    assert_eq!(conf.layer.tablespace.as_deref(), Some("fast"));
+    for key in KEYS.iter().filter(|key| key.uses != [Use::Commit]) {
+        let line = format!("{}=", key.conf_name());
+        assert!(uncommented.lines().any(|l| l.starts_with(&line)), "{line} is not in the example");
+    }
+}
+
+#[test]
+fn the_target_offered_in_a_comment_is_read_too() {
+    let text = example("sync-commit.toml");
+    let offered: String = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("#     "))
+        .skip_while(|line| !line.starts_with('['))
+        .take_while(|line| !line.is_empty())
+        .fold(String::new(), |text, line| text + line + "\n");
+    let experiment = format!("{offered}[[condition]]\nname = \"a\"\n");
+    let parsed = experiment::parse(&experiment, "comment", "comment", &[]).unwrap();
+    assert!(parsed.target_of(&parsed.conditions[0]).is_some(), "{offered}");
+}

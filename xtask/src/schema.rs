@@ -1,0 +1,35 @@
+//! JSON schemas of the stored formats, from the types that read and write them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use pgio::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
+use pgio::results::store::{MANIFEST_SCHEMA, Manifest};
+use pgio::results::wire::{TRIAL_SCHEMA, TrialV1};
+use schemars::{JsonSchema, schema_for};
+use serde_json::{Value, json};
+
+pub(crate) const DIR: &str = "docs/schema";
+
+pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
+    Ok(vec![
+        artefact::<TrialV1>(TRIAL_SCHEMA)?,
+        artefact::<Manifest>(MANIFEST_SCHEMA)?,
+        artefact::<AnalysisV1>(ANALYSIS_SCHEMA)?,
+    ])
+}
+
+/// `format` is the tag that each document carries, such as `pgio.trial/1`.
+fn artefact<T: JsonSchema>(format: &str) -> Result<(PathBuf, String)> {
+    let mut schema = schema_for!(T).to_value();
+    let root = schema.as_object_mut().context("the schema of a struct is an object")?;
+    root.insert("title".to_owned(), json!(format));
+    let tag = root
+        .get_mut("properties")
+        .and_then(|p| p.get_mut("schema"))
+        .and_then(Value::as_object_mut)
+        .with_context(|| format!("{format} has no property `schema`"))?;
+    tag.insert("const".to_owned(), json!(format));
+    let path = Path::new(DIR).join(format!("{}.json", format.replace('/', ".")));
+    Ok((path, serde_json::to_string_pretty(&schema)? + "\n"))
+}
