@@ -19,7 +19,9 @@ pub enum ResolveError {
          larger SCALE", scale.blocks()
     )]
     UnitOverScale { key: &'static str, unit: u64, scale: Scale },
-    #[error("BATCH draws every block of a statement on its own, so it goes with WORK_UNIT=1 only (WORK_UNIT is {0})")]
+    #[error(
+        "BATCH draws every block of a statement on its own, so it goes with WORK_UNIT=1 only (WORK_UNIT is {0})"
+    )]
     BatchOfRanges(u64),
 }
 
