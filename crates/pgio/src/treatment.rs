@@ -66,6 +66,14 @@ pub enum Stranger {
     Restore,
 }
 
+/// What came of undoing a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undone {
+    PutBack,
+    /// Someone's later value was left.
+    Kept,
+}
+
 /// Restarts a server that is ours, and returns when it answers again.
 pub trait Restarter {
     fn restart(&mut self) -> Result<(), String>;
@@ -118,7 +126,7 @@ pub struct Kind {
     pub name: &'static str,
     pub help: &'static str,
     pub parse: fn(&TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>,
-    pub undo: fn(&mut World<'_>, &Step, Stranger) -> Result<(), TreatmentError>,
+    pub undo: fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>,
 }
 
 pub const KINDS: &[Kind] = &[postgres::KIND];
@@ -133,6 +141,16 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
         .find(|k| k.name == spec.kind)
         .expect("the experiment file was parsed against the names of this table");
     (kind.parse)(spec)
+}
+
+/// All of a condition. That of `postgres` is always among them: what a server does by default needs
+/// proof as well.
+pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
+    let mut all = specs.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
+        all.push(postgres::unchanged());
+    }
+    Ok(all)
 }
 
 /// Puts treatments in force, each step journaled before it is taken.
@@ -160,8 +178,8 @@ pub fn take_back(
     world: &mut World<'_>,
     journal: &mut Journal,
     stranger: Stranger,
-) -> Result<Vec<Step>, TreatmentError> {
-    let mut undone = Vec::new();
+) -> Result<Vec<(Step, Undone)>, TreatmentError> {
+    let mut all = Vec::new();
     for (number, step) in journal.open_steps() {
         let kind = KINDS.iter().find(|k| k.name == step.kind).ok_or_else(|| {
             TreatmentError::Config(format!(
@@ -169,9 +187,9 @@ pub fn take_back(
                 step.kind
             ))
         })?;
-        (kind.undo)(world, &step, stranger)?;
+        let undone = (kind.undo)(world, &step, stranger)?;
         journal.undone(number)?;
-        undone.push(step);
+        all.push((step, undone));
     }
-    Ok(undone)
+    Ok(all)
 }

@@ -27,8 +27,8 @@ pub struct Script {
     pub table: String,
     /// Settings pinned for the session, beside those that every session has.
     pub pins: Vec<(&'static str, String)>,
-    /// Creates the session's procedure.
-    pub create: String,
+    /// The DO block of a slice, with what differs from slice to slice in braces.
+    pub body: String,
     /// Statements whose plan must have a node of this type.
     pub plans: Vec<PlanCheck>,
     /// Tables, quoted, and what the session must be allowed on them.
@@ -67,8 +67,6 @@ pub trait Workload: Send + Sync {
     /// What has to be there or be made the same before every trial.
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error>;
     fn script(&self, session: u32) -> Script;
-    /// The CALL of one slice.
-    fn call(&self, slice: SliceArgs) -> String;
     /// The data set's size now, where the workload has one.
     fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error>;
     /// Metrics of its own, from what all sessions did in a window of `seconds`.

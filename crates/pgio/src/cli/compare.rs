@@ -12,6 +12,7 @@ use super::output::{self, Status};
 use super::{Outcome, connection, report, run, setup, signals, state};
 use crate::config::experiment::{self, AA_SUFFIX, Experiment, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{CommitSettings, ConnectString, Layer, LoadSettings, SlobSettings};
+use crate::dataset::DatasetError;
 use crate::experiment::environment;
 use crate::experiment::live::{self, Happening, Live, LiveCondition};
 use crate::experiment::plan::{Planned, plan};
@@ -21,8 +22,8 @@ use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::results::metrics;
 use crate::results::model::Outcome as TrialOutcome;
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
+use crate::treatment;
 use crate::treatment::journal::{self, Journal};
-use crate::treatment::{self, Treatment};
 use crate::workload::Workload;
 use crate::workload::commit::Commit;
 
@@ -82,7 +83,7 @@ impl Job {
             ));
         }
         for condition in &experiment.conditions {
-            condition.treatments.iter().try_for_each(|spec| treatment::parse(spec).map(drop))?;
+            treatment::parse_all(&condition.treatments)?;
         }
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let below = connection::conf_only()?;
@@ -97,11 +98,7 @@ impl Job {
             let twin = (is_baseline && self.experiment.aa)
                 .then(|| format!("{}{AA_SUFFIX}", condition.name));
             for name in [Some(condition.name.clone()), twin].into_iter().flatten() {
-                let treatments = condition
-                    .treatments
-                    .iter()
-                    .map(treatment::parse)
-                    .collect::<Result<Vec<Box<dyn Treatment>>, _>>()?;
+                let treatments = treatment::parse_all(&condition.treatments)?;
                 let target = condition.target.clone().unwrap_or_default();
                 all.push(LiveCondition { name, target, treatments });
             }
@@ -222,13 +219,6 @@ impl Job {
         let plan = plan(conditions.len(), self.experiment.blocks, self.seed);
         let name = self.name_of(spec);
         let manifest = self.manifest(&name, &conditions, &mut targets);
-        let is_private = targets.values().all(|t| t.cluster.is_some());
-        let journal = match targets.values().next() {
-            Some(first) if !is_private => {
-                Journal::new(&state::journal_dir(), run_id, &first.params.without_secrets())
-            }
-            _ => Journal::in_memory(run_id),
-        };
         let mut teller = Teller::new(plan.len(), self.experiment.blocks);
         let mut observe = |happening: Happening<'_>| teller.tell(&happening);
         let mut stage = Live {
@@ -237,7 +227,7 @@ impl Job {
             targets,
             conditions,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
-            journal,
+            journal: Journal::new(&state::journal_dir(), run_id),
             store: None,
             stop: stop.clone(),
             observe: &mut observe,
@@ -276,10 +266,12 @@ impl Job {
                 }
                 Arc::new(run::loaded_slob(layer, &mut admin)?)
             }
-            WorkloadKind::Commit => Arc::new(Commit {
-                settings: CommitSettings::resolve(layer),
-                schema: server.schema.clone().ok_or(crate::dataset::DatasetError::NoSchema)?,
-            }),
+            WorkloadKind::Commit => {
+                let schema = server.schema.clone().ok_or(DatasetError::NoSchema)?;
+                let commit = Commit { settings: CommitSettings::resolve(layer), schema };
+                commit.check(&mut admin)?;
+                Arc::new(commit)
+            }
         };
         Ok(live::Target {
             params: reached.params.clone(),
@@ -307,8 +299,9 @@ impl Job {
         let e = &self.experiment;
         let mut environment = BTreeMap::new();
         let mut primary = e.primary.clone();
+        let several = targets.len() > 1;
         for (name, target) in targets.iter_mut() {
-            let prefix = if name.is_empty() { String::new() } else { format!("{name}.") };
+            let prefix = if several { format!("{name}.") } else { String::new() };
             for (key, value) in environment::describe(&mut target.admin, &target.server) {
                 environment.insert(format!("{prefix}{key}"), value);
             }

@@ -119,7 +119,8 @@ coded! {
         EngineError::TooFewConnections { .. }
         | EngineError::Privilege { .. }
         | EngineError::Pooled
-        | EngineError::Plan { .. } => REFUSED,
+        | EngineError::Plan { .. }
+        | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
     },
     TreatmentError => |e| match e {
@@ -138,6 +139,7 @@ coded! {
         LiveError::Store(_) => FILES,
         LiveError::Connect(_) | LiveError::Gone(_) => CONNECT,
         LiveError::Server(_) => REFUSED,
+        LiveError::Engine(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },
     StoreError => |_| FILES,

@@ -32,6 +32,10 @@ const SETTINGS: &[&str] = &[
     "wal_sync_method",
 ];
 
+/// The reading connection has pinned synchronous_commit for itself.
+const AS_A_NEW_SESSION_HAS_IT: &str = "SELECT CASE name WHEN 'synchronous_commit' THEN reset_val \
+     ELSE current_setting(name) END FROM pg_settings WHERE name = $1";
+
 pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String> {
     let mut found = BTreeMap::from([
         ("server_version".to_owned(), server.info.version.clone()),
@@ -40,8 +44,9 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
     ]);
     for name in SETTINGS {
         let value = admin
-            .query_one("SELECT current_setting($1, true)", &[name])
+            .query_opt(AS_A_NEW_SESSION_HAS_IT, &[name])
             .ok()
+            .flatten()
             .and_then(|row| row.get::<_, Option<String>>(0));
         if let Some(value) = value {
             found.insert(format!("setting.{name}"), value);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use postgres::{Client, SimpleQueryMessage};
 
 use super::plan::Planned;
 use super::run::Stage;
@@ -18,7 +18,7 @@ use crate::results::model::{Outcome, Place, Trial};
 use crate::results::store::{Store, StoreError};
 use crate::treatment::journal::Journal;
 use crate::treatment::{self, Restarter, Stranger, Treatment, TreatmentError, World};
-use crate::workload::{Progress, Workload};
+use crate::workload::{EngineError, Progress, Workload};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
@@ -32,6 +32,8 @@ pub enum LiveError {
     Gone(#[source] ConnectError),
     #[error(transparent)]
     Server(#[from] ServerError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     #[error("cannot prepare the server")]
     Postgres(#[from] postgres::Error),
 }
@@ -64,10 +66,31 @@ pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Serve
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
     let mut admin = connect::connect(&unannounced)?;
     server::lift_limits(&mut admin)?;
+    check_unpooled(&mut admin, params)?;
     let server = server::inspect(&mut admin, &params.describe())?;
+    // What it makes and drops is no part of the work, and must not wait for a standby that is gone.
+    admin.batch_execute("SET synchronous_commit = local")?;
     leftovers::announce(&mut admin, run_id)?;
     leftovers::terminate(&mut admin)?;
     Ok((admin, server))
+}
+
+/// Two idle connections of a transaction-pooling proxy are served by one process in turn. Asked in
+/// the simple protocol, since prepared statements fail there in ways that say nothing.
+fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), LiveError> {
+    let pid = |client: &mut Client| -> Option<String> {
+        let messages = client.simple_query("SELECT pg_backend_pid()").ok()?;
+        messages.into_iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })
+    };
+    // One that is not let in proves nothing; what it needs is checked later.
+    let Ok(mut second) = connect::connect(params) else { return Ok(()) };
+    match (pid(admin), pid(&mut second)) {
+        (Some(first), Some(second)) if first == second => Err(EngineError::Pooled.into()),
+        _ => Ok(()),
+    }
 }
 
 /// A condition ready to be run; the A/A twin is one of its own.
@@ -177,13 +200,15 @@ impl Stage for Live<'_> {
         (self.observe)(Happening::Begins { planned, condition: &condition.name });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut cluster = target.cluster.clone();
+        let place = cluster.is_none().then(|| target.params.without_secrets());
         let mut world = world(target_parts(target), &mut cluster);
-        treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal).map_err(
-            |source| LiveError::Treatment {
-                condition: condition.name.clone(),
-                source: Box::new(source),
-            },
-        )
+        let turned = self.journal.turn_to(place).map_err(TreatmentError::from);
+        let put =
+            |()| treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal);
+        turned.and_then(put).map_err(|source| LiveError::Treatment {
+            condition: condition.name.clone(),
+            source: Box::new(source),
+        })
     }
 
     fn trial(&mut self, planned: &Planned) -> Trial {

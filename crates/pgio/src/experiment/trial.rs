@@ -96,19 +96,19 @@ fn measure(
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
     let read = |e: server::ServerError| EngineError::Stuck(words::sentence(&e));
     request.workload.before_trial(admin).map_err(pg("preparing the trial"))?;
-    for setting in [("fsync", true), ("full_page_writes", false)] {
-        let value: String = admin
-            .query_one("SELECT current_setting($1)", &[&setting.0])
-            .map_err(pg("reading a setting"))?
-            .get(0);
-        if setting.1 {
-            trial.server.fsync = value;
-        } else {
-            trial.server.full_page_writes = value;
-        }
-    }
+    (trial.server.fsync, trial.server.full_page_writes) =
+        durability(admin).map_err(pg("reading settings"))?;
     if let Err(warning) = server::checkpoint(admin, request.server) {
         trial.warnings.push(warning);
+    }
+    // Sessions that are made ready without it would wait for the standby already.
+    for e in request.treatments.iter().flat_map(|t| t.verify(admin, When::Before)) {
+        if let (false, Some(expected)) = (e.holds(), &e.expected) {
+            return Err(EngineError::NotInForce(format!(
+                "{} was {} instead of {expected}",
+                e.what, e.found
+            )));
+        }
     }
     let gang = Gang::assemble(
         Setup {
@@ -145,6 +145,15 @@ fn measure(
     // After a failure there is nothing to read: it would be of something else.
     record_run(request, trial, ran)?;
     let (counters_after, after) = readings(version, admin).map_err(read)?;
+    // What was off at either end was not on throughout.
+    let (fsync, full_page_writes) = durability(admin).map_err(pg("reading settings"))?;
+    for (found, after) in
+        [(&mut trial.server.fsync, fsync), (&mut trial.server.full_page_writes, full_page_writes)]
+    {
+        if after == "off" {
+            *found = after;
+        }
+    }
     trial.evidence.extend(request.treatments.iter().flat_map(|t| t.verify(admin, When::After)));
     if let (Some(info), Some(now)) =
         (&mut trial.dataset, request.workload.dataset(admin).map_err(pg("measuring the data set"))?)
@@ -154,6 +163,13 @@ fn measure(
     trial.database = Some(DatabaseCounters { before, after });
     add_counter_metrics(trial, counters_before, counters_after);
     Ok(())
+}
+
+/// fsync and full_page_writes as they are now.
+fn durability(admin: &mut Client) -> Result<(String, String), postgres::Error> {
+    let row = admin
+        .query_one("SELECT current_setting('fsync'), current_setting('full_page_writes')", &[])?;
+    Ok((row.get(0), row.get(1)))
 }
 
 /// What each session read back of the condition's settings.

@@ -1,6 +1,6 @@
 //! What one trial's own record says of its validity.
 
-use crate::results::model::{Check, Evidence, Outcome, Trial};
+use crate::results::model::{Check, Evidence, Outcome, Trial, When};
 use crate::treatment::Treatment;
 
 /// Size may differ by this much before the data is not the same data any more.
@@ -23,11 +23,18 @@ pub(super) fn judge(trial: &mut Trial, treatments: &[Box<dyn Treatment>]) {
 
 fn in_force(evidence: &[Evidence]) -> Check {
     const ID: &str = "treatment-in-force";
+    // What had to hold before the window and is not even asked for later was taken away, such as
+    // synchronous_standby_names.
+    let expected_before = |what: &str| {
+        let before = evidence.iter().find(|e| e.when == When::Before && e.what == what);
+        before.and_then(|e| e.expected.as_deref())
+    };
     let broken: Vec<String> = evidence
         .iter()
-        .filter(|e| !e.holds())
+        .filter(|e| !e.holds() || e.expected.is_none() && expected_before(&e.what).is_some())
         .map(|e| {
-            let expected = e.expected.as_deref().unwrap_or_default();
+            let expected = e.expected.as_deref().or_else(|| expected_before(&e.what));
+            let expected = expected.unwrap_or_default();
             format!("{} was {} instead of {expected}", e.what, e.found)
         })
         .collect();

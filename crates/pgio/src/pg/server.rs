@@ -115,6 +115,13 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
             "look for a newer pgio",
         ));
     }
+    if replication(client).is_ok_and(|r| r.is_hidden()) {
+        warnings.push(Warning::new(
+            "the role may not see the state of standbys",
+            "that commits waited for a synchronous one is taken on trust",
+            "GRANT pg_monitor TO the role",
+        ));
+    }
     Ok(Server { info, schema: row.get(6), is_superuser: row.get(7), warnings })
 }
 

@@ -26,7 +26,13 @@ pub fn said(error: &(dyn Error + 'static)) -> String {
     let of_server = error
         .downcast_ref::<DbError>()
         .or_else(|| error.downcast_ref::<postgres::Error>().and_then(postgres::Error::as_db_error));
-    of_server.map_or_else(|| error.to_string(), |db| db.message().to_owned())
+    match of_server {
+        Some(db) => match db.hint() {
+            Some(hint) => format!("{} ({})", db.message(), hint.trim_end_matches('.')),
+            None => db.message().to_owned(),
+        },
+        None => error.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -51,41 +51,45 @@ enum Line {
 #[derive(Debug)]
 pub struct Journal {
     run: String,
-    /// How to reach the server again; never holds a password.
-    pub connect: String,
-    place: Option<Place>,
+    dir: Option<PathBuf>,
+    connect: Option<String>,
+    /// Opened with the first intent.
+    file: Option<(PathBuf, File)>,
     steps: Vec<(u32, Step)>,
     next: u32,
 }
 
-#[derive(Debug)]
-struct Place {
-    dir: PathBuf,
-    /// Opened with the first intent.
-    file: Option<(PathBuf, File)>,
-}
-
 impl Journal {
-    /// For a run on someone's server.
-    pub fn new(dir: &Path, run: &str, connect: &str) -> Journal {
+    /// Kept in memory until it is [turned to](Journal::turn_to) someone's server.
+    pub fn new(dir: &Path, run: &str) -> Journal {
+        Journal { dir: Some(dir.to_owned()), ..Journal::in_memory(run) }
+    }
+
+    pub fn in_memory(run: &str) -> Journal {
         Journal {
             run: run.to_owned(),
-            connect: connect.to_owned(),
-            place: Some(Place { dir: dir.to_owned(), file: None }),
+            dir: None,
+            connect: None,
+            file: None,
             steps: Vec::new(),
             next: 1,
         }
     }
 
-    /// For a run on a private cluster, which is gone whatever happens: kept in memory only.
-    pub fn in_memory(run: &str) -> Journal {
-        Journal {
-            run: run.to_owned(),
-            connect: String::new(),
-            place: None,
-            steps: Vec::new(),
-            next: 1,
+    /// The next steps are taken on the server that `connect` reaches, which must hold no password;
+    /// `None` is a private cluster, which is gone whatever happens and needs no file. All steps on
+    /// the former server must have been taken back: a journal is undone in one place.
+    pub fn turn_to(&mut self, connect: Option<String>) -> Result<(), JournalError> {
+        if self.connect != connect && self.steps.is_empty() {
+            self.remove()?;
+            self.connect = connect;
         }
+        Ok(())
+    }
+
+    /// How to reach the server again.
+    pub fn connect(&self) -> &str {
+        self.connect.as_deref().unwrap_or_default()
     }
 
     /// Appends the intent; when this returns it is on disk.
@@ -116,40 +120,36 @@ impl Journal {
 
     /// Removes the file, when nothing is left to take back.
     pub fn finish(mut self) -> Result<(), JournalError> {
-        let file = self.place.as_mut().and_then(|p| p.file.take());
-        match file {
-            Some((path, _file)) if self.steps.is_empty() => {
-                fs::remove_file(&path).map_err(|e| io("remove", &path, e))
-            }
-            _ => Ok(()),
+        if self.steps.is_empty() { self.remove() } else { Ok(()) }
+    }
+
+    fn remove(&mut self) -> Result<(), JournalError> {
+        match self.file.take() {
+            Some((path, _file)) => fs::remove_file(&path).map_err(|e| io("remove", &path, e)),
+            None => Ok(()),
         }
     }
 
     fn open(&mut self) -> Result<(), JournalError> {
-        let Some(place) = &mut self.place else { return Ok(()) };
-        if place.file.is_some() {
+        let (Some(dir), Some(connect), None) = (&self.dir, &self.connect, &self.file) else {
             return Ok(());
-        }
-        fs::create_dir_all(&place.dir).map_err(|e| io("make the directory of", &place.dir, e))?;
-        let path = place.dir.join(format!("{}.journal", self.run));
+        };
+        fs::create_dir_all(dir).map_err(|e| io("make the directory of", dir, e))?;
+        let path = dir.join(format!("{}.journal", self.run));
         let file = OpenOptions::new()
             .create_new(true)
             .append(true)
             .open(&path)
             .map_err(|e| io("create", &path, e))?;
         file.try_lock().map_err(|_| JournalError::Busy(path.clone()))?;
-        File::open(&place.dir)
-            .and_then(|d| d.sync_all())
-            .map_err(|e| io("make durable", &path, e))?;
-        place.file = Some((path, file));
-        let (run, connect) = (self.run.clone(), self.connect.clone());
+        File::open(dir).and_then(|d| d.sync_all()).map_err(|e| io("make durable", &path, e))?;
+        let (run, connect) = (self.run.clone(), connect.clone());
+        self.file = Some((path, file));
         self.write(&Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, connect })
     }
 
     fn write(&mut self, line: &Line) -> Result<(), JournalError> {
-        let Some((path, file)) = self.place.as_mut().and_then(|p| p.file.as_mut()) else {
-            return Ok(());
-        };
+        let Some((path, file)) = &mut self.file else { return Ok(()) };
         let text = serde_json::to_string(line).expect("plain data always serializes") + "\n";
         file.write_all(text.as_bytes())
             .and_then(|()| file.sync_data())
@@ -202,8 +202,9 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
     file.read_to_string(&mut text).map_err(|e| io("read", path, e))?;
     let mut journal = Journal {
         run: path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default(),
-        connect: String::new(),
-        place: Some(Place { dir: dir.to_owned(), file: Some((path.to_owned(), file)) }),
+        dir: Some(dir.to_owned()),
+        connect: None,
+        file: None,
         steps: Vec::new(),
         next: 1,
     };
@@ -212,7 +213,12 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
         let parsed = match serde_json::from_str(line) {
             Ok(parsed) => parsed,
             // A torn last line was never followed by its change.
-            Err(_) if at + 1 == lines.len() && !text.ends_with('\n') => break,
+            Err(_) if at + 1 == lines.len() && !text.ends_with('\n') => {
+                // Taken off, so that what undo appends begins a line.
+                let whole = (text.len() - line.len()) as u64;
+                file.set_len(whole).map_err(|e| io("mend", path, e))?;
+                break;
+            }
             Err(e) => return Err(broken(path, at + 1, e.to_string())),
         };
         match parsed {
@@ -220,7 +226,7 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
                 if schema != JOURNAL_SCHEMA {
                     return Err(broken(path, at + 1, format!("format {schema} is not known here")));
                 }
-                journal.connect = connect;
+                journal.connect = Some(connect);
             }
             Line::Intent { number, step } => {
                 journal.next = number + 1;
@@ -230,6 +236,7 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
             Line::Undone { number } => journal.steps.retain(|(n, _)| *n != number),
         }
     }
+    journal.file = Some((path.to_owned(), file));
     Ok(journal)
 }
 
@@ -255,17 +262,41 @@ mod tests {
         }
     }
 
+    fn on(dir: &Path, connect: &str) -> Journal {
+        let mut journal = Journal::new(dir, "r1");
+        journal.turn_to(Some(connect.to_owned())).unwrap();
+        journal
+    }
+
+    #[test]
+    fn a_journal_says_which_of_several_servers_is_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = on(dir.path(), "host=a");
+        let number = journal.intent(&step("x")).unwrap();
+        journal.undone(number).unwrap();
+        journal.turn_to(Some("host=b".to_owned())).unwrap();
+        let number = journal.intent(&step("y")).unwrap();
+        journal.undone(number).unwrap();
+        journal.turn_to(None).unwrap();
+        journal.intent(&step("a private cluster's")).unwrap();
+        assert!(check_finished(dir.path()).is_ok(), "nothing on disk");
+        let mut journal = on(dir.path(), "host=b");
+        journal.intent(&step("y")).unwrap();
+        drop(journal);
+        assert_eq!(unfinished(dir.path()).unwrap()[0].connect(), "host=b");
+    }
+
     #[test]
     fn a_run_without_changes_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
-        Journal::new(dir.path(), "r1", "").finish().unwrap();
+        on(dir.path(), "").finish().unwrap();
         assert!(check_finished(dir.path()).is_ok());
     }
 
     #[test]
     fn an_intent_survives_a_crash_and_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::new(dir.path(), "r1", "host=/tmp");
+        let mut journal = on(dir.path(), "host=/tmp");
         let first = journal.intent(&step("a")).unwrap();
         journal.done(first).unwrap();
         journal.intent(&step("b")).unwrap();
@@ -274,7 +305,7 @@ mod tests {
         assert!(matches!(check_finished(dir.path()), Err(JournalError::Unfinished(_))));
         let mut found = unfinished(dir.path()).unwrap();
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].connect, "host=/tmp");
+        assert_eq!(found[0].connect(), "host=/tmp");
         let steps = found[0].open_steps();
         assert_eq!(steps.iter().map(|(_, s)| s.what.as_str()).collect::<Vec<_>>(), ["b", "a"]);
         for (number, _) in steps {
@@ -287,14 +318,19 @@ mod tests {
     #[test]
     fn a_torn_last_line_is_no_change() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::new(dir.path(), "r1", "");
+        let mut journal = on(dir.path(), "");
         journal.intent(&step("a")).unwrap();
         drop(journal);
         let path = dir.path().join("r1.journal");
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"event\":\"int").unwrap();
-        assert_eq!(unfinished(dir.path()).unwrap()[0].open_steps().len(), 1);
-        file.write_all(b"\n").unwrap();
-        assert!(matches!(unfinished(dir.path()), Err(JournalError::Broken { line: 3, .. })));
+        let mut found = unfinished(dir.path()).unwrap().remove(0);
+        assert_eq!(found.open_steps().len(), 1);
+        // An undo that is interrupted in its turn leaves a journal that can be read.
+        found.intent(&step("b")).unwrap();
+        drop(found);
+        assert_eq!(unfinished(dir.path()).unwrap()[0].open_steps().len(), 2);
+        file.write_all(b"{\"event\":\"int\n").unwrap();
+        assert!(matches!(unfinished(dir.path()), Err(JournalError::Broken { line: 4, .. })));
     }
 }

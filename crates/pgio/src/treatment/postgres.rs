@@ -11,10 +11,11 @@
 use std::time::{Duration, Instant};
 
 use postgres::Client;
+use postgres::error::SqlState;
 use serde_json::{Value, json};
 
-use super::values::{Described, agree};
-use super::{Kind, Step, Stranger, Treatment, TreatmentError, World};
+use super::values::{Described, agree, refusal};
+use super::{Kind, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::server;
 use crate::results::model::{Evidence, When};
@@ -62,6 +63,11 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     Ok(Box::new(Postgres { settings }))
 }
 
+/// A condition that leaves the server's settings alone.
+pub(super) fn unchanged() -> Box<dyn Treatment> {
+    Box::new(Postgres::default())
+}
+
 /// Where a setting can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
@@ -86,10 +92,31 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> Treatment
     move |source| TreatmentError::Postgres { doing, source }
 }
 
+/// As [`failed`], with what would permit it where that was the reason.
+fn denied(
+    doing: impl Into<String>,
+    grant: impl Into<String>,
+) -> impl FnOnce(postgres::Error) -> TreatmentError {
+    let (doing, grant) = (doing.into(), grant.into());
+    move |source| {
+        let denied = source.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+        let doing = if denied { format!("{doing} ({grant})") } else { doing };
+        TreatmentError::Postgres { doing, source }
+    }
+}
+
+fn may_alter_system(name: &str) -> String {
+    format!(
+        "a superuser may, or from PostgreSQL 15 on: GRANT ALTER SYSTEM ON PARAMETER {name} TO the role"
+    )
+}
+
 fn describe_setting(client: &mut Client, name: &str) -> Result<Described, TreatmentError> {
     let row = client
         .query_opt(
-            "SELECT coalesce(setting, ''), unit, vartype, context FROM pg_settings WHERE name = $1",
+            "SELECT coalesce(setting, ''), unit, vartype, context, min_val::float8, max_val::float8, \
+                    coalesce(enumvals, '{}') \
+             FROM pg_settings WHERE name = $1",
             &[&name],
         )
         .map_err(failed(format!("read the setting {name}")))?;
@@ -99,6 +126,8 @@ fn describe_setting(client: &mut Client, name: &str) -> Result<Described, Treatm
             unit: row.get(1),
             vartype: row.get(2),
             context: row.get(3),
+            range: row.get::<_, Option<f64>>(4).zip(row.get(5)),
+            choices: row.get(6),
         }),
         None => Err(TreatmentError::Refused(unknown_setting(client, name))),
     }
@@ -125,9 +154,10 @@ fn auto_conf(client: &mut Client, name: &str) -> Result<Option<String>, Treatmen
              ORDER BY seqno DESC LIMIT 1",
             &[&name],
         )
-        .map_err(failed(format!(
-            "read postgresql.auto.conf for {name} (GRANT SELECT ON pg_file_settings and EXECUTE ON FUNCTION pg_show_all_file_settings() TO the role, or use a superuser)"
-        )))?;
+        .map_err(denied(
+            format!("read postgresql.auto.conf for {name}"),
+            "GRANT SELECT ON pg_file_settings and EXECUTE ON FUNCTION pg_show_all_file_settings() TO the role, or use a superuser",
+        ))?;
     Ok(row.and_then(|r| r.get(0)))
 }
 
@@ -158,14 +188,47 @@ fn alter_system(
         }
         Some(text) => format!("ALTER SYSTEM SET {identifier} = {}", quote(text)),
     };
-    client.batch_execute(&sql).map_err(failed(format!(
-        "change {name} by ALTER SYSTEM (a superuser may, or from PostgreSQL 15 on: GRANT ALTER SYSTEM ON PARAMETER {name} TO the role)"
-    )))
+    client
+        .batch_execute(&sql)
+        .map_err(denied(format!("change {name} by ALTER SYSTEM"), may_alter_system(name)))
+}
+
+/// Refuses a role that could read the settings but not change this one.
+fn check_privileges(client: &mut Client, name: &str) -> Result<(), TreatmentError> {
+    let asking = || failed(format!("ask for the privilege to change {name}"));
+    // Privileges on parameters came with 15; before, it is a superuser or nobody.
+    let row = client
+        .query_one(
+            "SELECT current_setting('is_superuser') = 'on', \
+                    current_setting('server_version_num')::int >= 150000, \
+                    has_function_privilege('pg_reload_conf()', 'EXECUTE')",
+            &[],
+        )
+        .map_err(asking())?;
+    let (superuser, by_parameter, reload): (bool, bool, bool) =
+        (row.get(0), row.get(1), row.get(2));
+    let alter = superuser
+        || by_parameter
+            && client
+                .query_one("SELECT has_parameter_privilege($1, 'ALTER SYSTEM')", &[&name])
+                .map_err(asking())?
+                .get::<_, bool>(0);
+    match (alter, reload) {
+        (false, _) => Err(TreatmentError::Refused(format!(
+            "the role may not change {name} by ALTER SYSTEM ({})",
+            may_alter_system(name)
+        ))),
+        (_, false) => Err(TreatmentError::Refused(
+            "the role may not reload the configuration (GRANT EXECUTE ON FUNCTION pg_reload_conf() TO the role)".to_owned(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn reload(client: &mut Client) -> Result<(), TreatmentError> {
-    client.execute("SELECT pg_reload_conf()", &[]).map(drop).map_err(failed(
-        "reload the configuration (GRANT EXECUTE ON FUNCTION pg_reload_conf() TO the role)",
+    client.execute("SELECT pg_reload_conf()", &[]).map(drop).map_err(denied(
+        "reload the configuration",
+        "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO the role",
     ))
 }
 
@@ -215,10 +278,23 @@ impl Postgres {
         matches!(self.value_of("synchronous_commit"), Some("remote_write" | "remote_apply"))
     }
 
-    /// `on` waits for a standby only where one is asked for.
-    fn may_wait_for_standby(&self) -> bool {
-        self.needs_standby()
-            || matches!(self.value_of("synchronous_commit"), Some("on" | "true" | "yes" | "1"))
+    /// All but `local` and `off` wait for a standby where one is asked for; what a condition does
+    /// not say is what a new session has.
+    fn may_wait_for_standby(&self, client: &mut Client) -> Result<bool, TreatmentError> {
+        let mut by_default = || {
+            client
+                .query_one(
+                    "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'",
+                    &[],
+                )
+                .map(|row| row.get::<_, String>(0))
+                .map_err(failed("read the setting synchronous_commit"))
+        };
+        let level = match self.value_of("synchronous_commit") {
+            Some(level) => level.to_ascii_lowercase(),
+            None => by_default()?,
+        };
+        Ok(!matches!(level.as_str(), "local" | "off" | "false" | "no" | "0"))
     }
 }
 
@@ -238,21 +314,25 @@ impl Treatment for Postgres {
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         for (setting, route) in self.routed(world.admin)? {
+            let described = describe_setting(world.admin, &setting.name)?;
+            if let Some(why) = refusal(&described, &setting.value) {
+                return Err(TreatmentError::Refused(format!(
+                    "{} cannot be `{}`: {why}",
+                    setting.name, setting.value
+                )));
+            }
             match route {
                 Route::Session => {
-                    let sql = format!(
-                        "SET LOCAL \"{}\" = '{}'",
-                        setting.name,
-                        setting.value.replace('\'', "''")
-                    );
+                    let Setting { name, value } = setting;
                     let mut trial = world.admin.transaction().map_err(failed("begin"))?;
                     // Rolled back with the transaction, which is dropped here.
-                    trial.batch_execute(&sql).map_err(failed(format!(
-                        "set {} = {} in a session (a superuser may, or from PostgreSQL 15 on: GRANT SET ON PARAMETER {} TO the role)",
-                        setting.name, setting.value, setting.name
-                    )))?;
+                    trial.execute("SELECT set_config($1, $2, true)", &[name, value]).map_err(denied(
+                        format!("set {name} = {value} in a session"),
+                        format!("a superuser may, or from PostgreSQL 15 on: GRANT SET ON PARAMETER {name} TO the role"),
+                    ))?;
                 }
                 Route::Reload => {
+                    check_privileges(world.admin, &setting.name)?;
                     auto_conf(world.admin, &setting.name)?;
                 }
                 Route::Restart if world.restarter.is_none() => {
@@ -264,7 +344,7 @@ impl Treatment for Postgres {
                 Route::Restart => {}
             }
         }
-        if self.may_wait_for_standby() {
+        if self.may_wait_for_standby(world.admin)? {
             check_standby(world.admin, self.needs_standby())?;
         }
         Ok(())
@@ -331,8 +411,10 @@ impl Treatment for Postgres {
                 Err(_) => unreadable(when, &setting.name),
             });
         }
-        if self.may_wait_for_standby() {
-            evidence.push(standby_evidence(admin, when, self.needs_standby()));
+        match self.may_wait_for_standby(admin) {
+            Ok(false) => {}
+            Ok(true) => evidence.push(standby_evidence(admin, when, self.needs_standby())),
+            Err(_) => evidence.push(unreadable(when, SYNCHRONOUS)),
         }
         evidence
     }
@@ -397,7 +479,7 @@ fn same_line(a: Option<&str>, b: Option<&str>) -> bool {
 }
 
 /// Puts the line of postgresql.auto.conf back, or its absence.
-fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<(), TreatmentError> {
+fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
     let name = &step.what;
     let found = auto_conf(world.admin, name)?;
     let (prior, ours) = (step.prior.as_str(), step.ours.as_str());
@@ -405,7 +487,7 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<(), Tr
     let is_prior = same_line(found.as_deref(), prior);
     if !is_ours && !is_prior {
         match stranger {
-            Stranger::Keep => return Ok(()),
+            Stranger::Keep => return Ok(Undone::Kept),
             Stranger::Restore => {}
             Stranger::Ask => {
                 let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
@@ -423,13 +505,14 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<(), Tr
     }
     let described = describe_setting(world.admin, name)?;
     if route(name, &described.context)? == Route::Restart && world.restarter.is_some() {
-        return restart(world);
+        return restart(world).map(|()| Undone::PutBack);
     }
     // Also where the line was right already: a crash may have come between it and the reload.
     reload(world.admin)?;
     match prior {
         // Without a line the value comes from elsewhere: any but a pending one is right.
-        None => Ok(()),
-        Some(prior) => wait_for(world.admin, name, &|found| agree(found, prior)),
+        None => {}
+        Some(prior) => wait_for(world.admin, name, &|found| agree(found, prior))?,
     }
+    Ok(Undone::PutBack)
 }

@@ -1,12 +1,52 @@
-//! Whether two spellings of a setting's value mean the same: `5min` and `300`, `on` and `true`.
+//! What a setting's value means, without asking the server: whether two spellings are the same
+//! (`5min` and `300`, `on` and `true`), and whether the server would take it.
+//!
+//! The server's own check comes with SET or ALTER SYSTEM, which is too late for a value that is
+//! applied after hours of other trials. Texts are not judged here: only the server knows.
 
 /// A setting as pg_settings describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Described {
     pub setting: String,
     pub unit: Option<String>,
     pub vartype: String,
     pub context: String,
+    /// Of a number.
+    pub range: Option<(f64, f64)>,
+    /// Of an enum; hidden synonyms are not among them.
+    pub choices: Vec<String>,
+}
+
+/// Why the server would refuse the value.
+pub(super) fn refusal(described: &Described, asked: &str) -> Option<String> {
+    match described.vartype.as_str() {
+        "bool" => truth(asked).is_none().then(|| "it is on or off".to_owned()),
+        "integer" | "real" => {
+            let unit = described.unit.as_deref();
+            let (low, high) = described.range?;
+            let range = format!(
+                "it is {low} to {high}{}",
+                unit.map_or(String::new(), |u| format!(" (unit {u})"))
+            );
+            // The server rounds before it compares.
+            let fits = |n: f64| n >= low - 0.5 && n <= high + 0.5;
+            let fits_real = |n: f64| n >= low && n <= high;
+            match number(asked, unit) {
+                Some(n) if described.vartype == "real" && fits_real(n) => None,
+                Some(n) if described.vartype == "integer" && fits(n) => None,
+                _ => Some(range),
+            }
+        }
+        "enum" => {
+            let is = |choice: &String| {
+                choice.eq_ignore_ascii_case(asked)
+                    || truth(asked).is_some_and(|a| truth(choice) == Some(a))
+            };
+            (!described.choices.iter().any(is))
+                .then(|| format!("it is one of {}", described.choices.join(", ")))
+        }
+        _ => None,
+    }
 }
 
 /// Whether `asked` is what the server now has.
@@ -47,31 +87,43 @@ fn number(text: &str, own: Option<&str>) -> Option<f64> {
     let value: f64 = value.parse().ok()?;
     match unit.trim() {
         "" => Some(value),
-        unit => Some(value * scale(unit)? / own.and_then(own_scale)?),
+        unit => {
+            let (dimension, factor) = scale(unit)?;
+            let (own_dimension, own_factor) = own.and_then(own_scale)?;
+            (dimension == own_dimension).then_some(value * factor / own_factor)
+        }
     }
 }
 
 /// A setting's own unit may carry a factor, such as `8kB`.
-fn own_scale(unit: &str) -> Option<f64> {
+fn own_scale(unit: &str) -> Option<(Dimension, f64)> {
     let digits = unit.find(|c: char| !c.is_ascii_digit())?;
     let factor = if digits == 0 { 1.0 } else { unit[..digits].parse().ok()? };
-    Some(factor * scale(&unit[digits..])?)
+    let (dimension, scale) = scale(&unit[digits..])?;
+    Some((dimension, factor * scale))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dimension {
+    Memory,
+    Time,
 }
 
 /// In bytes or microseconds.
-fn scale(unit: &str) -> Option<f64> {
+fn scale(unit: &str) -> Option<(Dimension, f64)> {
+    use Dimension::{Memory, Time};
     Some(match unit {
-        "B" => 1.0,
-        "kB" => 1024.0,
-        "MB" => 1024.0 * 1024.0,
-        "GB" => 1024.0 * 1024.0 * 1024.0,
-        "TB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        "us" => 1.0,
-        "ms" => 1e3,
-        "s" => 1e6,
-        "min" => 60e6,
-        "h" => 3600e6,
-        "d" => 86400e6,
+        "B" => (Memory, 1.0),
+        "kB" => (Memory, 1024.0),
+        "MB" => (Memory, 1024.0 * 1024.0),
+        "GB" => (Memory, 1024.0 * 1024.0 * 1024.0),
+        "TB" => (Memory, 1024.0 * 1024.0 * 1024.0 * 1024.0),
+        "us" => (Time, 1.0),
+        "ms" => (Time, 1e3),
+        "s" => (Time, 1e6),
+        "min" => (Time, 60e6),
+        "h" => (Time, 3600e6),
+        "d" => (Time, 86400e6),
         _ => return None,
     })
 }
@@ -86,7 +138,29 @@ mod tests {
             unit: unit.map(str::to_owned),
             vartype: vartype.to_owned(),
             context: "user".to_owned(),
+            ..Described::default()
         }
+    }
+
+    #[test]
+    fn what_the_server_would_refuse_is_known() {
+        let delay =
+            Described { range: Some((1.0, 10_000.0)), ..setting("integer", Some("ms"), "200") };
+        assert_eq!(refusal(&delay, "1s"), None);
+        assert_eq!(refusal(&delay, "10000"), None);
+        for wrong in ["11s", "0", "ten", "1kB", "1 parsec", ""] {
+            assert!(refusal(&delay, wrong).is_some(), "{wrong}");
+        }
+        let target = Described { range: Some((0.0, 1.0)), ..setting("real", None, "0.9") };
+        assert_eq!(refusal(&target, "0.5"), None);
+        assert_eq!(refusal(&target, "1.2"), Some("it is 0 to 1".to_owned()));
+        let choices = ["local", "on", "off"].map(str::to_owned).to_vec();
+        let commit = Described { choices, ..setting("enum", None, "on") };
+        assert_eq!(refusal(&commit, "LOCAL"), None);
+        assert_eq!(refusal(&commit, "yes"), None);
+        assert!(refusal(&commit, "banana").is_some());
+        assert!(refusal(&setting("bool", None, "on"), "perhaps").is_some());
+        assert_eq!(refusal(&setting("string", None, "a"), "anything"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{Script, SliceArgs, Totals, Workload};
+use super::{EngineError, Script, Totals, Workload};
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 
@@ -25,6 +25,27 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// Refuses, before anything is made, where the name is taken by something of the user's.
+    pub fn check(&self, admin: &mut Client) -> Result<(), EngineError> {
+        let row = admin.query_one("SELECT to_regclass($1) IS NOT NULL", &[&self.qualified()]);
+        let failed = |source| EngineError::Postgres { doing: "looking for the table", source };
+        let taken: bool = row.map_err(failed)?.get(0);
+        if taken && !self.is_ours(admin).map_err(failed)? {
+            return Err(EngineError::NotOurs(self.qualified()));
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, admin: &mut Client) -> Result<bool, postgres::Error> {
+        let marked = admin.query_opt(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind = 'r' \
+               AND obj_description(c.oid, 'pg_class') = $3",
+            &[&self.schema, &TABLE, &MARK],
+        )?;
+        Ok(marked.is_some())
+    }
+
     fn qualified(&self) -> String {
         format!("{}.{}", sql::identifier(&self.schema), sql::identifier(TABLE))
     }
@@ -72,7 +93,7 @@ impl Workload for Commit {
             0 => "NULL".to_owned(),
             n => sql::literal(&"X".repeat(n as usize)),
         };
-        let create = fill(
+        let body = fill(
             sql::COMMIT_WORKLOAD,
             &[
                 ("insert", insert.trim_end()),
@@ -87,21 +108,12 @@ impl Workload for Commit {
         Script {
             table: TABLE.to_owned(),
             pins: vec![("jit", "off".to_owned())],
-            create,
+            body,
             plans: Vec::new(),
             // The table is the role's own.
             privileges: Vec::new(),
             one_transaction: false,
         }
-    }
-
-    fn call(&self, slice: SliceArgs) -> String {
-        format!(
-            "CALL pg_temp.pgio_commit({}, {}, {}, NULL)",
-            slice.start_sql(),
-            slice.until_sql(),
-            slice.at_most.map_or("NULL".to_owned(), |n| n.to_string()),
-        )
     }
 
     fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
@@ -118,15 +130,9 @@ impl Workload for Commit {
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         // Only a table with our mark is ours to drop; CREATE then fails on a stranger's.
-        let marked = admin.query_opt(
-            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind = 'r' \
-               AND obj_description(c.oid, 'pg_class') = $3",
-            &[&self.schema, &TABLE, &MARK],
-        )?;
-        match marked {
-            Some(_) => admin.batch_execute(&format!("DROP TABLE {}", self.qualified())),
-            None => Ok(()),
+        match self.is_ours(admin)? {
+            true => admin.batch_execute(&format!("DROP TABLE {}", self.qualified())),
+            false => Ok(()),
         }
     }
 }

@@ -53,8 +53,14 @@ pub enum EngineError {
         "sessions share server processes: a transaction-pooling proxy is in between; connect to PostgreSQL itself"
     )]
     Pooled,
+    #[error(
+        "the table {0} is there and is not pgio's: rename it, or let the workload use another schema by the role's search_path"
+    )]
+    NotOurs(String),
     #[error("a slice returned what this pgio does not understand: {0}")]
     Slice(String),
+    #[error("{0} before the sessions were started")]
+    NotInForce(String),
     #[error("stopped")]
     Stopped,
     #[error("{0}")]
@@ -180,8 +186,14 @@ impl Gang {
     fn wait_until_ready(&mut self, admin: &mut Client) -> Result<(), EngineError> {
         let mut waiting = self.members.len();
         let mut failed = None;
+        let patience = self.setup.warmup.saturating_add(GRACE);
+        let mut heard = Instant::now();
         while waiting > 0 && failed.is_none() {
-            match self.events.recv_timeout(TICK) {
+            let event = self.events.recv_timeout(TICK);
+            if event.is_ok() {
+                heard = Instant::now();
+            }
+            match event {
                 Ok(Event::Connected { index, pid, canceller }) => {
                     let member = &mut self.members[index as usize];
                     (member.pid, member.canceller) = (pid, Some(*canceller));
@@ -198,6 +210,12 @@ impl Gang {
                 Ok(Event::Slice(_) | Event::Done { .. }) => {}
                 Err(RecvTimeoutError::Timeout) if self.setup.stop.requested() => {
                     failed = Some(EngineError::Stopped);
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > patience => {
+                    let unready = |m: &&Member| m.table.is_empty();
+                    let late: Vec<i32> =
+                        self.members.iter().filter(unready).map(|m| m.pid).collect();
+                    failed = Some(Stopping::stuck(admin, &late, "were not ready in time"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -305,7 +323,9 @@ impl Gang {
                 ran.error.get_or_insert(EngineError::Stopped);
             }
             if ran.error.is_none() && opened.elapsed() > plan.patience() {
-                ran.error = Some(Stopping::stuck(admin, &self.members));
+                let late = self.members.iter().filter(|m| !m.done).map(|m| m.pid);
+                let late: Vec<i32> = late.collect();
+                ran.error = Some(Stopping::stuck(admin, &late, "did not end with the window"));
             }
             if ran.error.is_some() {
                 stopping.advance(admin, &self.members, self.setup.stop.urgent());

@@ -1,4 +1,4 @@
-//! One session: a thread, a connection, a procedure called slice after slice.
+//! One session: a thread, a connection, a DO block run slice after slice.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
@@ -11,7 +11,6 @@ use postgres::{Client, SimpleQueryMessage};
 use super::engine::{EngineError, Setup};
 use super::notice::Notices;
 use super::slice::SliceResult;
-use super::sql::{identifier, literal};
 use super::{PlanCheck, Script, SliceArgs, Totals};
 use crate::histogram::Histogram;
 use crate::pg::connect::{self, Canceller};
@@ -86,8 +85,7 @@ fn work(
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }
-    client.batch_execute(&script.create).map_err(failed("creating the procedure"))?;
-    let mut session = Session { client, setup, version: 0 };
+    let mut session = Session { client, setup, body: &script.body, version: 0 };
     session.version = session.server_version()?;
     session.warm_up()?;
     if backend_pid(&mut session.client)? != pid {
@@ -104,6 +102,8 @@ fn work(
 struct Session<'a> {
     client: Client,
     setup: &'a Setup,
+    /// The workload's DO block, to be filled in slice by slice.
+    body: &'a str,
     version: u32,
 }
 
@@ -188,11 +188,15 @@ impl Session<'_> {
         Ok(Did { totals, began, ended: server_clock(&mut self.client)? })
     }
 
-    /// One CALL. A deadlock that the procedure could not catch costs the slice's rest, is counted,
+    /// One DO block. A deadlock that it could not catch costs the slice's rest, is counted,
     /// and the session goes on.
     fn slice(&mut self, args: SliceArgs) -> Result<Did, EngineError> {
-        let call = self.setup.workload.call(args);
-        match self.client.simple_query(&call) {
+        // Two queries: one message would be one transaction, in which nothing can commit.
+        let done = self
+            .client
+            .batch_execute(&args.fill_in(self.body))
+            .and_then(|()| self.client.simple_query("SELECT current_setting('pgio.result')"));
+        match done {
             Ok(messages) => {
                 let text = messages
                     .iter()
@@ -262,8 +266,10 @@ fn pin(
     wanted.extend(condition.iter().cloned());
     let mut pinned = BTreeMap::new();
     for (name, value) in &wanted {
-        let sql = format!("SET {} = {}", identifier(name), literal(value));
-        client.batch_execute(&sql).map_err(failed("pinning a setting"))?;
+        // Not SET, which takes the text of a list for one element.
+        client
+            .execute("SELECT set_config($1, $2, false)", &[name, value])
+            .map_err(failed("pinning a setting"))?;
         pinned.insert(name.clone(), show(client, name)?);
     }
     Ok(pinned)
@@ -273,17 +279,16 @@ fn pin(
 fn check_privileges(client: &mut Client, script: &Script) -> Result<(), EngineError> {
     let row = client
         .query_one(
-            "SELECT quote_ident(current_user), quote_ident(current_database()), \
-                    has_database_privilege(current_database(), 'TEMPORARY')",
+            "SELECT quote_ident(current_user), has_language_privilege('plpgsql', 'USAGE')",
             &[],
         )
         .map_err(failed("asking for privileges"))?;
-    let (role, database): (String, String) = (row.get(0), row.get(1));
-    if !row.get::<_, bool>(2) {
+    let role: String = row.get(0);
+    if !row.get::<_, bool>(1) {
         return Err(EngineError::Privilege {
             role,
-            what: format!("make temporary procedures in database {database}"),
-            grant: format!("TEMPORARY ON DATABASE {database}"),
+            what: "run blocks of PL/pgSQL".to_owned(),
+            grant: "USAGE ON LANGUAGE plpgsql".to_owned(),
         });
     }
     for (table, privilege) in &script.privileges {

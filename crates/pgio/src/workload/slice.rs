@@ -5,16 +5,25 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::SliceArgs;
+use super::sql::fill;
 use crate::histogram::Histogram;
 use crate::results::model::SessionTotals;
 
 impl SliceArgs {
-    pub(super) fn start_sql(&self) -> String {
-        self.start_at.map_or("NULL".to_owned(), timestamp)
-    }
-
-    pub(super) fn until_sql(&self) -> String {
-        timestamp(self.until_at)
+    /// The DO block of this slice.
+    pub(super) fn fill_in(&self, body: &str) -> String {
+        fn or_null<T: ToString>(value: Option<T>) -> String {
+            value.map_or("NULL".to_owned(), |v| v.to_string())
+        }
+        fill(
+            body,
+            &[
+                ("start_at", &or_null(self.start_at.map(timestamp))),
+                ("until_at", &timestamp(self.until_at)),
+                ("seed", &or_null(self.seed)),
+                ("at_most", &or_null(self.at_most)),
+            ],
+        )
     }
 }
 
@@ -27,7 +36,7 @@ fn timestamp(epoch_seconds: f64) -> String {
     }
 }
 
-/// The JSON that a workload's procedure returns.
+/// The JSON that a workload's block leaves in `pgio.result`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SliceResult {
     /// Seconds since the epoch on the server's clock.

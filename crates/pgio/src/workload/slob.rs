@@ -1,6 +1,6 @@
 //! `slob`: random visits to single blocks, reads and updates in a seeded mix.
 //!
-//! Every session works on one table by a procedure of static SQL (sql/slob.sql), made for the
+//! Every session works on one table by a block of static SQL (sql/slob.sql), made for the
 //! settings at hand. The access path is pinned by session settings and then checked by EXPLAIN,
 //! since a plan that the optimizer chose freely would be an undeclared difference.
 
@@ -10,7 +10,7 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{PlanCheck, Script, SliceArgs, Totals, Workload};
+use super::{PlanCheck, Script, Totals, Workload};
 use crate::config::resolve::{Extent, SlobSettings};
 use crate::config::value::Access;
 use crate::dataset;
@@ -35,7 +35,7 @@ impl Slob {
         self.settings.update_pct == 0
     }
 
-    fn procedure(&self, table: &str) -> String {
+    fn body(&self, table: &str) -> String {
         let s = &self.settings;
         let read = match (s.batch, s.work_unit) {
             (2.., _) => sql::READ_BATCH,
@@ -64,6 +64,7 @@ impl Slob {
                 ("record_commit", &sql::record("commit", "t0")),
                 ("update_where", &key_range("k", s.update_work_unit)),
                 ("table", table),
+                ("keys", &s.scale.blocks().to_string()),
                 ("is_update", &is_update(s.update_pct)),
                 ("work_unit_less_one", &(s.work_unit - 1).to_string()),
                 ("work_unit", &s.work_unit.to_string()),
@@ -177,23 +178,13 @@ impl Workload for Slob {
         let table = self.table(session);
         let qualified = format!("{}.{}", sql::identifier(&self.schema), sql::identifier(&table));
         Script {
-            create: self.procedure(&qualified),
+            body: self.body(&qualified),
             plans: self.plans(&qualified),
             pins: self.pins(),
             privileges: self.privileges(&qualified),
             one_transaction: self.settings.commit_every == 0 && !self.read_only(),
             table,
         }
-    }
-
-    fn call(&self, slice: SliceArgs) -> String {
-        format!(
-            "CALL pg_temp.pgio_slob({}, {}, {}, {}, NULL)",
-            slice.start_sql(),
-            slice.until_sql(),
-            self.settings.scale.blocks(),
-            slice.seed.map_or("NULL".to_owned(), |s| s.to_string()),
-        )
     }
 
     fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {

@@ -58,8 +58,7 @@ impl Stopping {
     }
 
     /// Sessions that are long over their time, and what they wait for.
-    pub(super) fn stuck(admin: &mut Client, members: &[Member]) -> EngineError {
-        let pids: Vec<i32> = members.iter().filter(|m| !m.done).map(|m| m.pid).collect();
+    pub(super) fn stuck(admin: &mut Client, pids: &[i32], failure: &str) -> EngineError {
         let waits = admin
             .query(
                 "SELECT DISTINCT wait_event_type || ':' || wait_event FROM pg_stat_activity \
@@ -74,7 +73,7 @@ impl Stopping {
             ""
         };
         EngineError::Stuck(format!(
-            "{} sessions did not end with the window, waiting for {}{hint}",
+            "{} sessions {failure}, waiting for {}{hint}",
             pids.len(),
             if waits.is_empty() { "an unknown event" } else { &waits },
         ))

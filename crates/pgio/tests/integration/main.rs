@@ -5,17 +5,23 @@
 
 mod bad_input;
 mod command;
+mod compare_cmd;
 mod config;
 mod connecting;
+mod demo_cmd;
 mod examples;
 mod fixture;
 mod generated;
 mod levels;
 mod loading;
+mod managed;
 mod private_cluster;
 mod redact;
 mod run_cmd;
 mod schema;
 mod setup_cmd;
 mod shims;
+mod sync_rep;
 mod tls_server;
+mod undo_cmd;
+mod workdir;

@@ -13,7 +13,7 @@ use crate::config::resolve::Extent;
 use crate::pg::private::VersionRequest;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::units::human;
-use crate::workload::{Script, SliceArgs, Totals, Workload};
+use crate::workload::{Script, Totals, Workload};
 
 const WINDOW: Duration = Duration::from_secs(20);
 
@@ -46,15 +46,11 @@ impl Workload for Waiting {
         Script {
             table: String::new(),
             pins: Vec::new(),
-            create: include_str!("waiting.sql").to_owned(),
+            body: include_str!("waiting.sql").to_owned(),
             plans: Vec::new(),
             privileges: Vec::new(),
             one_transaction: false,
         }
-    }
-
-    fn call(&self, slice: SliceArgs) -> String {
-        format!("CALL pg_temp.pgio_waiting(to_timestamp({:.6}), NULL)", slice.until_at)
     }
 
     fn dataset(&self, _: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {

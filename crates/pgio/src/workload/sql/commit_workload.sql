@@ -1,11 +1,9 @@
 -- The single-row INSERT transaction, a slice at a time; classes and histograms as in slob.sql.
-CREATE PROCEDURE pg_temp.pgio_commit(
-    start_at timestamptz,       -- wait for this moment; NULL: at once
-    until_at timestamptz,       -- no transaction begins after this moment
-    at_most bigint,             -- nor after this many transactions; NULL: no limit
-    INOUT result text)
-LANGUAGE plpgsql AS $pgio$
+DO $pgio$
 DECLARE
+    start_at        CONSTANT timestamptz := {start_at}; -- wait for this moment; NULL: at once
+    until_at        CONSTANT timestamptz := {until_at}; -- no transaction begins after this moment
+    at_most         CONSTANT bigint := {at_most};       -- nor after so many; NULL: no limit
     began           float8;
     t0              timestamptz;
     t1              timestamptz;
@@ -33,12 +31,12 @@ BEGIN
         rows_inserted := rows_inserted + {rows_per_transaction};
 {record_transaction}
     END LOOP;
-    result := json_build_object(
+    PERFORM set_config('pgio.result', json_build_object(
         'began', began,
         'ended', date_part('epoch', clock_timestamp()),
         'rows_inserted', rows_inserted,
         'classes', json_build_object(
             'transaction', json_build_object('us', transaction_us, 'max', transaction_max, 'h', transaction_h),
-            'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)));
+            'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)))::text, false);
 END
 $pgio$;

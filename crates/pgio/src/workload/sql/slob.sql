@@ -1,21 +1,21 @@
--- One session's work on one table, a slice at a time. A temporary procedure: it needs no
--- privilege in the schema and is gone with the session. Names in braces are filled in when the
--- session is prepared, the read, update and commit from the files beside this one, so that all SQL
--- is static, planned once, and free of branches that the settings decide.
+-- One session's work on one table, a slice at a time. A DO block: it needs no privilege and leaves
+-- nothing to be removed. A temporary procedure would be removed by a commit when its session ends,
+-- and a session that is terminated because its standby is gone would wait for the standby there,
+-- where nothing can end it any more. Names in braces are filled in when the session is prepared,
+-- the read, update and commit from the files beside this one, so that all SQL is static, planned
+-- once a slice, and free of branches that the settings decide.
 --
 -- Each class of operation has its exact sum and maximum, and a histogram whose bucket of x µs is
 -- 17 + round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. Its counts are the histogram's.
 --
 -- A slice ends with its deadline, whatever is asked: that is what makes a stop immediate. The
 -- slice's own end is where a COMMIT that is still owed happens, inside the measured time.
-CREATE PROCEDURE pg_temp.pgio_slob(
-    start_at timestamptz,       -- wait for this moment; NULL: at once
-    until_at timestamptz,       -- no operation begins after this moment
-    keys bigint,                -- keys 1 .. keys are visited
-    seed float8,                -- NULL: go on with the stream of the slice before
-    INOUT result text)
-LANGUAGE plpgsql AS $pgio$
+DO $pgio$
 DECLARE
+    start_at       CONSTANT timestamptz := {start_at};  -- wait for this moment; NULL: at once
+    until_at       CONSTANT timestamptz := {until_at};  -- no operation begins after this moment
+    keys           CONSTANT bigint := {keys};           -- keys 1 .. keys are visited
+    seed           CONSTANT float8 := {seed};           -- NULL: the stream of the slice before
     read_span      CONSTANT bigint := keys - {work_unit} + 1;
     update_span    CONSTANT bigint := keys - {update_work_unit} + 1;
     began          float8;
@@ -66,7 +66,7 @@ BEGIN
         END IF;
     END LOOP;
 {last_commit}
-    result := json_build_object(
+    PERFORM set_config('pgio.result', json_build_object(
         'began', began,
         'ended', date_part('epoch', clock_timestamp()),
         'blocks_read', blocks_read,
@@ -76,6 +76,6 @@ BEGIN
         'classes', json_build_object(
             'read', json_build_object('us', read_us, 'max', read_max, 'h', read_h),
             'update', json_build_object('us', update_us, 'max', update_max, 'h', update_h),
-            'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)));
+            'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)))::text, false);
 END
 $pgio$;

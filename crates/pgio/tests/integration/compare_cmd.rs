@@ -1,0 +1,248 @@
+//! `pgio compare` and `report`: what they promise, what they refuse.
+
+mod commit;
+mod evidence;
+mod treatments;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary};
+use crate::workdir::{Workdir, auto_conf, condition_of, experiment};
+
+const SHORT: &str = "blocks = 2\nduration = \"200ms\"\nseed = 42";
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+/// Conditions in the order in which they were run.
+fn order(trials: &[Value]) -> Vec<String> {
+    trials.iter().map(|t| condition_of(t).to_owned()).collect()
+}
+
+/// The same from what --plan prints.
+fn planned(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| line.trim_start().starts_with("block "));
+    lines.map(|line| line.split_once(": ").unwrap().1.to_owned()).collect()
+}
+
+#[test]
+fn an_experiment_leaves_what_is_promised() {
+    for major in [INSTALLED, NEWEST] {
+        let dir = Workdir::new();
+        let dsn = fresh_database(shared_primary(major));
+        let text = experiment(
+            &dsn,
+            SHORT,
+            "",
+            &[
+                ("lazy", "synchronous_commit = \"off\""),
+                ("delay", "commit_delay = 1000, commit_siblings = 0"),
+                ("as it is", ""),
+                ("lazy too", "synchronous_commit = false"),
+            ],
+        );
+        let said = dir.compare(&text).expect(0, &["lazy (A/A)", "as it is", "Results: out"]);
+        assert!(!said.out.contains("pgio:"), "only results on stdout: {said}");
+
+        assert_eq!(fs::read_to_string(dir.out().join("experiment.toml")).unwrap(), text);
+        let manifest = dir.manifest();
+        assert_eq!(manifest["schema"], "pgio.manifest/1");
+        assert_eq!(manifest["seed"], 42);
+        assert_eq!(manifest["baseline"], "lazy");
+        assert_eq!(manifest["aa"], "lazy (A/A)");
+        assert_eq!(manifest["primary_metric"], "commits_per_second");
+        let treatments = json!(["commit_delay = 1000", "commit_siblings = 0"]);
+        let delay =
+            manifest["conditions"].as_array().unwrap().iter().find(|c| c["name"] == "delay");
+        assert_eq!(delay.unwrap()["treatments"], treatments);
+        let environment = &manifest["environment"];
+        assert!(environment["server_version"].as_str().unwrap().starts_with(&major.to_string()));
+        // Of the server, not of a connection of ours.
+        assert_eq!(environment["setting.synchronous_commit"], "on");
+
+        let trials = dir.trials();
+        assert_eq!(trials.len(), 10);
+        for trial in &trials {
+            assert_eq!(trial["schema"], "pgio.trial/1");
+            assert_eq!(trial["outcome"]["state"], "complete");
+            let settings = &trial["settings"];
+            let (commit, delay) = match condition_of(trial) {
+                "delay" => ("on", json!("1000")),
+                "as it is" => ("on", Value::Null),
+                _ => ("off", Value::Null),
+            };
+            assert_eq!(settings["synchronous_commit"], commit, "{}", condition_of(trial));
+            assert_eq!(settings["commit_delay"], delay);
+            assert_eq!(settings["statement_timeout"], "0");
+            let value = trial["metrics"]["commits_per_second"]["value"].as_f64().unwrap();
+            assert!(value > 0.0);
+        }
+        for block in trials.chunks(5) {
+            let names: BTreeSet<&str> = block.iter().map(condition_of).collect();
+            assert_eq!(names.len(), 5, "every condition once in each block: {names:?}");
+        }
+        if major == INSTALLED {
+            check_analysis(&dir.analysis());
+        }
+        assert!(dir.journals().is_empty());
+    }
+}
+
+fn check_analysis(analysis: &Value) {
+    let promised = ["schema", "baseline", "primary_metric", "conditions", "comparisons"];
+    let promised = promised.into_iter().chain(["noise_floor", "checks"]);
+    assert!(promised.clone().all(|key| keys(analysis).contains(key)));
+    assert_eq!(analysis["schema"], "pgio.analysis/1");
+    for condition in analysis["conditions"].as_array().unwrap() {
+        assert_eq!(condition["trials"], 2);
+        assert_eq!(condition["invalid"], 0, "{analysis}");
+        let metric = &condition["metrics"]["commits_per_second"];
+        assert!(metric["value"].as_f64().unwrap() > 0.0);
+        assert_eq!(metric["unit"], "1/s");
+    }
+    let comparisons = analysis["comparisons"].as_array().unwrap();
+    let expected = BTreeSet::from([
+        "condition",
+        "metric",
+        "primary",
+        "ratio",
+        "low",
+        "high",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "p",
+        "p_adjusted",
+        "verdict",
+        "blocks",
+        "blocks_needed",
+        "warnings",
+    ]);
+    let verdicts = [
+        "slower",
+        "faster",
+        "higher",
+        "lower",
+        "no_difference",
+        "too_few_blocks",
+        "not_applicable",
+    ];
+    for comparison in comparisons {
+        assert_eq!(keys(comparison), expected);
+        assert!(verdicts.contains(&comparison["verdict"].as_str().unwrap()));
+    }
+    let primary: Vec<&Value> = comparisons.iter().filter(|c| c["primary"] == true).collect();
+    assert_eq!(primary.len(), 4, "all but the baseline");
+    for comparison in primary {
+        assert_eq!(comparison["metric"], "commits_per_second");
+        assert_eq!(comparison["verdict"], "too_few_blocks");
+        assert_eq!(comparison["blocks"], 2);
+    }
+    let floor = &analysis["noise_floor"]["commits_per_second"];
+    let fields = BTreeSet::from(["ratio", "low", "high", "minimum_detectable_effect"]);
+    assert_eq!(keys(floor), fields);
+    for check in analysis["checks"].as_array().unwrap() {
+        let fields = ["id", "verdict", "condition", "trial", "message", "remedy"];
+        assert_eq!(keys(check), BTreeSet::from(fields));
+    }
+}
+
+#[test]
+fn an_order_of_its_own_is_recorded_and_repeats() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys = "blocks = 4\nduration = \"100ms\"\naa = false\nbaseline = \"b\"";
+    let conditions = [("a", ""), ("b", ""), ("c", "")];
+    dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &[]);
+    let manifest = dir.manifest();
+    assert_eq!((&manifest["baseline"], &manifest["aa"]), (&json!("b"), &Value::Null));
+    let seeded = format!("{keys}\nseed = {}", manifest["seed"]);
+    dir.write("again.toml", &experiment(&dsn, &seeded, "", &conditions));
+    let plan = dir.pgio(&["compare", "again.toml", "--plan"]).expect(0, &[]);
+    assert_eq!(planned(&plan.out), order(&dir.trials()));
+    let other = seeded.replace("seed = ", "seed = 1");
+    dir.write("other.toml", &experiment(&dsn, &other, "", &conditions));
+    let plan = dir.pgio(&["compare", "other.toml", "--plan"]).expect(0, &[]);
+    assert_ne!(planned(&plan.out), order(&dir.trials()));
+}
+
+#[test]
+fn a_plan_names_every_trial_and_touches_nothing() {
+    let dir = Workdir::new();
+    let dsn = "host=/nonexistent port=1 dbname=nowhere password=geheim";
+    let conditions = [("a", ""), ("b", "wal_writer_delay = \"1s\", autovacuum = false")];
+    dir.write("e.toml", &experiment(dsn, "blocks = 3\nduration = \"10s\"", "", &conditions));
+    let said = dir
+        .pgio(&["compare", "e.toml", "--plan"])
+        .expect(0, &["a changes nothing", "wal_writer_delay = 1s", "autovacuum = off", "a (A/A)"]);
+    assert_eq!(planned(&said.out).len(), 9);
+    assert!(!said.out.contains("geheim"));
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "only the file and the test's two streams: {left:?}");
+    dir.pgio(&["compare", "e.toml"]).expect(3, &["/nonexistent"]);
+    assert!(!dir.path().join("pgio-results").exists());
+}
+
+#[test]
+fn six_blocks_find_a_large_effect() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    // The wait is the server's own, so the effect does not depend on the disk.
+    let conditions = [("prompt", ""), ("late", "commit_delay = 20000, commit_siblings = 0")];
+    let keys = "blocks = 6\nduration = \"200ms\"\naa = false\nseed = 1";
+    dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &["late"]);
+    let analysis = dir.analysis();
+    let primary = analysis["comparisons"].as_array().unwrap().iter().find(|c| c["primary"] == true);
+    let primary = primary.unwrap();
+    assert_eq!(primary["verdict"], "slower", "{primary}");
+    assert!(primary["high"].as_f64().unwrap() < 1.0);
+    assert!(primary["p"].as_f64().unwrap() < 0.05);
+    assert_eq!(primary["blocks"], 6);
+}
+
+#[test]
+fn what_cannot_be_a_treatment_is_refused_before_anything_changes() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let cases = [
+        ("shared_buffers = \"64MB\"", &["shared_buffers needs a restart", "private = true"][..]),
+        (
+            "syncronous_commit = \"local\"",
+            &["`syncronous_commit`", "nearest one is `synchronous_commit`"],
+        ),
+        ("block_size = 8192", &["block_size is fixed"]),
+        ("synchronous_commit = \"banana\"", &["synchronous_commit", "banana"]),
+        ("commit_delay = \"1MB\"", &["commit_delay", "1MB"]),
+        ("checkpoint_completion_target = 7", &["checkpoint_completion_target", "7", "0 to 1"]),
+        ("wal_writer_delay = \"ten\"", &["wal_writer_delay", "ten"]),
+        ("wal_writer_delay = \"1GB\"", &["wal_writer_delay", "1GB"]),
+        ("autovacuum = \"perhaps\"", &["autovacuum", "perhaps"]),
+        ("wal_sync_method = \"prayer\"", &["wal_sync_method", "prayer", "fdatasync"]),
+    ];
+    for (body, texts) in cases {
+        let dir = Workdir::new();
+        // In the last condition: nothing of the first may have been run.
+        let conditions = [("first", "checkpoint_timeout = \"11min\""), ("bad", body)];
+        let said = dir.compare(&experiment(&dsn, SHORT, "", &conditions)).expect(4, texts);
+        assert!(said.err.contains("condition `bad`"), "{said}");
+        assert_eq!(said.err.trim_end().lines().count(), 1, "{said}");
+        assert!(!dir.out().exists(), "{body}");
+        assert!(dir.journals().is_empty());
+        assert_eq!(auto_conf(&dsn, "checkpoint_timeout"), None);
+    }
+}
+
+#[test]
+fn results_are_not_written_over() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let text = experiment(&dsn, "blocks = 1\nduration = \"100ms\"\naa = false", "", &[("a", "")]);
+    dir.compare(&text).expect(0, &[]);
+    let before = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
+    dir.compare(&text).expect(7, &["out"]);
+    assert_eq!(fs::read_to_string(dir.out().join("trials.jsonl")).unwrap(), before);
+    dir.pgio(&["report", "nowhere"]).expect(7, &["nowhere"]);
+}

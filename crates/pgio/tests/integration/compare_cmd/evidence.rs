@@ -1,0 +1,94 @@
+//! Trials whose condition did not hold are kept, named and never compared.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::fixture::{INSTALLED, spec};
+use crate::workdir::{
+    Workdir, alter_system, condition_of, experiment, failed_checks, show, wait_until,
+};
+use pgio::pg::private::PrivateCluster;
+
+#[test]
+fn a_setting_changed_in_mid_trial_makes_it_invalid() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let conditions = [("as it is", ""), ("set", "wal_writer_delay = \"150ms\"")];
+    let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nseed = 3";
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    // Into the window, away from ours, and back before pgio takes its own line back.
+    thread::sleep(Duration::from_millis(500));
+    alter_system(&dsn, "wal_writer_delay", Some("777ms"));
+    thread::sleep(Duration::from_millis(600));
+    alter_system(&dsn, "wal_writer_delay", Some("150ms"));
+    running.wait().expect(0, &["invalid"]);
+
+    let trials = dir.trials();
+    let invalid: Vec<usize> =
+        (0..4).filter(|i| !failed_checks(&trials[*i], "invalid").is_empty()).collect();
+    assert_eq!(invalid.len(), 1, "only the trial that was disturbed");
+    let disturbed = &trials[invalid[0]];
+    assert_eq!(condition_of(disturbed), "set");
+    assert_eq!(failed_checks(disturbed, "invalid"), ["treatment-in-force"]);
+    assert_eq!(disturbed["outcome"]["state"], "complete");
+
+    let analysis = dir.analysis();
+    let set = analysis["conditions"].as_array().unwrap().iter().find(|c| c["name"] == "set");
+    let set = set.unwrap();
+    assert_eq!((&set["trials"], &set["invalid"]), (&2.into(), &1.into()));
+    let listed = analysis["checks"].as_array().unwrap().iter();
+    let mut listed = listed.filter(|c| c["id"] == "treatment-in-force");
+    let check = listed.next().unwrap();
+    assert_eq!((&check["verdict"], &check["condition"]), (&"invalid".into(), &"set".into()));
+    assert_eq!(check["trial"], invalid[0] + 1);
+    assert!(check["message"].as_str().unwrap().contains("777"), "{check}");
+    for comparison in analysis["comparisons"].as_array().unwrap() {
+        assert_eq!(comparison["blocks"], 1, "{comparison}");
+    }
+    assert_eq!(show(&dsn, "wal_writer_delay"), "200ms");
+}
+
+#[test]
+fn undeclared_loss_of_durability_makes_trials_invalid() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    for name in ["fsync", "full_page_writes"] {
+        alter_system(&dsn, name, Some("off"));
+        wait_until("off", || show(&dsn, name) == "off");
+
+        let dir = Workdir::new();
+        let conditions = [("a", ""), ("b", "synchronous_commit = \"local\"")];
+        dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &[]);
+        let trials = dir.trials();
+        assert!(trials.iter().all(|t| failed_checks(t, "invalid") == ["durability"]), "{name}");
+        assert!(dir.analysis()["checks"].to_string().contains(&format!("{name} is off")));
+
+        let dir = Workdir::new();
+        let off = format!("{name} = \"off\"");
+        let conditions = [("a", off.as_str()), ("b", &format!("{off}, commit_delay = 10"))];
+        dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &[]);
+        assert!(dir.trials().iter().all(|t| failed_checks(t, "invalid").is_empty()), "{name}");
+        // It was off before and is so again, though not by default.
+        assert_eq!(show(&dsn, name), "off");
+        alter_system(&dsn, name, None);
+        wait_until("on", || show(&dsn, name) == "on");
+    }
+}
+
+#[test]
+fn durability_lost_inside_the_window_is_noticed() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
+    let conditions = [("marked", "wal_writer_delay = \"150ms\"")];
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    thread::sleep(Duration::from_millis(700));
+    alter_system(&dsn, "fsync", Some("off"));
+    running.wait().expect(0, &["invalid"]);
+    assert_eq!(failed_checks(&dir.trials()[0], "invalid"), ["durability"]);
+}

@@ -1,0 +1,92 @@
+//! Settings by each way that they can be put in force, and what proves that they were.
+
+use serde_json::Value;
+
+use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary};
+use crate::workdir::{
+    Workdir, alter_system, auto_conf, condition_of, experiment, experiment_on, show,
+};
+
+use super::SHORT;
+
+/// What the readings of a trial found for a setting.
+fn found<'a>(trial: &'a Value, what: &str) -> Vec<(&'a str, &'a str)> {
+    let evidence = trial["evidence"].as_array().unwrap().iter();
+    evidence
+        .filter(|e| e["what"] == what)
+        .map(|e| (e["when"].as_str().unwrap(), e["found"].as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn a_setting_of_the_server_is_set_proved_and_put_back() {
+    for major in [INSTALLED, NEWEST] {
+        let dir = Workdir::new();
+        let dsn = fresh_database(shared_primary(major));
+        // A line that was there before, with a value that is not the default.
+        alter_system(&dsn, "bgwriter_delay", Some("333ms"));
+        let line = auto_conf(&dsn, "bgwriter_delay");
+        let body = "bgwriter_delay = \"1s\", checkpoint_completion_target = 0.5, \
+                    autovacuum = \"off\", log_line_prefix = \"it's 'quoted' \\\\ %m \"";
+        let conditions = [("as it is", ""), ("set", body)];
+        dir.compare(&experiment(&dsn, SHORT, "", &conditions)).expect(0, &[]);
+        for trial in dir.trials() {
+            let during = ("during", "1s");
+            let expected = condition_of(&trial) == "set";
+            let readings = found(&trial, "bgwriter_delay");
+            assert_eq!(readings.contains(&during), expected, "{readings:?}");
+            assert_eq!(readings.contains(&("before", "1s")), expected);
+            assert_eq!(readings.contains(&("after", "1s")), expected);
+            assert_eq!(!found(&trial, "autovacuum").is_empty(), expected);
+        }
+        assert_eq!(auto_conf(&dsn, "bgwriter_delay"), line);
+        assert_eq!(show(&dsn, "bgwriter_delay"), "333ms");
+        for name in ["checkpoint_completion_target", "autovacuum", "log_line_prefix"] {
+            assert_eq!(auto_conf(&dsn, name), None, "{name}");
+        }
+        assert_eq!(show(&dsn, "autovacuum"), "on");
+        assert!(dir.journals().is_empty());
+        alter_system(&dsn, "bgwriter_delay", None);
+    }
+}
+
+#[test]
+fn a_cluster_of_our_own_is_restarted() {
+    let dir = Workdir::new();
+    let conditions = [
+        ("small", "shared_buffers = \"16MB\""),
+        ("large", "shared_buffers = \"64MB\", wal_level = \"logical\""),
+        ("loaded", "shared_preload_libraries = \"auto_explain, pg_stat_statements\""),
+    ];
+    let keys = "blocks = 1\nduration = \"200ms\"\naa = false";
+    let target = format!("private = true\npg = {INSTALLED}");
+    dir.compare(&experiment_on(&target, keys, "", &conditions)).expect(0, &["large", "loaded"]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 3);
+    for trial in &trials {
+        assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
+        let readings = |what| found(trial, what);
+        match condition_of(trial) {
+            "small" => assert!(readings("shared_buffers").contains(&("during", "16MB"))),
+            "large" => {
+                assert!(readings("shared_buffers").contains(&("during", "64MB")));
+                assert!(readings("wal_level").contains(&("during", "logical")));
+            }
+            _ => assert!(!readings("shared_preload_libraries").is_empty()),
+        }
+        let invalid =
+            trial["checks"].as_array().unwrap().iter().find(|c| c["verdict"] == "invalid");
+        assert_eq!(invalid, None, "{}", condition_of(trial));
+    }
+    assert!(dir.journals().is_empty(), "a cluster that is gone has nothing to undo");
+}
+
+#[test]
+fn a_list_is_a_list_in_a_session_too() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let conditions = [("list", "search_path = \"pg_catalog, public\"")];
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &[]);
+    assert_eq!(dir.trials()[0]["settings"]["search_path"], "pg_catalog, public");
+}

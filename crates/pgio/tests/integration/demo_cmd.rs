@@ -1,0 +1,166 @@
+//! `pgio demo`, whole, as root and as nobody: the right verdict, and nothing left behind.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Signal, geteuid};
+use serde_json::Value;
+
+use crate::fixture::{INSTALLED, NEWEST, pgio_exe};
+use crate::workdir::{Running, Workdir, wait_until};
+
+fn parent_and_command(pid: &str) -> Option<(i32, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    Some((parent, String::from_utf8_lossy(&command).replace('\0', " ")))
+}
+
+/// The pids below a process, itself left out.
+fn descendants(root: i32) -> Vec<i32> {
+    let all: Vec<(i32, i32)> = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some((name.parse().ok()?, parent_and_command(&name)?.0))
+        })
+        .collect();
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(parent) = found.get(at).copied() {
+        found.extend(all.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// The servers of a running demo, seen before it ends.
+struct Servers {
+    pids: Vec<i32>,
+    directory: PathBuf,
+}
+
+impl Servers {
+    fn of(demo: &mut Running) -> Servers {
+        let mut directory = None;
+        let pid = demo.pid();
+        demo.until("its servers run", || {
+            let commands = descendants(pid);
+            directory = commands.iter().find_map(|pid| {
+                let (_, command) = parent_and_command(&pid.to_string())?;
+                let data = command.split(' ').find(|word| {
+                    word.starts_with("/var/tmp/pgio-") && word.ends_with("/standby")
+                })?;
+                Path::new(data).parent().map(Path::to_owned)
+            });
+            directory.is_some()
+        });
+        Servers { pids: descendants(pid), directory: directory.unwrap() }
+    }
+
+    fn assert_gone(&self) {
+        assert!(!self.directory.exists(), "{}", self.directory.display());
+        for pid in &self.pids {
+            // A pid may be anybody's by now, but not with our directory in its command.
+            wait_until(&format!("process {pid} gone"), || {
+                parent_and_command(&pid.to_string())
+                    .is_none_or(|(_, command)| !command.contains("pgio-"))
+            });
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn check_results(dir: &Workdir, out: &Path) {
+    let analysis = |workload: &str| -> Value {
+        let place = out.join(workload);
+        let said =
+            dir.pgio(&["report", place.to_str().unwrap(), "--format", "json"]).expect(0, &[]);
+        serde_json::from_str(&said.out).unwrap()
+    };
+    for (workload, conditions) in [("commit", 5), ("slob", 3)] {
+        let trials = read(&out.join(workload).join("trials.jsonl"));
+        assert_eq!(trials.lines().count(), conditions * 6, "{workload}: six blocks");
+        let analysis = analysis(workload);
+        for condition in analysis["conditions"].as_array().unwrap() {
+            assert_eq!(condition["trials"], 6);
+            assert_eq!((&condition["invalid"], &condition["failed"]), (&0.into(), &0.into()));
+        }
+        assert_eq!(analysis["baseline"], "local");
+    }
+    let commit = analysis("commit");
+    let comparisons = commit["comparisons"].as_array().unwrap();
+    let on = comparisons.iter().find(|c| c["condition"] == "on" && c["primary"] == true).unwrap();
+    assert_eq!(on["metric"], "commits_per_second");
+    assert_eq!(on["verdict"], "slower", "{on}");
+    assert!(on["high"].as_f64().unwrap() < 1.0, "{on}");
+    let per_ten_thousand = &commit["conditions"][0]["metrics"]["seconds_per_10000_transactions"];
+    assert!(per_ten_thousand["value"].as_f64().unwrap() > 0.0);
+}
+
+const TOLD: &[&str] = &["local (A/A)", "remote_apply", "seconds per 10000", "What next"];
+
+#[test]
+fn the_demo_finds_the_cost_and_leaves_only_its_results() {
+    let dir = Workdir::new();
+    let version = INSTALLED.to_string();
+    let mut demo = dir.start(dir.command(&["demo", "--pg", &version, "--out", "out"]));
+    let servers = Servers::of(&mut demo);
+    demo.wait().expect(0, TOLD);
+    servers.assert_gone();
+    check_results(&dir, &dir.out());
+    assert!(dir.journals().is_empty());
+}
+
+#[test]
+fn the_demo_runs_without_privileges() {
+    let dir = Workdir::new();
+    let version = NEWEST.to_string();
+    // Where nobody can read and write: cargo's target may be below root's home.
+    let place = tempfile::Builder::new().prefix("demo").tempdir_in("/var/tmp").unwrap();
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(place.path(), 0o777);
+    let program = place.path().join("pgio");
+    fs::copy(pgio_exe(), &program).unwrap();
+    open(&program, 0o755);
+    let out = place.path().join("out");
+    let mut command = Command::new(&program);
+    command.args(["demo", "--pg", &version, "--out"]).arg(&out).current_dir(place.path());
+    if geteuid().is_root() {
+        command.uid(65_534).gid(65_534).env("HOME", place.path());
+        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME").env_remove("PGIO_BINDIR");
+    }
+    let mut demo = dir.start(command);
+    let servers = Servers::of(&mut demo);
+    demo.wait().expect(0, TOLD);
+    servers.assert_gone();
+    check_results(&dir, &out);
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    for signal in [Signal::INT, Signal::KILL] {
+        let dir = Workdir::new();
+        let mut demo = dir.start(dir.command(&["demo", "--out", "out"]));
+        let servers = Servers::of(&mut demo);
+        let first = dir.out().join("commit/trials.jsonl");
+        demo.until("a trial stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
+        demo.signal(signal);
+        let said = demo.wait_for(Duration::from_secs(20));
+        assert_eq!(said.code, Some(if signal == Signal::INT { 130 } else { -9 }), "{said}");
+        wait_until("its directory gone", || !servers.directory.exists());
+        servers.assert_gone();
+        dir.pgio(&["report", "out/commit"]).expect(0, &["local"]);
+        assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+    }
+}

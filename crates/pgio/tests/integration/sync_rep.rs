@@ -1,0 +1,215 @@
+//! Synchronous standbys that are missing, lost or demoted, and stopping while sessions wait for
+//! one: nothing waits for ever, nothing of ours stays on the server, nothing is compared that did
+//! not hold.
+
+use std::thread;
+use std::time::Duration;
+
+use pgio::pg::private::{PrivateCluster, Spec};
+use rustix::process::Signal;
+
+use crate::fixture::{INSTALLED, connect, spec};
+use crate::workdir::{
+    Running, Workdir, alter_system, auto_conf, condition_of, experiment, failed_checks,
+    sessions_of_ours, sessions_waiting_for_standby, show, wait_until,
+};
+
+fn pair() -> PrivateCluster {
+    PrivateCluster::start(&Spec { standby: true, ..spec(INSTALLED) }).unwrap()
+}
+
+fn has_table(dsn: &str) -> bool {
+    let sql = "SELECT to_regclass('pgio_commit') IS NOT NULL";
+    connect(dsn).query_one(sql, &[]).unwrap().get(0)
+}
+
+#[test]
+fn a_condition_that_needs_a_standby_is_refused_without_one() {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    cluster.stop_standby().unwrap();
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    let text = |level: &str| {
+        let waiting = format!("synchronous_commit = {level:?}, wal_writer_delay = 150");
+        let local = "synchronous_commit = \"local\"";
+        experiment(&dsn, keys, "", &[("local", local), ("waiting", &waiting)])
+    };
+    let refused = |level: &str, texts: &[&str]| {
+        let dir = Workdir::new();
+        dir.compare(&text(level)).expect(4, texts);
+        assert!(!dir.out().exists());
+        assert!(dir.journals().is_empty());
+        assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
+        assert!(!has_table(&dsn));
+    };
+    for level in ["remote_write", "on", "remote_apply"] {
+        refused(level, &["condition `waiting`", "standby"]);
+    }
+    alter_system(&dsn, "synchronous_standby_names", Some(""));
+    wait_until("demoted", || show(&dsn, "synchronous_standby_names").is_empty());
+    for level in ["remote_write", "remote_apply"] {
+        refused(level, &["silently mean local"]);
+    }
+    // Flushed on this server, as everywhere without standbys.
+    Workdir::new().compare(&text("on")).expect(0, &[]);
+}
+
+#[test]
+fn a_condition_without_treatment_does_not_wait_for_ever() {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    cluster.stop_standby().unwrap();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    let said = dir.compare(&experiment(&dsn, keys, "", &[("as it is", "")]));
+    said.expect(4, &["standby"]);
+}
+
+#[test]
+fn a_standby_lost_for_a_moment_makes_the_trial_invalid() {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"3s\"\naa = false";
+    let conditions = [("on", "synchronous_commit = \"on\", wal_writer_delay = 150")];
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    thread::sleep(Duration::from_millis(700));
+    cluster.stop_standby().unwrap();
+    running.until("waiting", || sessions_waiting_for_standby(&dsn) > 0);
+    thread::sleep(Duration::from_millis(600));
+    cluster.start_standby().unwrap();
+    running.wait().expect(0, &["invalid"]);
+    assert_eq!(failed_checks(&dir.trials()[0], "invalid"), ["treatment-in-force"]);
+}
+
+#[test]
+fn a_standby_demoted_in_mid_trial_makes_it_invalid() {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
+    for level in ["on", "remote_apply"] {
+        let body = format!("synchronous_commit = {level:?}, wal_writer_delay = 150");
+        dir.write("e.toml", &experiment(&dsn, keys, "", &[(level, &body)]));
+        let mut running = dir.start(dir.command(&["compare", "e.toml", "--out", level]));
+        running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+        thread::sleep(Duration::from_millis(700));
+        alter_system(&dsn, "synchronous_standby_names", Some(""));
+        running.wait().expect(0, &["invalid"]);
+        let report = dir.pgio(&["report", level, "--format", "json"]).expect(0, &[]).out;
+        assert!(report.contains("treatment-in-force"), "{report}");
+        alter_system(&dsn, "synchronous_standby_names", None);
+        wait_until("synchronous", || {
+            let sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+            connect(&dsn).query_one(sql, &[]).unwrap().get::<_, i64>(0) == 1
+        });
+    }
+}
+
+/// A compare whose sessions wait for a standby that is gone, with a setting of the server changed
+/// if `journaled`.
+fn waiting(cluster: &PrivateCluster, dir: &Workdir, journaled: bool) -> Running {
+    let dsn = cluster.primary_conninfo();
+    let body = if journaled { ", wal_writer_delay = 150" } else { "" };
+    let body = format!("synchronous_commit = \"remote_write\"{body}");
+    let keys = "blocks = 2\nduration = \"60s\"\naa = false";
+    let text = experiment(&dsn, keys, "sessions = 3", &[("remote", &body)]);
+    let mut running = dir.start_compare(&text);
+    running.until("in the window", || {
+        let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
+        connect(&dsn).query_one(working, &[]).unwrap().get::<_, i64>(0) == 3
+    });
+    cluster.stop_standby().unwrap();
+    running.until("all waiting", || sessions_waiting_for_standby(&dsn) == 3);
+    running
+}
+
+#[test]
+fn an_interrupt_while_sessions_wait_leaves_nothing() {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    for signal in [Signal::INT, Signal::TERM] {
+        let dir = Workdir::new();
+        let running = waiting(&cluster, &dir, true);
+        running.signal(signal);
+        let said = running.wait_for(Duration::from_secs(20)).expect(130, &["kept in out"]);
+        wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+        assert!(!has_table(&dsn), "{said}");
+        assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
+        assert_eq!(show(&dsn, "wal_writer_delay"), "200ms");
+        assert!(dir.journals().is_empty());
+        let trials = dir.trials();
+        assert_eq!(trials[0]["outcome"]["state"], "interrupted");
+        let analysis = dir.analysis();
+        assert_eq!(analysis["conditions"][0]["valid"], 0, "never compared");
+        cluster.start_standby().unwrap();
+    }
+}
+
+#[test]
+fn leftovers_of_kill_9_are_ended_by_undo_or_the_next_start() {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    let leave = |journaled| {
+        let dir = Workdir::new();
+        waiting(&cluster, &dir, journaled).kill();
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(sessions_waiting_for_standby(&dsn), 3, "they outlive their client");
+        dir
+    };
+
+    let dir = leave(true);
+    dir.pgio(&["undo"]).expect(0, &["Ended session", "Put back wal_writer_delay: absent"]);
+    wait_until("none waits", || sessions_of_ours(&dsn) == 0);
+    assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
+    cluster.start_standby().unwrap();
+
+    let dir = leave(false);
+    assert!(dir.journals().is_empty(), "nothing of the server was changed");
+    dir.pgio(&["undo", "--connect", &dsn]).expect(0, &["Ended session"]);
+    wait_until("none waits", || sessions_of_ours(&dsn) == 0);
+    let said = dir.pgio(&["undo", "--connect", &dsn]).expect(0, &[]);
+    assert_eq!(said.out, "Nothing to undo.\n");
+    cluster.start_standby().unwrap();
+
+    leave(false);
+    let dir = Workdir::new();
+    let text = experiment(
+        &dsn,
+        "blocks = 1\nduration = \"100ms\"\naa = false",
+        "",
+        &[("local", "synchronous_commit = \"local\"")],
+    );
+    dir.compare(&text).expect(0, &[]);
+    wait_until("none waits", || sessions_of_ours(&dsn) == 0);
+    assert!(!has_table(&dsn), "the table of the killed run is gone too");
+}
+
+#[test]
+fn a_standby_lost_for_good_fails_the_trial() {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nseed = 1";
+    let conditions =
+        [("local", "synchronous_commit = \"local\""), ("on", "synchronous_commit = \"on\"")];
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+    running.until("in a window of `on`", || {
+        let waits = "SELECT count(*) FROM pg_stat_activity \
+                     WHERE application_name LIKE 'pgio:%' AND wait_event = 'SyncRep'";
+        connect(&dsn).query_one(waits, &[]).unwrap().get::<_, i64>(0) > 0
+    });
+    cluster.stop_standby().unwrap();
+    running.wait().expect(0, &["standby"]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 4, "a failed trial is a record, and the next is tried");
+    for trial in &trials {
+        let complete = trial["outcome"]["state"] == "complete";
+        assert_eq!(complete, condition_of(trial) == "local", "{}", trial["outcome"]);
+    }
+    for comparison in dir.analysis()["comparisons"].as_array().unwrap() {
+        assert_eq!(comparison["blocks"], 0, "{comparison}");
+    }
+    wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+}

@@ -1,0 +1,172 @@
+//! `pgio undo`: whatever moment pgio is killed at, what it changed is found and put back.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use pgio::pg::private::PrivateCluster;
+use pgio::rng::SplitMix64;
+
+use crate::fixture::{INSTALLED, NEWEST, connect, spec};
+use crate::workdir::{Workdir, alter_system, auto_conf, experiment, show, wait_until};
+
+const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
+
+fn cluster(major: u32) -> PrivateCluster {
+    PrivateCluster::start(&spec(major)).unwrap()
+}
+
+/// Killed while two settings of the server are changed.
+fn killed_in_mid_trial(dsn: &str) -> Workdir {
+    let dir = Workdir::new();
+    let body = "wal_writer_delay = \"150ms\", checkpoint_timeout = \"11min\"";
+    let mut running = dir.start_compare(&experiment(dsn, LONG, "", &[("set", body)]));
+    running.until("in the window", || {
+        let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
+        connect(dsn).query_one(working, &[]).unwrap().get::<_, i64>(0) > 0
+    });
+    running.kill();
+    assert_eq!(show(dsn, "wal_writer_delay"), "150ms");
+    assert_eq!(show(dsn, "checkpoint_timeout"), "11min");
+    assert_eq!(dir.journals().len(), 1);
+    dir
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn after_kill_9_the_prior_lines_are_put_back() {
+    for major in [INSTALLED, NEWEST] {
+        let cluster = cluster(major);
+        let dsn = format!("{} password=geheim", cluster.primary_conninfo());
+        alter_system(&dsn, "wal_writer_delay", Some("333ms"));
+        wait_until("333ms", || show(&dsn, "wal_writer_delay") == "333ms");
+        let line = auto_conf(&dsn, "wal_writer_delay");
+        let dir = killed_in_mid_trial(&dsn);
+
+        let again = experiment(&dsn, "blocks = 1\nduration = \"100ms\"", "", &[("a", "")]);
+        dir.write("again.toml", &again);
+        dir.pgio(&["compare", "again.toml"]).expect(6, &["pgio undo"]);
+        dir.pgio(&["run", "--connect-string", &dsn]).expect(6, &["pgio undo"]);
+        dir.pgio(&["compare", "again.toml", "--plan"]).expect(0, &[]);
+
+        dir.pgio(&["undo"])
+            .expect(0, &["Put back wal_writer_delay: `333", "Put back checkpoint_timeout: absent"]);
+        assert_eq!(auto_conf(&dsn, "wal_writer_delay"), line);
+        assert_eq!(auto_conf(&dsn, "checkpoint_timeout"), None);
+        assert_eq!(show(&dsn, "wal_writer_delay"), "333ms");
+        wait_until("reloaded", || show(&dsn, "checkpoint_timeout") == "5min");
+        assert!(dir.journals().is_empty());
+
+        let said = dir.pgio(&["undo"]).expect(0, &[]);
+        assert_eq!(said.out, "Nothing to undo.\n");
+        dir.pgio(&["compare", "again.toml", "--out", "again"]).expect(0, &[]);
+
+        for file in files(dir.path()).iter().filter(|f| f.extension().is_none_or(|e| e != "toml")) {
+            let text = String::from_utf8_lossy(&fs::read(file).unwrap()).into_owned();
+            assert!(!text.contains("geheim"), "the password is in {}", file.display());
+        }
+        let stored = fs::read_to_string(dir.path().join("again/experiment.toml")).unwrap();
+        assert!(stored.contains("[[condition]]") && !stored.contains("geheim"), "{stored}");
+    }
+}
+
+#[test]
+fn what_someone_changed_since_is_asked_about() {
+    let cluster = cluster(INSTALLED);
+    let dsn = cluster.primary_conninfo();
+    for (flag, expected) in [("--keep", "777ms"), ("--restore", "200ms")] {
+        let dir = killed_in_mid_trial(&dsn);
+        alter_system(&dsn, "wal_writer_delay", Some("777ms"));
+        wait_until("777ms", || show(&dsn, "wal_writer_delay") == "777ms");
+        for _ in 0..2 {
+            dir.pgio(&["undo"]).expect(6, &["wal_writer_delay", "777", "--keep", "--restore"]);
+            assert_eq!(show(&dsn, "wal_writer_delay"), "777ms");
+            assert_eq!(dir.journals().len(), 1);
+        }
+        let word = if flag == "--keep" { "Left" } else { "Put back" };
+        dir.pgio(&["undo", flag]).expect(0, &[&format!("{word} wal_writer_delay")]);
+        wait_until(expected, || show(&dsn, "wal_writer_delay") == expected);
+        wait_until("the other", || show(&dsn, "checkpoint_timeout") == "5min");
+        assert_eq!(auto_conf(&dsn, "checkpoint_timeout"), None);
+        assert!(dir.journals().is_empty());
+        alter_system(&dsn, "wal_writer_delay", None);
+    }
+}
+
+#[test]
+fn a_change_that_stays_ends_the_experiment_with_the_question() {
+    let cluster = cluster(INSTALLED);
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 3\nduration = \"1s\"\naa = false";
+    let conditions = [("set", "wal_writer_delay = \"150ms\"")];
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    thread::sleep(Duration::from_millis(400));
+    alter_system(&dsn, "wal_writer_delay", Some("777ms"));
+    running.wait().expect(6, &["777", "--keep", "--restore"]);
+    assert_eq!(dir.trials().len(), 1, "the trial is kept");
+    assert_eq!(show(&dsn, "wal_writer_delay"), "777ms");
+    dir.pgio(&["undo", "--restore"]).expect(0, &["Put back"]);
+    assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
+}
+
+#[test]
+fn killed_at_any_moment_all_is_restored() {
+    let cluster = cluster(INSTALLED);
+    let dsn = cluster.primary_conninfo();
+    alter_system(&dsn, "wal_writer_delay", Some("333ms"));
+    wait_until("333ms", || show(&dsn, "wal_writer_delay") == "333ms");
+    let line = auto_conf(&dsn, "wal_writer_delay");
+    let keys = "blocks = 3\nduration = \"100ms\"\naa = false";
+    let body = "wal_writer_delay = \"150ms\", checkpoint_timeout = \"11min\", bgwriter_delay = 500";
+    let text = experiment(&dsn, keys, "", &[("a", ""), ("b", body)]);
+    let mut random = SplitMix64::new(7);
+    let mut unfinished = 0;
+    for _ in 0..10 {
+        let dir = Workdir::new();
+        let mut running = dir.start_compare(&text);
+        running.until("connected", || {
+            let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%'";
+            connect(&dsn).query_one(ours, &[]).unwrap().get::<_, i64>(0) > 0
+        });
+        thread::sleep(Duration::from_millis(random.next_u64() % 900));
+        running.kill();
+        unfinished += dir.journals().len();
+        dir.pgio(&["undo"]).expect(0, &[]);
+        assert_eq!(auto_conf(&dsn, "wal_writer_delay"), line);
+        assert_eq!(auto_conf(&dsn, "checkpoint_timeout"), None);
+        assert_eq!(auto_conf(&dsn, "bgwriter_delay"), None);
+        let settings = ["wal_writer_delay", "checkpoint_timeout", "bgwriter_delay"];
+        wait_until("reloaded", || {
+            settings.map(|s| show(&dsn, s)) == ["333ms", "5min", "200ms"].map(str::to_owned)
+        });
+        assert!(dir.journals().is_empty());
+    }
+    assert!(unfinished > 0, "some of ten moments lie inside a change");
+}
+
+#[test]
+fn a_server_that_is_away_keeps_its_journal() {
+    let cluster = cluster(INSTALLED);
+    let dsn = cluster.primary_conninfo();
+    let dir = killed_in_mid_trial(&dsn);
+    drop(cluster);
+    dir.pgio(&["undo"]).expect(3, &["the changes are still in place"]);
+    assert_eq!(dir.journals().len(), 1);
+}
+
+#[test]
+fn a_journal_without_a_change_is_nothing_to_undo() {
+    let dir = Workdir::new();
+    fs::create_dir_all(dir.path().join("state/journal")).unwrap();
+    // Killed between making the file and writing its first line.
+    dir.write("state/journal/1-1.journal", "");
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+    assert!(dir.journals().is_empty());
+}

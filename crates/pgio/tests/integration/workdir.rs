@@ -1,0 +1,279 @@
+//! pgio as a user types it: a directory of its own to stand in, a state directory of its own
+//! for journals, no PG* variables; run to its end, or beside the test to be disturbed.
+//!
+//! No call waits for ever: a pgio that hangs is killed and fails its test with what it said.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::fixture::{connect, pgio_exe};
+
+const PATIENCE: Duration = Duration::from_secs(150);
+
+#[derive(Debug)]
+pub(crate) struct Workdir {
+    dir: TempDir,
+}
+
+/// What pgio said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// Fails unless it ended with this code and each text is on one of its streams.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32, texts: &[&str]) -> Said {
+        assert_eq!(self.code, Some(code), "{self}");
+        for text in texts {
+            assert!(self.out.contains(text) || self.err.contains(text), "no `{text}` in {self}");
+        }
+        self
+    }
+}
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "exit {:?}\n--- out\n{}\n--- err\n{}", self.code, self.out, self.err)
+    }
+}
+
+impl Workdir {
+    pub(crate) fn new() -> Workdir {
+        Workdir { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).unwrap();
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(pgio_exe());
+        let inherited = std::env::vars_os().map(|(name, _)| name);
+        for name in inherited.filter(|name| name.to_string_lossy().starts_with("PG")) {
+            command.env_remove(name);
+        }
+        command.current_dir(self.path()).env("PGIO_STATE_DIR", self.path().join("state"));
+        command.args(args);
+        command
+    }
+
+    pub(crate) fn pgio(&self, args: &[&str]) -> Said {
+        self.start(self.command(args)).wait()
+    }
+
+    /// `pgio compare` of this text; the results go to `out`.
+    pub(crate) fn compare(&self, experiment: &str) -> Said {
+        self.start_compare(experiment).wait()
+    }
+
+    pub(crate) fn start_compare(&self, experiment: &str) -> Running {
+        self.write("experiment.toml", experiment);
+        self.start(self.command(&["compare", "experiment.toml", "--out", "out"]))
+    }
+
+    pub(crate) fn start(&self, mut command: Command) -> Running {
+        let file = |name| self.path().join(name);
+        let [out, err] = ["stdout", "stderr"].map(file);
+        command
+            .stdin(Stdio::null())
+            .stdout(File::create(&out).unwrap())
+            .stderr(File::create(&err).unwrap());
+        Running { child: command.spawn().unwrap(), out, err }
+    }
+
+    pub(crate) fn out(&self) -> PathBuf {
+        self.path().join("out")
+    }
+
+    pub(crate) fn manifest(&self) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.out().join("manifest.json")).unwrap())
+            .unwrap()
+    }
+
+    pub(crate) fn trials(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.out().join("trials.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub(crate) fn analysis(&self) -> Value {
+        let said = self.pgio(&["report", "out", "--format", "json"]).expect(0, &[]);
+        serde_json::from_str(&said.out).unwrap()
+    }
+
+    /// The journals that are there now.
+    pub(crate) fn journals(&self) -> Vec<PathBuf> {
+        match fs::read_dir(self.path().join("state/journal")) {
+            Ok(entries) => entries.map(|e| e.unwrap().path()).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+/// pgio beside the test; killed with it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub(crate) fn wait(self) -> Said {
+        self.wait_for(PATIENCE)
+    }
+
+    pub(crate) fn wait_for(mut self, patience: Duration) -> Said {
+        let deadline = Instant::now() + patience;
+        while self.is_running() {
+            if Instant::now() > deadline {
+                self.child.kill().unwrap();
+                self.child.wait().unwrap();
+                panic!("pgio did not end within {patience:?}: {}", self.said(None));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let status: ExitStatus = self.child.wait().unwrap();
+        self.said(status.code().or(status.signal().map(|s| -s)))
+    }
+
+    /// Waits for something while pgio runs; one that ends before it fails the test.
+    #[track_caller]
+    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !condition() {
+            assert!(self.is_running(), "pgio ended before {what}: {}", self.said(None));
+            assert!(Instant::now() < deadline, "still not {what}: {}", self.said(None));
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn said(&self, code: Option<i32>) -> Said {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        Said { code, out: read(&self.out), err: read(&self.err) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that fails leaves nothing running.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An experiment of short windows on a server: `keys` go to [experiment], `conditions` are pairs
+/// of a name and the body of `postgres`, empty for a condition without treatment.
+pub(crate) fn experiment(
+    conninfo: &str,
+    keys: &str,
+    workload: &str,
+    conditions: &[(&str, &str)],
+) -> String {
+    experiment_on(&format!("dsn = {conninfo:?}"), keys, workload, conditions)
+}
+
+pub(crate) fn experiment_on(
+    target: &str,
+    keys: &str,
+    workload: &str,
+    conditions: &[(&str, &str)],
+) -> String {
+    let mut text = format!(
+        "[experiment]\nname = \"test\"\nwarmup = \"0s\"\n{keys}\n\n[target]\n{target}\n\n\
+         [workload]\nkind = \"commit\"\n{workload}\n"
+    );
+    for (name, postgres) in conditions {
+        text += &format!("\n[[condition]]\nname = {name:?}\n");
+        if !postgres.is_empty() {
+            text += &format!("postgres = {{ {postgres} }}\n");
+        }
+    }
+    text
+}
+
+pub(crate) fn show(conninfo: &str, setting: &str) -> String {
+    connect(conninfo).query_one(&format!("SHOW {setting}"), &[]).unwrap().get(0)
+}
+
+/// The line of postgresql.auto.conf, if there is one.
+pub(crate) fn auto_conf(conninfo: &str, setting: &str) -> Option<String> {
+    let sql = "SELECT setting FROM pg_file_settings \
+               WHERE name = $1 AND sourcefile LIKE '%postgresql.auto.conf'";
+    connect(conninfo).query_opt(sql, &[&setting]).unwrap().map(|row| row.get(0))
+}
+
+/// `None` takes the line away.
+pub(crate) fn alter_system(conninfo: &str, setting: &str, value: Option<&str>) {
+    let mut client = connect(conninfo);
+    let sql = match value {
+        Some(value) => format!("ALTER SYSTEM SET {setting} = '{value}'"),
+        None => format!("ALTER SYSTEM RESET {setting}"),
+    };
+    client.batch_execute(&sql).unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").unwrap();
+}
+
+/// Sessions of pgio's that the server still has, in any database.
+pub(crate) fn sessions_of_ours(conninfo: &str) -> i64 {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%'";
+    connect(conninfo).query_one(sql, &[]).unwrap().get(0)
+}
+
+pub(crate) fn sessions_waiting_for_standby(conninfo: &str) -> i64 {
+    let sql = "SELECT count(*) FROM pg_stat_activity \
+               WHERE application_name LIKE 'pgio:%' AND wait_event = 'SyncRep'";
+    connect(conninfo).query_one(sql, &[]).unwrap().get(0)
+}
+
+/// Waits for what has no pgio to watch.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "still not: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The checks of a stored trial that did not pass, by their ids.
+pub(crate) fn failed_checks(trial: &Value, verdict: &str) -> Vec<String> {
+    let checks = trial["checks"].as_array().unwrap().iter();
+    checks.filter(|c| c["verdict"] == verdict).map(|c| c["id"].as_str().unwrap().into()).collect()
+}
+
+pub(crate) fn condition_of(trial: &Value) -> &str {
+    trial["place"]["condition"].as_str().unwrap()
+}
