@@ -91,7 +91,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Prin
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand' -r
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand; and end sessions that an interrupted run left there' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a setting that someone changed since as it is now'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -s h -l help -d 'Print help'
