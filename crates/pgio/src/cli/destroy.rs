@@ -6,7 +6,8 @@ use super::exit::{Failure, REFUSED};
 use super::flags::Source;
 use super::{Outcome, connection, output, state};
 use crate::dataset::{self, mark};
-use crate::pg::{connect, leftovers, server};
+use crate::experiment::live;
+use crate::pg::server;
 use crate::units::human;
 
 #[derive(Debug, clap::Args)]
@@ -20,12 +21,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
-    let params = given.params(&state::new_run_id())?;
-    let mut admin = connect::connect(&params)?;
-    server::lift_limits(&mut admin)?;
-    let found = server::inspect(&mut admin, &params.describe())?;
+    let run_id = state::new_run_id();
+    let params = given.params(&run_id)?;
+    let (mut admin, found) = live::open_admin(&params, &run_id)?;
     server::check_database(&found, given.layer.dbname.as_deref())?;
-    let _ = leftovers::terminate(&mut admin);
     let bytes = dataset::size(&mut admin).unwrap_or(0);
     let tables = mark::find(&mut admin)
         .map_or(0, |all| all.into_iter().filter(|named| named.mark.is_some()).count());

@@ -11,9 +11,10 @@ use super::output::{self, Status};
 use super::{Outcome, connection, signals, state};
 use crate::config::LoadSettings;
 use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, lines, sizes};
+use crate::experiment::live;
 use crate::host::stop::Stop;
 use crate::pg::connect::{self, ConnectParams};
-use crate::pg::{leftovers, server};
+use crate::pg::server;
 use crate::results::store;
 
 #[derive(Debug, clap::Args)]
@@ -28,15 +29,12 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
     let spec = load_spec(&LoadSettings::resolve(given.layer.clone()));
-    let params = given.params(&state::new_run_id())?;
+    let run_id = state::new_run_id();
+    let params = given.params(&run_id)?;
     let stop = signals::stop_on_signals()?;
-    let mut admin = connect::connect(&params)?;
-    server::lift_limits(&mut admin)?;
-    let found = server::inspect(&mut admin, &params.describe())?;
+    let (mut admin, found) = live::open_admin(&params, &run_id)?;
     server::check_database(&found, given.layer.dbname.as_deref())?;
     output::warn_all(&found.warnings);
-    // Sessions that a killed load or run left would hold the tables.
-    let _ = leftovers::terminate(&mut admin);
 
     output::line(&lines::job_info(&spec.scale, spec.tables));
     output::line(&lines::batching_info(spec.streams));

@@ -60,9 +60,11 @@ impl Restarter for Arc<PrivateCluster> {
     }
 }
 
-/// Opens the connection that a run reads and changes with, and says that the run lives.
+/// Opens the connection that a run reads and changes with, says that the run lives, and ends what
+/// killed ones left, which would hold the tables.
 pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Server), LiveError> {
-    let mut admin = connect::connect(params)?;
+    let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
+    let mut admin = connect::connect(&unannounced)?;
     server::lift_limits(&mut admin)?;
     check_unpooled(&mut admin, params)?;
     let server = server::inspect(&mut admin, &params.describe())?;

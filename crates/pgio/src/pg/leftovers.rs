@@ -13,10 +13,15 @@ pub fn application_name(run_id: &str) -> String {
     format!("pgio:{run_id}")
 }
 
-/// Says that this run lives, as long as this connection does.
+/// What a connection is called before it is announced, and one that is no run's.
+pub const UNANNOUNCED: &str = "pgio";
+
+/// Says that this run lives, as long as this connection does, which is [`UNANNOUNCED`] until now:
+/// the name without the lock would be a leftover's to whoever looks just then.
 pub fn announce(client: &mut Client, run_id: &str) -> Result<(), postgres::Error> {
+    client.execute("SELECT pg_advisory_lock_shared($1, hashtext($2))", &[&LOCK_CLASS, &run_id])?;
     client
-        .execute("SELECT pg_advisory_lock_shared($1, hashtext($2))", &[&LOCK_CLASS, &run_id])
+        .execute("SELECT set_config('application_name', $1, false)", &[&application_name(run_id)])
         .map(drop)
 }
 

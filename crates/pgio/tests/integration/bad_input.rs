@@ -101,6 +101,7 @@ fn more_than_is_loaded() {
     run(&["--work-unit", "1025"]).refused(USAGE, &["WORK_UNIT (1025 blocks)", "SCALE (8M"]);
     let update = run(&["--work-unit", "1", "--update-work-unit", "1025"]);
     update.refused(USAGE, &["UPDATE_WORK_UNIT (1025 blocks)", "SCALE (8M"]);
+    run(&["--batch", "50", "--work-unit", "8"]).refused(USAGE, &["BATCH", "WORK_UNIT"]);
     let said = run(&["--num-threads", "500", "--json", "many.json"]);
     said.refused(REFUSED, &["500 sessions", "max_connections", "NUM_THREADS"]);
     assert_eq!(loaded().record("many.json")["outcome"]["state"], "failed");

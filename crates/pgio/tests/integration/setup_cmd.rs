@@ -156,6 +156,11 @@ fn interrupted_load(major: u32) {
     let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
     let count = || place.client().query_one(tables, &[]).unwrap().get::<_, i64>(0);
     wait_until("two tables are there", || count() >= 2);
+    // Others leave a load that lives alone.
+    place.pgio(&["destroy"]).refused(4, &["another pgio is loading"]);
+    place.succeed(&["run", "--num-schemas", "1", "--run-time", "200ms"]);
+    let before = count();
+    wait_until("the load has gone on", || count() > before + 1);
     let asked = Instant::now();
     kill_process(Pid::from_child(&load), Signal::INT).unwrap();
     let said = Said::of(load.wait_with_output().unwrap());
