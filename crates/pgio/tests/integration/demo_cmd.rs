@@ -106,7 +106,7 @@ fn check_results(dir: &Workdir, out: &Path) {
     assert!(per_ten_thousand["value"].as_f64().unwrap() > 0.0);
 }
 
-const TOLD: &[&str] = &["local (A/A)", "remote_apply", "seconds per 10000", "What next"];
+const TOLD: &[&str] = &["local (A/A)", "remote_apply", "10,000 in", "What next"];
 
 #[test]
 fn the_demo_finds_the_cost_and_leaves_only_its_results() {
