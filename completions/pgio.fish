@@ -52,7 +52,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'w
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l batch -d 'visits in one statement, where the latency of each is not needed; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
@@ -76,7 +76,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'whe
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l batch -d 'visits in one statement, where the latency of each is not needed; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
@@ -91,7 +91,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Prin
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand' -r
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand; and end sessions that an interrupted run left there' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a setting that someone changed since as it is now'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -s h -l help -d 'Print help'
@@ -108,7 +108,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l batch -d 'visits in one statement, where the latency of each is not needed; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
