@@ -162,7 +162,8 @@ fn store_json(path: &Path, trial: &Trial) -> Outcome {
 
 fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome {
     store::write_durably(&dir.join("pgio_session_detail.out"), &session_detail::render(trial))?;
-    let tags = "CREATE PROCEDURE\n".repeat(trial.sessions.len());
+    // The original lists what it creates for a run; here every session runs a block and leaves nothing.
+    let tags = "DO\n".repeat(trial.sessions.len());
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
     // A server that is gone has no sizes to tell; the trial's own error says so.
     if let Ok(text) = sizes::table_sizes(admin) {

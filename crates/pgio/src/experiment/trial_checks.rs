@@ -133,3 +133,31 @@ pub(super) fn cancelled_sync_rep(times: usize) -> Check {
         "see whether the standby was lost, and run again",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CheckVerdict;
+
+    fn reading(when: When, found: &str, expected: Option<&str>) -> Evidence {
+        Evidence {
+            when,
+            what: "synchronous standby".to_owned(),
+            found: found.to_owned(),
+            expected: expected.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_is_no_longer_asked_for_is_no_longer_in_force() {
+        let good = reading(When::Before, "s1: sync", Some("s1: sync"));
+        let demoted = reading(When::During, "s1: async", None);
+        let check = in_force(&[good.clone(), demoted.clone()]);
+        assert_eq!(check.verdict, CheckVerdict::Invalid);
+        assert!(check.message.contains("s1: async instead of s1: sync"), "{}", check.message);
+        assert_eq!(in_force(&[good]).verdict, CheckVerdict::Ok);
+        // Nothing was asked for from the beginning.
+        let free = reading(When::Before, "s1: async", None);
+        assert_eq!(in_force(&[free, demoted]).verdict, CheckVerdict::Ok);
+    }
+}

@@ -78,6 +78,16 @@ pub fn lift_limits(client: &mut Client) -> Result<(), ServerError> {
         .map_err(read("its session's limits"))
 }
 
+fn newer_than_known(major: u32) -> Option<Warning> {
+    (major > NEWEST).then(|| {
+        Warning::new(
+            format!("PostgreSQL {major} is newer than this pgio knows"),
+            format!("it was tested up to {NEWEST}; counters may have moved"),
+            "look for a newer pgio",
+        )
+    })
+}
+
 /// Looks at the server; `target` names it without secrets.
 pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError> {
     let row = client
@@ -107,14 +117,7 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
     if row.get(8) {
         return Err(ServerError::Standby);
     }
-    let mut warnings = Vec::new();
-    if major > NEWEST {
-        warnings.push(Warning::new(
-            format!("PostgreSQL {major} is newer than this pgio knows"),
-            format!("it was tested up to {NEWEST}; counters may have moved"),
-            "look for a newer pgio",
-        ));
-    }
+    let mut warnings = Vec::from_iter(newer_than_known(major));
     if replication(client).is_ok_and(|r| r.is_hidden()) {
         warnings.push(Warning::new(
             "the role may not see the state of standbys",
@@ -302,6 +305,13 @@ mod tests {
         assert!(!standby("catchup", Some("sync")).is_synchronous());
         assert!(!standby("streaming", Some("potential")).is_synchronous());
         assert!(!standby("streaming", None).is_synchronous());
+    }
+
+    #[test]
+    fn a_newer_server_warns_and_a_known_one_does_not() {
+        let warning = newer_than_known(NEWEST + 1).unwrap();
+        assert!(warning.what.contains("19 is newer"), "{warning}");
+        assert!((OLDEST..=NEWEST).all(|major| newer_than_known(major).is_none()));
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn check_analysis(analysis: &Value) {
         assert_eq!(condition["invalid"], 0, "{analysis}");
         let metric = &condition["metrics"]["commits_per_second"];
         assert!(metric["value"].as_f64().unwrap() > 0.0);
-        assert_eq!(metric["unit"], "1/s");
+        assert_eq!(metric["unit"], "commits/s");
     }
     let comparisons = analysis["comparisons"].as_array().unwrap();
     let expected = BTreeSet::from([
