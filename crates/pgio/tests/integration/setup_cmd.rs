@@ -85,7 +85,7 @@ fn seeds_configuration_loads_and_runs(major: u32) {
     };
     assert_eq!(iterations, selects + updates);
     assert_eq!((blocks_read, blocks_updated), (255.0 * selects, 8.0 * updates));
-    assert_eq!(place.read("files/pgio_objects_creation.out"), "CREATE PROCEDURE\n");
+    assert_eq!(place.read("files/pgio_objects_creation.out"), "DO\n");
     assert!(place.read("files/pgio_data_load_table_sizes.out").contains("\"pgio1\" "));
 }
 
