@@ -14,7 +14,8 @@ pub struct Planned {
     pub position: u32,
     /// Index into the experiment's conditions, the A/A twin included.
     pub condition: usize,
-    /// The same for all trials of a block, so that they do the same work.
+    /// The same for all trials of a block, so that they do the same work; 53 bits, which survive
+    /// readers that take JSON numbers for doubles.
     pub seed: u64,
 }
 
@@ -29,7 +30,7 @@ pub fn plan(conditions: usize, blocks: u32, seed: u64) -> Vec<Planned> {
                 block,
                 position: u32::try_from(at + 1).expect("no file names four billion conditions"),
                 condition,
-                seed: derive(seed, "work", u64::from(block)),
+                seed: derive(seed, "work", u64::from(block)) >> 11,
             });
         }
     }

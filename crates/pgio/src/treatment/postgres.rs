@@ -8,13 +8,16 @@
 //! For synchronous_commit the setting alone proves nothing: without a synchronous standby
 //! remote_write, on and remote_apply silently mean local, so the standby's state is evidence too.
 
-use std::time::{Duration, Instant};
+mod setting;
 
 use postgres::Client;
-use postgres::error::SqlState;
 use serde_json::{Value, json};
 
-use super::values::{Described, agree, refusal};
+use self::setting::{
+    Route, alter_system, auto_conf, check_privileges, denied, describe_setting, failed, reload,
+    route, same_line, wait_for,
+};
+use super::values::{agree, refusal};
 use super::{Kind, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::server;
@@ -26,9 +29,6 @@ pub(super) const KIND: Kind = Kind {
     parse,
     undo,
 };
-
-/// How long a reload may take to reach this session.
-const RELOAD_SECONDS: u64 = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Setting {
@@ -66,196 +66,6 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
 /// A condition that leaves the server's settings alone.
 pub(super) fn unchanged() -> Box<dyn Treatment> {
     Box::new(Postgres::default())
-}
-
-/// Where a setting can be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
-    Session,
-    Reload,
-    Restart,
-}
-
-fn route(name: &str, context: &str) -> Result<Route, TreatmentError> {
-    match context {
-        "user" | "superuser" => Ok(Route::Session),
-        "sighup" | "backend" | "superuser-backend" => Ok(Route::Reload),
-        "postmaster" => Ok(Route::Restart),
-        _ => Err(TreatmentError::Refused(format!(
-            "{name} is fixed when the server is built or initialised and cannot be a treatment"
-        ))),
-    }
-}
-
-fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> TreatmentError {
-    let doing = doing.into();
-    move |source| TreatmentError::Postgres { doing, source }
-}
-
-/// As [`failed`], with what would permit it where that was the reason.
-fn denied(
-    doing: impl Into<String>,
-    grant: impl Into<String>,
-) -> impl FnOnce(postgres::Error) -> TreatmentError {
-    let (doing, grant) = (doing.into(), grant.into());
-    move |source| {
-        let denied = source.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
-        let doing = if denied { format!("{doing} ({grant})") } else { doing };
-        TreatmentError::Postgres { doing, source }
-    }
-}
-
-fn may_alter_system(name: &str) -> String {
-    format!(
-        "a superuser may, or from PostgreSQL 15 on: GRANT ALTER SYSTEM ON PARAMETER {name} TO the role"
-    )
-}
-
-fn describe_setting(client: &mut Client, name: &str) -> Result<Described, TreatmentError> {
-    let row = client
-        .query_opt(
-            "SELECT coalesce(setting, ''), unit, vartype, context, min_val::float8, max_val::float8, \
-                    coalesce(enumvals, '{}') \
-             FROM pg_settings WHERE name = $1",
-            &[&name],
-        )
-        .map_err(failed(format!("read the setting {name}")))?;
-    match row {
-        Some(row) => Ok(Described {
-            setting: row.get(0),
-            unit: row.get(1),
-            vartype: row.get(2),
-            context: row.get(3),
-            range: row.get::<_, Option<f64>>(4).zip(row.get(5)),
-            choices: row.get(6),
-        }),
-        None => Err(TreatmentError::Refused(unknown_setting(client, name))),
-    }
-}
-
-fn unknown_setting(client: &mut Client, name: &str) -> String {
-    let nearest = client
-        .query("SELECT name FROM pg_settings", &[])
-        .ok()
-        .and_then(|rows| {
-            let names = rows.iter().map(|r| r.get::<_, String>(0));
-            names.min_by_key(|known| strsim::osa_distance(known, name))
-        })
-        .map_or_else(String::new, |known| format!("; the nearest one is `{known}`"));
-    format!("the server has no setting `{name}`, or hides it from this role{nearest}")
-}
-
-/// The setting's value in postgresql.auto.conf, if it has a line there.
-fn auto_conf(client: &mut Client, name: &str) -> Result<Option<String>, TreatmentError> {
-    let row = client
-        .query_opt(
-            "SELECT setting FROM pg_file_settings \
-             WHERE name = $1 AND sourcefile LIKE '%/postgresql.auto.conf' \
-             ORDER BY seqno DESC LIMIT 1",
-            &[&name],
-        )
-        .map_err(denied(
-            format!("read postgresql.auto.conf for {name}"),
-            "GRANT SELECT ON pg_file_settings and EXECUTE ON FUNCTION pg_show_all_file_settings() TO the role, or use a superuser",
-        ))?;
-    Ok(row.and_then(|r| r.get(0)))
-}
-
-/// Settings whose value is a list: each element is quoted on its own, or the server would take
-/// the whole for one name.
-const LISTS: &[&str] = &[
-    "local_preload_libraries",
-    "search_path",
-    "session_preload_libraries",
-    "shared_preload_libraries",
-    "temp_tablespaces",
-    "unix_socket_directories",
-];
-
-fn alter_system(
-    client: &mut Client,
-    name: &str,
-    value: Option<&str>,
-) -> Result<(), TreatmentError> {
-    let quote = |text: &str| format!("'{}'", text.replace('\'', "''"));
-    let identifier = format!("\"{}\"", name.replace('"', "\"\""));
-    let sql = match value {
-        None => format!("ALTER SYSTEM RESET {identifier}"),
-        Some(list) if LISTS.contains(&name) => {
-            let parts: Vec<String> =
-                list.split(',').map(|e| quote(e.trim().trim_matches('"'))).collect();
-            format!("ALTER SYSTEM SET {identifier} = {}", parts.join(", "))
-        }
-        Some(text) => format!("ALTER SYSTEM SET {identifier} = {}", quote(text)),
-    };
-    client
-        .batch_execute(&sql)
-        .map_err(denied(format!("change {name} by ALTER SYSTEM"), may_alter_system(name)))
-}
-
-/// Refuses a role that could read the settings but not change this one.
-fn check_privileges(client: &mut Client, name: &str) -> Result<(), TreatmentError> {
-    let asking = || failed(format!("ask for the privilege to change {name}"));
-    // Privileges on parameters came with 15; before, it is a superuser or nobody.
-    let row = client
-        .query_one(
-            "SELECT current_setting('is_superuser') = 'on', \
-                    current_setting('server_version_num')::int >= 150000, \
-                    has_function_privilege('pg_reload_conf()', 'EXECUTE')",
-            &[],
-        )
-        .map_err(asking())?;
-    let (superuser, by_parameter, reload): (bool, bool, bool) =
-        (row.get(0), row.get(1), row.get(2));
-    let alter = superuser
-        || by_parameter
-            && client
-                .query_one("SELECT has_parameter_privilege($1, 'ALTER SYSTEM')", &[&name])
-                .map_err(asking())?
-                .get::<_, bool>(0);
-    match (alter, reload) {
-        (false, _) => Err(TreatmentError::Refused(format!(
-            "the role may not change {name} by ALTER SYSTEM ({})",
-            may_alter_system(name)
-        ))),
-        (_, false) => Err(TreatmentError::Refused(
-            "the role may not reload the configuration (GRANT EXECUTE ON FUNCTION pg_reload_conf() TO the role)".to_owned(),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn reload(client: &mut Client) -> Result<(), TreatmentError> {
-    client.execute("SELECT pg_reload_conf()", &[]).map(drop).map_err(denied(
-        "reload the configuration",
-        "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO the role",
-    ))
-}
-
-/// Waits until the file's line and the value in force are as wanted.
-fn wait_for(
-    client: &mut Client,
-    name: &str,
-    in_force: &dyn Fn(&Described) -> bool,
-) -> Result<(), TreatmentError> {
-    let deadline = Instant::now() + Duration::from_secs(RELOAD_SECONDS);
-    loop {
-        let described = describe_setting(client, name)?;
-        if in_force(&described) {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(TreatmentError::NotInForce {
-                what: name.to_owned(),
-                seconds: RELOAD_SECONDS,
-                why: format!(
-                    "it is {}; a command line option or another file may come after postgresql.auto.conf",
-                    described.setting
-                ),
-            });
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 impl Postgres {
@@ -470,12 +280,6 @@ fn restart(world: &mut World<'_>) -> Result<(), TreatmentError> {
     })?;
     restarter.restart().map_err(TreatmentError::Restart)?;
     world.reconnect()
-}
-
-/// Two lines of postgresql.auto.conf; the quotes that a list's elements get do not count.
-fn same_line(a: Option<&str>, b: Option<&str>) -> bool {
-    let bare = |text: &str| text.replace(['"', ' '], "");
-    a == b || matches!((a, b), (Some(a), Some(b)) if bare(a) == bare(b))
 }
 
 /// Puts the line of postgresql.auto.conf back, or its absence.

@@ -47,7 +47,7 @@ impl Commit {
     }
 
     fn qualified(&self) -> String {
-        format!("{}.{}", sql::identifier(&self.schema), sql::identifier(TABLE))
+        sql::qualified(&self.schema, TABLE)
     }
 }
 

@@ -176,7 +176,7 @@ impl Workload for Slob {
 
     fn script(&self, session: u32) -> Script {
         let table = self.table(session);
-        let qualified = format!("{}.{}", sql::identifier(&self.schema), sql::identifier(&table));
+        let qualified = sql::qualified(&self.schema, &table);
         Script {
             body: self.body(&qualified),
             plans: self.plans(&qualified),

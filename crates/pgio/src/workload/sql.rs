@@ -1,4 +1,6 @@
-//! The .sql files of the workloads, and the filling in of their braces.
+//! The .sql files of the workloads; their braces are filled in by `pg::quote`.
+
+pub(super) use crate::pg::quote::{fill, literal, qualified};
 
 pub(super) const SLOB: &str = include_str!("sql/slob.sql");
 pub(super) const READ_ONE: &str = include_str!("sql/read_one.sql");
@@ -16,30 +18,7 @@ pub(super) const COMMIT_TABLE: &str = include_str!("sql/commit_table.sql");
 pub(super) const INSERT_ONE: &str = include_str!("sql/insert_one.sql");
 pub(super) const INSERT_SEVERAL: &str = include_str!("sql/insert_several.sql");
 
-/// Replaces `{name}` by its value, in the order given, so that a fragment may hold names that
-/// come after it.
-pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    values.iter().fold(template.to_owned(), |text, (name, value)| {
-        text.replace(&format!("{{{name}}}"), value)
-    })
-}
-
 /// Adds what an operation took, since the moment in the variable `since`, to its class.
 pub(super) fn record(class: &str, since: &str) -> String {
     fill(RECORD.trim_end(), &[("class", class), ("since", since)])
-}
-
-/// An identifier, quoted whatever it holds.
-pub(super) fn identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A string constant, quoted whatever it holds.
-pub(super) fn literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    if quoted.contains('\\') {
-        format!("E'{}'", quoted.replace('\\', "\\\\"))
-    } else {
-        format!("'{quoted}'")
-    }
 }
