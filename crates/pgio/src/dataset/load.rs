@@ -123,33 +123,38 @@ fn load_locked(
     };
     let began = Instant::now();
 
-    if spec.base_table {
-        group(admin, connect, &shared, &[Part::Base], &mut |news| match news {
-            News::Tick => on_event(progress(&shared, began)),
-            News::Loaded(_) => on_event(LoadEvent::BaseLoaded { elapsed: began.elapsed() }),
-        })?;
-    }
-
-    let group_began = Instant::now();
-    let tables: Vec<Part> = (1..=spec.tables).map(Part::Table).collect();
+    // The base table is one more part in the queue, and the first: nothing is read from it, so the
+    // tables need not wait for it. Only the lines about them do, to keep the original's order.
     let mut batches = Batches::new(spec.tables, spec.streams.max(1));
     let mut waiting = |complete: u32, on_event: &mut dyn FnMut(LoadEvent)| {
         for count in batches.due(complete) {
-            on_event(LoadEvent::BatchWaiting { count, elapsed: group_began.elapsed() });
+            on_event(LoadEvent::BatchWaiting { count, elapsed: began.elapsed() });
         }
     };
-    waiting(0, on_event);
+    let mut base_is_due = spec.base_table;
     let mut complete = 0;
-    group(admin, connect, &shared, &tables, &mut |news| {
-        if let News::Loaded(Part::Table(table)) = news {
-            complete += 1;
-            on_event(LoadEvent::TableLoaded { table, elapsed: group_began.elapsed() });
+    if !base_is_due {
+        waiting(complete, on_event);
+    }
+    group(admin, connect, &shared, &spec.parts(), &mut |news| {
+        match news {
+            News::Loaded(Part::Base) => {
+                base_is_due = false;
+                on_event(LoadEvent::BaseLoaded { elapsed: began.elapsed() });
+            }
+            News::Loaded(Part::Table(table)) => {
+                complete += 1;
+                on_event(LoadEvent::TableLoaded { table, elapsed: began.elapsed() });
+            }
+            News::Tick => {}
+        }
+        if !base_is_due {
             waiting(complete, on_event);
         }
         on_event(progress(&shared, began));
     })?;
     let dropped = drop_surplus(admin, &ground, spec)?;
-    on_event(LoadEvent::GroupComplete { elapsed: group_began.elapsed() });
+    on_event(LoadEvent::GroupComplete { elapsed: began.elapsed() });
     Ok(Loaded {
         tables: spec.tables,
         heap_bytes: spec.total_heap_bytes(),
