@@ -24,6 +24,7 @@ use crate::results::model::Outcome as TrialOutcome;
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
 use crate::treatment;
 use crate::treatment::journal::{self, Journal};
+use crate::units::exact_duration;
 use crate::workload::Workload;
 use crate::workload::commit::Commit;
 
@@ -120,13 +121,13 @@ impl Job {
             let warmup = workload.layer.warmup.unwrap_or(e.warmup);
             let length = match workload.layer.transactions {
                 Some(n) => format!("{n} transactions"),
-                None => format!("a window of {}", run::seconds(window)),
+                None => format!("a window of {}", exact_duration(window)),
             };
             text += &format!(
                 "\nWorkload {} ({}): {} of warm-up, then {length}.\n",
                 workload.name,
                 workload.kind.name(),
-                run::seconds(warmup)
+                exact_duration(warmup)
             );
             for c in &conditions {
                 let changes: Vec<String> = c.treatments.iter().flat_map(|t| t.describe()).collect();

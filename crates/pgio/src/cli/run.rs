@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -170,9 +169,4 @@ fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome
         store::write_durably(&dir.join("pgio_data_load_table_sizes.out"), &text)?;
     }
     Ok(())
-}
-
-/// For messages about a window's length.
-pub(super) fn seconds(duration: Duration) -> String {
-    crate::units::exact_duration(duration)
 }

@@ -71,28 +71,24 @@ pub(super) fn load(
     stop: &Stop,
     classic: bool,
 ) -> Result<Loaded, DatasetError> {
-    let mut status = Status::new();
-    let mut tell = |text: Option<String>| {
-        if let (true, Some(text)) = (classic, text) {
-            status.clear();
-            output::line(&text);
-        }
-    };
     let mut progress = Status::new();
-    dataset::load(admin, &|| connect::connect(params), spec, stop, &mut |event| match event {
-        LoadEvent::Warning(warning) => output::warn(&warning),
-        LoadEvent::BaseLoaded { elapsed } => tell(Some(lines::base_loaded(elapsed))),
-        LoadEvent::BatchWaiting { count, elapsed } => {
-            progress.clear();
-            tell(Some(lines::batch_waiting(count, elapsed)));
-        }
-        LoadEvent::Progress { done, total, elapsed } => {
-            progress.show(&lines::progress(done, total, elapsed));
-        }
-        LoadEvent::TableLoaded { .. } => {}
-        LoadEvent::GroupComplete { elapsed } => {
-            progress.clear();
-            tell(Some(lines::group_complete(elapsed)));
+    dataset::load(admin, &|| connect::connect(params), spec, stop, &mut |event| {
+        let line = match event {
+            LoadEvent::Progress { done, total, elapsed } => {
+                return progress.show(&lines::progress(done, total, elapsed));
+            }
+            LoadEvent::Warning(warning) => {
+                progress.clear();
+                return output::warn(&warning);
+            }
+            LoadEvent::TableLoaded { .. } => return,
+            LoadEvent::BaseLoaded { elapsed } => lines::base_loaded(elapsed),
+            LoadEvent::BatchWaiting { count, elapsed } => lines::batch_waiting(count, elapsed),
+            LoadEvent::GroupComplete { elapsed } => lines::group_complete(elapsed),
+        };
+        progress.clear();
+        if classic {
+            output::line(&line);
         }
     })
 }

@@ -122,7 +122,7 @@ fn measure(
         admin,
     )?;
     trial.settings = gang.pinned.clone();
-    trial.evidence = session_evidence(request, trial, When::Before);
+    trial.evidence = session_evidence(request, trial);
     trial.evidence.extend(request.treatments.iter().flat_map(|t| t.verify(admin, When::Before)));
 
     trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
@@ -172,8 +172,8 @@ fn durability(admin: &mut Client) -> Result<(String, String), postgres::Error> {
     Ok((row.get(0), row.get(1)))
 }
 
-/// What each session read back of the condition's settings.
-fn session_evidence(request: &Request<'_>, trial: &Trial, when: When) -> Vec<Evidence> {
+/// What the sessions read back of the condition's settings when they were made ready.
+fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evidence> {
     request
         .session_settings
         .iter()
@@ -181,7 +181,7 @@ fn session_evidence(request: &Request<'_>, trial: &Trial, when: When) -> Vec<Evi
             let found = trial.settings.get(name).cloned().unwrap_or_default();
             // The server took the value when it was set: what it then shows is what was asked.
             Evidence {
-                when,
+                when: When::Before,
                 what: format!("{name} (sessions)"),
                 expected: Some(found.clone()),
                 found,

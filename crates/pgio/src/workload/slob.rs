@@ -77,9 +77,9 @@ impl Slob {
 
     fn plans(&self, table: &str) -> Vec<PlanCheck> {
         let s = &self.settings;
-        let (node, other) = match s.access {
-            Access::Index => ("Index Scan", s.update_work_unit),
-            Access::Bitmap => ("Bitmap Heap Scan", s.update_work_unit),
+        let node = match s.access {
+            Access::Index => "Index Scan",
+            Access::Bitmap => "Bitmap Heap Scan",
         };
         let check = |verb: &str, unit: u64| PlanCheck {
             statement: format!("{verb} WHERE {}", key_range("$1", unit)),
@@ -88,7 +88,8 @@ impl Slob {
         };
         let mut plans = vec![check(&format!("SELECT count(*) FROM {table}"), s.work_unit)];
         if !self.read_only() {
-            plans.push(check(&format!("UPDATE {table} SET scratch = scratch + 1"), other));
+            let update = format!("UPDATE {table} SET scratch = scratch + 1");
+            plans.push(check(&update, s.update_work_unit));
         }
         plans
     }

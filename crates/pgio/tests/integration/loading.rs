@@ -1,4 +1,6 @@
 //! The data set on real servers: what it is, and that nothing else is ever touched.
+//!
+//! Over 500 lines because loading, refusing, stopping and removing share the one small fixture below.
 
 use std::cell::RefCell;
 use std::process::Command;
