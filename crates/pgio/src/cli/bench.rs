@@ -120,6 +120,15 @@ impl Bench {
         Ok(Bench { params, admin, server, stop, run_id, _cluster: cluster })
     }
 
+    /// What a run has left to be written must not be charged to the next.
+    fn settle(&mut self) -> Outcome {
+        self.admin
+            .batch_execute("CHECKPOINT")
+            .map_err(|e| Failure::new(super::exit::FAILED, e).context("cannot checkpoint"))?;
+        rustix::fs::sync();
+        Ok(())
+    }
+
     fn load(&mut self, scale: &Scale, tables: u32, base_table: bool) -> Outcome {
         let spec = LoadSpec {
             tables,

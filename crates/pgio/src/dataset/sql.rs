@@ -9,6 +9,7 @@ pub(super) const CREATE_TABLE: &str = include_str!("sql/create_table.sql");
 pub(super) const CREATE_BASE: &str = include_str!("sql/create_base.sql");
 pub(super) const COPY: &str = include_str!("sql/copy.sql");
 pub(super) const INDEX: &str = include_str!("sql/index.sql");
+pub(super) const NUDGE: &str = include_str!("sql/nudge.sql");
 pub(super) const PAGES: &str = include_str!("sql/pages.sql");
 pub(super) const SETTLE: &str = include_str!("sql/settle.sql");
 pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");

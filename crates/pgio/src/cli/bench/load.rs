@@ -31,11 +31,13 @@ pub(super) fn run(versus: &Versus) -> Outcome {
     // The original cannot do without its base table, and we can.
     let (mut with_base, mut without) = (Vec::new(), Vec::new());
     for round in 1..=versus.rounds {
+        bench.settle()?;
         let theirs = original(&bench, dir.path(), &scale)?;
         drop_originals(&mut bench)?;
         let theirs = theirs.as_secs_f64();
         output::line(&format!("round {round}: original {theirs:.1} s"));
         for (base_table, ratios) in [(true, &mut with_base), (false, &mut without)] {
+            bench.settle()?;
             let begun = Instant::now();
             bench.load(&scale, TABLES, base_table)?;
             let ours = begun.elapsed().as_secs_f64();
