@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
 pub use crate::warning::Warning;
 
@@ -33,6 +34,12 @@ pub struct Trial {
     pub metrics: BTreeMap<String, Metric>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
+    pub telemetry: Option<Telemetry>,
+    /// The file of its samples, such as `series/0007.json`, below the results directory.
+    pub series: Option<String>,
+    /// The server's settings that are not its defaults, the kernel, mounts, schedulers and the
+    /// governor as found when the window opened: what must not differ between conditions.
+    pub environment: BTreeMap<String, String>,
     pub evidence: Vec<Evidence>,
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,

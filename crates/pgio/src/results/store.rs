@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::model::Trial;
+use super::series::{SERIES_SCHEMA, Series};
 use super::wire::{self, WireError};
 
 pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
@@ -72,6 +73,8 @@ pub struct Stored {
 pub struct Store {
     dir: PathBuf,
     trials: File,
+    /// Lines of trials.jsonl.
+    records: usize,
 }
 
 impl Store {
@@ -90,11 +93,22 @@ impl Store {
         let text = serde_json::to_string_pretty(manifest).expect("plain data always serializes");
         write_durably(&dir.join("manifest.json"), &(text + "\n"))?;
         sync_dir(dir)?;
-        Ok(Store { dir: dir.to_owned(), trials })
+        Ok(Store { dir: dir.to_owned(), trials, records: 0 })
     }
 
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Writes the samples of the trial that is appended next, and returns the file's name for its
+    /// record. Before the record, so that a record never names a file that is not there.
+    pub fn write_series(&mut self, series: &Series) -> Result<String, StoreError> {
+        let name = format!("series/{:04}.json", self.records + 1);
+        let dir = self.dir.join("series");
+        fs::create_dir_all(&dir).map_err(|source| io("create", &dir, source))?;
+        let text = serde_json::to_string(series).expect("plain data always serializes");
+        write_durably(&self.dir.join(&name), &(text + "\n"))?;
+        Ok(name)
     }
 
     /// Appends one record and returns only when it is on disk.
@@ -103,8 +117,28 @@ impl Store {
         self.trials
             .write_all(line.as_bytes())
             .and_then(|()| self.trials.sync_data())
-            .map_err(|source| io("append to", &self.dir.join("trials.jsonl"), source))
+            .map_err(|source| io("append to", &self.dir.join("trials.jsonl"), source))?;
+        self.records += 1;
+        Ok(())
     }
+}
+
+/// The samples of a trial, where any were stored.
+pub fn read_series(dir: &Path, trial: &Trial) -> Result<Option<Series>, StoreError> {
+    let Some(name) = &trial.series else { return Ok(None) };
+    let path = dir.join(name);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        // Samples are large: someone who sends results round may leave them out.
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(io("read", &path, source)),
+    };
+    let series: Series = serde_json::from_str(&text)
+        .map_err(|source| StoreError::Manifest { path: path.clone(), source })?;
+    if series.schema != SERIES_SCHEMA {
+        return Err(StoreError::ManifestVersion { path, found: series.schema });
+    }
+    Ok(Some(series))
 }
 
 /// Reads a stored experiment.

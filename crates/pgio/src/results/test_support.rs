@@ -76,6 +76,9 @@ pub(crate) fn full_trial() -> Trial {
                 tup_updated: 115_478,
             },
         }),
+        telemetry: None,
+        series: None,
+        environment: BTreeMap::new(),
         evidence: vec![Evidence {
             when: When::During,
             what: "synchronous_commit".to_owned(),

@@ -12,6 +12,7 @@ use super::model::{
     Check, DatabaseCounters, DatasetInfo, Evidence, Metric, Outcome, Place, ServerInfo,
     SessionTotals, Slice, Trial, Warning, Window, WorkloadInfo,
 };
+use super::telemetry::Telemetry;
 use crate::histogram::{BUCKETS, Histogram};
 
 pub const TRIAL_SCHEMA: &str = "pgio.trial/1";
@@ -50,6 +51,12 @@ pub struct TrialV1 {
     pub sessions: Vec<SessionTotals>,
     pub timeline: Vec<Slice>,
     pub database: Option<DatabaseCounters>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
     pub evidence: Vec<Evidence>,
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,
@@ -128,6 +135,9 @@ fn stored(trial: &Trial) -> TrialV1 {
         sessions: t.sessions,
         timeline: t.timeline,
         database: t.database,
+        telemetry: t.telemetry,
+        series: t.series,
+        environment: t.environment,
         evidence: t.evidence,
         checks: t.checks,
         warnings: t.warnings,
@@ -167,6 +177,9 @@ pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
         histograms,
         metrics: t.metrics,
         database: t.database,
+        telemetry: t.telemetry,
+        series: t.series,
+        environment: t.environment,
         evidence: t.evidence,
         checks: t.checks,
         warnings: t.warnings,

@@ -1,0 +1,141 @@
+//! What was observed beside the workload during a window, summed up for the trial's record.
+//!
+//! Plain data in base units, stored as it stands; the samples behind it are in `series`. Rates are
+//! means over the window. What could not be read is absent, never 0. Next: `analysis` draws the
+//! reconciliation and the wait decomposition from this.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Telemetry {
+    /// By the host's name; this machine is `local`.
+    pub hosts: BTreeMap<String, HostUse>,
+    /// Where the server keeps what it writes.
+    pub storage: Vec<Storage>,
+    pub waits: Option<Waits>,
+    /// By the standby's application_name.
+    pub standbys: BTreeMap<String, StandbyLag>,
+    /// What a commit should cost from first principles, measured beside the trials.
+    pub probes: Option<Probes>,
+    /// CPU seconds that this program used inside the window, sampling included.
+    pub driver_cpu_seconds: Option<f64>,
+    /// Of these, in the threads that only sample.
+    pub sampling_cpu_seconds: Option<f64>,
+}
+
+/// One host during the window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HostUse {
+    pub cadence_seconds: f64,
+    pub ticks: u64,
+    /// Ticks that came so late that the next was due.
+    pub missed: u64,
+    /// CPU seconds of the sampling itself on that host, its processes included.
+    pub sampling_cpu_seconds: Option<f64>,
+    /// The host's clock minus this machine's, with half the round trip as its error.
+    pub clock_offset_seconds: Option<f64>,
+    pub clock_error_seconds: Option<f64>,
+    pub cores: Option<u32>,
+    /// Shares of all cores, 0 to 1: `user`, `system`, `iowait`, `steal`, `idle`.
+    pub cpu: BTreeMap<String, f64>,
+    /// Cores used by neither our servers nor this program.
+    pub foreign_cores: Option<f64>,
+    /// Bytes at the window's end: `total`, `free`, `available`, `cached`, `dirty`, `writeback`.
+    pub memory: BTreeMap<String, u64>,
+    /// Share of time in which some task waited, by resource: `cpu`, `io`, `memory` (PSI).
+    pub pressure: BTreeMap<String, f64>,
+    /// By kernel name, such as `vda` or `dm-0`.
+    pub devices: BTreeMap<String, DeviceUse>,
+    /// Bytes per second by interface: received, sent.
+    pub network: BTreeMap<String, (f64, f64)>,
+}
+
+/// One block device, from /proc/diskstats.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DeviceUse {
+    pub reads_per_second: f64,
+    pub writes_per_second: f64,
+    /// Requests that were merged into others before they reached the device.
+    pub merged_writes_per_second: f64,
+    pub read_bytes_per_second: f64,
+    pub written_bytes_per_second: f64,
+    /// Linux 5.5 and later.
+    pub flushes_per_second: Option<f64>,
+    /// Mean seconds from request to completion; absent without requests.
+    pub read_seconds: Option<f64>,
+    pub write_seconds: Option<f64>,
+    pub flush_seconds: Option<f64>,
+    /// Share of the time in which requests were in flight, 0 to 1.
+    pub utilisation: f64,
+}
+
+/// What a directory of the server's lies on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Storage {
+    /// `data`, `wal`, or `tablespace NAME`.
+    pub role: String,
+    pub host: String,
+    pub directory: String,
+    pub mount_point: String,
+    pub file_system: String,
+    pub mount_options: String,
+    /// The device under the file system and those below it, such as `dm-0`, `vda3`, `vda`.
+    pub devices: Vec<Device>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Device {
+    /// The kernel's name, as in /proc/diskstats.
+    pub name: String,
+    /// `disk`, `partition`, `lvm`, `md`, `drbd`, `loop`, `crypt`.
+    pub kind: String,
+    /// Of its queue: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
+    pub queue: BTreeMap<String, String>,
+}
+
+/// What our sessions were seen doing, sampled from pg_stat_activity.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Waits {
+    pub rounds: u64,
+    pub missed_rounds: u64,
+    pub hertz: f64,
+    pub sessions: u32,
+    /// Sightings by `type:event`; `CPU` is a session at work that waits for nothing, `Client` one
+    /// between two statements.
+    pub sightings: BTreeMap<String, u64>,
+}
+
+/// How far a standby was behind, over the window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StandbyLag {
+    pub sync_state: String,
+    pub mean_bytes_behind: Option<f64>,
+    pub max_bytes_behind: Option<f64>,
+    /// Means of write_lag, flush_lag and replay_lag, where the server gave any.
+    pub write_seconds: Option<f64>,
+    pub flush_seconds: Option<f64>,
+    pub replay_seconds: Option<f64>,
+}
+
+/// Measured without PostgreSQL, in seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Probes {
+    /// Median of synchronous 8 kB writes to the primary's WAL file system.
+    pub flush_seconds: Option<f64>,
+    /// The same on the standby.
+    pub standby_flush_seconds: Option<f64>,
+    /// To the standby and back.
+    pub round_trip_seconds: Option<f64>,
+    /// How each was measured, or why it was not.
+    pub notes: Vec<String>,
+}
