@@ -16,8 +16,8 @@ use crate::experiment::plan::plan;
 use crate::experiment::run::{Ended, run as run_plan};
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
-use crate::results::metrics;
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
+use crate::results::{checks, metrics};
 use crate::treatment;
 use crate::treatment::journal::{self, Journal};
 
@@ -33,7 +33,8 @@ pub(in crate::cli) struct Job {
 
 impl Job {
     pub(in crate::cli) fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
-        let experiment = experiment::parse(text, file, stem, &treatment::names())?;
+        let experiment =
+            experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
         let unknown = |primary: &&String| metrics::definition(primary).is_none();
         if let Some(primary) = experiment.primary.as_ref().filter(unknown) {
             let names: Vec<&str> = metrics::METRICS.iter().map(|m| m.name).collect();
