@@ -1,51 +1,69 @@
 //! `pgio compare`: runs an experiment file, and prints its table.
 //!
 //! [`job`] is the file on its way to being run, [`plan_text`] what `--plan` prints, [`targets`] finds
-//! or starts the servers, [`telling`] says on stderr how far it is. The loop itself is in
+//! or starts the servers, [`stored`] is what is kept beside the trials, [`resume`] decides whether an
+//! interrupted run may go on, [`telling`] says on stderr how far it is. The loop itself is in
 //! `experiment`.
 
 mod job;
 mod plan_text;
+mod resume;
+mod stored;
 mod targets;
 mod telling;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::exit::{FILES, Failure};
 use super::{Outcome, output, report, signals, state};
 
-pub(super) use self::job::Job;
+pub(super) use self::job::{Job, Start};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The experiment file; `pgio example` prints some to start from
-    experiment: PathBuf,
+    #[arg(required_unless_present = "resume")]
+    experiment: Option<PathBuf>,
     /// Keep the results here instead of pgio-results/NAME-TIME
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Go on with an interrupted experiment: what is complete there is not repeated
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "plan"])]
+    resume: Option<PathBuf>,
     /// Print every trial and every change it would make, and touch nothing
     #[arg(long)]
     plan: bool,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let text = fs::read_to_string(&args.experiment).map_err(|e| {
-        Failure::new(FILES, e).context(format!("cannot read {}", args.experiment.display()))
-    })?;
-    let file = args.experiment.display().to_string();
-    let stem = args.experiment.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
-    let job = Job::parse(&text, &file, &stem)?;
+    let job = match (&args.resume, &args.experiment) {
+        (Some(dir), file) => resume::job(dir, file.as_deref())?,
+        (None, Some(file)) => {
+            let stem = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
+            Job::parse(&read_file(file)?, &file.display().to_string(), &stem)?
+        }
+        (None, None) => return Ok(()), // refused by the parser of the command line
+    };
+    let new_dir =
+        || args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));
     if args.plan {
-        output::print(&job.plan_text());
+        output::print(&job.plan_text(&new_dir())?);
         return Ok(());
     }
     let stop = signals::stop_on_signals()?;
-    let out = args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));
-    let dirs = job.run(&out, &stop, None)?;
+    let dirs = match &args.resume {
+        Some(dir) => job.run(dir, Start::Resume, &stop, None)?,
+        None => job.run(&new_dir(), Start::New, &stop, None)?,
+    };
     for dir in &dirs {
         output::print(&report::text(&report::analyse(dir)?));
         output::line(&format!("Results: {}", dir.display()));
     }
     Ok(())
+}
+
+fn read_file(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {}", path.display())))
 }

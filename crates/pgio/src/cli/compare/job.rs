@@ -3,29 +3,35 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-
-use super::targets::Reached;
+use super::resume;
+use super::targets::{Reached, params_of};
 use super::telling::Teller;
 use crate::cli::exit::{Failure, TRIAL, USAGE};
 use crate::cli::{Outcome, connection, state};
-use crate::config::experiment::{self, AA_SUFFIX, Experiment, Target, WorkloadSpec};
-use crate::experiment::environment;
-use crate::experiment::live::{self, Happening, Live, LiveCondition};
+use crate::config::experiment::{self, AA_SUFFIX, Experiment, WorkloadSpec};
+use crate::experiment::judging;
+use crate::experiment::live::{Happening, Live, LiveCondition};
 use crate::experiment::plan::plan;
-use crate::experiment::run::{Ended, run as run_plan};
+use crate::experiment::run::{Done, Ended, Rules, run as run_plan};
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
-use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
+use crate::results::store::{Store, Stored};
 use crate::results::{checks, metrics};
 use crate::treatment;
 use crate::treatment::journal::{self, Journal};
+
+/// Whether the directory is new or holds what an interrupted run left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Start {
+    New,
+    Resume,
+}
 
 /// An experiment file on its way to being run.
 #[derive(Debug)]
 pub(in crate::cli) struct Job {
     pub(in crate::cli) experiment: Experiment,
-    text: String,
+    pub(super) text: String,
     pub(super) seed: u64,
     /// ./pgio.conf, below the file's own keys.
     pub(super) below: connection::Given,
@@ -75,19 +81,23 @@ impl Job {
     pub(in crate::cli) fn run(
         &self,
         out: &Path,
+        start: Start,
         stop: &Stop,
         pg: Option<VersionRequest>,
     ) -> Result<Vec<PathBuf>, Failure> {
         journal::check_finished(&state::journal_dir())?;
         let run_id = state::new_run_id();
-        let mut servers = self.open_servers(&run_id, pg)?;
+        let params = self.params(&run_id)?;
+        if start == Start::Resume {
+            for workload in &self.experiment.workloads {
+                resume::check_file(self, &self.dir_of(out, workload), &params)?;
+            }
+        }
+        let servers = self.open_servers(params, &run_id, pg)?;
         let mut dirs = Vec::new();
         for workload in &self.experiment.workloads {
-            let dir = match self.experiment.workloads.len() {
-                1 => out.to_owned(),
-                _ => out.join(&workload.name),
-            };
-            self.run_workload(workload, &dir, &run_id, &mut servers, stop)?;
+            let dir = self.dir_of(out, workload);
+            self.run_workload(workload, &dir, start, &run_id, &servers, stop)?;
             dirs.push(dir);
             if stop.requested() {
                 break;
@@ -96,25 +106,56 @@ impl Job {
         Ok(dirs)
     }
 
+    /// Where a workload's results are.
+    pub(super) fn dir_of(&self, out: &Path, workload: &WorkloadSpec) -> PathBuf {
+        match self.experiment.workloads.len() {
+            1 => out.to_owned(),
+            _ => out.join(&workload.name),
+        }
+    }
+
     fn run_workload(
         &self,
         spec: &WorkloadSpec,
         dir: &Path,
+        start: Start,
         run_id: &str,
-        servers: &mut BTreeMap<String, Reached>,
+        servers: &BTreeMap<String, Reached>,
         stop: &Stop,
     ) -> Outcome {
+        let rules = &self.experiment.rules;
         let conditions = self.conditions(spec)?;
+        let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
+        let plan = plan(conditions.len(), rules.max_blocks, self.seed);
+        let earlier = match start {
+            Start::New => None,
+            Start::Resume => resume::open(dir)?,
+        };
+        let done = match &earlier {
+            Some((_, stored)) => judging::done(&stored.trials, &names),
+            None => Done::default(),
+        };
+        let left = done.left(&plan, self.experiment.blocks);
+        if earlier.is_some() && left == 0 && rules.precision.is_none() {
+            eprintln!("pgio: nothing is left to do in {}", dir.display());
+            return Ok(());
+        }
         let mut targets = BTreeMap::new();
-        for (name, reached) in servers.iter() {
+        for (name, reached) in servers {
             if conditions.iter().any(|c| c.target == *name) {
                 targets.insert(name.clone(), self.target(spec, reached, run_id, stop)?);
             }
         }
-        let plan = plan(conditions.len(), self.experiment.blocks, self.seed);
         let name = self.name_of(spec);
         let manifest = self.manifest(&name, &conditions, &mut targets);
-        let mut teller = Teller::new(plan.len(), self.experiment.blocks);
+        let (store, stored) = match earlier {
+            None => (None, Stored { manifest, trials: Vec::new(), torn: false }),
+            Some((mut store, mut stored)) => {
+                resume::go_on(&mut store, &mut stored, &manifest, &targets)?;
+                (Some(store), stored)
+            }
+        };
+        let mut teller = Teller::new(left, self.experiment.blocks);
         let mut observe = |happening: Happening<'_>| teller.tell(&happening);
         let mut stage = Live {
             run_id: run_id.to_owned(),
@@ -122,24 +163,44 @@ impl Job {
             targets,
             conditions,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
+            rules: rules.clone(),
             journal: Journal::new(&state::journal_dir(), run_id),
-            store: None,
+            store,
+            stored,
             stop: stop.clone(),
             observe: &mut observe,
         };
         stage.check()?;
-        stage.store = Some(Store::create(dir, &self.stored_text(servers), &manifest)?);
-        let ended = run_plan(&plan, &mut stage);
+        if stage.store.is_none() {
+            let text = self.stored_text(&params_of(servers));
+            stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+        }
+        let of_loop = Rules {
+            blocks: self.experiment.blocks,
+            repeats: rules.repeats,
+            until_precise: rules.precision.is_some(),
+        };
+        let ended = run_plan(&plan, of_loop, &done, &mut stage);
         stage.clean_up();
         stage.finish()?;
         match ended? {
-            Ended::Complete => Ok(()),
+            Ended::Complete | Ended::Precise => Ok(()),
+            Ended::BlockLimit => {
+                eprintln!(
+                    "pgio: the limit of {} blocks is reached and the intervals are wider than asked for",
+                    rules.max_blocks
+                );
+                Ok(())
+            }
             Ended::Interrupted => {
-                eprintln!("pgio: what is complete is kept in {}", dir.display());
+                let dir = dir.display();
+                eprintln!("pgio: what is complete is kept in {dir}; --resume goes on with it");
                 Err(Failure::interrupted())
             }
-            Ended::Failing(error) => Err(Failure::message(TRIAL, error)
-                .context(format!("three trials failed in a row; see {}", dir.display()))),
+            Ended::Failing(error) => Err(Failure::message(TRIAL, error).context(format!(
+                "three trials failed in a row; see {}, and --resume to go on",
+                dir.display()
+            ))),
         }
     }
 
@@ -149,62 +210,5 @@ impl Job {
             1 => self.experiment.name.clone(),
             _ => format!("{} {}", self.experiment.name, spec.name),
         }
-    }
-
-    fn manifest(
-        &self,
-        name: &str,
-        conditions: &[LiveCondition],
-        targets: &mut BTreeMap<String, live::Target>,
-    ) -> Manifest {
-        let e = &self.experiment;
-        let mut environment = BTreeMap::new();
-        let mut primary = e.primary.clone();
-        let several = targets.len() > 1;
-        for (name, target) in targets.iter_mut() {
-            let prefix = if several { format!("{name}.") } else { String::new() };
-            for (key, value) in environment::describe(&mut target.admin, &target.server) {
-                environment.insert(format!("{prefix}{key}"), value);
-            }
-            primary.get_or_insert_with(|| target.workload.info().primary_metric);
-        }
-        let aa = e.aa.then(|| format!("{}{AA_SUFFIX}", e.baseline));
-        Manifest {
-            schema: MANIFEST_SCHEMA.to_owned(),
-            pgio: env!("CARGO_PKG_VERSION").to_owned(),
-            name: name.to_owned(),
-            created_at: Timestamp::now().to_string(),
-            seed: self.seed,
-            blocks: e.blocks,
-            baseline: e.baseline.clone(),
-            aa,
-            primary_metric: primary.unwrap_or_default(),
-            conditions: conditions
-                .iter()
-                .map(|c| ConditionInfo {
-                    name: c.name.clone(),
-                    treatments: c.treatments.iter().flat_map(|t| t.describe()).collect(),
-                })
-                .collect(),
-            environment,
-        }
-    }
-
-    /// The file as run, without what a dsn may hold of a secret.
-    fn stored_text(&self, servers: &BTreeMap<String, Reached>) -> String {
-        let mut text = self.text.clone();
-        for (name, target) in &self.experiment.targets {
-            let (Target::Server { dsn }, Some(reached)) = (target, servers.get(name)) else {
-                continue;
-            };
-            if reached.params.password.is_some() {
-                text = text.replace(dsn.expose(), &reached.params.without_secrets());
-            }
-        }
-        let leaked = servers
-            .values()
-            .filter_map(|r| r.params.password.as_ref())
-            .any(|p| !p.expose().is_empty() && text.contains(p.expose()));
-        if leaked { "# not stored: it holds a password\n".to_owned() } else { text }
     }
 }

@@ -10,7 +10,7 @@ use crate::cli::{Outcome, connection, run, setup};
 use crate::config::experiment::{Target, WorkloadKind, WorkloadSpec};
 use crate::config::{CommitSettings, ConnectString, Layer, LoadSettings, SlobSettings};
 use crate::dataset::DatasetError;
-use crate::experiment::live;
+use crate::experiment::{live, reset};
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
@@ -24,30 +24,43 @@ pub(super) struct Reached {
     pub(super) cluster: Option<Arc<PrivateCluster>>,
 }
 
+pub(super) fn params_of(servers: &BTreeMap<String, Reached>) -> BTreeMap<String, ConnectParams> {
+    servers.iter().map(|(name, reached)| (name.clone(), reached.params.clone())).collect()
+}
+
 impl Job {
+    /// How to reach the servers that are there; asks none of them.
+    pub(super) fn params(&self, run_id: &str) -> Result<BTreeMap<String, ConnectParams>, Failure> {
+        let mut all = BTreeMap::new();
+        if self.experiment.targets.is_empty() {
+            all.insert(String::new(), self.below.params(run_id)?);
+        }
+        for (name, target) in &self.experiment.targets {
+            if let Target::Server { dsn } = target {
+                all.insert(name.clone(), connection::params(dsn, run_id)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// These, and those that are started now.
     pub(super) fn open_servers(
         &self,
+        params: BTreeMap<String, ConnectParams>,
         run_id: &str,
         pg: Option<VersionRequest>,
     ) -> Result<BTreeMap<String, Reached>, Failure> {
-        let mut servers = BTreeMap::new();
-        if self.experiment.targets.is_empty() {
-            let params = self.below.params(run_id)?;
-            servers.insert(String::new(), Reached { params, cluster: None });
-        }
+        let there =
+            params.into_iter().map(|(name, params)| (name, Reached { params, cluster: None }));
+        let mut servers: BTreeMap<String, Reached> = there.collect();
         for (name, target) in &self.experiment.targets {
-            let reached = match target {
-                Target::Server { dsn } => {
-                    Reached { params: connection::params(dsn, run_id)?, cluster: None }
-                }
-                Target::Private { major, standby } => {
-                    let version = pg.or(major.map(VersionRequest::major));
-                    let cluster = start_private(version, *standby)?;
-                    let dsn = ConnectString::new(cluster.primary_conninfo());
-                    Reached { params: connection::params(&dsn, run_id)?, cluster: Some(cluster) }
-                }
-            };
-            servers.insert(name.clone(), reached);
+            if let Target::Private { major, standby } = target {
+                let version = pg.or(major.map(VersionRequest::major));
+                let cluster = start_private(version, *standby)?;
+                let dsn = ConnectString::new(cluster.primary_conninfo());
+                let params = connection::params(&dsn, run_id)?;
+                servers.insert(name.clone(), Reached { params, cluster: Some(cluster) });
+            }
         }
         Ok(servers)
     }
@@ -66,6 +79,9 @@ impl Job {
         let workload: Arc<dyn Workload> = match spec.kind {
             WorkloadKind::Slob => {
                 if reached.cluster.is_some() {
+                    // A cluster that is made again for --resume gets the same data.
+                    let mut layer = layer.clone();
+                    layer.seed.get_or_insert(self.seed);
                     load_private(&layer, reached, &mut admin, stop)?;
                 }
                 Arc::new(run::loaded_slob(layer, &mut admin)?)
@@ -83,6 +99,7 @@ impl Job {
             server,
             workload,
             cluster: reached.cluster.clone(),
+            reset: reset::Way::default(),
         })
     }
 }
