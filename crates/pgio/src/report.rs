@@ -8,6 +8,7 @@
 
 pub mod classic;
 mod comparison;
+mod explain;
 mod format;
 pub mod json;
 pub mod sentence;
