@@ -23,7 +23,7 @@ use crate::results::model::{
     Trial, Warning, When, Window, WorkloadInfo,
 };
 use crate::treatment::Treatment;
-use crate::workload::{EngineError, Gang, Progress, Ran, Setup, Workload};
+use crate::workload::{EngineError, Gang, Progress, Ran, Setup, WindowEvent, Workload};
 
 /// Evidence is read this often inside the window.
 const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
@@ -130,7 +130,8 @@ fn measure(
     let (counters_before, before) = readings(version, admin).map_err(read)?;
     let mut next_evidence = Instant::now();
     let mut during: Vec<Evidence> = Vec::new();
-    let ran = gang.run(admin, request.workload.extent(), &mut |admin, progress| {
+    let ran = gang.run(admin, request.workload.extent(), &mut |admin, event| {
+        let WindowEvent::Progress(progress) = event else { return };
         if next_evidence <= Instant::now() {
             next_evidence = Instant::now() + EVIDENCE_EVERY;
             for e in request.treatments.iter().flat_map(|t| t.verify(admin, When::During)) {
