@@ -21,6 +21,7 @@ use super::{Totals, Workload};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
+use crate::pg::server::{self, Connections};
 use crate::pg::words;
 use crate::results::model::{SessionTotals, Slice};
 use crate::rng;
@@ -461,19 +462,10 @@ fn add_slice(timeline: &mut Vec<Slice>, number: usize, plan: &WindowPlan, totals
 }
 
 fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
-    let row = admin
-        .query_one(
-            "SELECT current_setting('max_connections')::bigint, \
-                    current_setting('superuser_reserved_connections')::bigint \
-                      + coalesce(current_setting('reserved_connections', true), '0')::bigint, \
-                    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')",
-            &[],
-        )
+    let Connections { max, free } = server::connections(admin)
         .map_err(|source| EngineError::Postgres { doing: "asking for free connections", source })?;
-    let (max, reserved, used): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-    let free = max - reserved - used;
     if i64::from(needed) > free {
-        return Err(EngineError::TooFewConnections { needed, free: free.max(0), max });
+        return Err(EngineError::TooFewConnections { needed, free, max });
     }
     Ok(())
 }

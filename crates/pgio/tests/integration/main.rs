@@ -22,6 +22,7 @@ mod schema;
 mod setup_cmd;
 mod shims;
 mod sync_rep;
+mod telemetry;
 mod tls_server;
 mod undo_cmd;
 mod workdir;
