@@ -23,6 +23,7 @@ use crate::report::{classic, session_detail, trial as trial_report};
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::results::{store, wire};
 use crate::telemetry::Scene;
+use crate::telemetry::sysstat::Monitors;
 use crate::treatment::journal;
 use crate::units::{self, human};
 use crate::workload::Workload;
@@ -33,7 +34,9 @@ pub(super) struct Args {
     /// Store the trial as JSON; `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out here
+    /// Write the files that the original leaves here: iostat.out, vmstat.out, mpstat.out,
+    /// pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and
+    /// pgio_data_load_table_sizes.out
     #[arg(long, value_name = "DIR")]
     classic_files: Option<PathBuf>,
     /// Observe server and host this often; 0 is not at all
@@ -67,9 +70,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     for dir in [args.json.as_deref().map(parent), args.classic_files.as_deref()] {
         dir.map_or(Ok(()), make_ready)?;
     }
+    let monitors = args.classic_files.as_deref().map(Monitors::start).transpose()?;
+    monitors.iter().filter_map(|m| m.warning.as_ref()).for_each(output::warn);
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     if !to_stdout {
-        output::print(&classic::head(&head, false, &TimeZone::system()));
+        let running = monitors.as_ref().is_some_and(Monitors::complete);
+        output::print(&classic::head(&head, running, &TimeZone::system()));
     }
     let workload: Arc<dyn Workload> = Arc::new(slob);
     let scene = (!args.telemetry.is_zero()).then(|| Scene::survey(&params, &found, args.telemetry));
@@ -93,6 +99,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         status.show(&format!("{:.0} of {window:.0} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
     status.clear();
+    monitors.map_or(Ok(()), Monitors::finish)?;
     if let Some(path) = &args.json {
         store_json(path, &trial)?;
     }

@@ -2,13 +2,15 @@
 //! that it is absent with a word where it cannot be.
 
 use std::fs;
+use std::path::Path;
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
-use crate::command::Place;
+use crate::command::{Place, Said, wait_until};
 use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
@@ -251,4 +253,67 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     assert_eq!(failed_checks(trial, "invalid"), ["environment-changed"]);
     let text = trial["checks"].to_string();
     assert!(text.contains("setting.bgwriter_delay was its default and then 123ms"), "{text}");
+}
+
+/// Processes of these programs that write to files in this directory.
+fn monitors_in(dir: &Path) -> usize {
+    let writes_there = |pid: &fs::DirEntry| {
+        fs::read_link(pid.path().join("fd/1")).is_ok_and(|out| out.parent() == Some(dir))
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter(writes_there).count()
+}
+
+const RUNNING: &str = "Running iostat, vmstat and mpstat on current host--in background.\n";
+
+#[test]
+fn the_originals_monitor_files_are_left_by_a_run() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let said = place.succeed(&["run", "--run-time", "3500ms", "--classic-files", "files"]);
+    assert!(said.out.contains(RUNNING), "{said:?}");
+    assert_eq!(monitors_in(&place.file("files")), 0);
+    let text = |name: &str| place.read(&format!("files/{name}"));
+    // One report since the machine started, one of three seconds.
+    assert_eq!(text("iostat.out").matches("avg-cpu:").count(), 2);
+    assert_eq!(text("vmstat.out").lines().count(), 4);
+    assert!(text("mpstat.out").contains(" all "));
+    assert!(!text("mpstat.out").contains("Average"), "the original kills it");
+    let diskstats = text("pgio_diskstats.out");
+    assert_eq!(diskstats.matches("\n\n").count(), 2, "{diskstats}");
+
+    // Without --classic-files nobody asked for them.
+    let said = place.succeed(&["run", "--run-time", "100ms"]);
+    assert!(!said.out.contains(RUNNING), "{said:?}");
+}
+
+#[test]
+fn monitors_end_with_a_pgio_that_is_killed() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let mut pgio = place
+        .command(&["run", "--run-time", "60", "--classic-files", "files"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let dir = place.file("files");
+    wait_until("the monitors run", || dir.exists() && monitors_in(&dir) == 3);
+    pgio.kill().unwrap();
+    pgio.wait().unwrap();
+    wait_until("they are gone", || monitors_in(&dir) == 0);
+}
+
+#[test]
+fn without_sysstat_a_run_says_what_to_install() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let mut command = place.command(&["run", "--run-time", "100ms", "--classic-files", "files"]);
+    let said = Said::of(command.env("PATH", "/nonexistent").output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(
+        said.err.contains("iostat, vmstat, mpstat") && said.err.contains("sysstat"),
+        "{said:?}"
+    );
+    assert!(!said.out.contains(RUNNING), "{said:?}");
+    assert!(!place.file("files/iostat.out").exists());
+    assert!(place.file("files/pgio_diskstats.out").exists());
 }
