@@ -22,6 +22,7 @@ use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::results::metrics;
 use crate::results::model::Outcome as TrialOutcome;
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
+use crate::telemetry::Scene;
 use crate::treatment;
 use crate::treatment::journal::{self, Journal};
 use crate::units::exact_duration;
@@ -230,6 +231,7 @@ impl Job {
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
             journal: Journal::new(&state::journal_dir(), run_id),
             store: None,
+            series: None,
             stop: stop.clone(),
             observe: &mut observe,
         };
@@ -274,8 +276,11 @@ impl Job {
                 Arc::new(commit)
             }
         };
+        let cadence = self.experiment.telemetry;
+        let scene = (!cadence.is_zero()).then(|| Scene::survey(&reached.params, &server, cadence));
         Ok(live::Target {
             params: reached.params.clone(),
+            scene,
             admin,
             server,
             workload,

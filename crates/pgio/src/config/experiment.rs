@@ -39,6 +39,8 @@ pub struct Experiment {
     pub baseline: String,
     /// Whether the baseline runs twice in each block, to show the noise.
     pub aa: bool,
+    /// Server and hosts are observed this often; zero: not at all.
+    pub telemetry: Duration,
     /// The metric that is judged; absent: each workload's own.
     pub primary: Option<String>,
     /// Machines to watch, by the file's names.
@@ -68,7 +70,7 @@ impl Experiment {
 const SECTIONS: &[&str] = &["experiment", "hosts", "target", "targets", "workload", "condition"];
 /// Of `[experiment]`.
 const KEYS: &[&str] =
-    &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary"];
+    &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary", "telemetry"];
 
 /// Reads an experiment file. `file` names it in errors, `stem` is the experiment's name
 /// where it gives itself none, `treatments` are the kinds that a condition may have.
@@ -102,6 +104,7 @@ pub fn parse(
         seed: head.whole("seed", 0..=u64::MAX)?,
         baseline,
         aa: head.boolean("aa")?.unwrap_or(true),
+        telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
         primary: head.name("primary")?,
         hosts,
         targets,

@@ -23,6 +23,7 @@ mod schema;
 mod setup_cmd;
 mod shims;
 mod sync_rep;
+mod telemetry;
 mod tls_server;
 mod undo_cmd;
 mod workdir;

@@ -32,6 +32,15 @@ fn server(dsn: &str) -> Target {
 }
 
 #[test]
+fn telemetry_may_be_off() {
+    let cadence = |text: &str| {
+        read(&format!("[experiment]\ntelemetry = {text}\n[[condition]]\nname = 'a'\n")).telemetry
+    };
+    assert_eq!(cadence("'500ms'"), Duration::from_millis(500));
+    assert_eq!(cadence("0"), Duration::ZERO);
+}
+
+#[test]
 fn a_name_is_all_that_must_be_said() {
     let seconds = Duration::from_secs;
     assert_eq!(
@@ -44,6 +53,7 @@ fn a_name_is_all_that_must_be_said() {
             seed: None,
             baseline: "a".to_owned(),
             aa: true,
+            telemetry: seconds(1),
             primary: None,
             hosts: BTreeMap::new(),
             targets: BTreeMap::new(),
