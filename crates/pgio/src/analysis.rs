@@ -14,6 +14,7 @@
 mod compare;
 mod findings;
 mod pairing;
+mod standing;
 mod summary;
 #[cfg(test)]
 pub(crate) mod test_support;
@@ -26,6 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
+
+pub use standing::{Standing, standings};
 
 /// The level of every test and interval: 0.05, so intervals hold 95 %. A constant, since a level
 /// chosen after seeing the data decides nothing.
