@@ -240,6 +240,7 @@ impl Job {
         let ended = run_plan(&plan, &mut stage);
         stage.clean_up();
         stage.finish()?;
+        report::leave_page(dir);
         match ended? {
             Ended::Complete => Ok(()),
             Ended::Interrupted => {
