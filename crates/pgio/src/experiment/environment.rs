@@ -46,6 +46,11 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
         ("target".to_owned(), server.info.target.clone()),
         ("pgio".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
     ]);
+    // Where the role may not read it, another server is known by less.
+    let identifier = "SELECT system_identifier::text FROM pg_control_system()";
+    if let Some(row) = admin.query_opt(identifier, &[]).ok().flatten() {
+        found.insert("system_identifier".to_owned(), row.get(0));
+    }
     for name in SETTINGS {
         let value = admin
             .query_opt(AS_A_NEW_SESSION_HAS_IT, &[name])
