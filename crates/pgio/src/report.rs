@@ -1,15 +1,20 @@
-//! Telling: stored results and their analysis as text and JSON.
+//! Telling: stored results and their analysis as text, Markdown, CSV, JSON and a page.
 //!
 //! Reports measure nothing and see no server: whatever they say can be said again from the stored
 //! record. [`table`] is the model that every format renders; `comparison` fills it from an
-//! analysis and [`text`] prints it; [`sentence`] says a verdict in words; [`json`] is the versioned
-//! form for other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
+//! analysis; [`text`] prints it, [`markdown`], [`csv`] and [`mod@html`] write it. [`sentence`] says a
+//! verdict in words; [`json`] is the versioned form for other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
 //! what stands under them, and [`session_detail`] the file of that name.
 
 pub mod classic;
 mod comparison;
+pub mod csv;
+mod explain;
 mod format;
+pub mod html;
 pub mod json;
+mod lead;
+pub mod markdown;
 pub mod sentence;
 pub mod session_detail;
 pub mod table;
@@ -19,3 +24,4 @@ pub mod text;
 pub mod trial;
 
 pub use comparison::document;
+pub use lead::lead;

@@ -1,17 +1,28 @@
-//! `pgio report`: tells a stored experiment again.
+//! `pgio report`: tells a stored experiment again, in any of its forms.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use super::exit::{FILES, Failure, USAGE};
 use super::{Outcome, output};
 use crate::analysis::{self, Analysis};
-use crate::report;
-use crate::results::store;
+use crate::report::{self, html};
+use crate::results::store::{self, StoreError, Stored};
+
+/// What `compare` and `demo` leave beside the results.
+const PAGE: &str = "report.html";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
+    /// One self-contained page
+    Html,
+    Markdown,
+    /// A row for each condition and metric
+    Csv,
     Json,
 }
 
@@ -22,20 +33,37 @@ pub(super) struct Args {
     dirs: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+    /// Write to this file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    for dir in &args.dirs {
-        let analysis = analyse(dir)?;
-        output::print(&match args.format {
-            Format::Text => text(&analysis),
-            Format::Json => report::json::render(&analysis),
-        });
+    let several = args.dirs.len() > 1;
+    if several && args.format == Format::Html {
+        let why = "a page holds one experiment; name one directory";
+        return Err(Failure::message(USAGE, why));
     }
-    Ok(())
+    let mut told = String::new();
+    for (at, dir) in args.dirs.iter().enumerate() {
+        told += &match args.format {
+            Format::Text => text(&analyse(dir)?),
+            Format::Html => page(dir)?,
+            Format::Markdown => markdown(&analyse(dir)?),
+            Format::Csv => csv(&analyse(dir)?, at == 0),
+            Format::Json => report::json::render(&analyse(dir)?),
+        };
+    }
+    match &args.out {
+        Some(file) => Ok(store::write_durably(file, &told)?),
+        None => {
+            output::print(&told);
+            Ok(())
+        }
+    }
 }
 
-pub(super) fn analyse(dir: &Path) -> Result<Analysis, store::StoreError> {
+pub(super) fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
     Ok(analysis::analyse(&store::read(dir)?))
 }
 
@@ -48,4 +76,50 @@ pub(super) fn short(analysis: &Analysis) -> String {
 
 pub(super) fn text(analysis: &Analysis) -> String {
     report::text::render(&report::document(analysis))
+}
+
+fn markdown(analysis: &Analysis) -> String {
+    report::markdown::render(&report::document(analysis), &report::lead(analysis))
+}
+
+/// One heading for all experiments.
+fn csv(analysis: &Analysis, is_first: bool) -> String {
+    let table = report::csv::flat(analysis);
+    if is_first { report::csv::render(&table) } else { report::csv::rows(&table) }
+}
+
+fn page(dir: &Path) -> Result<String, Failure> {
+    let stored: Stored = store::read(dir)?;
+    let series: Vec<_> = stored
+        .trials
+        .iter()
+        .map(|trial| store::read_series(dir, trial))
+        .collect::<Result<_, _>>()?;
+    let file = dir.join("experiment.toml");
+    let experiment = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        // The page tells all the rest without it.
+        Err(e) if e.kind() == ErrorKind::NotFound => "# not among these results\n".to_owned(),
+        Err(e) => {
+            let doing = format!("cannot read {}", file.display());
+            return Err(Failure::new(FILES, e).context(doing));
+        }
+    };
+    let analysis = analysis::analyse(&stored);
+    let source = html::Source {
+        stored: &stored,
+        analysis: &analysis,
+        series: &series,
+        experiment: &experiment,
+    };
+    Ok(html::render(&source))
+}
+
+/// Leaves the page beside the results. They are safe already, so a page that cannot be written is
+/// only told.
+pub(super) fn leave_page(dir: &Path) {
+    let written = page(dir).and_then(|text| Ok(store::write_durably(&dir.join(PAGE), &text)?));
+    if let Err(failure) = written {
+        eprintln!("pgio: warning: no {PAGE} in {}: {}", dir.display(), failure.sentence());
+    }
 }

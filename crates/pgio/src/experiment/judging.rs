@@ -4,19 +4,14 @@
 //! counts, or the other way round.
 
 use super::run::Invalid;
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, cross};
 use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
 use crate::results::store::Stored;
-
-/// Checks that need several trials, by the index of the trial that each is about.
-fn across_trials(_stored: &Stored) -> Vec<(usize, Check)> {
-    Vec::new()
-}
 
 /// Of a block's last attempts, those that are complete and must not count. `conditions` are in
 /// the order in which they are planned.
 pub(super) fn invalid(stored: &Stored, block: u32, conditions: &[&str]) -> Vec<Invalid> {
-    let across = across_trials(stored);
+    let across = cross::checks(&stored.manifest, &stored.trials);
     let mut found = Vec::new();
     for (condition, name) in conditions.iter().enumerate() {
         let of_it = stored.trials.iter().enumerate().filter(|(_, t)| {

@@ -21,7 +21,9 @@ use crate::pg::private::PrivateCluster;
 use crate::pg::server::{self, Server, ServerError};
 use crate::results::checks;
 use crate::results::model::{Outcome, Place, Trial, Warning};
+use crate::results::series::Series;
 use crate::results::store::{Store, StoreError, Stored};
+use crate::telemetry::Scene;
 use crate::treatment::journal::Journal;
 use crate::treatment::{self, Restarter, Stranger, Treatment, TreatmentError, World};
 use crate::workload::{EngineError, Progress, Workload};
@@ -54,6 +56,8 @@ pub struct Target {
     pub workload: Arc<dyn Workload>,
     /// Present when the server is ours.
     pub cluster: Option<Arc<PrivateCluster>>,
+    /// What is observed there; absent: nothing.
+    pub scene: Option<Scene>,
     /// Found out by [`Live::check`].
     pub reset: reset::Way,
 }
@@ -152,6 +156,8 @@ pub struct Live<'a> {
     pub journal: Journal,
     /// Made only after `check`: a refused experiment leaves no directory.
     pub store: Option<Store>,
+    /// The samples of the trial that is stored next.
+    pub series: Option<Series>,
     /// What is in the store, for judging.
     pub stored: Stored,
     pub stop: Stop,
@@ -302,11 +308,14 @@ impl Stage for Live<'_> {
             warmup: self.warmup,
             seed: planned.seed,
             stop: &self.stop,
+            scene: target.scene.as_ref(),
         };
         let observe = &mut *self.observe;
-        let mut trial = trial::run(&request, &mut target.admin, &mut |progress| {
+        let measured = trial::run(&request, &mut target.admin, &mut |progress| {
             observe(Happening::Progress { condition: &condition.name, progress });
         });
+        self.series = measured.series;
+        let mut trial = measured.trial;
         for check in &mut trial.checks {
             checks::tolerate(check, &self.rules.tolerate);
         }
@@ -316,8 +325,10 @@ impl Stage for Live<'_> {
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
         let store = self.store.as_mut().expect("the loop begins only after the store is made");
-        store.append(trial)?;
-        self.stored.trials.push(trial.clone());
+        let series = self.series.take().map(|series| store.write_series(&series)).transpose()?;
+        let trial = Trial { series, ..trial.clone() };
+        store.append(&trial)?;
+        self.stored.trials.push(trial);
         Ok(())
     }
 

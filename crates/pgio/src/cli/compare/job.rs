@@ -7,7 +7,7 @@ use super::resume;
 use super::targets::{Reached, params_of};
 use super::telling::Teller;
 use crate::cli::exit::{Failure, TRIAL, USAGE};
-use crate::cli::{Outcome, connection, state};
+use crate::cli::{Outcome, connection, report, state};
 use crate::config::experiment::{self, AA_SUFFIX, Experiment, WorkloadSpec};
 use crate::experiment::judging;
 use crate::experiment::live::{Happening, Live, LiveCondition};
@@ -167,6 +167,7 @@ impl Job {
             journal: Journal::new(&state::journal_dir(), run_id),
             store,
             stored,
+            series: None,
             stop: stop.clone(),
             observe: &mut observe,
         };
@@ -183,6 +184,7 @@ impl Job {
         let ended = run_plan(&plan, of_loop, &done, &mut stage);
         stage.clean_up();
         stage.finish()?;
+        report::leave_page(dir);
         match ended? {
             Ended::Complete | Ended::Precise => Ok(()),
             Ended::BlockLimit => {

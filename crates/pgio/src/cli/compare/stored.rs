@@ -66,7 +66,7 @@ impl Job {
     pub(super) fn stored_text(&self, params: &BTreeMap<String, ConnectParams>) -> String {
         let mut text = self.text.clone();
         for (name, target) in &self.experiment.targets {
-            let (Target::Server { dsn }, Some(params)) = (target, params.get(name)) else {
+            let (Target::Server { dsn, .. }, Some(params)) = (target, params.get(name)) else {
                 continue;
             };
             if params.password.is_some() {

@@ -14,6 +14,7 @@ use crate::experiment::{live, reset};
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
+use crate::telemetry::Scene;
 use crate::workload::Workload;
 use crate::workload::commit::Commit;
 
@@ -36,7 +37,7 @@ impl Job {
             all.insert(String::new(), self.below.params(run_id)?);
         }
         for (name, target) in &self.experiment.targets {
-            if let Target::Server { dsn } = target {
+            if let Target::Server { dsn, .. } = target {
                 all.insert(name.clone(), connection::params(dsn, run_id)?);
             }
         }
@@ -93,8 +94,11 @@ impl Job {
                 Arc::new(commit)
             }
         };
+        let cadence = self.experiment.telemetry;
+        let scene = (!cadence.is_zero()).then(|| Scene::survey(&reached.params, &server, cadence));
         Ok(live::Target {
             params: reached.params.clone(),
+            scene,
             admin,
             server,
             workload,
