@@ -2,6 +2,7 @@
 
 mod commit;
 mod evidence;
+mod files;
 mod loop_rules;
 mod reset;
 mod resume;
