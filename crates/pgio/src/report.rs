@@ -2,10 +2,11 @@
 //!
 //! Reports measure nothing and see no server: whatever they say can be said again from the stored
 //! record. [`table`] is the model that every format renders; `comparison` fills it from an
-//! analysis and [`text`] prints it; [`sentence`] says a verdict in words; [`json`] is the versioned
+//! analysis, `across` from two of them, and [`text`] prints it; [`sentence`] says a verdict in words; [`json`] is the versioned
 //! form for other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
 //! what stands under them, and [`session_detail`] the file of that name.
 
+mod across;
 pub mod classic;
 mod comparison;
 mod explain;
@@ -19,4 +20,5 @@ mod tests;
 pub mod text;
 pub mod trial;
 
+pub use across::document as across_document;
 pub use comparison::document;

@@ -72,7 +72,7 @@ fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
         difference_high: found.difference_high,
         p: found.p,
         p_adjusted: found.p,
-        verdict: verdict(found.decision, def.direction),
+        verdict: verdict(found.decision, def),
         blocks: found.blocks,
         blocks_needed: found.blocks_needed,
         sd_log: found.sd_log,
@@ -84,17 +84,23 @@ fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
     }
 }
 
-fn verdict(decision: Decision, direction: Direction) -> Verdict {
-    match (decision, direction) {
-        (Decision::Above, Direction::HigherIsFaster) => Verdict::Faster,
-        (Decision::Below, Direction::HigherIsFaster) => Verdict::Slower,
-        (Decision::Above, Direction::LowerIsFaster) => Verdict::Slower,
-        (Decision::Below, Direction::LowerIsFaster) => Verdict::Faster,
-        (Decision::Above, Direction::Neutral) => Verdict::Higher,
-        (Decision::Below, Direction::Neutral) => Verdict::Lower,
-        (Decision::NoDifference, _) => Verdict::NoDifference,
-        (Decision::TooFewBlocks, _) => Verdict::TooFewBlocks,
-        (Decision::NotApplicable, _) => Verdict::NotApplicable,
+fn verdict(decision: Decision, def: &MetricDef) -> Verdict {
+    match decision {
+        Decision::Above => directed(true, def),
+        Decision::Below => directed(false, def),
+        Decision::NoDifference => Verdict::NoDifference,
+        Decision::TooFewBlocks => Verdict::TooFewBlocks,
+        Decision::NotApplicable => Verdict::NotApplicable,
+    }
+}
+
+/// What more or less of a metric means.
+pub(super) fn directed(above: bool, def: &MetricDef) -> Verdict {
+    match (above, def.direction) {
+        (true, Direction::HigherIsFaster) | (false, Direction::LowerIsFaster) => Verdict::Faster,
+        (false, Direction::HigherIsFaster) | (true, Direction::LowerIsFaster) => Verdict::Slower,
+        (true, Direction::Neutral) => Verdict::Higher,
+        (false, Direction::Neutral) => Verdict::Lower,
     }
 }
 

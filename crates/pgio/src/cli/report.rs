@@ -1,10 +1,11 @@
-//! `pgio report`: tells a stored experiment again.
+//! `pgio report`: tells a stored experiment again, or holds two against each other.
 
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
 use super::{Outcome, output};
+use crate::analysis::across::across;
 use crate::analysis::{self, Analysis};
 use crate::report;
 use crate::results::store;
@@ -17,21 +18,35 @@ pub(super) enum Format {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Directories that compare or demo wrote
-    #[arg(required = true)]
+    /// What compare or demo wrote; of two directories the second is compared with the first
+    #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    for dir in &args.dirs {
-        let analysis = analyse(dir)?;
-        output::print(&match args.format {
-            Format::Text => text(&analysis),
-            Format::Json => report::json::render(&analysis),
-        });
-    }
+    let text = match args.dirs.as_slice() {
+        [a, b] => {
+            let across = across(&store::read(a)?, &store::read(b)?);
+            match args.format {
+                Format::Text => report::text::render(&report::across_document(&across)),
+                Format::Json => report::json::across::render(&across),
+            }
+        }
+        dirs => {
+            let mut told = String::new();
+            for dir in dirs {
+                let analysis = analyse(dir)?;
+                told += &match args.format {
+                    Format::Text => text(&analysis),
+                    Format::Json => report::json::render(&analysis),
+                };
+            }
+            told
+        }
+    };
+    output::print(&text);
     Ok(())
 }
 
