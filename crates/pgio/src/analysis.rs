@@ -20,6 +20,7 @@ pub mod cross;
 mod findings;
 mod pairing;
 pub mod reconcile;
+mod standing;
 mod steady;
 mod summary;
 #[cfg(test)]
@@ -36,6 +37,8 @@ use self::reconcile::Reconciliation;
 use self::waits::{Decomposition, DecompositionDifference};
 use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
+
+pub use standing::{Standing, standings};
 
 /// The level of every test and interval: 0.05, so intervals hold 95 %. A constant, since a level
 /// chosen after seeing the data decides nothing.

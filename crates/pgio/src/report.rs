@@ -1,17 +1,22 @@
-//! Telling: stored results and their analysis as text and JSON.
+//! Telling: stored results and their analysis as text, Markdown, CSV, JSON and a page.
 //!
 //! Reports measure nothing and see no server: whatever they say can be said again from the stored
 //! record. [`table`] is the model that every format renders; `comparison` fills it from an
-//! analysis, `across` from two of them, and [`text`] prints it; [`sentence`] says a verdict in words; [`json`] is the versioned
-//! form for other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
+//! analysis, [`across`] from two of them; [`text`] prints it, [`markdown`], [`csv`] and
+//! [`mod@html`] write it. [`sentence`] says a verdict in words; [`json`] is the versioned form for
+//! other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
 //! what stands under them, and [`session_detail`] the file of that name.
 
-mod across;
+pub mod across;
 pub mod classic;
 mod comparison;
+pub mod csv;
 mod explain;
 mod format;
+pub mod html;
 pub mod json;
+mod lead;
+pub mod markdown;
 pub mod sentence;
 pub mod session_detail;
 pub mod table;
@@ -20,5 +25,5 @@ mod tests;
 pub mod text;
 pub mod trial;
 
-pub use across::document as across_document;
 pub use comparison::document;
+pub use lead::lead;

@@ -22,6 +22,7 @@ use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::results::metrics;
 use crate::results::model::Outcome as TrialOutcome;
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
+use crate::telemetry::Scene;
 use crate::treatment;
 use crate::treatment::journal::{self, Journal};
 use crate::units::exact_duration;
@@ -187,7 +188,7 @@ impl Job {
         }
         for (name, target) in &self.experiment.targets {
             let reached = match target {
-                Target::Server { dsn } => {
+                Target::Server { dsn, .. } => {
                     Reached { params: connection::params(dsn, run_id)?, cluster: None }
                 }
                 Target::Private { major, standby } => {
@@ -230,6 +231,7 @@ impl Job {
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
             journal: Journal::new(&state::journal_dir(), run_id),
             store: None,
+            series: None,
             stop: stop.clone(),
             observe: &mut observe,
         };
@@ -238,6 +240,7 @@ impl Job {
         let ended = run_plan(&plan, &mut stage);
         stage.clean_up();
         stage.finish()?;
+        report::leave_page(dir);
         match ended? {
             Ended::Complete => Ok(()),
             Ended::Interrupted => {
@@ -274,8 +277,11 @@ impl Job {
                 Arc::new(commit)
             }
         };
+        let cadence = self.experiment.telemetry;
+        let scene = (!cadence.is_zero()).then(|| Scene::survey(&reached.params, &server, cadence));
         Ok(live::Target {
             params: reached.params.clone(),
+            scene,
             admin,
             server,
             workload,
@@ -334,7 +340,7 @@ impl Job {
     fn stored_text(&self, servers: &BTreeMap<String, Reached>) -> String {
         let mut text = self.text.clone();
         for (name, target) in &self.experiment.targets {
-            let (Target::Server { dsn }, Some(reached)) = (target, servers.get(name)) else {
+            let (Target::Server { dsn, .. }, Some(reached)) = (target, servers.get(name)) else {
                 continue;
             };
             if reached.params.password.is_some() {

@@ -1,18 +1,30 @@
-//! `pgio report`: tells a stored experiment again, or holds two against each other.
+//! `pgio report`: tells a stored experiment again, in any of its forms, or holds two against each
+//! other.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use super::exit::{FILES, Failure, USAGE};
 use super::{Outcome, output};
 use crate::analysis::across::across;
 use crate::analysis::{self, Analysis};
-use crate::report;
-use crate::results::store;
+use crate::report::{self, html};
+use crate::results::store::{self, StoreError, Stored};
+
+/// What `compare` and `demo` leave beside the results.
+const PAGE: &str = "report.html";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
+    /// One self-contained page
+    Html,
+    Markdown,
+    /// A row for each condition and metric
+    Csv,
     Json,
 }
 
@@ -23,34 +35,51 @@ pub(super) struct Args {
     dirs: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+    /// Write to this file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let text = match args.dirs.as_slice() {
-        [a, b] => {
-            let across = across(&store::read(a)?, &store::read(b)?);
-            match args.format {
-                Format::Text => report::text::render(&report::across_document(&across)),
-                Format::Json => report::json::across::render(&across),
-            }
-        }
-        dirs => {
-            let mut told = String::new();
-            for dir in dirs {
-                let analysis = analyse(dir)?;
-                told += &match args.format {
-                    Format::Text => text(&analysis),
-                    Format::Json => report::json::render(&analysis),
-                };
-            }
-            told
-        }
+    let told = match args.dirs.as_slice() {
+        [a, b] => both(a, b, args.format)?,
+        dirs => dirs.iter().map(|dir| one(dir, args.format)).collect::<Result<String, _>>()?,
     };
-    output::print(&text);
-    Ok(())
+    match &args.out {
+        Some(file) => Ok(store::write_durably(file, &told)?),
+        None => {
+            output::print(&told);
+            Ok(())
+        }
+    }
 }
 
-pub(super) fn analyse(dir: &Path) -> Result<Analysis, store::StoreError> {
+fn one(dir: &Path, format: Format) -> Result<String, Failure> {
+    Ok(match format {
+        Format::Text => text(&analyse(dir)?),
+        Format::Html => page(dir)?,
+        Format::Markdown => markdown(&analyse(dir)?),
+        Format::Csv => report::csv::render(&report::csv::flat(&analyse(dir)?)),
+        Format::Json => report::json::render(&analyse(dir)?),
+    })
+}
+
+fn both(a: &Path, b: &Path, format: Format) -> Result<String, Failure> {
+    if format == Format::Html {
+        let why = "a page holds one experiment; name one directory, or another --format";
+        return Err(Failure::message(USAGE, why));
+    }
+    let found = across(&store::read(a)?, &store::read(b)?);
+    let document = || report::across::document(&found);
+    Ok(match format {
+        Format::Text | Format::Html => report::text::render(&document()),
+        Format::Markdown => report::markdown::render(&document(), &[]),
+        Format::Csv => report::csv::render(&report::across::flat(&found)),
+        Format::Json => report::json::across::render(&found),
+    })
+}
+
+pub(super) fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
     Ok(analysis::analyse(&store::read(dir)?))
 }
 
@@ -63,4 +92,44 @@ pub(super) fn short(analysis: &Analysis) -> String {
 
 pub(super) fn text(analysis: &Analysis) -> String {
     report::text::render(&report::document(analysis))
+}
+
+fn markdown(analysis: &Analysis) -> String {
+    report::markdown::render(&report::document(analysis), &report::lead(analysis))
+}
+
+fn page(dir: &Path) -> Result<String, Failure> {
+    let stored: Stored = store::read(dir)?;
+    let series: Vec<_> = stored
+        .trials
+        .iter()
+        .map(|trial| store::read_series(dir, trial))
+        .collect::<Result<_, _>>()?;
+    let file = dir.join("experiment.toml");
+    let experiment = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        // The page tells all the rest without it.
+        Err(e) if e.kind() == ErrorKind::NotFound => "# not among these results\n".to_owned(),
+        Err(e) => {
+            let doing = format!("cannot read {}", file.display());
+            return Err(Failure::new(FILES, e).context(doing));
+        }
+    };
+    let analysis = analysis::analyse(&stored);
+    let source = html::Source {
+        stored: &stored,
+        analysis: &analysis,
+        series: &series,
+        experiment: &experiment,
+    };
+    Ok(html::render(&source))
+}
+
+/// Leaves the page beside the results. They are safe already, so a page that cannot be written is
+/// only told.
+pub(super) fn leave_page(dir: &Path) {
+    let written = page(dir).and_then(|text| Ok(store::write_durably(&dir.join(PAGE), &text)?));
+    if let Err(failure) = written {
+        eprintln!("pgio: warning: no {PAGE} in {}: {}", dir.display(), failure.sentence());
+    }
 }

@@ -15,7 +15,9 @@ use crate::pg::leftovers;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::{self, Server, ServerError};
 use crate::results::model::{Outcome, Place, Trial};
+use crate::results::series::Series;
 use crate::results::store::{Store, StoreError};
+use crate::telemetry::Scene;
 use crate::treatment::journal::Journal;
 use crate::treatment::{self, Restarter, Stranger, Treatment, TreatmentError, World};
 use crate::workload::{EngineError, Progress, Workload};
@@ -46,6 +48,8 @@ pub struct Target {
     pub workload: Arc<dyn Workload>,
     /// Present when the server is ours.
     pub cluster: Option<Arc<PrivateCluster>>,
+    /// What is observed there; absent: nothing.
+    pub scene: Option<Scene>,
 }
 
 impl std::fmt::Debug for Target {
@@ -118,6 +122,8 @@ pub struct Live<'a> {
     pub journal: Journal,
     /// Made only after `check`: a refused experiment leaves no directory.
     pub store: Option<Store>,
+    /// The samples of the trial that is stored next.
+    pub series: Option<Series>,
     pub stop: Stop,
     pub observe: &'a mut dyn FnMut(Happening<'_>),
 }
@@ -243,18 +249,23 @@ impl Stage for Live<'_> {
             warmup: self.warmup,
             seed: planned.seed,
             stop: &self.stop,
+            scene: target.scene.as_ref(),
         };
         let observe = &mut *self.observe;
-        let trial = trial::run(&request, &mut target.admin, &mut |progress| {
+        let measured = trial::run(&request, &mut target.admin, &mut |progress| {
             observe(Happening::Progress { condition: &condition.name, progress });
         });
+        self.series = measured.series;
+        let trial = measured.trial;
         (self.observe)(Happening::Ended { planned, trial: &trial });
         trial
     }
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
         let store = self.store.as_mut().expect("the loop begins only after the store is made");
-        Ok(store.append(trial)?)
+        let Some(series) = self.series.take() else { return Ok(store.append(trial)?) };
+        let series = Some(store.write_series(&series)?);
+        Ok(store.append(&Trial { series, ..trial.clone() })?)
     }
 
     fn take_back(&mut self, planned: &Planned) -> Result<(), LiveError> {

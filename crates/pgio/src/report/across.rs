@@ -3,6 +3,7 @@
 //! It chooses what is shown and in which words; numbers and verdicts are `analysis::across`'s.
 //! Next: `text` prints the document.
 
+use super::csv::{number, word};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use crate::analysis::Verdict;
@@ -24,6 +25,41 @@ pub fn document(across: &Across) -> Document {
         ),
         tables,
         remarks: remarks(across),
+    }
+}
+
+/// All numbers, a row for each condition and metric.
+pub fn flat(across: &Across) -> Table {
+    const COLUMNS: [&str; 14] = [
+        "condition",
+        "metric",
+        "unit",
+        "primary",
+        "a",
+        "b",
+        "trials_a",
+        "trials_b",
+        "ratio",
+        "low",
+        "high",
+        "p",
+        "p_adjusted",
+        "verdict",
+    ];
+    let row = |c: &AcrossComparison| {
+        let unit = metrics::definition(&c.metric).map_or("", |def| def.unit);
+        let mut cells = vec![c.condition.clone(), c.metric.clone(), unit.to_owned()];
+        cells.push(c.primary.to_string());
+        cells.extend([number(c.a), number(c.b), c.trials_a.to_string(), c.trials_b.to_string()]);
+        cells.extend([c.ratio, c.low, c.high, c.p, c.p_adjusted].map(number));
+        cells.push(word(c.verdict));
+        cells
+    };
+    Table {
+        title: String::new(),
+        columns: COLUMNS.map(Column::left).to_vec(),
+        rows: across.comparisons.iter().map(row).collect(),
+        notes: Vec::new(),
     }
 }
 

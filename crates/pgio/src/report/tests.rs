@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::json::AnalysisV1;
 use super::sentence::{sentence, three_sentences};
-use super::{across_document, document, json, text, trial};
-use crate::analysis::across::across;
+use super::{across, document, json, text, trial};
+use crate::analysis::across::across as compared;
 use crate::analysis::test_support::{classic_trial, demo, experiment, latencies, replicated, set};
 use crate::analysis::{Analysis, analyse, test_support};
 use crate::results::store::Stored;
@@ -120,14 +120,14 @@ fn two_experiments_against_each_other() {
         t.server.version = "16.4".to_owned();
         t.window.asked_seconds = Some(10.0);
     }
-    let found = across(&demo(), &b);
-    assert_snapshot!(text::render(&across_document(&found)));
+    let found = compared(&demo(), &b);
+    assert_snapshot!(text::render(&across::document(&found)));
     let value: serde_json::Value = serde_json::from_str(&json::across::render(&found)).unwrap();
     assert_eq!(value["schema"], "pgio.across/1");
     assert_eq!(value["comparisons"][0]["verdict"], "slower");
     assert_eq!(value["reasons"][0]["what"], "window");
-    let alone = across(&shortened(1), &shortened(1));
-    assert_snapshot!("two_experiments_of_one_block", text::render(&across_document(&alone)));
+    let alone = compared(&shortened(1), &shortened(1));
+    assert_snapshot!("two_experiments_of_one_block", text::render(&across::document(&alone)));
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! How each trial on record stands: whether it counts, and if not, why.
+//!
+//! The same rules as the pairing, told by trial, so that a report can show what was left out.
+
+use super::{cross, pairing};
+use crate::results::Outcome;
+use crate::results::store::Stored;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Counts,
+    /// Complete, but a check forbids it to count.
+    Invalid,
+    Failed,
+    Interrupted,
+    /// A later attempt of the same block stands in its place.
+    Repeated,
+    /// Of no condition of the manifest.
+    Stranger,
+}
+
+/// One for each trial, in the order of the record.
+pub fn standings(stored: &Stored) -> Vec<Standing> {
+    let stored = &cross::judged(stored);
+    let arms = pairing::arms(&stored.manifest, &stored.trials);
+    let in_place = |trial| {
+        arms.values().flat_map(|arm| arm.last_attempts()).any(|last| std::ptr::eq(last, trial))
+    };
+    let known = |name: &str| arms.contains_key(name);
+    let trials = stored.trials.iter();
+    trials
+        .map(|trial| match (&trial.place, &trial.outcome) {
+            (Some(place), _) if !known(&place.condition) => Standing::Stranger,
+            (None, _) => Standing::Stranger,
+            (_, Outcome::Failed { .. }) => Standing::Failed,
+            (_, Outcome::Interrupted) => Standing::Interrupted,
+            _ if !trial.is_valid() => Standing::Invalid,
+            _ if !in_place(trial) => Standing::Repeated,
+            _ => Standing::Counts,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::results::Check;
+
+    #[test]
+    fn every_trial_has_its_reason() {
+        let t = |condition: &str, attempt| {
+            let mut t = trial(condition, 1, &[("commits_per_second", 1.0)]);
+            t.place.as_mut().unwrap().attempt = attempt;
+            t
+        };
+        let mut trials = vec![t("local", 0), t("on", 0), t("on", 1), t("on", 2), t("other", 0)];
+        trials[1].checks.push(Check::invalid("standby-connected", "it went away", "see its log"));
+        trials.push(t("local", 1));
+        trials[5].outcome = Outcome::Interrupted;
+        trials.push(t("local", 2));
+        trials[6].outcome = Outcome::Failed { error: "connection reset".to_owned() };
+        use Standing::{Counts, Failed, Interrupted, Invalid, Repeated, Stranger};
+        assert_eq!(
+            standings(&experiment(&["local", "on"], trials)),
+            [Repeated, Invalid, Repeated, Counts, Stranger, Interrupted, Failed]
+        );
+    }
+}

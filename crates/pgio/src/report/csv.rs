@@ -1,0 +1,184 @@
+//! Comma-separated values for spreadsheets and statistics programs: one flat table.
+//!
+//! A row for each condition and metric, the baseline's included, with numbers as they are: no
+//! units in cells, no rounding, no value is an empty cell. One table a file, since CSV knows no
+//! second one; rows of several experiments follow each other under one heading. Quoting is that of
+//! RFC 4180. Next: `docs/FORMAT.md` says what each column means.
+
+use super::table::{Column, Table};
+use crate::analysis::{Analysis, Comparison, Condition, Verdict};
+use crate::results::metrics::METRICS;
+
+const COLUMNS: &[&str] = &[
+    "experiment",
+    "condition",
+    "treatments",
+    "baseline",
+    "trials",
+    "valid",
+    "invalid",
+    "failed",
+    "metric",
+    "unit",
+    "value",
+    "primary",
+    "verdict",
+    "blocks",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p",
+    "p_adjusted",
+    "blocks_needed",
+];
+
+/// All of an analysis that is a number.
+pub fn flat(analysis: &Analysis) -> Table {
+    let mut rows = Vec::new();
+    for condition in &analysis.conditions {
+        for def in METRICS {
+            let value = condition.metrics.get(def.name).and_then(|m| m.value);
+            let compared = analysis.comparison(&condition.name, def.name);
+            if value.is_some() || compared.is_some() {
+                let mut row = head(analysis, condition);
+                row.extend([def.name.to_owned(), def.unit.to_owned(), number(value)]);
+                row.push((def.name == analysis.primary_metric).to_string());
+                row.extend(compared.map_or_else(nothing, comparison));
+                rows.push(row);
+            }
+        }
+    }
+    Table {
+        title: String::new(),
+        columns: COLUMNS.iter().map(|name| Column::left(*name)).collect(),
+        rows,
+        notes: Vec::new(),
+    }
+}
+
+fn head(analysis: &Analysis, condition: &Condition) -> Vec<String> {
+    vec![
+        analysis.experiment.clone(),
+        condition.name.clone(),
+        condition.treatments.join("; "),
+        (condition.name == analysis.baseline).to_string(),
+        condition.trials.to_string(),
+        condition.valid.to_string(),
+        condition.invalid.to_string(),
+        condition.failed.to_string(),
+    ]
+}
+
+/// The cells of a metric that was compared with nothing, such as the baseline's own.
+fn nothing() -> Vec<String> {
+    vec![String::new(); 11]
+}
+
+fn comparison(c: &Comparison) -> Vec<String> {
+    let mut cells = vec![word(c.verdict), c.blocks.to_string()];
+    cells.extend([c.ratio, c.low, c.high].map(number));
+    cells.extend([c.difference, c.difference_low, c.difference_high].map(number));
+    cells.extend([c.p, c.p_adjusted].map(number));
+    cells.push(c.blocks_needed.map_or_else(String::new, |n| n.to_string()));
+    cells
+}
+
+/// The same word as in the JSON.
+pub(super) fn word(verdict: Verdict) -> String {
+    let value = serde_json::to_value(verdict).ok();
+    value.as_ref().and_then(|v| v.as_str()).unwrap_or_default().to_owned()
+}
+
+pub(super) fn number(value: Option<f64>) -> String {
+    value.filter(|v| v.is_finite()).map_or_else(String::new, |v| v.to_string())
+}
+
+/// Any table of the model; its title and notes have no place here.
+pub fn render(table: &Table) -> String {
+    let headings: Vec<&str> = table.columns.iter().map(|c| c.heading.as_str()).collect();
+    line(&headings) + &rows(table)
+}
+
+fn rows(table: &Table) -> String {
+    table.rows.iter().map(|row| line(row)).collect()
+}
+
+fn line(cells: &[impl AsRef<str>]) -> String {
+    let quoted: Vec<String> = cells.iter().map(|cell| quote(cell.as_ref())).collect();
+    quoted.join(",") + "\r\n"
+}
+
+fn quote(cell: &str) -> String {
+    if cell.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::demo;
+    use proptest::prelude::*;
+
+    /// A reader that knows nothing but RFC 4180.
+    fn read(text: &str) -> Vec<Vec<String>> {
+        let mut rows = vec![vec![String::new()]];
+        let (mut quoted, mut chars) = (false, text.chars().peekable());
+        while let Some(c) = chars.next() {
+            let row = rows.last_mut().unwrap();
+            match c {
+                '"' if quoted && chars.peek() == Some(&'"') => {
+                    chars.next();
+                    row.last_mut().unwrap().push('"');
+                }
+                '"' => quoted = !quoted,
+                ',' if !quoted => row.push(String::new()),
+                '\r' if !quoted => {}
+                '\n' if !quoted => rows.push(vec![String::new()]),
+                c => row.last_mut().unwrap().push(c),
+            }
+        }
+        rows.pop();
+        rows
+    }
+
+    #[test]
+    fn every_condition_has_its_numbers_in_full() {
+        let analysis = analyse(&demo());
+        let rows = read(&render(&flat(&analysis)));
+        assert_eq!(rows[0], COLUMNS);
+        assert!(rows.iter().all(|row| row.len() == COLUMNS.len()));
+        let at = |name| COLUMNS.iter().position(|c| *c == name).unwrap();
+        let row = |condition: &str| {
+            let primary = |r: &&Vec<String>| r[at("condition")] == condition;
+            rows.iter().filter(primary).find(|r| r[at("primary")] == "true").unwrap().clone()
+        };
+        let on = row("on");
+        assert_eq!(on[at("verdict")], "slower");
+        assert_eq!(on[at("ratio")].parse().ok(), analysis.primary("on").unwrap().ratio);
+        let local = row("local");
+        assert_eq!((local[at("baseline")].as_str(), local[at("verdict")].as_str()), ("true", ""));
+        assert!(local[at("value")].parse::<f64>().unwrap() > 2000.0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_reads_back(
+            rows in prop::collection::vec(prop::collection::vec("[a,\"\n\r µ]{0,8}", 3), 1..4)
+        ) {
+            let table = Table {
+                columns: ["a", "b,", "c"].map(Column::left).to_vec(),
+                rows: rows.clone(),
+                ..Table::default()
+            };
+            // The reader above drops bare carriage returns outside quotes only.
+            prop_assert_eq!(&read(&render(&table))[1..], &rows[..]);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! report.html: everything a stored experiment says, in one file that needs no network.
+//!
+//! The verdict in words comes first, then charts and tables, then what speaks against trusting
+//! them, then how to repeat them. Charts are SVG written here, complete without JavaScript; with it
+//! (`page.js`, uPlot) the line charts zoom. Tables are the ones of the text report. Numbers and
+//! verdicts come from the analysis; a section that has nothing to say is left out. maud escapes all
+//! text. Next: one file below `html/` for each section; [`svg`] has what the charts share.
+
+mod checks;
+mod effects;
+mod forest;
+mod head;
+mod latency;
+mod look;
+mod manifest;
+mod series;
+mod svg;
+mod table;
+#[cfg(test)]
+mod tests;
+mod trials;
+mod zoom;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::document;
+use super::table::Document;
+use crate::analysis::{Analysis, Standing, standings};
+use crate::results::Trial;
+use crate::results::series::Series;
+use crate::results::store::Stored;
+use look::Looks;
+
+/// What a page is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    pub stored: &'a Stored,
+    pub analysis: &'a Analysis,
+    /// One for each trial, where its samples are there.
+    pub series: &'a [Option<Series>],
+    /// experiment.toml as run.
+    pub experiment: &'a str,
+}
+
+/// The source with what every section asks for.
+struct Page<'a> {
+    stored: &'a Stored,
+    analysis: &'a Analysis,
+    series: &'a [Option<Series>],
+    experiment: &'a str,
+    document: Document,
+    standings: Vec<Standing>,
+    looks: Looks,
+}
+
+impl<'a> Page<'a> {
+    /// Trials of a condition that count.
+    fn counted(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
+        self.trials(condition).filter(|(line, _)| self.standings[line - 1] == Standing::Counts)
+    }
+
+    /// All trials of a condition with their lines in trials.jsonl, counted from 1.
+    fn trials(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
+        let of = move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == condition);
+        let stored: &'a Stored = self.stored;
+        (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
+    }
+
+    fn conditions(&self) -> impl Iterator<Item = &'a str> {
+        self.stored.manifest.conditions.iter().map(|c| c.name.as_str())
+    }
+}
+
+/// A part of the page under a heading of its own.
+struct Section {
+    id: &'static str,
+    title: &'static str,
+    body: Markup,
+}
+
+pub fn render(source: &Source<'_>) -> String {
+    let page = Page {
+        stored: source.stored,
+        analysis: source.analysis,
+        series: source.series,
+        experiment: source.experiment,
+        document: document(source.analysis),
+        standings: standings(source.stored),
+        looks: Looks::of(&source.stored.manifest),
+    };
+    let sections: Vec<Section> = [
+        Some(effects::section(&page)),
+        trials::section(&page),
+        effects::values(&page),
+        latency::section(&page),
+        series::section(&page),
+        Some(checks::section(&page)),
+        Some(manifest::environment(&page)),
+        Some(manifest::reproduce(&page)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    whole(&page, &sections).into_string()
+}
+
+/// Nothing may be fetched, not even by mistake: the browser is told so.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      img-src data:";
+/// An empty picture, so that a browser does not ask a server for one.
+const NO_ICON: &str = "data:,";
+
+fn whole(page: &Page<'_>, sections: &[Section]) -> Markup {
+    let name = &page.analysis.experiment;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content=(format!("pgio {}", env!("CARGO_PKG_VERSION")));
+                title { (name) " – pgio" }
+                link rel="icon" href=(NO_ICON);
+                style { (PreEscaped(include_str!("../../assets/uplot/uPlot.min.css"))) }
+                style { (PreEscaped(include_str!("html/page.css"))) }
+            }
+            body {
+                a.skip href="#main" { "Skip to the report" }
+                header { (head::header(page)) }
+                nav aria-label="Sections" {
+                    ul { @for s in sections { li { a href={ "#" (s.id) } { (s.title) } } } }
+                }
+                main #main tabindex="-1" {
+                    @for s in sections {
+                        section aria-labelledby={ (s.id) } {
+                            h2 #(s.id) { (s.title) }
+                            (s.body)
+                        }
+                    }
+                }
+                footer { (head::footer(page)) }
+                script { (PreEscaped(include_str!("../../assets/uplot/uPlot.iife.min.js"))) }
+                script { (PreEscaped(include_str!("html/page.js"))) }
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What speaks for and against trusting the result: remarks, every check, the evidence, the trials.
+//!
+//! Nothing is left out here: a check that passed is listed with how often it did, and a trial that
+//! does not count with why.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::super::format::{self, NONE};
+use super::super::table::{Column, Table};
+use super::{Page, Section, table};
+use crate::analysis::Standing;
+use crate::results::model::When;
+use crate::results::{Check, CheckVerdict, Evidence, Outcome, Trial};
+
+pub(super) fn section(page: &Page<'_>) -> Section {
+    let body = html! {
+        (remarks(page))
+        @for (table, name) in [
+            (every_check(page), "Every check"),
+            (evidence(page), "Evidence that conditions held"),
+            (trials(page), "Trials"),
+        ] {
+            @if !table.rows.is_empty() { (table::render(&table, name)) }
+        }
+    };
+    Section { id: "checks", title: "Checks", body }
+}
+
+fn remarks(page: &Page<'_>) -> Markup {
+    let remarks = &page.document.remarks;
+    html! {
+        @if remarks.is_empty() { p { "Nothing speaks against this result." } }
+        @else {
+            ul.remarks { @for r in remarks {
+                li { span.badge.(r.label.to_lowercase()) { (r.label) } " " (r.text) }
+            } }
+        }
+    }
+}
+
+fn word(verdict: CheckVerdict) -> &'static str {
+    match verdict {
+        CheckVerdict::Ok => "ok",
+        CheckVerdict::Warning => "warning",
+        CheckVerdict::Invalid => "INVALID",
+    }
+}
+
+/// A row for each check and verdict, with what was said of it and in how many trials.
+fn every_check(page: &Page<'_>) -> Table {
+    let mut found: BTreeMap<(&str, CheckVerdict), Vec<(usize, &Check)>> = BTreeMap::new();
+    for (line, trial) in (1..).zip(&page.stored.trials) {
+        for check in &trial.checks {
+            found.entry((&check.id, check.verdict)).or_default().push((line, check));
+        }
+    }
+    let row = |((id, verdict), all): (&(&str, CheckVerdict), &Vec<(usize, &Check)>)| {
+        let lines: Vec<usize> = all.iter().map(|(line, _)| *line).collect();
+        let first = |text: fn(&Check) -> &str| {
+            let mut different: Vec<&str> = all.iter().map(|(_, c)| text(c)).collect();
+            different.dedup();
+            match different.len() {
+                1 => different[0].to_owned(),
+                n => format!("{} (and {} more)", different[0], n - 1),
+            }
+        };
+        let which = if *verdict == CheckVerdict::Ok {
+            format!("{} of {}", lines.len(), page.standings.len())
+        } else {
+            numbers(&lines)
+        };
+        vec![
+            (*id).to_owned(),
+            word(*verdict).to_owned(),
+            which,
+            first(|c| &c.message),
+            first(|c| &c.remedy),
+        ]
+    };
+    Table {
+        title: "Every check".to_owned(),
+        columns: ["check", "verdict", "trials", "found", "what to do"].map(Column::left).to_vec(),
+        rows: found.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// `3, 7, 12`, and no more than fit.
+fn numbers(lines: &[usize]) -> String {
+    const MOST: usize = 8;
+    let shown: Vec<String> = lines.iter().take(MOST).map(usize::to_string).collect();
+    match lines.len().saturating_sub(MOST) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// What was read back to prove each condition, the same readings of all its trials together.
+fn evidence(page: &Page<'_>) -> Table {
+    let mut rows = Vec::new();
+    let mut all_hold = true;
+    for condition in page.conditions() {
+        let mut found: BTreeMap<(&str, &str, Option<&str>), [usize; 3]> = BTreeMap::new();
+        for e in page.trials(condition).flat_map(|(_, t)| &t.evidence) {
+            let key = (e.what.as_str(), e.found.as_str(), e.expected.as_deref());
+            found.entry(key).or_default()[at(e)] += 1;
+        }
+        for ((what, seen, expected), [before, during, after]) in found {
+            let holds = match expected {
+                Some(e) if e != seen => "NO",
+                Some(_) => "yes",
+                None => "",
+            };
+            all_hold &= holds != "NO";
+            rows.push(vec![
+                condition.to_owned(),
+                what.to_owned(),
+                expected.unwrap_or("(recorded only)").to_owned(),
+                seen.to_owned(),
+                format!("{before} / {during} / {after}"),
+                holds.to_owned(),
+            ]);
+        }
+    }
+    let heading = ["condition", "what", "expected", "found", "before / during / after", "held"];
+    let warning = "A reading that does not hold makes its trial invalid.".to_owned();
+    Table {
+        title: "Evidence that each condition was in force".to_owned(),
+        columns: heading.map(Column::left).to_vec(),
+        rows,
+        notes: if all_hold { Vec::new() } else { vec![warning] },
+    }
+}
+
+fn at(e: &Evidence) -> usize {
+    match e.when {
+        When::Before => 0,
+        When::During => 1,
+        When::After => 2,
+    }
+}
+
+fn trials(page: &Page<'_>) -> Table {
+    let metric = &page.analysis.primary_metric;
+    let row = |((line, trial), standing): ((usize, &Trial), &Standing)| {
+        let place = trial.place.as_ref();
+        let value = trial.metrics.get(metric).map_or_else(|| NONE.to_owned(), format::metric);
+        vec![
+            line.to_string(),
+            place.map_or_else(String::new, |p| p.condition.clone()),
+            place.map_or_else(String::new, |p| p.block.to_string()),
+            place.map_or_else(String::new, |p| (p.attempt + 1).to_string()),
+            trial.started_at.get(11..19).unwrap_or(&trial.started_at).to_owned(),
+            value,
+            standing_word(*standing).to_owned(),
+            why(trial),
+        ]
+    };
+    let numbered = (1..).zip(&page.stored.trials);
+    let mut columns = vec![Column::right("trial"), Column::left("condition")];
+    columns.extend([
+        Column::right("block"),
+        Column::right("attempt"),
+        Column::right("began (UTC)"),
+    ]);
+    columns.push(Column::right(format::metric_name(metric)));
+    columns.extend([Column::left("counts"), Column::left("why not")]);
+    Table {
+        title: "Trials, in the order in which they ran".to_owned(),
+        columns,
+        rows: numbered.zip(&page.standings).map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+fn standing_word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Counts => "yes",
+        Standing::Invalid => "INVALID",
+        Standing::Failed => "FAILED",
+        Standing::Interrupted => "interrupted",
+        Standing::Repeated => "repeated later",
+        Standing::Stranger => "no such condition",
+    }
+}
+
+fn why(trial: &Trial) -> String {
+    let invalid = trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Invalid);
+    let mut reasons: Vec<String> = invalid.map(|c| format!("{}: {}", c.id, c.message)).collect();
+    if let Outcome::Failed { error } = &trial.outcome {
+        reasons.push(error.clone());
+    }
+    reasons.join("; ")
+}

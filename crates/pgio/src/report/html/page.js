@@ -1,0 +1,149 @@
+// Zooming into the line charts. The page is complete without it: each chart is an SVG already, and
+// this puts uPlot in its place while it is zoomed, from the numbers that stand beside it.
+"use strict";
+(() => {
+  const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const digits = (v) => v.toLocaleString("en", { maximumSignificantDigits: 4 });
+
+  const value = (v, unit) => {
+    if (v == null) return "–";
+    if (unit === "share") return digits(v * 100) + " %";
+    if (unit !== "s") return digits(v) + " " + unit;
+    const [size, name] = v < 1e-3 ? [1e6, "µs"] : v < 1 ? [1e3, "ms"] : [1, "s"];
+    return digits(v * size) + " " + name;
+  };
+  const percentile = (x) => {
+    const left = 10 ** -x;
+    return (100 * (1 - left)).toFixed(Math.max(0, Math.ceil(x) - 1 + (x % 1 ? 1 : 0)));
+  };
+
+  const options = (data, width, height) => {
+    const across = data.x === "percentile";
+    const axis = (more) => ({
+      stroke: () => colour("--quiet"),
+      grid: { stroke: () => colour("--grid"), width: 1 },
+      ticks: { show: false },
+      font: "12px system-ui, sans-serif",
+      ...more,
+    });
+    const line = (l) => ({
+      label: l.label,
+      stroke: () => colour("--c" + l.colour),
+      dash: DASHES[l.dash],
+      width: 1.75,
+      spanGaps: true,
+      points: { show: false },
+      value: (_, v) => value(v, data.unit),
+    });
+    const marks = (u) => {
+      const { ctx, bbox } = u;
+      ctx.save();
+      ctx.strokeStyle = ctx.fillStyle = colour("--ink");
+      ctx.setLineDash([3, 3]);
+      for (const m of data.marks) {
+        const x = u.valToPos(m.at, "x", true);
+        if (x < bbox.left || x > bbox.left + bbox.width) continue;
+        ctx.beginPath();
+        ctx.moveTo(x, bbox.top);
+        ctx.lineTo(x, bbox.top + bbox.height);
+        ctx.stroke();
+        ctx.fillText(m.what, x + 4, bbox.top + 12 * devicePixelRatio);
+      }
+      ctx.restore();
+    };
+    return {
+      width,
+      height,
+      cursor: { drag: { x: true, y: false } },
+      scales: { x: { time: false }, y: { distr: data.logarithmic ? 3 : 1 } },
+      axes: [
+        axis({ values: (_, all) => all.map((v) => (across ? percentile(v) : digits(v) + " s")) }),
+        axis({ size: 68, values: (_, all) => all.map((v) => (v == null ? "" : value(v, data.unit.includes("/") ? "" : data.unit))) }),
+      ],
+      series: [
+        { label: across ? "percentile" : "second", value: (_, v) => (v == null ? "–" : across ? percentile(v) : digits(v)) },
+        ...data.lines.map(line),
+      ],
+      hooks: { draw: [marks] },
+    };
+  };
+
+  const button = (text, title, act) => {
+    const b = document.createElement("button");
+    b.type = "button";
+    b.textContent = text;
+    b.title = title;
+    b.setAttribute("aria-label", title);
+    b.addEventListener("click", act);
+    return b;
+  };
+
+  for (const figure of document.querySelectorAll("figure.zoomable")) {
+    const svg = figure.querySelector(".plot > svg");
+    const plot = svg.parentElement;
+    const name = svg.querySelector("title").textContent;
+    const bar = document.createElement("p");
+    bar.className = "zoom";
+    figure.append(bar);
+    let live = null;
+
+    // Moves or scales what is seen, within what there is.
+    const view = (shift, scale) => {
+      const { min, max } = live.scales.x;
+      const all = live.data[0];
+      const [first, last] = [all[0], all[all.length - 1]];
+      const width = Math.min((max - min) * scale, last - first);
+      const middle = (min + max) / 2 + shift * (max - min);
+      const from = Math.max(first, Math.min(middle - width / 2, last - width));
+      live.setScale("x", { min: from, max: from + width });
+    };
+    const whole = () => live.setData(live.data);
+    const closed = () => {
+      bar.replaceChildren(button("Zoom", "Zoom into: " + name, open));
+    };
+    const close = () => {
+      live.root.parentElement.remove();
+      live.destroy();
+      live = null;
+      for (const e of plot.children) e.hidden = false;
+      closed();
+      bar.firstChild.focus();
+    };
+    const keys = {
+      "+": () => view(0, 0.5), "=": () => view(0, 0.5), "-": () => view(0, 2),
+      ArrowLeft: () => view(-0.25, 1), ArrowRight: () => view(0.25, 1), 0: whole, Escape: close,
+    };
+    const open = () => {
+      if (live) return;
+      const data = JSON.parse(figure.querySelector("script.data").textContent);
+      const box = document.createElement("div");
+      box.className = "live";
+      box.tabIndex = 0;
+      box.setAttribute("role", "application");
+      box.setAttribute("aria-label", name + ": plus and minus zoom, arrows move, 0 shows all, Escape closes");
+      const height = svg.getBoundingClientRect().height + 24;
+      for (const e of plot.children) e.hidden = true;
+      figure.insertBefore(box, bar);
+      const tables = data.lines.map((l) => [l.x, l.y]);
+      const joined = tables.length > 1 ? uPlot.join(tables) : tables[0];
+      live = new uPlot(options(data, box.clientWidth, height), joined, box);
+      box.addEventListener("keydown", (e) => {
+        if (!keys[e.key] || e.ctrlKey || e.metaKey || e.altKey) return;
+        e.preventDefault();
+        keys[e.key]();
+      });
+      bar.replaceChildren(
+        button("+", "Zoom in", () => view(0, 0.5)), button("−", "Zoom out", () => view(0, 2)),
+        button("◀", "Move left", () => view(-0.25, 1)), button("▶", "Move right", () => view(0.25, 1)),
+        button("All", "Show all", whole), button("Close", "Back to the whole chart", close),
+      );
+      box.focus({ preventScroll: true });
+    };
+    closed();
+    svg.addEventListener("click", open);
+    svg.addEventListener("keydown", (e) => { if (e.key === "Enter") open(); });
+    addEventListener("resize", () => live && live.setSize({ width: live.root.parentElement.clientWidth, height: live.height }));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => live && live.redraw());
+  }
+})();

@@ -1,0 +1,23 @@
+//! What a report says before its first table: the verdict in words.
+//!
+//! The largest effect, whether to trust it, what it means for a commit, then every other condition.
+//! The sentences themselves are `sentence`'s.
+
+use super::sentence::{sentence, three_sentences};
+use crate::analysis::Analysis;
+
+pub fn lead(analysis: &Analysis) -> Vec<String> {
+    let [effect, trust, commit] = three_sentences(analysis);
+    let commits = analysis.conditions.iter().any(|c| c.metrics.contains_key("commit_latency_mean"));
+    let others = analysis
+        .conditions
+        .iter()
+        .filter(|c| c.name != analysis.baseline && !analysis.is_aa(&c.name))
+        .map(|c| sentence(analysis, &c.name))
+        .filter(|sentence| *sentence != effect);
+    let others: Vec<String> = others.collect();
+    let mut all = vec![effect, trust];
+    all.extend(commits.then_some(commit));
+    all.extend(others);
+    all
+}
