@@ -11,6 +11,7 @@ use benchmath::effect::{self, Decision, PLANNED_POWER, Paired};
 use benchmath::warning::Warning;
 use benchmath::{holm, power};
 
+use super::findings;
 use super::pairing::{self, Arm, Pairs};
 use super::{ALPHA, Comparison, NoiseFloor, Verdict};
 use crate::histogram::COARSEST_QUANTILE_NS;
@@ -161,8 +162,9 @@ pub(super) fn notes(comparisons: &[Comparison]) -> Vec<String> {
     let cannot = |(blocks, metrics): &(usize, usize)| !holm::can_reject(*blocks, *metrics, ALPHA);
     match most {
         Some((blocks, metrics)) if families.values().all(cannot) => vec![format!(
-            "secondary metrics are indicative only: with {blocks} blocks no p value adjusted for \
-             {metrics} metrics (Holm) can reach {ALPHA}"
+            "secondary metrics are indicative only: with {} no p value adjusted for \
+             {metrics} metrics (Holm) can reach {ALPHA}",
+            findings::blocks(blocks)
         )],
         _ => Vec::new(),
     }
