@@ -17,6 +17,7 @@ mod levels;
 mod loading;
 mod managed;
 mod private_cluster;
+mod published;
 mod redact;
 mod run_cmd;
 mod schema;
