@@ -11,6 +11,7 @@ use super::plan::Planned;
 use super::reset;
 use super::run::{Invalid, News, Stage};
 use super::trial::{self, Request};
+use super::trial_checks;
 use crate::analysis;
 use crate::config::experiment::Rules;
 use crate::dataset::DatasetError;
@@ -56,6 +57,8 @@ pub struct Target {
     pub workload: Arc<dyn Workload>,
     /// Present when the server is ours.
     pub cluster: Option<Arc<PrivateCluster>>,
+    /// The block device that is to be measured, where the file names one.
+    pub device: Option<String>,
     /// What is observed there; absent: nothing.
     pub scene: Option<Scene>,
     /// Found out by [`Live::check`].
@@ -316,6 +319,9 @@ impl Stage for Live<'_> {
         });
         self.series = measured.series;
         let mut trial = measured.trial;
+        if let (Some(device), Outcome::Complete) = (&target.device, &trial.outcome) {
+            trial.checks.push(trial_checks::storage(&trial, device));
+        }
         for check in &mut trial.checks {
             checks::tolerate(check, &self.rules.tolerate);
         }

@@ -115,7 +115,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "cache",
         "",
-        "the data set fits between shared_buffers and memory: the system's cache answers for the device",
+        "never: it states the sizes of data set, shared_buffers and memory",
         "make the data set larger than memory, or leave less memory free",
     ),
     def(

@@ -196,15 +196,13 @@ pub(super) fn go_on(
     }
     for (key, is) in &now.environment {
         let Some(was) = before.environment.get(key).filter(|was| *was != is) else { continue };
-        let (target, what) = key.split_once('.').unwrap_or(("", key));
-        let is_identity = |k: &str| SAME_SERVER.contains(&k);
-        let owner = if is_identity(what) { targets.get(target) } else { targets.values().next() };
-        let private = owner.is_some_and(|t| t.cluster.is_some());
-        match is_identity(key) || is_identity(what) {
-            true if private && key.ends_with("system_identifier") => {}
-            true => return refuse(format!("it is another server: {key} was {was} and is {is}")),
-            false if private && key.ends_with("target") => {}
-            false => remarks.push(format!("{key} was {was} and is {is}")),
+        let (target, what) = of_target(targets, key);
+        match target.is_some_and(|t| t.cluster.is_some()) {
+            true if ["system_identifier", "target"].contains(&what) => {}
+            _ if SAME_SERVER.contains(&what) => {
+                return refuse(format!("it is another server: {key} was {was} and is {is}"));
+            }
+            _ => remarks.push(format!("{key} was {was} and is {is}")),
         }
     }
     if let Some(trial) = stored.trials.last() {
@@ -235,6 +233,20 @@ pub(super) fn go_on(
         remarks,
     };
     Ok(store.note_resumed(stored, note)?)
+}
+
+/// With several targets a key of the environment begins with its target's name.
+fn of_target<'a>(
+    targets: &'a BTreeMap<String, Target>,
+    key: &'a str,
+) -> (Option<&'a Target>, &'a str) {
+    let named = targets.iter().find_map(|(name, target)| {
+        Some((target, key.strip_prefix(name.as_str())?.strip_prefix('.')?))
+    });
+    match named {
+        Some((target, what)) if targets.len() > 1 => (Some(target), what),
+        _ => (targets.values().next(), key),
+    }
 }
 
 fn shown(value: Option<&serde_json::Value>) -> String {

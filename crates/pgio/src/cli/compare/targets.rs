@@ -23,6 +23,8 @@ use crate::workload::commit::Commit;
 pub(super) struct Reached {
     pub(super) params: ConnectParams,
     pub(super) cluster: Option<Arc<PrivateCluster>>,
+    /// The block device that is to be measured.
+    device: Option<String>,
 }
 
 pub(super) fn params_of(servers: &BTreeMap<String, Reached>) -> BTreeMap<String, ConnectParams> {
@@ -51,16 +53,22 @@ impl Job {
         run_id: &str,
         pg: Option<VersionRequest>,
     ) -> Result<BTreeMap<String, Reached>, Failure> {
-        let there =
-            params.into_iter().map(|(name, params)| (name, Reached { params, cluster: None }));
-        let mut servers: BTreeMap<String, Reached> = there.collect();
+        let reached = |(name, params)| {
+            let device = match self.experiment.targets.get(&name) {
+                Some(Target::Server { device, .. }) => device.clone(),
+                _ => None,
+            };
+            (name, Reached { params, cluster: None, device })
+        };
+        let mut servers: BTreeMap<String, Reached> = params.into_iter().map(reached).collect();
         for (name, target) in &self.experiment.targets {
             if let Target::Private { major, standby } = target {
                 let version = pg.or(major.map(VersionRequest::major));
                 let cluster = start_private(version, *standby)?;
                 let dsn = ConnectString::new(cluster.primary_conninfo());
                 let params = connection::params(&dsn, run_id)?;
-                servers.insert(name.clone(), Reached { params, cluster: Some(cluster) });
+                let cluster = Some(cluster);
+                servers.insert(name.clone(), Reached { params, cluster, device: None });
             }
         }
         Ok(servers)
@@ -103,6 +111,7 @@ impl Job {
             server,
             workload,
             cluster: reached.cluster.clone(),
+            device: reached.device.clone(),
             reset: reset::Way::default(),
         })
     }

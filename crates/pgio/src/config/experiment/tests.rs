@@ -29,7 +29,7 @@ fn condition_error(lines: &str) -> String {
 }
 
 fn server(dsn: &str) -> Target {
-    Target::Server { dsn: ConnectString::new(dsn), host: None, standby_host: None }
+    Target::Server { dsn: ConnectString::new(dsn), host: None, standby_host: None, device: None }
 }
 
 #[test]
@@ -140,15 +140,18 @@ fn one_target_serves_all_conditions() {
 fn hosts_and_which_of_them_are_the_servers() {
     let experiment = read(
         "[hosts.db1]\nssh = 'postgres@db1'\n[hosts.db2]\nssh = 'db2'\nssh_config = '/x/ssh'\n\
-         [hosts.here]\n[targets.a]\ndsn = 'x'\nhost = 'db1'\nstandby_host = 'db2'\n\
+         [hosts.here]\n[targets.a]\ndsn = 'x'\nhost = 'db1'\nstandby_host = 'db2'\ndevice = 'vdb'\n\
          [targets.b]\ndsn = 'y'\nhost = 'local'\n\
          [[condition]]\nname = 'a'\ntarget = 'a'\n",
     );
     let db2 = HostSpec { ssh: Some("db2".to_owned()), ssh_config: Some(PathBuf::from("/x/ssh")) };
     assert_eq!(experiment.hosts["db2"], db2);
     assert_eq!(experiment.hosts["here"], HostSpec::default());
-    let Target::Server { host, standby_host, .. } = &experiment.targets["a"] else { panic!() };
+    let Target::Server { host, standby_host, device, .. } = &experiment.targets["a"] else {
+        panic!()
+    };
     assert_eq!((host.as_deref(), standby_host.as_deref()), (Some("db1"), Some("db2")));
+    assert_eq!(device.as_deref(), Some("vdb"));
     let Target::Server { host, .. } = &experiment.targets["b"] else { panic!() };
     assert_eq!(host.as_deref(), Some("local"), "needs no section of its own");
 }

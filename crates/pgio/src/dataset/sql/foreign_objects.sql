@@ -51,21 +51,25 @@ WITH ours AS (
     SELECT 'prepared transaction ' || gid FROM pg_catalog.pg_prepared_xacts
      WHERE database = current_database()
     UNION ALL
-    -- Privileges on what initdb made, such as a GRANT on a function.
+    -- Privileges on what initdb made, such as a GRANT on a function. Those of information_schema are
+    -- given after initdb has noted the first ones, so nothing can be said of them.
     SELECT 'privileges on ' || p.oid::regprocedure FROM pg_catalog.pg_proc p
       LEFT JOIN pg_catalog.pg_init_privs i
         ON i.objoid = p.oid AND i.classoid = 'pg_catalog.pg_proc'::regclass AND i.objsubid = 0
-     WHERE p.oid < 16384 AND p.proacl IS DISTINCT FROM i.initprivs
+     WHERE p.oid < 16384 AND p.pronamespace <> 'information_schema'::regnamespace
+       AND p.proacl IS DISTINCT FROM i.initprivs
     UNION ALL
     SELECT 'privileges on ' || c.oid::regclass FROM pg_catalog.pg_class c
       LEFT JOIN pg_catalog.pg_init_privs i
         ON i.objoid = c.oid AND i.classoid = 'pg_catalog.pg_class'::regclass AND i.objsubid = 0
-     WHERE c.oid < 16384 AND c.relacl IS DISTINCT FROM i.initprivs
+     WHERE c.oid < 16384 AND c.relnamespace <> 'information_schema'::regnamespace
+       AND c.relacl IS DISTINCT FROM i.initprivs
     UNION ALL
     SELECT 'privileges on schema ' || n.nspname FROM pg_catalog.pg_namespace n
       LEFT JOIN pg_catalog.pg_init_privs i
         ON i.objoid = n.oid AND i.classoid = 'pg_catalog.pg_namespace'::regclass AND i.objsubid = 0
-     WHERE n.oid < 16384 AND n.nspacl IS DISTINCT FROM i.initprivs
+     WHERE n.oid < 16384 AND n.nspname <> 'information_schema'
+       AND n.nspacl IS DISTINCT FROM i.initprivs
     UNION ALL
     SELECT 'another owner of schema public' FROM pg_catalog.pg_namespace
      WHERE nspname = 'public'
