@@ -19,6 +19,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod trials;
+mod waits;
 mod zoom;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -94,6 +95,7 @@ pub fn render(source: &Source<'_>) -> String {
         effects::values(&page),
         latency::section(&page),
         series::section(&page),
+        waits::section(&page),
         Some(checks::section(&page)),
         Some(manifest::environment(&page)),
         Some(manifest::reproduce(&page)),

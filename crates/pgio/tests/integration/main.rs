@@ -15,6 +15,7 @@ mod generated;
 mod levels;
 mod loading;
 mod managed;
+mod page;
 mod private_cluster;
 mod redact;
 mod run_cmd;

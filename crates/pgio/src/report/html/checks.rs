@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::super::format::{self, NONE};
-use super::super::table::{Column, Table};
+use super::super::table::{Column, Remark, Table};
 use super::{Page, Section, table};
 use crate::analysis::Standing;
+use crate::results::metrics::definition;
 use crate::results::model::When;
 use crate::results::{Check, CheckVerdict, Evidence, Outcome, Trial};
 
@@ -29,12 +30,14 @@ pub(super) fn section(page: &Page<'_>) -> Section {
 }
 
 fn remarks(page: &Page<'_>) -> Markup {
-    let remarks = &page.document.remarks;
+    // What does not count comes first.
+    let mut remarks: Vec<&Remark> = page.document.remarks.iter().collect();
+    remarks.sort_by_key(|r| r.label != word(CheckVerdict::Invalid));
     html! {
         @if remarks.is_empty() { p { "Nothing speaks against this result." } }
         @else {
             ul.remarks { @for r in remarks {
-                li { span.badge.(r.label.to_lowercase()) { (r.label) } " " (r.text) }
+                li { span.badge.(r.label.to_lowercase()) { (r.label) } span { (table::prose(&r.text)) } }
             } }
         }
     }
@@ -146,7 +149,9 @@ fn trials(page: &Page<'_>) -> Table {
     let metric = &page.analysis.primary_metric;
     let row = |((line, trial), standing): ((usize, &Trial), &Standing)| {
         let place = trial.place.as_ref();
-        let value = trial.metrics.get(metric).map_or_else(|| NONE.to_owned(), format::metric);
+        let value = trial.metrics.get(metric).and_then(|m| m.value);
+        let unit = definition(metric).map_or("", |d| d.unit);
+        let value = value.map_or_else(|| NONE.to_owned(), |v| format::bare(v, unit));
         vec![
             line.to_string(),
             place.map_or_else(String::new, |p| p.condition.clone()),

@@ -34,9 +34,10 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         .filter(|(_, all)| !all.is_empty())
         .collect();
     let body = html! {
-        p { "All operations of the trials that count, together. The median is in the left third; \
-             each step to the right looks at ten times fewer operations. Lines end where fewer \
-             than " (FEWEST_BEYOND) " operations were slower." }
+        p { "All operations of the trials that count, together. From 90 on, each label to the right \
+             looks at ten times fewer operations; lines end where fewer than " (FEWEST_BEYOND)
+            " were slower." }
+        (page.looks.legend(page.conditions()))
         div.charts { @for (class, all) in &classes { (figure(page, class, all)) } }
         @for (class, all) in &classes { (table::render(&numbers(class, all), class)) }
     };
@@ -121,7 +122,6 @@ fn figure(page: &Page<'_>, class: &str, all: &[Merged<'_>]) -> Markup {
     html! {
         figure.chart.zoomable {
             figcaption { (class) }
-            (page.looks.legend(curves.iter().map(|(name, _)| *name)))
             (frame.draw(&frame.lines(&lines)))
             (zoom::data(&zoom))
         }

@@ -100,7 +100,7 @@ mod tests {
     fn no_two_conditions_look_alike() {
         let info = |i| ConditionInfo { name: format!("c{i}"), treatments: Vec::new() };
         let conditions: Vec<ConditionInfo> = (0..14).map(info).collect();
-        let manifest = crate::results::store::Manifest {
+        let manifest = Manifest {
             baseline: "c0".to_owned(),
             aa: Some("c1".to_owned()),
             conditions,

@@ -86,6 +86,8 @@
     const bar = document.createElement("p");
     bar.className = "zoom";
     figure.append(bar);
+    // An SVG has no property `hidden`, only the attribute.
+    const hide = (yes) => { for (const e of plot.children) e.toggleAttribute("hidden", yes); };
     let live = null;
 
     // Moves or scales what is seen, within what there is.
@@ -106,7 +108,7 @@
       live.root.parentElement.remove();
       live.destroy();
       live = null;
-      for (const e of plot.children) e.hidden = false;
+      hide(false);
       closed();
       bar.firstChild.focus();
     };
@@ -123,7 +125,7 @@
       box.setAttribute("role", "application");
       box.setAttribute("aria-label", name + ": plus and minus zoom, arrows move, 0 shows all, Escape closes");
       const height = svg.getBoundingClientRect().height + 24;
-      for (const e of plot.children) e.hidden = true;
+      hide(true);
       figure.insertBefore(box, bar);
       const tables = data.lines.map((l) => [l.x, l.y]);
       const joined = tables.length > 1 ? uPlot.join(tables) : tables[0];
