@@ -15,7 +15,7 @@
   };
   const percentile = (x) => {
     const left = 10 ** -x;
-    return (100 * (1 - left)).toFixed(Math.max(0, Math.ceil(x) - 1 + (x % 1 ? 1 : 0)));
+    return Number((100 * (1 - left)).toFixed(Math.ceil(x))).toString();
   };
 
   const options = (data, width, height) => {
