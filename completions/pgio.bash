@@ -372,7 +372,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__run)
-            opts="-h --json --classic-files --config --update-pct --run-time --num-schemas --num-threads --work-unit --update-work-unit --scale --dbname --connect-string --create-base-table --access --commit-every --batch --tablespace --seed --warmup --sessions --rows-per-transaction --payload --transactions --help"
+            opts="-h --json --classic-files --telemetry --config --update-pct --run-time --num-schemas --num-threads --work-unit --update-work-unit --scale --dbname --connect-string --create-base-table --access --commit-every --batch --tablespace --seed --warmup --sessions --rows-per-transaction --payload --transactions --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -383,6 +383,10 @@ _pgio() {
                     return 0
                     ;;
                 --classic-files)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --telemetry)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -63,6 +63,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l transactions -d 'tra
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out here' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l telemetry -d 'Observe server and host this often; 0 is not at all' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l config -d 'Read this instead of ./pgio.conf' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r

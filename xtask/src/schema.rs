@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use pgio::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
+use pgio::results::series::{SERIES_SCHEMA, Series};
 use pgio::results::store::{MANIFEST_SCHEMA, Manifest};
 use pgio::results::wire::{TRIAL_SCHEMA, TrialV1};
 use schemars::{JsonSchema, schema_for};
@@ -14,6 +15,7 @@ pub(crate) const DIR: &str = "docs/schema";
 pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
     Ok(vec![
         artefact::<TrialV1>(TRIAL_SCHEMA)?,
+        artefact::<Series>(SERIES_SCHEMA)?,
         artefact::<Manifest>(MANIFEST_SCHEMA)?,
         artefact::<AnalysisV1>(ANALYSIS_SCHEMA)?,
     ])

@@ -3,7 +3,7 @@
 //! The trial is the unit of replication, and trials come in blocks: one pass over all conditions
 //! in random order. So the data of a comparison are pairs, one value of the condition and one of
 //! the baseline for each block, and everything is said about the logs of their ratios. Seconds
-//! within a trial are not independent and never enter here.
+//! within a trial are not independent: only [`steady`] looks at them, and it compares nothing.
 //!
 //! | Module | What for |
 //! |---|---|
@@ -11,6 +11,8 @@
 //! | [`warning`] | what to doubt about it, and what to try |
 //! | [`signed_rank`] | the test that decides, its estimate and interval |
 //! | [`student`], [`bootstrap`] | shown beside it, never deciding |
+//! | [`steady`] | does a series stay level: trend and change point |
+//! | [`welch`] | two samples that are not paired |
 //! | [`holm`] | p values of several metrics |
 //! | [`power`] | how many blocks, how small an effect |
 //! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
@@ -25,8 +27,10 @@ pub mod interval;
 pub mod power;
 pub mod rng;
 pub mod signed_rank;
+pub mod steady;
 pub mod student;
 pub mod summary;
 #[cfg(test)]
 mod test_noise;
 pub mod warning;
+pub mod welch;

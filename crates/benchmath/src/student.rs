@@ -47,7 +47,7 @@ pub(crate) fn quantile(probability: f64, freedom: f64) -> f64 {
     first - (t.cdf(first) - probability) / t.pdf(first)
 }
 
-fn upper_tail(t: f64, freedom: f64) -> f64 {
+pub(crate) fn upper_tail(t: f64, freedom: f64) -> f64 {
     distribution(freedom).sf(t)
 }
 

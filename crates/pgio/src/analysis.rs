@@ -1,9 +1,11 @@
 //! What a stored experiment shows: every condition against the baseline, with its uncertainty.
 //!
 //! Pure: it sees stored results and benchmath, never a server, a clock or a file, so the same
-//! record always gives the same verdicts. The trial is the unit; trials are paired by block
-//! (`pairing`), each condition described (`summary`) and compared (`compare`), and what speaks
-//! against trusting the result is collected (`findings`).
+//! record always gives the same verdicts. The trial is the unit. Trials that stand out from the
+//! others are left out (`cross`), the rest paired by block (`pairing`), each condition described
+//! (`summary`) and compared (`compare`), and what speaks against trusting the result is collected
+//! (`findings`, `steady`). Beside the verdicts: where the time went (`waits`) and which reads
+//! reached the device (`reconcile`).
 //!
 //! The primary metric is judged by its own p. All other metrics of one condition are a family of
 //! their own: their p values are adjusted together by Holm's method, and one whose adjusted p
@@ -12,19 +14,25 @@
 //! Next: `report` turns an [`Analysis`] into text and JSON.
 
 mod compare;
+pub mod cross;
 mod findings;
 mod pairing;
+pub mod reconcile;
 mod standing;
+mod steady;
 mod summary;
 #[cfg(test)]
 pub(crate) mod test_support;
 #[cfg(test)]
 mod tests;
+pub mod waits;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::reconcile::Reconciliation;
+use self::waits::{Decomposition, DecompositionDifference};
 use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
 
@@ -48,6 +56,12 @@ pub struct Analysis {
     pub comparisons: Vec<Comparison>,
     /// What the baseline's twin shows, by metric; empty without a twin.
     pub noise_floor: BTreeMap<String, NoiseFloor>,
+    /// Where the time went, by condition and class; empty where nothing was sampled.
+    pub decompositions: Vec<Decomposition>,
+    /// What each condition adds to the baseline's, by class.
+    pub decomposition_differences: Vec<DecompositionDifference>,
+    /// Reads asked of the system and read from the device, by condition.
+    pub reconciliation: Vec<Reconciliation>,
     /// What is not in order, by trial and for the experiment as a whole.
     pub checks: Vec<Finding>,
     /// The trials' warnings, each once, with the number of trials that raised it.
@@ -61,6 +75,8 @@ pub struct Analysis {
 pub struct Condition {
     pub name: String,
     pub treatments: Vec<String>,
+    /// What differs from the baseline's treatments; more than one cannot be told apart.
+    pub factors: Vec<String>,
     /// All trials on record, repeated ones included.
     pub trials: usize,
     /// Of these, complete ones that a check forbids to count.
@@ -69,10 +85,23 @@ pub struct Condition {
     pub failed: usize,
     /// Blocks whose last attempt counts.
     pub valid: usize,
+    /// The trials that count: their lines in trials.jsonl, counted from 1.
+    pub counted: Vec<usize>,
+    pub steady: Steady,
     pub metrics: BTreeMap<String, Metric>,
     /// Named checks that were in order in the last attempt of every block, of how many.
     pub checks_passed: usize,
     pub checks_total: usize,
+}
+
+/// How many of the trials that count stayed level inside their window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Steady {
+    pub steady: usize,
+    pub unsteady: usize,
+    /// Windows of too few slices to judge.
+    pub too_short: usize,
 }
 
 /// One metric of one condition against the baseline's. Ratios are condition / baseline.
@@ -169,10 +198,14 @@ impl Analysis {
 
 /// Judges a stored experiment, complete or cut short.
 pub fn analyse(stored: &Stored) -> Analysis {
+    let stored = &cross::judged(stored);
     let manifest = &stored.manifest;
-    let arms = pairing::arms(stored);
-    let conditions: Vec<Condition> =
-        manifest.conditions.iter().map(|c| summary::describe(c, &arms[c.name.as_str()])).collect();
+    let arms = pairing::arms(manifest, &stored.trials);
+    let conditions: Vec<Condition> = manifest
+        .conditions
+        .iter()
+        .map(|c| summary::describe(c, manifest, &arms[c.name.as_str()]))
+        .collect();
     let comparisons = compare::with_baseline(manifest, &arms);
     let noise_floor = manifest.aa.as_ref().map(|aa| compare::noise_floor(aa, &comparisons));
     Analysis {
@@ -180,6 +213,9 @@ pub fn analyse(stored: &Stored) -> Analysis {
         baseline: manifest.baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
+        decompositions: waits::decompositions(manifest, &arms),
+        decomposition_differences: waits::differences(manifest, &arms),
+        reconciliation: reconcile::all(manifest, &arms),
         checks: findings::all(stored, &arms, &comparisons),
         warnings: findings::warnings(stored),
         notes: compare::notes(&comparisons),

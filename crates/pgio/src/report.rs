@@ -9,6 +9,7 @@
 pub mod classic;
 mod comparison;
 pub mod csv;
+mod explain;
 mod format;
 pub mod html;
 pub mod json;

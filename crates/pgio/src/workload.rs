@@ -17,7 +17,7 @@ use postgres::Client;
 
 use crate::config::resolve::Extent;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
-pub use engine::{EngineError, Gang, Progress, Ran, Setup};
+pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
 pub use slice::Totals;
 
 /// What one session is prepared with.

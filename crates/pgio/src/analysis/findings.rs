@@ -2,14 +2,15 @@
 //! experiment as a whole.
 //!
 //! Each finding says what is the matter, where, and what to do. A trial's own checks were judged
-//! when it was measured and are only passed on; nothing here changes which trials count.
+//! when it was measured or by `cross`, and are only passed on; nothing here changes which trials
+//! count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::signed_rank::fewest_values;
 
 use super::pairing::Arm;
-use super::{ALPHA, Comparison, Finding, Verdict};
+use super::{ALPHA, Comparison, Finding, Verdict, steady};
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{CheckVerdict, Outcome, Trial, Warning};
 
@@ -29,6 +30,7 @@ pub(super) fn all(
         found.extend(failed_trials(info, arm));
         found.extend(invalid_trials(info, arm));
     }
+    found.extend(steady::findings(manifest, arms));
     found.extend(strangers(stored, arms));
     found.extend((1..).zip(&stored.trials).flat_map(|(line, trial)| trial_checks(line, trial)));
     found
@@ -122,7 +124,10 @@ fn factors(manifest: &Manifest) -> Vec<Finding> {
 
 /// What differs between two conditions, a changed value counted once: `a = 1` against `a = 2` is
 /// one factor, as is a treatment that only one side has.
-fn differing_factors(condition: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {
+pub(super) fn differing_factors(
+    condition: &ConditionInfo,
+    baseline: &ConditionInfo,
+) -> Vec<String> {
     let only_in = |a: &ConditionInfo, b: &ConditionInfo| -> Vec<String> {
         a.treatments.iter().filter(|t| !b.treatments.contains(t)).cloned().collect()
     };

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::results::store::Stored;
+use crate::results::store::Manifest;
 use crate::results::{Outcome, Trial};
 
 /// A condition's trials.
@@ -15,23 +15,36 @@ use crate::results::{Outcome, Trial};
 pub(super) struct Arm<'a> {
     /// Every trial on record with its line in trials.jsonl, counted from 1.
     pub all: Vec<(usize, &'a Trial)>,
-    /// The last attempt of each block.
-    last: BTreeMap<u32, (u32, &'a Trial)>,
+    /// The last attempt of each block, with its number and its line.
+    last: BTreeMap<u32, Last<'a>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Last<'a> {
+    attempt: u32,
+    line: usize,
+    trial: &'a Trial,
 }
 
 impl<'a> Arm<'a> {
     fn add(&mut self, line: usize, block: u32, attempt: u32, trial: &'a Trial) {
         self.all.push((line, trial));
-        let last = self.last.entry(block).or_insert((attempt, trial));
+        let this = Last { attempt, line, trial };
+        let last = self.last.entry(block).or_insert(this);
         // At equal attempts the later line: a resumed experiment repeats what was interrupted.
-        if attempt >= last.0 {
-            *last = (attempt, trial);
+        if attempt >= last.attempt {
+            *last = this;
         }
     }
 
     /// The last attempt of each block, in the order of the blocks.
     pub(super) fn last_attempts(&self) -> impl Iterator<Item = &'a Trial> {
-        self.last.values().map(|(_, trial)| *trial)
+        self.last.values().map(|last| last.trial)
+    }
+
+    /// Lines of the trials that count, with the trials.
+    pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &'a Trial)> {
+        self.last.values().map(|last| (last.line, last.trial)).filter(|(_, t)| t.is_valid())
     }
 
     /// The trials that count.
@@ -55,16 +68,20 @@ impl<'a> Arm<'a> {
     }
 
     fn valid_value(&self, block: u32, metric: &str) -> Option<f64> {
-        let (_, trial) = self.last.get(&block)?;
-        if trial.is_valid() { value(trial, metric) } else { None }
+        value(self.valid_in(block)?, metric)
+    }
+
+    /// The trial of a block, where it counts.
+    fn valid_in(&self, block: u32) -> Option<&'a Trial> {
+        self.last.get(&block).map(|last| last.trial).filter(|t| t.is_valid())
     }
 }
 
 /// The trials of every condition of the manifest; one that never ran has an empty arm.
-pub(super) fn arms(stored: &Stored) -> BTreeMap<&str, Arm<'_>> {
-    let names = stored.manifest.conditions.iter().map(|c| (c.name.as_str(), Arm::default()));
+pub(super) fn arms<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> BTreeMap<&'a str, Arm<'a>> {
+    let names = manifest.conditions.iter().map(|c| (c.name.as_str(), Arm::default()));
     let mut arms: BTreeMap<&str, Arm<'_>> = names.collect();
-    for (line, trial) in (1..).zip(&stored.trials) {
+    for (line, trial) in (1..).zip(trials) {
         let Some(place) = &trial.place else { continue };
         if let Some(arm) = arms.get_mut(place.condition.as_str()) {
             arm.add(line, place.block, place.attempt, trial);
@@ -85,6 +102,15 @@ pub(super) struct Pairs {
     pub blocks: Vec<u32>,
     pub condition: Vec<f64>,
     pub baseline: Vec<f64>,
+}
+
+/// The trials of the blocks in which both arms have one that counts.
+pub(super) fn trial_pairs<'a>(
+    condition: &Arm<'a>,
+    baseline: &Arm<'a>,
+) -> impl Iterator<Item = (&'a Trial, &'a Trial)> {
+    let blocks = condition.last.keys();
+    blocks.filter_map(|block| Some((condition.valid_in(*block)?, baseline.valid_in(*block)?)))
 }
 
 pub(super) fn pairs(condition: &Arm<'_>, baseline: &Arm<'_>, metric: &str) -> Pairs {

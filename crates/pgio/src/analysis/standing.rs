@@ -2,7 +2,7 @@
 //!
 //! The same rules as the pairing, told by trial, so that a report can show what was left out.
 
-use super::pairing;
+use super::{cross, pairing};
 use crate::results::Outcome;
 use crate::results::store::Stored;
 
@@ -21,7 +21,8 @@ pub enum Standing {
 
 /// One for each trial, in the order of the record.
 pub fn standings(stored: &Stored) -> Vec<Standing> {
-    let arms = pairing::arms(stored);
+    let stored = &cross::judged(stored);
+    let arms = pairing::arms(&stored.manifest, &stored.trials);
     let in_place = |trial| {
         arms.values().flat_map(|arm| arm.last_attempts()).any(|last| std::ptr::eq(last, trial))
     };

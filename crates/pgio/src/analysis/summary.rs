@@ -9,22 +9,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::summary::{geometric_mean, mean};
 
-use super::Condition;
+use super::findings::differing_factors;
 use super::pairing::{Arm, value};
+use super::{Condition, steady};
 use crate::histogram::{COARSEST_QUANTILE_NS, Histogram};
 use crate::results::metrics::METRICS;
-use crate::results::store::ConditionInfo;
+use crate::results::store::{ConditionInfo, Manifest};
 use crate::results::{CheckVerdict, Metric};
 
-pub(super) fn describe(info: &ConditionInfo, arm: &Arm<'_>) -> Condition {
+pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>) -> Condition {
+    let baseline = manifest.conditions.iter().find(|c| c.name == manifest.baseline);
     let (checks_passed, checks_total) = checks(arm);
     Condition {
         name: info.name.clone(),
         treatments: info.treatments.clone(),
+        factors: baseline.map(|b| differing_factors(info, b)).unwrap_or_default(),
         trials: arm.all.len(),
         invalid: arm.invalid().len(),
         failed: arm.failed().len(),
         valid: arm.valid().count(),
+        counted: arm.counted().map(|(line, _)| line).collect(),
+        steady: steady::count(arm, &manifest.primary_metric),
         metrics: metrics(arm),
         checks_passed,
         checks_total,

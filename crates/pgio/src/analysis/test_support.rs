@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::histogram::Histogram;
 use crate::results::metrics;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
+use crate::results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
 use crate::results::test_support::{full_trial, manifest};
 use crate::results::{Check, Metric, Place, Trial};
 
@@ -115,4 +116,58 @@ pub(crate) fn demo() -> Stored {
         }
     }
     experiment(&["local", "local-aa", "remote_write", "on"], trials)
+}
+
+/// 1000 operations of each class with these mean milliseconds.
+pub(crate) fn timed(trial: &mut Trial, classes: &[(&str, f64)]) {
+    for (class, milliseconds) in classes {
+        let mut h = Histogram::default();
+        (0..1000).for_each(|_| h.record(milliseconds * 1e6));
+        trial.histograms.insert((*class).to_owned(), h);
+    }
+}
+
+/// One session, a window of 10 s, a thousand sightings: each is 10 ms.
+pub(crate) fn sampled(condition: &str, block: u32, sightings: &[(&str, u64)]) -> Trial {
+    let mut t = trial(condition, block, &[]);
+    t.window.seconds = 10.0;
+    t.telemetry = Some(Telemetry {
+        waits: Some(Waits {
+            rounds: 1000,
+            sessions: 1,
+            sightings: sightings.iter().map(|(e, n)| ((*e).to_owned(), *n)).collect(),
+            ..Waits::default()
+        }),
+        ..Telemetry::default()
+    });
+    t
+}
+
+/// `on` waits for the standby 1 ms longer, give or take a little by block.
+pub(crate) fn replicated(blocks: u32) -> Stored {
+    let mut trials = Vec::new();
+    for block in 1..=blocks {
+        let mut local = sampled("local", block, &[("IO:WALSync", 100), ("CPU", 900)]);
+        timed(&mut local, &[("commit", 1.2)]);
+        let wait = 100 + u64::from(block % 3);
+        let mut on = sampled(
+            "on",
+            block,
+            &[("IO:WALSync", 100), ("IPC:SyncRep", wait), ("CPU", 900 - wait)],
+        );
+        timed(&mut on, &[("commit", 2.2 + 0.01 * f64::from(block % 2))]);
+        trials.extend([local, on]);
+    }
+    for t in &mut trials {
+        let telemetry = t.telemetry.as_mut().unwrap();
+        telemetry.probes = Some(Probes {
+            flush_seconds: Some(0.0009),
+            standby_flush_seconds: Some(0.0008),
+            round_trip_seconds: Some(0.0001),
+            notes: Vec::new(),
+        });
+        let standby = StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() };
+        telemetry.standbys.insert("s1".to_owned(), standby);
+    }
+    experiment(&["local", "on"], trials)
 }

@@ -246,12 +246,12 @@ fn a_percentile_under_the_clocks_resolution_is_left_out() {
 #[test]
 fn rates_are_geometric_means_and_counts_with_zeros_arithmetic_ones() {
     let mut stored = two(&[(1000.0, 1.0), (4000.0, 1.0)]);
-    set(&mut stored.trials[0], "checkpoints", 0.0);
-    set(&mut stored.trials[2], "checkpoints", 3.0);
+    set(&mut stored.trials[0], "wal_full_page_images", 0.0);
+    set(&mut stored.trials[2], "wal_full_page_images", 3.0);
     let analysis = analyse(&stored);
     let local = &analysis.condition("local").unwrap().metrics;
     assert!((local[PRIMARY].value.unwrap() - 2000.0).abs() < 1e-6);
-    assert_eq!(local["checkpoints"].value, Some(1.5));
+    assert_eq!(local["wal_full_page_images"].value, Some(1.5));
 }
 
 #[test]

@@ -164,8 +164,9 @@ impl Bench {
             warmup,
             seed: 42,
             stop: &self.stop,
+            scene: None,
         };
-        let trial = trial::run(&request, &mut self.admin, observe);
+        let trial = trial::run(&request, &mut self.admin, observe).trial;
         match &trial.outcome {
             Ended::Complete => Ok(trial),
             Ended::Interrupted => Err(Failure::interrupted()),

@@ -9,6 +9,7 @@ use crate::pg::connect::ConnectError;
 use crate::pg::server::ServerError;
 use crate::pg::words;
 use crate::results::store::StoreError;
+use crate::telemetry::sysstat;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
@@ -140,8 +141,10 @@ coded! {
         LiveError::Connect(_) | LiveError::Gone(_) => CONNECT,
         LiveError::Server(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
+        LiveError::Dataset(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },
     StoreError => |_| FILES,
+    sysstat::FileError => |_| FILES,
     crate::pg::private::Error => |_| FAILED,
 }

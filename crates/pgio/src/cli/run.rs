@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -15,14 +16,16 @@ use super::{Outcome, connection, signals, state};
 use crate::config::{Layer, SlobSettings};
 use crate::dataset::{self, sizes, verify};
 use crate::experiment::live;
-use crate::experiment::trial::{self, Request};
+use crate::experiment::trial::{self, Measured, Request};
 use crate::pg::connect::ConnectParams;
 use crate::pg::server;
 use crate::report::{classic, session_detail, trial as trial_report};
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::results::{store, wire};
+use crate::telemetry::Scene;
+use crate::telemetry::sysstat::Monitors;
 use crate::treatment::journal;
-use crate::units::human;
+use crate::units::{self, human};
 use crate::workload::Workload;
 use crate::workload::slob::Slob;
 
@@ -31,9 +34,14 @@ pub(super) struct Args {
     /// Store the trial as JSON; `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out here
+    /// Write the files that the original leaves here: iostat.out, vmstat.out, mpstat.out,
+    /// pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and
+    /// pgio_data_load_table_sizes.out
     #[arg(long, value_name = "DIR")]
     classic_files: Option<PathBuf>,
+    /// Observe server and host this often; 0 is not at all
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
+    telemetry: Duration,
     #[command(flatten)]
     source: Source,
 }
@@ -62,11 +70,15 @@ pub(super) fn run(args: &Args) -> Outcome {
     for dir in [args.json.as_deref().map(parent), args.classic_files.as_deref()] {
         dir.map_or(Ok(()), make_ready)?;
     }
+    let monitors = args.classic_files.as_deref().map(Monitors::start).transpose()?;
+    monitors.iter().filter_map(|m| m.warning.as_ref()).for_each(output::warn);
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     if !to_stdout {
-        output::print(&classic::head(&head, false, &TimeZone::system()));
+        let running = monitors.as_ref().is_some_and(Monitors::complete);
+        output::print(&classic::head(&head, running, &TimeZone::system()));
     }
     let workload: Arc<dyn Workload> = Arc::new(slob);
+    let scene = (!args.telemetry.is_zero()).then(|| Scene::survey(&params, &found, args.telemetry));
     let request = Request {
         run_id: &run_id,
         place: None,
@@ -78,14 +90,16 @@ pub(super) fn run(args: &Args) -> Outcome {
         warmup: settings.warmup,
         seed: settings.seed.unwrap_or_else(state::new_seed),
         stop: &stop,
+        scene: scene.as_ref(),
     };
     let mut status = Status::new();
     let window = settings.run_time.as_secs_f64();
-    let (trial, error) = trial::attempt(&request, &mut admin, &mut |p| {
+    let Measured { trial, error, .. } = trial::run(&request, &mut admin, &mut |p| {
         let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
         status.show(&format!("{:.0} of {window:.0} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
     status.clear();
+    monitors.map_or(Ok(()), Monitors::finish)?;
     if let Some(path) = &args.json {
         store_json(path, &trial)?;
     }

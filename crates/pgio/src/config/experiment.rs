@@ -7,6 +7,8 @@
 //! One section of the file is one file below; `section` is the reader they share.
 
 mod condition;
+mod hosts;
+mod rules;
 mod section;
 mod target;
 mod workload;
@@ -20,6 +22,8 @@ use self::section::{Document, Section};
 use super::error::{ConfigError, nearest};
 
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
+pub use self::hosts::HostSpec;
+pub use self::rules::{Reset, Rules};
 pub use self::target::{SINGLE_TARGET, Target};
 pub use self::workload::{WorkloadKind, WorkloadSpec};
 
@@ -37,8 +41,13 @@ pub struct Experiment {
     pub baseline: String,
     /// Whether the baseline runs twice in each block, to show the noise.
     pub aa: bool,
+    /// Server and hosts are observed this often; zero: not at all.
+    pub telemetry: Duration,
     /// The metric that is judged; absent: each workload's own.
     pub primary: Option<String>,
+    /// Machines to watch, by the file's names.
+    pub hosts: BTreeMap<String, HostSpec>,
+    pub rules: Rules,
     /// Empty: pgio.conf, then the PG* variables, say where.
     pub targets: BTreeMap<String, Target>,
     pub workloads: Vec<WorkloadSpec>,
@@ -61,43 +70,50 @@ impl Experiment {
     }
 }
 
-const SECTIONS: &[&str] = &["experiment", "target", "targets", "workload", "condition"];
+const SECTIONS: &[&str] = &["experiment", "hosts", "target", "targets", "workload", "condition"];
 /// Of `[experiment]`.
 const KEYS: &[&str] =
-    &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary"];
+    &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary", "telemetry"];
 
 /// Reads an experiment file. `file` names it in errors, `stem` is the experiment's name
-/// where it gives itself none, `treatments` are the kinds that a condition may have.
+/// where it gives itself none, `treatments` are the kinds that a condition may have, `checks` the
+/// ids that may be tolerated.
 pub fn parse(
     text: &str,
     file: &str,
     stem: &str,
     treatments: &[&str],
+    checks: &[&str],
 ) -> Result<Experiment, ConfigError> {
     let document = Document { file, text };
     let parsed = document.parse()?;
     let root = Section::root(&document, parsed.get_ref());
     root.only(SECTIONS)?;
 
-    let targets = target::parse(&root)?;
+    let hosts = hosts::parse(&root)?;
+    let targets = target::parse(&root, &hosts)?;
     let conditions = condition::parse(&root, treatments, &targets)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
-    head.only(KEYS)?;
+    head.only(&[KEYS, rules::KEYS].concat())?;
     let blocks = head.whole("blocks", 1..=u64::from(u32::MAX))?.unwrap_or(6);
+    let blocks = u32::try_from(blocks).expect("the range above ends at u32::MAX");
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
     let baseline = baseline(&head, &conditions)?;
     let workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
     Ok(Experiment {
         name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
-        blocks: u32::try_from(blocks).expect("the range above ends at u32::MAX"),
+        blocks,
         warmup,
         duration,
         seed: head.whole("seed", 0..=u64::MAX)?,
         baseline,
         aa: head.boolean("aa")?.unwrap_or(true),
+        telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
         primary: head.name("primary")?,
+        hosts,
+        rules: rules::parse(&head, blocks, targets.values(), checks)?,
         targets,
         workloads,
         conditions,

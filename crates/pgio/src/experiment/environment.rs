@@ -1,12 +1,16 @@
-//! The environment as found, for the manifest: what a reader needs to judge a figure, and what has
-//! to be the same in another experiment to compare with. Settings that can hold a secret
-//! (connection strings, commands) are never read.
+//! The environment as found: what a reader needs to judge a figure, and what has to be the same in
+//! another experiment, condition or trial to compare with.
+//!
+//! [`describe`] is for the manifest, [`of_trial`] for each trial, before and after its window.
+//! Settings that can hold a secret (connection strings, commands, keys) are never read.
 
 use std::collections::BTreeMap;
 
 use postgres::Client;
 
 use crate::pg::server::Server;
+use crate::results::model::Check;
+use crate::telemetry::Scene;
 
 /// Settings that decide about storage and replication.
 const SETTINGS: &[&str] = &[
@@ -42,6 +46,11 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
         ("target".to_owned(), server.info.target.clone()),
         ("pgio".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
     ]);
+    // Where the role may not read it, another server is known by less.
+    let identifier = "SELECT system_identifier::text FROM pg_control_system()";
+    if let Some(row) = admin.query_opt(identifier, &[]).ok().flatten() {
+        found.insert("system_identifier".to_owned(), row.get(0));
+    }
     for name in SETTINGS {
         let value = admin
             .query_opt(AS_A_NEW_SESSION_HAS_IT, &[name])
@@ -62,4 +71,60 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     found.insert("driver.cores".to_owned(), cores.to_string());
     found
+}
+
+const NON_DEFAULT: &str = include_str!("sql/non_default_settings.sql");
+
+/// The server's settings that are not its defaults, and what was found of its host.
+pub fn of_trial(
+    admin: &mut Client,
+    scene: Option<&Scene>,
+) -> Result<BTreeMap<String, String>, postgres::Error> {
+    let rows = admin.query(NON_DEFAULT, &[])?;
+    let mut found: BTreeMap<String, String> =
+        rows.iter().map(|row| (format!("setting.{}", row.get::<_, &str>(0)), row.get(1))).collect();
+    found.extend(scene.map(Scene::environment).unwrap_or_default());
+    Ok(found)
+}
+
+/// Nobody changed anything inside the window.
+pub fn unchanged(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Check {
+    const ID: &str = "environment-changed";
+    let value = |of: &BTreeMap<String, String>, name: &str| {
+        of.get(name).cloned().unwrap_or_else(|| "its default".to_owned())
+    };
+    let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+    names.sort();
+    names.dedup();
+    let changed: Vec<String> = names
+        .into_iter()
+        .filter(|name| before.get(*name) != after.get(*name))
+        .map(|name| format!("{name} was {} and then {}", value(before, name), value(after, name)))
+        .collect();
+    if changed.is_empty() {
+        Check::ok(ID, "settings and host were the same before and after the window")
+    } else {
+        Check::invalid(ID, changed.join("; "), "find out who changes it, and run again")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CheckVerdict;
+
+    #[test]
+    fn what_changed_is_named_with_both_values() {
+        let map = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        };
+        let before = map(&[("setting.work_mem", "4MB"), ("data.scheduler", "none")]);
+        assert_eq!(unchanged(&before, &before).verdict, CheckVerdict::Ok);
+        let after = map(&[("data.scheduler", "bfq"), ("setting.work_mem", "4MB")]);
+        let check = unchanged(&before, &after);
+        assert_eq!(check.verdict, CheckVerdict::Invalid);
+        assert_eq!(check.message, "data.scheduler was none and then bfq");
+        let reset = unchanged(&before, &map(&[("data.scheduler", "none")]));
+        assert_eq!(reset.message, "setting.work_mem was 4MB and then its default");
+    }
 }

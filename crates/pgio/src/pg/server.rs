@@ -128,6 +128,25 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
     Ok(Server { info, schema: row.get(6), is_superuser: row.get(7), warnings })
 }
 
+/// Connections for ordinary roles.
+#[derive(Debug, Clone, Copy)]
+pub struct Connections {
+    pub max: i64,
+    pub free: i64,
+}
+
+pub fn connections(client: &mut impl GenericClient) -> Result<Connections, postgres::Error> {
+    let row = client.query_one(
+        "SELECT current_setting('max_connections')::bigint, \
+                current_setting('superuser_reserved_connections')::bigint \
+                  + coalesce(current_setting('reserved_connections', true), '0')::bigint, \
+                (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')",
+        &[],
+    )?;
+    let (max, reserved, used): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    Ok(Connections { max, free: (max - reserved - used).max(0) })
+}
+
 /// DBNAME, where it was said, must be the database of the session.
 pub fn check_database(server: &Server, asked: Option<&str>) -> Result<(), ServerError> {
     match asked {

@@ -1,11 +1,12 @@
-//! An analysis as a document: the conditions against the baseline, the secondary metrics, and what
-//! speaks against trusting either.
+//! An analysis as a document: the conditions against the baseline, the secondary metrics, what
+//! explains them (`explain`), and what speaks against trusting either.
 //!
 //! It chooses what is shown and in which words; verdicts and numbers are the analysis's own. Next:
 //! `text` prints the document.
 
 use std::collections::BTreeMap;
 
+use super::explain;
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, Verdict};
@@ -24,6 +25,7 @@ const COMMIT_PERCENTILES: [&str; 3] =
 pub fn document(analysis: &Analysis) -> Document {
     let mut tables = vec![primary(analysis)];
     tables.extend(secondary(analysis));
+    tables.extend(explain::tables(analysis));
     Document {
         title: format!(
             "{}: {}, compared with {} (95 % intervals)",
@@ -144,13 +146,7 @@ fn commit_percentiles(condition: &Condition) -> Option<String> {
         .map(|name| condition.metrics.get(*name).and_then(|m| m.value))
         .collect();
     let largest = values.iter().flatten().copied().reduce(f64::max)?;
-    let (factor, unit) = if largest < 999.5e-6 {
-        (1e6, "µs")
-    } else if largest < 0.9995 {
-        (1e3, "ms")
-    } else {
-        (1.0, "s")
-    };
+    let (factor, unit) = format::time_unit(largest);
     let shown: Vec<String> = values
         .iter()
         .map(|v| v.map_or_else(|| NONE.to_owned(), |v| format::number(v * factor)))

@@ -118,6 +118,34 @@ pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{} {what}{}", human::count(n as u64), if n == 1 { "" } else { "s" })
 }
 
+/// Small numbers in words, as sentences have them.
+pub(super) fn small(n: usize) -> String {
+    const WORDS: [&str; 7] = ["no", "one", "two", "three", "four", "five", "six"];
+    WORDS.get(n).map_or_else(|| human::count(n as u64), |word| (*word).to_owned())
+}
+
+/// `1.02 ± 0.05 ms`: both in the unit of the larger.
+pub(super) fn seconds_with_error(value: f64, error: f64) -> String {
+    let (factor, unit) = time_unit(value.abs().max(error));
+    format!("{} ± {} {unit}", number(value * factor), number(error * factor))
+}
+
+/// What a time of this size is told in, and how many of it make a second.
+pub(super) fn time_unit(seconds: f64) -> (f64, &'static str) {
+    if seconds < 999.5e-6 {
+        (1e6, "µs")
+    } else if seconds < 0.9995 {
+        (1e3, "ms")
+    } else {
+        (1.0, "s")
+    }
+}
+
+/// `+1.10 ms`, `−20.0 µs`
+pub(super) fn signed_seconds(value: f64) -> String {
+    if value < 0.0 { seconds(value) } else { format!("+{}", seconds(value)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Verdict};
+use crate::analysis::reconcile::Reconciliation;
+use crate::analysis::waits::{Decomposition, DecompositionDifference};
+use crate::analysis::{
+    ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
+};
 use crate::results::{CheckVerdict, Metric};
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
@@ -29,6 +33,14 @@ pub struct AnalysisV1 {
     pub comparisons: Vec<ComparisonV1>,
     /// By metric; what the baseline's twin shows.
     pub noise_floor: BTreeMap<String, NoiseFloor>,
+    /// Where the time went, by condition and class of operation; empty where nothing was sampled.
+    #[serde(default)]
+    pub decompositions: Vec<Decomposition>,
+    #[serde(default)]
+    pub decomposition_differences: Vec<DecompositionDifference>,
+    /// Reads asked of the system and read from the device, by condition.
+    #[serde(default)]
+    pub reconciliation: Vec<Reconciliation>,
     pub checks: Vec<CheckV1>,
     pub warnings: Vec<WarningV1>,
     pub notes: Vec<String>,
@@ -39,6 +51,9 @@ pub struct AnalysisV1 {
 pub struct ConditionV1 {
     pub name: String,
     pub treatments: Vec<String>,
+    /// What differs from the baseline's treatments.
+    #[serde(default)]
+    pub factors: Vec<String>,
     /// All trials on record, repeated ones included.
     pub trials: usize,
     /// Of these, complete ones that a check forbids to count.
@@ -47,6 +62,11 @@ pub struct ConditionV1 {
     pub failed: usize,
     /// Trials that count.
     pub valid: usize,
+    /// Their lines in trials.jsonl, counted from 1.
+    #[serde(default)]
+    pub counted: Vec<usize>,
+    #[serde(default)]
+    pub steady: Steady,
     pub checks_passed: usize,
     pub checks_total: usize,
     pub metrics: BTreeMap<String, Metric>,
@@ -118,6 +138,9 @@ pub fn stored(analysis: &Analysis) -> AnalysisV1 {
         conditions: a.conditions.into_iter().map(ConditionV1::from).collect(),
         comparisons: a.comparisons.into_iter().map(ComparisonV1::from).collect(),
         noise_floor: a.noise_floor,
+        decompositions: a.decompositions,
+        decomposition_differences: a.decomposition_differences,
+        reconciliation: a.reconciliation,
         checks: a.checks.into_iter().map(CheckV1::from).collect(),
         warnings: a
             .warnings
@@ -133,10 +156,13 @@ impl From<Condition> for ConditionV1 {
         ConditionV1 {
             name: c.name,
             treatments: c.treatments,
+            factors: c.factors,
             trials: c.trials,
             invalid: c.invalid,
             failed: c.failed,
             valid: c.valid,
+            counted: c.counted,
+            steady: c.steady,
             checks_passed: c.checks_passed,
             checks_total: c.checks_total,
             metrics: c.metrics,

@@ -8,8 +8,22 @@ use crate::analysis::{Analysis, Comparison, Verdict};
 
 const COMMIT_MEAN: &str = "commit_latency_mean";
 
-/// The primary metric's verdict on one condition.
+/// The primary metric's verdict on one condition, and whether it can be put down to one cause.
 pub fn sentence(analysis: &Analysis, condition: &str) -> String {
+    let factors = analysis.condition(condition).map_or(0, |c| c.factors.len());
+    let mut text = verdict(analysis, condition);
+    if factors > 1 {
+        text += &format!(
+            " {condition} differs from {} in {} treatments: the effect cannot be attributed to one \
+             of them.",
+            analysis.baseline,
+            format::small(factors)
+        );
+    }
+    text
+}
+
+fn verdict(analysis: &Analysis, condition: &str) -> String {
     let baseline = &analysis.baseline;
     if condition == baseline {
         return format!("{condition} is the baseline.");
@@ -137,13 +151,7 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
             format::counted(c.blocks, "block")
         );
     };
-    let signed = |seconds: f64| {
-        if seconds < 0.0 {
-            format::seconds(seconds)
-        } else {
-            format!("+{}", format::seconds(seconds))
-        }
-    };
+    let signed = format::signed_seconds;
     if low <= 0.0 && high >= 0.0 {
         return format!(
             "A commit does not take measurably longer under {condition} than under {baseline}: \

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::json::AnalysisV1;
 use super::sentence::{sentence, three_sentences};
 use super::{document, json, text, trial};
-use crate::analysis::test_support::{classic_trial, demo, experiment, latencies, set};
+use crate::analysis::test_support::{classic_trial, demo, experiment, latencies, replicated, set};
 use crate::analysis::{Analysis, analyse, test_support};
 use crate::results::store::Stored;
 use crate::results::{Check, Outcome, Trial, Warning};
@@ -94,6 +94,31 @@ fn an_experiment_without_trials() {
     assert_snapshot!(printed(&analyse(&experiment(&["local", "on"], Vec::new()))));
 }
 
+/// Sampled waits, probes, and a device that read a tenth of what was missed.
+#[test]
+fn an_experiment_that_is_explained() {
+    let mut stored = replicated(6);
+    for (i, t) in (0..).zip(&mut stored.trials) {
+        let mean = t.histograms["commit"].mean_ns().unwrap() / 1e9;
+        set(t, "commits_per_second", 1.0 / mean);
+        set(t, "riops", 5000.0 + f64::from(i));
+        set(t, "device_reads_per_second", 500.0);
+        set(t, "page_cache_reads_per_second", 4500.0);
+    }
+    assert_snapshot!(printed(&analyse(&stored)));
+}
+
+#[test]
+fn two_changed_treatments_are_said_in_the_verdict() {
+    let mut stored = demo();
+    let more = "throttle /dev/sdb to 500 writes/s".to_owned();
+    stored.manifest.conditions[3].treatments.push(more);
+    let said = sentence(&analyse(&stored), "on");
+    let end = "on differs from local in two treatments: the effect cannot be attributed to one of \
+               them.";
+    assert!(said.contains("slower than local") && said.ends_with(end), "{said}");
+}
+
 #[test]
 fn one_trial() {
     assert_snapshot!(trial::render(&full_trial()));
@@ -171,7 +196,8 @@ fn json_has_the_promised_names() {
             "checks",
         ],
     );
-    has(&value["conditions"][0], &["name", "trials", "invalid", "metrics"]);
+    has(&value, &["decompositions", "decomposition_differences", "reconciliation"]);
+    has(&value["conditions"][0], &["name", "trials", "invalid", "metrics", "steady", "counted"]);
     has(&value["conditions"][0]["metrics"]["commits_per_second"], &["value", "unit"]);
     has(
         &value["comparisons"][0],

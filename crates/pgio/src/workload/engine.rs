@@ -21,6 +21,7 @@ use super::{Totals, Workload};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
+use crate::pg::server::{self, Connections};
 use crate::pg::words;
 use crate::results::model::{SessionTotals, Slice};
 use crate::rng;
@@ -97,6 +98,16 @@ pub struct Progress {
     pub elapsed: f64,
     pub block_visits: u64,
     pub commits: u64,
+}
+
+/// What is told while a window is open.
+#[derive(Debug, Clone, Copy)]
+pub enum WindowEvent {
+    /// The sessions begin.
+    Opened(Instant),
+    Progress(Progress),
+    /// The last session has ended its last operation, at this moment of this machine's clock.
+    Closed(Instant),
 }
 
 /// What came of a window, complete or not.
@@ -248,15 +259,17 @@ impl Gang {
 
     /// Opens the window for all sessions at once and returns when all have ended.
     ///
-    /// `tick` is called some twenty times a second, with a connection that is free for reading
-    /// evidence.
+    /// `hear` is told when it opens and when it closes, and some twenty times a second between,
+    /// with a connection that is free for reading evidence.
     pub fn run(
         mut self,
         admin: &mut Client,
         extent: Extent,
-        tick: &mut dyn FnMut(&mut Client, Progress),
+        hear: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<Ran, EngineError> {
+        let asked = Instant::now();
         let now = session::server_clock(admin)?;
+        let answered = Instant::now();
         // The slowest thread must hear of the start before it comes.
         let started = now + 0.02 + 0.000_2 * self.members.len() as f64;
         let plan = WindowPlan::new(extent, self.members.len() as u64);
@@ -271,17 +284,20 @@ impl Gang {
                     / (1u64 << 53) as f64,
             });
         }
-        Ok(self.collect(admin, started, &plan, tick))
+        // The server read its clock somewhere between question and answer.
+        let opens = asked + (answered - asked) / 2 + seconds(started - now);
+        thread::sleep(opens.saturating_duration_since(Instant::now()));
+        hear(admin, WindowEvent::Opened(opens));
+        Ok(self.collect(admin, (opens, started), &plan, hear))
     }
 
     fn collect(
         &mut self,
         admin: &mut Client,
-        started: f64,
+        (opened, started): (Instant, f64),
         plan: &WindowPlan,
-        tick: &mut dyn FnMut(&mut Client, Progress),
+        hear: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Ran {
-        let opened = Instant::now();
         let mut ran = Ran {
             totals: Totals::default(),
             sessions: Vec::new(),
@@ -296,10 +312,11 @@ impl Gang {
         let mut progress = Progress::default();
         let mut stopping = Stopping::default();
         let mut next_tick = Instant::now();
+        let mut working = self.members.len();
         while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
             match self.events.recv_timeout(TICK) {
                 Ok(Event::Slice(slice)) => {
-                    let SliceDone { index, number, did, readings } = *slice;
+                    let SliceDone { index, number, last, did, readings } = *slice;
                     self.members[index as usize].totals.merge(&did.totals);
                     if number == 0 {
                         ran.late = ran.late.max(did.began - started);
@@ -309,6 +326,10 @@ impl Gang {
                     progress.block_visits += did.totals.block_visits();
                     progress.commits += did.totals.count("commit");
                     add_slice(&mut ran.timeline, number, plan, &did.totals);
+                    working -= usize::from(last);
+                    if last && working == 0 {
+                        hear(admin, WindowEvent::Closed(opened + seconds(ran.seconds)));
+                    }
                 }
                 Ok(Event::Done { index }) => self.members[index as usize].done = true,
                 Ok(Event::Failed { index, error }) => {
@@ -329,9 +350,9 @@ impl Gang {
             }
             if ran.error.is_some() {
                 stopping.advance(admin, &self.members, self.setup.stop.urgent());
-            } else if next_tick <= Instant::now() {
+            } else if working > 0 && next_tick <= Instant::now() {
                 progress.elapsed = opened.elapsed().as_secs_f64();
-                tick(admin, progress);
+                hear(admin, WindowEvent::Progress(progress));
                 next_tick = Instant::now() + TICK;
             }
         }
@@ -382,6 +403,11 @@ impl Drop for Gang {
             member.go = mpsc::channel().0;
         }
     }
+}
+
+/// A clock that was set back gives no span.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 /// The window in slices of about a second; short windows have four.
@@ -436,19 +462,10 @@ fn add_slice(timeline: &mut Vec<Slice>, number: usize, plan: &WindowPlan, totals
 }
 
 fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
-    let row = admin
-        .query_one(
-            "SELECT current_setting('max_connections')::bigint, \
-                    current_setting('superuser_reserved_connections')::bigint \
-                      + coalesce(current_setting('reserved_connections', true), '0')::bigint, \
-                    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')",
-            &[],
-        )
+    let Connections { max, free } = server::connections(admin)
         .map_err(|source| EngineError::Postgres { doing: "asking for free connections", source })?;
-    let (max, reserved, used): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-    let free = max - reserved - used;
     if i64::from(needed) > free {
-        return Err(EngineError::TooFewConnections { needed, free: free.max(0), max });
+        return Err(EngineError::TooFewConnections { needed, free, max });
     }
     Ok(())
 }

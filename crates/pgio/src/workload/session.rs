@@ -29,6 +29,8 @@ pub(super) enum Event {
 pub(super) struct SliceDone {
     pub index: u32,
     pub number: usize,
+    /// No more come from this session.
+    pub last: bool,
     pub did: Did,
     /// What the condition's settings were after it.
     pub readings: Vec<(String, String)>,
@@ -141,8 +143,9 @@ impl Session<'_> {
         one_transaction: bool,
         events: &Sender<Event>,
     ) -> Result<(), EngineError> {
-        let tell = |number, did, readings| {
-            let _ = events.send(Event::Slice(Box::new(SliceDone { index, number, did, readings })));
+        let tell = |number, last, did, readings| {
+            let slice = SliceDone { index, number, last, did, readings };
+            let _ = events.send(Event::Slice(Box::new(slice)));
         };
         if one_transaction {
             self.client.batch_execute("BEGIN").map_err(failed("BEGIN"))?;
@@ -161,17 +164,17 @@ impl Session<'_> {
             };
             let did = self.slice(args)?;
             left = left.map(|n| n.saturating_sub(did.totals.count("commit")));
-            let done = left.map_or(last, |n| n == 0);
+            let done = left.map_or(last, |n| n == 0) || self.setup.stop.requested();
             let readings = self.readings()?;
-            tell(number, did, readings);
-            if done || self.setup.stop.requested() {
+            tell(number, done && !one_transaction, did, readings);
+            if done {
                 break;
             }
             number += 1;
         }
         if one_transaction {
             let did = self.final_commit()?;
-            tell(number, did, Vec::new());
+            tell(number, true, did, Vec::new());
         }
         Ok(())
     }
@@ -195,7 +198,7 @@ impl Session<'_> {
         let done = self
             .client
             .batch_execute(&args.fill_in(self.body))
-            .and_then(|()| self.client.simple_query("SELECT current_setting('pgio.result')"));
+            .and_then(|()| self.client.simple_query(self.fetch()));
         match done {
             Ok(messages) => {
                 let text = messages
@@ -218,6 +221,17 @@ impl Session<'_> {
                 Ok(Did { totals, began: now, ended: now })
             }
             Err(source) => Err(EngineError::Postgres { doing: "the workload", source }),
+        }
+    }
+
+    /// Also makes the server count the slice now, so that counters read in mid-window are not
+    /// seconds behind.
+    fn fetch(&self) -> &'static str {
+        match self.version {
+            FORCE_FLUSH_SINCE.. => {
+                "SELECT current_setting('pgio.result'), pg_stat_force_next_flush()"
+            }
+            _ => "SELECT current_setting('pgio.result')",
         }
     }
 

@@ -99,7 +99,12 @@ fn check_works(cluster: &PrivateCluster, major: u32) {
 fn an_installed_server_is_used() {
     let cluster = shared_primary(INSTALLED);
     check_works(cluster, INSTALLED);
-    assert!(matches!(cluster.binaries().origin, Origin::Installed(_)), "{:?}", cluster.binaries());
+    if Path::new(&format!("/usr/lib/postgresql/{INSTALLED}/bin/postgres")).is_file() {
+        let origin = &cluster.binaries().origin;
+        assert!(matches!(origin, Origin::Installed(_)), "{origin:?}");
+    } else {
+        eprintln!("skipped: PostgreSQL {INSTALLED} is not installed, so a downloaded one was used");
+    }
     assert_eq!(cluster.standby_conninfo(), None);
     assert!(matches!(cluster.stop_standby(), Err(Error::Supervisor(_))));
 }

@@ -228,10 +228,12 @@ fn the_same_seed_does_the_same_work() {
     };
     let (first, again, other) =
         (counted_up(&place, "5"), counted_up(&place, "5"), counted_up(&place, "6"));
-    assert!(first.iter().sum::<i64>() > 100);
     // A short window has four slices.
     assert!(strays(&first, &again) <= 4, "{}", strays(&first, &again));
-    assert!(strays(&first, &other) > 20, "{}", strays(&first, &other));
+    // With 1,024 rows two streams of any length that counts hardly meet.
+    let shorter = first.iter().sum::<i64>().min(other.iter().sum());
+    assert!(shorter > 20, "the machine was too slow to tell streams apart: {shorter}");
+    assert!(strays(&first, &other) > shorter / 2, "{} of {shorter}", strays(&first, &other));
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! Does a series stay level? A trend, a change point, and how far either can be believed.
+//!
+//! For values taken one after the other at equal steps, such as the rate in each second of a
+//! window. The trend is the Theil-Sen slope (Sen, JASA 63(324), 1968) with the Mann-Kendall test
+//! (Mann, Econometrica 13(3), 1945; Kendall, Rank Correlation Methods, 1975); the change point is
+//! Pettitt's (Applied Statistics 28(2), 1979) with his approximate p. All go by ranks, so one wild
+//! second does not make a trend.
+//!
+//! Assumption of both tests: values are independent when nothing changes. Neighbouring seconds are
+//! not, and would raise false alarms; so the variance of both statistics is multiplied by n over
+//! the effective sample size under lag-1 autocorrelation (Bayley and Hammersley, JRSS Supplement
+//! 8(2), 1946; for Mann-Kendall: Yue and Wang, Water Resources Management 18, 2004). Slower rhythms
+//! than lag 1 tells of still pass for a change. `student` and `signed_rank` judge trials; nothing
+//! here does.
+
+use std::fmt;
+
+use statrs::distribution::{ContinuousCDF, Normal};
+
+use crate::summary;
+
+/// With fewer points the normal approximation of Mann-Kendall is no good. Pettitt's test has no
+/// say below 17 at a level of 0.005: even a perfect step then has a larger p.
+pub const FEWEST: usize = 8;
+
+/// Beyond this nothing could ever be judged, and a trend left in the residuals looks like it.
+const MOST_AUTOCORRELATION: f64 = 0.9;
+
+/// What can be said of a series.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Steadiness {
+    pub points: usize,
+    pub trend: Trend,
+    pub shift: Shift,
+}
+
+/// A straight line through the series.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trend {
+    /// In the values' unit per step.
+    pub slope: f64,
+    /// From the first point to the last as a share of the median: -0.1 is a fall by 10 %. None
+    /// where the median is 0.
+    pub change: Option<f64>,
+    /// Two-sided.
+    pub p: f64,
+    /// How many independent points the series is worth, apart from the line.
+    pub effective_points: f64,
+}
+
+/// The most likely place where the level changes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shift {
+    /// The index of the first point after it.
+    pub at: usize,
+    /// Medians of the two parts.
+    pub before: f64,
+    pub after: f64,
+    /// `after / before - 1`; none where `before` is 0.
+    pub change: Option<f64>,
+    /// Two-sided, an upper bound in short series.
+    pub p: f64,
+    pub effective_points: f64,
+}
+
+/// The series has fewer than [`FEWEST`] points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooShort {
+    pub points: usize,
+}
+
+impl fmt::Display for TooShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} points are too few to judge, lengthen the window to {FEWEST}", self.points)
+    }
+}
+
+impl std::error::Error for TooShort {}
+
+/// Looks for a trend and a change point in finite values taken at equal steps.
+///
+/// Takes time and memory by the square of the length: average long series first.
+pub fn judge(values: &[f64]) -> Result<Steadiness, TooShort> {
+    if values.len() < FEWEST {
+        return Err(TooShort { points: values.len() });
+    }
+    Ok(Steadiness { points: values.len(), trend: trend(values), shift: shift(values) })
+}
+
+fn trend(values: &[f64]) -> Trend {
+    let n = values.len() as f64;
+    let slope = theil_sen(values);
+    let residuals: Vec<f64> = (0..).zip(values).map(|(i, v)| v - slope * f64::from(i)).collect();
+    let effective_points = effective_size(&residuals);
+    let variance = mann_kendall_variance(values) * n / effective_points;
+    let s = mann_kendall(values);
+    // One step towards zero for continuity.
+    let z = s.signum() * (s.abs() - 1.0).max(0.0) / variance.sqrt();
+    let p = if variance > 0.0 { two_sided(z) } else { 1.0 };
+    let median = summary::median(values).expect("the caller counted the points");
+    let change = (median != 0.0).then(|| slope * (n - 1.0) / median);
+    Trend { slope, change, p, effective_points }
+}
+
+/// The median of the slopes of all pairs.
+fn theil_sen(values: &[f64]) -> f64 {
+    let mut slopes = Vec::with_capacity(values.len() * (values.len() - 1) / 2);
+    for (i, a) in values.iter().enumerate() {
+        slopes.extend((1..).zip(&values[i + 1..]).map(|(steps, b)| (b - a) / f64::from(steps)));
+    }
+    summary::median(&slopes).expect("two points have a slope")
+}
+
+/// Pairs that rise less pairs that fall.
+fn mann_kendall(values: &[f64]) -> f64 {
+    let later = |i: usize, a: f64| -> i64 {
+        let signs = values[i + 1..].iter().map(|b| i64::from(*b > a) - i64::from(*b < a));
+        signs.sum()
+    };
+    values.iter().enumerate().map(|(i, a)| later(i, *a)).sum::<i64>() as f64
+}
+
+/// Of [`mann_kendall`] among independent values, ties allowed for.
+fn mann_kendall_variance(values: &[f64]) -> f64 {
+    let term = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
+    let sorted = summary::sorted(values);
+    let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|tied| term(tied.len() as f64)).sum();
+    (term(values.len() as f64) - ties) / 18.0
+}
+
+fn shift(values: &[f64]) -> Shift {
+    let n = values.len() as f64;
+    let (at, k) = pettitt(values);
+    let (first, second) = values.split_at(at);
+    let median = |part| summary::median(part).expect("both parts have a point");
+    let (before, after) = (median(first), median(second));
+    let level = |part: &[f64]| summary::mean(part).expect("both parts have a point");
+    let (low, high) = (level(first), level(second));
+    let residuals: Vec<f64> =
+        first.iter().map(|v| v - low).chain(second.iter().map(|v| v - high)).collect();
+    let effective_points = effective_size(&residuals);
+    let variance = (n.powi(3) + n.powi(2)) * n / effective_points;
+    let p = (2.0 * (-6.0 * k * k / variance).exp()).min(1.0);
+    let change = (before != 0.0).then(|| after / before - 1.0);
+    Shift { at, before, after, change, p, effective_points }
+}
+
+/// Where the two parts differ most by Mann and Whitney's count, and that count.
+fn pettitt(values: &[f64]) -> (usize, f64) {
+    let n = values.len() as f64;
+    let sorted = summary::sorted(values);
+    // Twice the mid-rank, so that ties share one.
+    let twice_rank = |v: f64| {
+        (sorted.partition_point(|s| *s < v) + sorted.partition_point(|s| *s <= v) + 1) as f64
+    };
+    let mut u = 0.0;
+    let mut widest = (1, 0.0f64);
+    for (t, v) in (1..values.len()).zip(values) {
+        u += twice_rank(*v) - (n + 1.0);
+        if u.abs() > widest.1 {
+            widest = (t, u.abs());
+        }
+    }
+    widest
+}
+
+/// How many independent points would know the mean as well as these do.
+///
+/// The lag-1 autocorrelation of few points is too low on average, the more so after a line or a
+/// step was taken out: by (2 + 4 r) / n (Marriott and Pope, Biometrika 41, 1954, for a mean and,
+/// doubled in its constant part, for a line), which is put back. A negative one counts as none.
+fn effective_size(residuals: &[f64]) -> f64 {
+    let n = residuals.len() as f64;
+    let found = autocorrelation(residuals);
+    let r = ((n * found + 2.0) / (n - 4.0)).clamp(0.0, MOST_AUTOCORRELATION);
+    let weights = (1..residuals.len()).map(|k| (1.0 - k as f64 / n) * r.powi(k as i32));
+    n / (1.0 + 2.0 * weights.sum::<f64>())
+}
+
+fn autocorrelation(values: &[f64]) -> f64 {
+    let centre = summary::mean(values).unwrap_or(0.0);
+    let squares: f64 = values.iter().map(|v| (v - centre).powi(2)).sum();
+    let products: f64 = values.windows(2).map(|w| (w[0] - centre) * (w[1] - centre)).sum();
+    if squares > 0.0 { products / squares } else { 0.0 }
+}
+
+fn two_sided(z: f64) -> f64 {
+    (2.0 * Normal::standard().sf(z.abs())).min(1.0)
+}
+
+#[cfg(test)]
+mod tests;

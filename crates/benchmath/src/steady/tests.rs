@@ -1,0 +1,181 @@
+//! Known answers, what must hold of any series, and how often nothing raises an alarm.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::rng::SplitMix64;
+use crate::test_noise::normal;
+
+/// Annual flow of the Nile at Aswan from 1871 on, R's `Nile`: the textbook change point is 1898.
+const NILE: [f64; 100] = [
+    1120.0, 1160.0, 963.0, 1210.0, 1160.0, 1160.0, 813.0, 1230.0, 1370.0, 1140.0, 995.0, 935.0,
+    1110.0, 994.0, 1020.0, 960.0, 1180.0, 799.0, 958.0, 1140.0, 1100.0, 1210.0, 1150.0, 1250.0,
+    1260.0, 1220.0, 1030.0, 1100.0, 774.0, 840.0, 874.0, 694.0, 940.0, 833.0, 701.0, 916.0, 692.0,
+    1020.0, 1050.0, 969.0, 831.0, 726.0, 456.0, 824.0, 702.0, 1120.0, 1100.0, 832.0, 764.0, 821.0,
+    768.0, 845.0, 864.0, 862.0, 698.0, 845.0, 744.0, 796.0, 1040.0, 759.0, 781.0, 865.0, 845.0,
+    944.0, 984.0, 897.0, 822.0, 1010.0, 771.0, 676.0, 649.0, 846.0, 812.0, 742.0, 801.0, 1040.0,
+    860.0, 874.0, 848.0, 890.0, 744.0, 749.0, 838.0, 1050.0, 918.0, 986.0, 797.0, 923.0, 975.0,
+    815.0, 1020.0, 906.0, 901.0, 1170.0, 912.0, 746.0, 919.0, 718.0, 714.0, 740.0,
+];
+
+fn rising(n: u32) -> Vec<f64> {
+    (0..n).map(|i| 100.0 + f64::from(i)).collect()
+}
+
+/// Noise of which each value holds `memory` of the one before.
+fn noise(n: usize, memory: f64, rng: &mut SplitMix64) -> Vec<f64> {
+    let mut last = normal(rng) / (1.0 - memory * memory).sqrt();
+    let mut next = || {
+        last = memory * last + normal(rng);
+        last
+    };
+    (0..n).map(|_| 100.0 + next()).collect()
+}
+
+#[test]
+fn the_nile_changed_in_1898() {
+    let shift = judge(&NILE).unwrap().shift;
+    assert_eq!(1870 + shift.at, 1898, "the last year before");
+    assert!(shift.p < 1e-4, "{}", shift.p);
+    assert_eq!(summary::mean(&NILE[..shift.at]), Some(1097.75), "as in every textbook");
+}
+
+/// By the published formulas: ten rising values have S = 45, Var(S) = 125.
+#[test]
+fn mann_kendall_of_a_rise() {
+    let values = rising(10);
+    assert_eq!((mann_kendall(&values), mann_kendall_variance(&values)), (45.0, 125.0));
+    assert!((two_sided(44.0 / 125f64.sqrt()) - 8.303e-5).abs() < 1e-8);
+    // Two ties of two: each takes 2 * 1 * 9 / 18 = 1 from 8 * 7 * 21 / 18.
+    let tied = [1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 5.0, 6.0];
+    assert_eq!(mann_kendall(&tied), 26.0);
+    assert!((mann_kendall_variance(&tied) - (196.0 / 3.0 - 2.0)).abs() < 1e-12);
+}
+
+#[test]
+fn theil_and_sen_shrug_at_a_wild_value() {
+    let mut values = rising(11);
+    values[3] = 1e6;
+    assert_eq!(theil_sen(&values), 1.0);
+    let trend = judge(&values).unwrap().trend;
+    assert!((trend.change.unwrap() - 10.0 / 106.0).abs() < 1e-9, "{trend:?}");
+}
+
+#[test]
+fn pettitt_finds_a_step_and_its_count() {
+    let values: Vec<f64> = (0..20).map(|i| if i < 8 { 10.0 } else { 5.0 }).collect();
+    // All 8 × 12 pairs agree.
+    assert_eq!(pettitt(&values), (8, 96.0));
+    assert_eq!(judge(&values).unwrap().shift.change, Some(-0.5));
+}
+
+#[test]
+fn the_effective_size_is_bayleys() {
+    // Alternating neighbours are no memory; a smooth wave is nearly all memory.
+    let alternating: Vec<f64> = (0..40).map(|i| f64::from(i % 2)).collect();
+    assert_eq!(effective_size(&alternating), 40.0);
+    let wave: Vec<f64> = (0..100).map(|i| (f64::from(i) / 8.0).sin()).collect();
+    let effective = effective_size(&wave);
+    assert!((5.0..9.0).contains(&effective), "{effective}");
+}
+
+#[test]
+fn too_short_says_so() {
+    assert_eq!(judge(&[1.0; 7]), Err(TooShort { points: 7 }));
+    let text = TooShort { points: 7 }.to_string();
+    assert_eq!(text, "7 points are too few to judge, lengthen the window to 8");
+    assert!(judge(&[1.0; 8]).is_ok());
+}
+
+#[test]
+fn a_level_line_is_steady_and_zero_has_no_share() {
+    let level = judge(&[5.0; 30]).unwrap();
+    assert_eq!((level.trend.p, level.trend.change, level.shift.p), (1.0, Some(0.0), 1.0));
+    let nothing = judge(&[0.0; 30]).unwrap();
+    assert_eq!((nothing.trend.change, nothing.shift.change), (None, None));
+}
+
+/// How often each test raises an alarm at 5 % where nothing changes.
+fn alarms(n: usize, memory: f64) -> (f64, f64) {
+    let mut rng = SplitMix64::new(n as u64);
+    let (mut trends, mut shifts) = (0, 0);
+    const SERIES: i32 = 1000;
+    for _ in 0..SERIES {
+        let found = judge(&noise(n, memory, &mut rng)).unwrap();
+        trends += i32::from(found.trend.p <= 0.05);
+        shifts += i32::from(found.shift.p <= 0.05);
+    }
+    (f64::from(trends) / f64::from(SERIES), f64::from(shifts) / f64::from(SERIES))
+}
+
+#[test]
+fn seconds_that_resemble_each_other_raise_few_false_alarms() {
+    for (n, memory, most) in [
+        (9, 0.0, 0.05),
+        (30, 0.0, 0.05),
+        (60, 0.0, 0.06),
+        (30, 0.5, 0.10),
+        (60, 0.5, 0.10),
+        (60, 0.7, 0.12),
+    ] {
+        let (trends, shifts) = alarms(n, memory);
+        assert!(
+            trends <= most && shifts <= most,
+            "{n} points, memory {memory}: {trends}, {shifts}"
+        );
+    }
+}
+
+#[test]
+fn what_changes_is_found() {
+    let mut rng = SplitMix64::new(1);
+    let (mut trends, mut shifts) = (0, 0);
+    for _ in 0..200 {
+        let mut falling = noise(30, 0.3, &mut rng);
+        for (i, v) in (0..).zip(&mut falling) {
+            *v -= 6.0 * f64::from(i) / 29.0;
+        }
+        trends += i32::from(judge(&falling).unwrap().trend.p <= 0.05);
+        let mut stepped = noise(60, 0.3, &mut rng);
+        stepped[..25].iter_mut().for_each(|v| *v -= 4.0);
+        shifts += i32::from(judge(&stepped).unwrap().shift.p <= 0.05);
+    }
+    assert!(trends >= 180 && shifts >= 180, "{trends}, {shifts}");
+}
+
+proptest! {
+    /// The unit does not matter, and the mirror image falls where the series rises.
+    #[test]
+    fn unit_and_sign(
+        values in prop::collection::vec(1u32..1000, 8..60),
+        unit in 1u32..1000,
+    ) {
+        let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+        let scaled: Vec<f64> = values.iter().map(|v| v * f64::from(unit)).collect();
+        let (a, b) = (judge(&values).unwrap(), judge(&scaled).unwrap());
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (1.0 + a.abs());
+        prop_assert!(near(a.trend.p, b.trend.p) && near(a.shift.p, b.shift.p));
+        prop_assert!(near(a.trend.slope * f64::from(unit), b.trend.slope));
+        prop_assert_eq!(a.shift.at, b.shift.at);
+        let mut backwards = values.clone();
+        backwards.reverse();
+        let c = judge(&backwards).unwrap();
+        prop_assert!(near(a.trend.slope, -c.trend.slope));
+        prop_assert!(near(a.trend.p, c.trend.p));
+        // Of two equally likely places the first is named, so only the count is the same.
+        prop_assert_eq!(pettitt(&values).1, pettitt(&backwards).1);
+    }
+
+    #[test]
+    fn probabilities_are_such_and_the_change_lies_inside(
+        values in prop::collection::vec(0.0f64..1e9, 8..80)
+    ) {
+        let found = judge(&values).unwrap();
+        for p in [found.trend.p, found.shift.p] {
+            prop_assert!((0.0..=1.0).contains(&p), "{}", p);
+        }
+        prop_assert!((1..values.len()).contains(&found.shift.at));
+        prop_assert!(found.trend.effective_points <= values.len() as f64 + 1e-9);
+        prop_assert!(found.shift.effective_points >= 1.0 - 1e-9);
+    }
+}

@@ -1,0 +1,165 @@
+//! Each fault brought about in an experiment that is otherwise in order.
+
+use super::*;
+use crate::analysis::analyse;
+use crate::analysis::test_support::{experiment, set, trial};
+
+const PRIMARY: &str = "commits_per_second";
+
+/// Six blocks of local and on, with an environment and no fault.
+fn sound() -> Stored {
+    let one = |name: &str, block: u32, rate: f64| {
+        let mut t = trial(name, block, &[(PRIMARY, rate), ("checkpoints", 0.0)]);
+        for (name, value) in [("setting.work_mem", "4MB"), ("host.kernel", "6.1.0")] {
+            t.environment.insert(name.to_owned(), value.to_owned());
+        }
+        t
+    };
+    let pair = |block: u32| {
+        [one("local", block, 1000.0 + f64::from(block)), one("on", block, 500.0 + f64::from(block))]
+    };
+    experiment(&["local", "on"], (1..=6).flat_map(pair).collect())
+}
+
+fn of<'a>(stored: &'a mut Stored, name: &str) -> Vec<&'a mut Trial> {
+    stored.trials.iter_mut().filter(|t| condition(t) == Some(name)).collect()
+}
+
+fn put(trial: &mut Trial, name: &str, value: &str) {
+    trial.environment.insert(name.to_owned(), value.to_owned());
+}
+
+fn found(stored: &Stored) -> Vec<(usize, String)> {
+    let all = checks(&stored.manifest, &stored.trials);
+    all.into_iter().map(|(i, c)| (i, c.id)).collect()
+}
+
+fn ids(stored: &Stored, id: &str) -> Vec<usize> {
+    found(stored).into_iter().filter(|(_, found)| found == id).map(|(i, _)| i).collect()
+}
+
+#[test]
+fn nothing_is_said_of_a_sound_experiment() {
+    assert_eq!(found(&sound()), []);
+    assert_eq!(found(&experiment(&["local", "on"], Vec::new())), []);
+}
+
+#[test]
+fn an_undeclared_difference_leaves_no_trial_of_the_condition() {
+    let mut stored = sound();
+    of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.work_mem", "64MB"));
+    assert_eq!(ids(&stored, "environment-differs"), [1, 3, 5, 7, 9, 11]);
+    let (_, check) = &checks(&stored.manifest, &stored.trials)[0];
+    assert_eq!(check.message, "setting.work_mem is 64MB here and 4MB under `local`");
+    let analysis = analyse(&stored);
+    assert_eq!(analysis.primary("on").unwrap().blocks, 0);
+    assert!(analysis.checks.iter().any(|c| c.id == "environment-differs"));
+
+    of(&mut stored, "on").into_iter().for_each(|t| {
+        t.environment.remove("setting.work_mem");
+    });
+    let (_, check) = &checks(&stored.manifest, &stored.trials)[0];
+    assert_eq!(check.message, "setting.work_mem is absent here and 4MB under `local`");
+}
+
+#[test]
+fn a_declared_difference_is_what_is_measured() {
+    for (name, declared) in [
+        ("setting.work_mem", "work_mem = 64MB"),
+        ("work_mem", "work_mem = 64MB"),
+        ("setting.auto_explain.log_timing", "auto_explain.log_timing = off"),
+        ("mount./data", "mount /data -o sync"),
+        ("setting.wal_buffers", "shared_buffers = 1GB"),
+    ] {
+        let mut stored = sound();
+        of(&mut stored, "on").into_iter().for_each(|t| put(t, name, "64MB"));
+        assert_eq!(ids(&stored, "environment-differs").len(), 6, "{name}");
+        stored.manifest.conditions[1].treatments = vec![declared.to_owned()];
+        assert_eq!(found(&stored), [], "{name}");
+    }
+    // Another setting that only ends alike is not declared by it.
+    let mut stored = sound();
+    of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.maintenance_work_mem", "1GB"));
+    stored.manifest.conditions[1].treatments = vec!["work_mem = 64MB".to_owned()];
+    assert_eq!(ids(&stored, "environment-differs").len(), 6);
+}
+
+#[test]
+fn what_changes_on_the_way_is_found_in_the_trials_after() {
+    let mut stored = sound();
+    stored.trials[8..].iter_mut().for_each(|t| put(t, "host.kernel", "6.1.1"));
+    assert_eq!(ids(&stored, "environment-differs"), [8, 9, 10, 11]);
+    // A declared value has to hold throughout, too.
+    let mut stored = sound();
+    stored.manifest.conditions[1].treatments = vec!["work_mem = 64MB".to_owned()];
+    of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.work_mem", "64MB"));
+    put(&mut stored.trials[5], "setting.work_mem", "32MB");
+    assert_eq!(ids(&stored, "environment-differs"), [5]);
+}
+
+#[test]
+fn another_server_may_differ_and_is_told() {
+    let mut stored = sound();
+    for t in of(&mut stored, "on") {
+        t.server.target = "db2".to_owned();
+        put(t, "host.kernel", "5.10.0");
+    }
+    let all = checks(&stored.manifest, &stored.trials);
+    assert_eq!(all.len(), 6);
+    assert!(all.iter().all(|(_, c)| c.verdict == CheckVerdict::Warning), "{all:?}");
+    let message = &all[0].1.message;
+    assert!(message.starts_with("`on` runs on db2, the baseline on local socket: "), "{message}");
+    assert!(message.contains("host.kernel differs"), "{message}");
+    assert_eq!(analyse(&stored).primary("on").unwrap().blocks, 6);
+}
+
+#[test]
+fn a_checkpoint_in_some_trials_leaves_these_out() {
+    let mut stored = sound();
+    of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
+    assert_eq!(ids(&stored, "checkpoint-in-one-condition"), [1, 3, 5, 7, 9, 11]);
+    set(&mut stored.trials[0], "checkpoints", 2.0);
+    assert_eq!(found(&stored), [], "most trials have one now");
+}
+
+#[test]
+fn repeating_a_trial_does_not_make_its_fault_the_rule() {
+    let mut stored = sound();
+    of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
+    for attempt in 1..=3 {
+        let mut again: Vec<Trial> = of(&mut stored, "on").into_iter().map(|t| t.clone()).collect();
+        again.truncate(6);
+        for t in &mut again {
+            t.place.as_mut().unwrap().attempt = attempt;
+        }
+        stored.trials.extend(again);
+    }
+    assert_eq!(ids(&stored, "checkpoint-in-one-condition").len(), 24);
+}
+
+#[test]
+fn data_that_grew_between_trials() {
+    let mut stored = sound();
+    for (i, t) in (0..).zip(&mut stored.trials) {
+        let data = t.dataset.as_mut().unwrap();
+        data.bytes_before += i * data.bytes_before / 100;
+    }
+    assert_eq!(ids(&stored, "data-drift"), [6, 7, 8, 9, 10, 11]);
+    let (_, check) = checks(&stored.manifest, &stored.trials).pop().unwrap();
+    assert!(check.message.contains("grown by 11 %"), "{}", check.message);
+    assert!(check.remedy.contains("reset = \"reload\""));
+}
+
+#[test]
+fn a_trial_that_says_so_itself_or_did_not_complete_is_not_judged_again() {
+    let mut stored = sound();
+    for t in of(&mut stored, "on") {
+        put(t, "setting.work_mem", "64MB");
+        t.checks.push(Check::invalid("environment-differs", "as stored", ""));
+    }
+    assert_eq!(found(&stored), []);
+    let mut stored = sound();
+    put(&mut stored.trials[1], "setting.work_mem", "64MB");
+    stored.trials[1].outcome = Outcome::Interrupted;
+    assert_eq!(found(&stored), []);
+}

@@ -1,0 +1,117 @@
+//! What a level of synchronous_commit should cost, from flush and round trip alone.
+//!
+//! The probes are taken without PostgreSQL, one write at a time: a commit at `local` waits for one
+//! flush of the local log, `remote_write` for a round trip more, `on` for the standby's flush on
+//! top of that, `remote_apply` for at least as much, `off` for nothing. Sessions that commit at the
+//! same time share flushes, so many of them wait otherwise than one. Nothing is predicted where a
+//! condition differs from the baseline in anything else, or where a probe is missing.
+
+use benchmath::summary;
+
+use super::Predicted;
+use crate::analysis::findings::differing_factors;
+use crate::analysis::pairing::Arm;
+use crate::results::Trial;
+use crate::results::store::ConditionInfo;
+use crate::results::telemetry::Probes;
+use crate::units::human;
+
+const SETTING: &str = "synchronous_commit";
+
+/// What a commit waits for, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Flush,
+    RoundTrip,
+    StandbyFlush,
+}
+
+type Side<'a, 'b> = (&'b ConditionInfo, &'b Arm<'a>);
+
+pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> Option<Predicted> {
+    let is_commit = matches!(class, "commit" | "transaction");
+    let factors = differing_factors(ours.0, theirs.0);
+    let only_the_level = factors.iter().all(|f| f.starts_with(SETTING));
+    if !is_commit || factors.is_empty() || !only_the_level {
+        return None;
+    }
+    let (level, from) = (level(ours)?, level(theirs)?);
+    if from == "remote_apply" {
+        return None;
+    }
+    let replicated = ours.1.valid().any(has_synchronous_standby);
+    let (more, less) = without_common(&steps(&level, replicated)?, &steps(&from, replicated)?);
+    let trials: Vec<&Trial> = ours.1.valid().chain(theirs.1.valid()).collect();
+    let sum = |steps: &[Step]| steps.iter().map(|s| measured(&trials, *s)).sum::<Option<f64>>();
+    let words = |steps: &[Step], sign: &str| -> Option<Vec<String>> {
+        let word = |s: &Step| {
+            Some(format!("{sign}{} {}", name(*s), human::latency(measured(&trials, *s)? * 1e9)))
+        };
+        steps.iter().map(word).collect()
+    };
+    let mut from = words(&more, "")?;
+    from.extend(words(&less, "less the ")?);
+    if from.is_empty() {
+        from.push("both wait for the same".to_owned());
+    }
+    Some(Predicted {
+        seconds: sum(&more)? - sum(&less)?,
+        at_least: level == "remote_apply",
+        from: from.join(" + ").replace(" + less", ", less"),
+    })
+}
+
+/// The level in force: as declared, else as the sessions read it back, the same in all trials.
+fn level((info, arm): Side<'_, '_>) -> Option<String> {
+    let declared = info.treatments.iter().find_map(|t| {
+        let (name, value) = t.split_once('=')?;
+        (name.trim() == SETTING).then(|| value.trim().to_ascii_lowercase())
+    });
+    declared.or_else(|| {
+        let mut read = arm.valid().filter_map(|t| t.settings.get(SETTING));
+        let first = read.next()?;
+        read.all(|other| other == first).then(|| first.clone())
+    })
+}
+
+/// Without a synchronous standby the remote levels wait for nothing remote.
+fn has_synchronous_standby(trial: &Trial) -> bool {
+    let standbys = trial.telemetry.iter().flat_map(|t| t.standbys.values());
+    standbys.into_iter().any(|s| matches!(s.sync_state.as_str(), "sync" | "quorum"))
+}
+
+fn steps(level: &str, replicated: bool) -> Option<Vec<Step>> {
+    Some(match level {
+        "off" => Vec::new(),
+        "local" => vec![Step::Flush],
+        "on" | "remote_write" | "remote_apply" if !replicated => vec![Step::Flush],
+        "remote_write" => vec![Step::Flush, Step::RoundTrip],
+        "on" | "remote_apply" => vec![Step::Flush, Step::RoundTrip, Step::StandbyFlush],
+        _ => return None,
+    })
+}
+
+fn without_common(a: &[Step], b: &[Step]) -> (Vec<Step>, Vec<Step>) {
+    let only = |a: &[Step], b: &[Step]| a.iter().filter(|s| !b.contains(s)).copied().collect();
+    (only(a, b), only(b, a))
+}
+
+fn name(step: Step) -> &'static str {
+    match step {
+        Step::Flush => "flush",
+        Step::RoundTrip => "round trip",
+        Step::StandbyFlush => "standby's flush",
+    }
+}
+
+/// The median over the trials.
+fn measured(trials: &[&Trial], step: Step) -> Option<f64> {
+    let probe = |p: &Probes| match step {
+        Step::Flush => p.flush_seconds,
+        Step::RoundTrip => p.round_trip_seconds,
+        Step::StandbyFlush => p.standby_flush_seconds,
+    };
+    let probes = trials.iter().filter_map(|t| t.telemetry.as_ref()?.probes.as_ref());
+    let values: Vec<f64> = probes.filter_map(probe).collect();
+    summary::median(&values)
+}

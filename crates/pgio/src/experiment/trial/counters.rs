@@ -1,0 +1,73 @@
+//! The server's counters around a window, and the rates that follow from them.
+
+use std::time::Duration;
+
+use postgres::Client;
+
+use super::record::put;
+use crate::pg::server::{self, Counters, FORCE_FLUSH_SINCE};
+use crate::results::model::{DatabaseRow, Trial};
+
+/// Before 15 the collector may answer with what it wrote half a second ago: readings that are
+/// nearer to each other agree without meaning it.
+const STALE: Duration = Duration::from_millis(600);
+
+/// Before 15 counters arrive through a collector: read until two readings agree.
+pub(super) fn readings(
+    version: u32,
+    admin: &mut Client,
+) -> Result<(Counters, DatabaseRow), server::ServerError> {
+    let mut found = (server::counters(admin, version), server::database_row(admin)?);
+    if version >= FORCE_FLUSH_SINCE {
+        return Ok(found);
+    }
+    // Our own reading adds a little to hits and tuples returned; updates are the workload's.
+    let telling = |(all, row): &(Counters, DatabaseRow)| (*all, row.blks_read, row.tup_updated);
+    for _ in 0..5 {
+        std::thread::sleep(STALE);
+        let again = (server::counters(admin, version), server::database_row(admin)?);
+        let agree = telling(&again) == telling(&found);
+        found = again;
+        if agree {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// fsync and full_page_writes as they are now.
+pub(super) fn durability(admin: &mut Client) -> Result<(String, String), postgres::Error> {
+    let row = admin
+        .query_one("SELECT current_setting('fsync'), current_setting('full_page_writes')", &[])?;
+    Ok((row.get(0), row.get(1)))
+}
+
+pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) {
+    let seconds = trial.window.seconds;
+    if let Some(d) = &trial.database {
+        let (read, hit) =
+            (d.after.blks_read - d.before.blks_read, d.after.blks_hit - d.before.blks_hit);
+        put(trial, "riops", Some(read as f64 / seconds));
+        put(trial, "cache_hits_per_second", Some(hit as f64 / seconds));
+    }
+    let wal = difference(before.wal_bytes, after.wal_bytes);
+    put(trial, "wal_bytes_per_second", wal.map(|w| w / seconds));
+    if let (Some(wal), Some(h)) = (wal, trial.histograms.get("commit")) {
+        let per_commit = wal / h.count() as f64;
+        put(trial, "wal_bytes_per_commit", Some(per_commit));
+    }
+    let images = difference(
+        before.wal_full_page_images.map(|n| n as f64),
+        after.wal_full_page_images.map(|n| n as f64),
+    );
+    if images.is_some() {
+        put(trial, "wal_full_page_images", images);
+    }
+    let checkpoints =
+        difference(before.checkpoints.map(|n| n as f64), after.checkpoints.map(|n| n as f64));
+    put(trial, "checkpoints", checkpoints);
+}
+
+fn difference(before: Option<f64>, after: Option<f64>) -> Option<f64> {
+    Some(after? - before?)
+}

@@ -1,0 +1,152 @@
+//! Telemetry's place in a trial: around the window, into the record, and the metrics drawn from it.
+
+use std::collections::BTreeSet;
+
+use postgres::Client;
+
+use super::Request;
+use super::record::put;
+use crate::config::resolve::Extent;
+use crate::pg::server;
+use crate::results::model::Trial;
+use crate::results::series::Series;
+use crate::results::telemetry::{DeviceUse, Telemetry};
+use crate::results::waits::{GROUPS, by_group};
+use crate::rng::derive;
+use crate::telemetry::{self, Course, Recorder};
+
+/// PostgreSQL's, in all but a handful of installations.
+const BLOCK_BYTES: f64 = 8192.0;
+
+pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Recorder<'a>> {
+    let scene = request.scene?;
+    let needed = request.workload.sessions() + telemetry::SESSIONS;
+    // The sessions of the workload come first.
+    let room = server::connections(admin).is_ok_and(|c| c.free >= i64::from(needed));
+    let window = match request.workload.extent() {
+        Extent::Time(window) => Some(window),
+        Extent::Transactions(_) => None,
+    };
+    Some(Recorder::start(scene, Course { window, room, seed: derive(request.seed, "waits", 0) }))
+}
+
+/// Ends the samplers and keeps what they found.
+pub(super) fn record(trial: &mut Trial, recorder: Recorder<'_>) -> Option<Series> {
+    let (telemetry, series, warnings) = recorder.finish()?;
+    trial.telemetry = Some(telemetry);
+    trial.warnings.extend(warnings);
+    Some(series)
+}
+
+/// After the server's counters are in, since one is the difference of the two.
+pub(super) fn add_metrics(trial: &mut Trial) {
+    let Some(telemetry) = trial.telemetry.clone() else { return };
+    if let Some(devices) = devices_in_use(&telemetry) {
+        let sum = |of: fn(&DeviceUse) -> f64| devices.iter().map(|d| of(d)).sum::<f64>();
+        put(trial, "device_reads_per_second", Some(sum(|d| d.reads_per_second)));
+        put(trial, "device_writes_per_second", Some(sum(|d| d.writes_per_second)));
+        let flushes = devices.iter().map(|d| d.flushes_per_second).sum::<Option<f64>>();
+        put(trial, "device_flushes_per_second", flushes);
+        let riops = trial.metrics.get("riops").and_then(|m| m.value);
+        let read = sum(|d| d.read_bytes_per_second) / BLOCK_BYTES;
+        // Read-ahead may bring more than was asked for.
+        put(trial, "page_cache_reads_per_second", riops.map(|r| (r - read).max(0.0)));
+    }
+    if let Some(waits) = &telemetry.waits {
+        let seen = by_group(waits);
+        let all: u64 = seen.values().sum();
+        for group in GROUPS {
+            let n = seen.get(group).copied().unwrap_or(0);
+            put(trial, group.metric(), (all > 0).then(|| n as f64 / all as f64));
+        }
+    }
+}
+
+/// The devices that the server's file systems lie on, each once. Those below them (the disks of a
+/// volume) do the same work a second time. None where any of them was not observed.
+fn devices_in_use(telemetry: &Telemetry) -> Option<Vec<&DeviceUse>> {
+    let names: BTreeSet<(&str, &str)> = telemetry
+        .storage
+        .iter()
+        .map(|s| s.devices.first().map(|device| (s.host.as_str(), device.name.as_str())))
+        .collect::<Option<_>>()?;
+    let used = |(host, device): &(&str, &str)| telemetry.hosts.get(*host)?.devices.get(*device);
+    let found: Option<Vec<_>> = names.iter().map(used).collect();
+    found.filter(|devices| !devices.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::trial::blank;
+    use crate::results::model::Metric;
+    use crate::results::telemetry::{Device, HostUse, Storage, Waits};
+
+    fn storage(role: &str, devices: &[&str]) -> Storage {
+        let device = |name: &&str| Device { name: (*name).to_owned(), ..Device::default() };
+        Storage {
+            role: role.to_owned(),
+            host: "local".to_owned(),
+            devices: devices.iter().map(device).collect(),
+            ..Storage::default()
+        }
+    }
+
+    fn observed(storage: Vec<Storage>) -> Trial {
+        let device = |reads: f64| DeviceUse {
+            reads_per_second: reads,
+            read_bytes_per_second: reads * 8192.0,
+            flushes_per_second: Some(1.0),
+            ..DeviceUse::default()
+        };
+        let devices =
+            [("dm-0", device(100.0)), ("vda", device(100.0)), ("vdb", device(7.0))].map(own).into();
+        let hosts = [("local", HostUse { devices, ..HostUse::default() })].map(own).into();
+        let sightings = [("CPU", 3), ("IO:WalSync", 1)].map(own).into();
+        let waits = Some(Waits { rounds: 4, sessions: 1, sightings, ..Waits::default() });
+        let mut trial = Trial {
+            telemetry: Some(Telemetry { hosts, storage, waits, ..Telemetry::default() }),
+            ..blank()
+        };
+        let riops = Metric { value: Some(250.0), unit: "blocks/s".to_owned() };
+        trial.metrics.insert("riops".to_owned(), riops);
+        add_metrics(&mut trial);
+        trial
+    }
+
+    fn own<T>((name, value): (&str, T)) -> (String, T) {
+        (name.to_owned(), value)
+    }
+
+    fn value(trial: &Trial, name: &str) -> Option<f64> {
+        trial.metrics.get(name).and_then(|m| m.value)
+    }
+
+    #[test]
+    fn a_device_counts_once_and_the_disk_below_it_not_at_all() {
+        let trial = observed(vec![
+            storage("data", &["dm-0", "vda"]),
+            storage("wal", &["vdb"]),
+            storage("tablespace a", &["dm-0", "vda"]),
+        ]);
+        assert_eq!(value(&trial, "device_reads_per_second"), Some(107.0));
+        assert_eq!(value(&trial, "device_flushes_per_second"), Some(2.0));
+        assert_eq!(value(&trial, "page_cache_reads_per_second"), Some(143.0));
+    }
+
+    #[test]
+    fn a_device_that_was_not_observed_leaves_the_sum_unknown() {
+        let trial = observed(vec![storage("data", &["dm-0"]), storage("wal", &["sdz"])]);
+        assert_eq!(value(&trial, "device_reads_per_second"), None);
+        assert_eq!(value(&observed(Vec::new()), "device_reads_per_second"), None);
+    }
+
+    #[test]
+    fn shares_of_waits_add_up() {
+        let trial = observed(Vec::new());
+        assert_eq!(value(&trial, "wait_share_cpu"), Some(0.75));
+        assert_eq!(value(&trial, "wait_share_flush"), Some(0.25));
+        let all: f64 = GROUPS.iter().filter_map(|g| value(&trial, g.metric())).sum();
+        assert_eq!(all, 1.0);
+    }
+}

@@ -1,0 +1,101 @@
+//! What the engine returns, moved into the trial's record.
+
+use jiff::Timestamp;
+
+use super::super::trial_checks;
+use super::Request;
+use crate::histogram::Histogram;
+use crate::results::metrics;
+use crate::results::model::{Evidence, Metric, Trial, When};
+use crate::workload::{EngineError, Ran};
+
+/// What the sessions read back of the condition's settings when they were made ready.
+pub(super) fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evidence> {
+    request
+        .session_settings
+        .iter()
+        .map(|(name, _)| {
+            let found = trial.settings.get(name).cloned().unwrap_or_default();
+            // The server took the value when it was set: what it then shows is what was asked.
+            Evidence {
+                when: When::Before,
+                what: format!("{name} (sessions)"),
+                expected: Some(found.clone()),
+                found,
+            }
+        })
+        .collect()
+}
+
+/// Moves what the engine returns into the record; its error, if any, is the trial's.
+pub(super) fn record_run(
+    request: &Request<'_>,
+    trial: &mut Trial,
+    ran: Ran,
+) -> Result<(), EngineError> {
+    trial.window.seconds = ran.seconds;
+    if let Ok(started) = Timestamp::from_microsecond((ran.started * 1e6) as i64) {
+        trial.started_at = started.to_string();
+    }
+    for (name, found) in &ran.readings {
+        let expected = trial.settings.get(name).cloned();
+        let what = format!("{name} (sessions)");
+        for when in [When::During, When::After] {
+            let evidence = Evidence {
+                when,
+                what: what.clone(),
+                found: found.clone(),
+                expected: expected.clone(),
+            };
+            trial.evidence.push(evidence);
+        }
+    }
+    trial.sessions = ran.sessions;
+    trial.timeline = ran.timeline;
+    for (name, value) in request.workload.metrics(&ran.totals, ran.seconds) {
+        put(trial, name, value);
+    }
+    let commits = ran.totals.count("commit");
+    if commits > 0 {
+        put(trial, "commits_per_second", Some(commits as f64 / ran.seconds));
+    }
+    for (class, h) in &ran.totals.histograms {
+        put_latencies(trial, class, h);
+    }
+    trial.histograms = ran.totals.histograms.into_iter().filter(|(_, h)| h.count() > 0).collect();
+    trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
+    if ran.cancelled_sync_rep > 0 {
+        trial.checks.push(trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep));
+    }
+    match ran.error {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn put_latencies(trial: &mut Trial, class: &str, h: &Histogram) {
+    if h.count() == 0 {
+        return;
+    }
+    let seconds = |ns: Option<f64>| ns.map(|ns| ns / 1e9);
+    let values = [
+        ("mean", h.mean_ns()),
+        ("p50", h.quantile_ns(0.50)),
+        ("p95", h.quantile_ns(0.95)),
+        ("p99", h.quantile_ns(0.99)),
+        ("max", h.max_ns()),
+    ];
+    for (suffix, ns) in values {
+        put(trial, &format!("{class}_latency_{suffix}"), seconds(ns));
+    }
+}
+
+pub(super) fn put(trial: &mut Trial, name: &str, value: Option<f64>) {
+    // A name that is not in the table would have no unit and no direction: a mistake of ours that
+    // the test over all workloads' metrics finds.
+    if let Some(definition) = metrics::definition(name) {
+        trial.metrics.insert(name.to_owned(), Metric { value, unit: definition.unit.to_owned() });
+    } else {
+        debug_assert!(false, "metric `{name}` is not in the table");
+    }
+}

@@ -1,0 +1,160 @@
+//! What explains an effect: where the time of an operation went, and which reads reached the device.
+//!
+//! Two tables, each there only where something was sampled. Numbers and attribution are the
+//! analysis's (`analysis::waits`, `analysis::reconcile`); here they get words.
+
+use super::format::{self, NONE};
+use super::table::{Column, Table};
+use crate::analysis::Analysis;
+use crate::analysis::reconcile::Reconciliation;
+use crate::analysis::waits::{Decomposition, DecompositionDifference, Part, PartDifference};
+use crate::results::waits::{GROUPS, WaitGroup};
+
+/// A kind of wait has a column where it takes this share of any operation.
+const TOLD_SHARE: f64 = 0.005;
+
+/// A part is named in a sentence where it makes up this share of the difference.
+const TOLD_OF_DIFFERENCE: f64 = 0.1;
+
+pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
+    let mut tables = Vec::new();
+    if !analysis.decompositions.is_empty() {
+        tables.push(where_the_time_went(analysis));
+    }
+    if !analysis.reconciliation.is_empty() {
+        tables.push(reads(&analysis.reconciliation));
+    }
+    tables
+}
+
+fn where_the_time_went(analysis: &Analysis) -> Table {
+    let all = &analysis.decompositions;
+    let of = |d: &Decomposition, group: WaitGroup| -> Option<Part> {
+        d.parts.iter().find(|p| p.group == group).copied()
+    };
+    let told = |group: &WaitGroup| {
+        all.iter().any(|d| of(d, *group).is_some_and(|p| p.share >= TOLD_SHARE))
+    };
+    let groups: Vec<WaitGroup> = GROUPS.iter().copied().filter(told).collect();
+    let mut columns =
+        vec![Column::left("condition"), Column::left("operation"), Column::right("mean")];
+    columns.extend(groups.iter().map(|g| Column::right(g.title())));
+    let row = |d: &Decomposition| {
+        let mut cells = vec![d.condition.clone(), d.class.clone(), format::seconds(d.mean_seconds)];
+        cells.extend(
+            groups.iter().map(|g| of(d, *g).map_or_else(|| NONE.to_owned(), |p| share(d, &p))),
+        );
+        cells
+    };
+    let mut notes: Vec<String> = analysis
+        .decomposition_differences
+        .iter()
+        .filter(|d| !analysis.is_aa(&d.condition))
+        .map(|d| difference(d, &analysis.baseline))
+        .collect();
+    notes.push(
+        "Shares of the mean, sampled; ± is half of the 95 % interval. Which wait belongs to which \
+         operation is a rule: docs/METHODOLOGY.md."
+            .to_owned(),
+    );
+    Table {
+        title: "Where the time went".to_owned(),
+        columns,
+        rows: all.iter().map(row).collect(),
+        notes,
+    }
+}
+
+/// `55 ± 3 %`
+fn share(d: &Decomposition, part: &Part) -> String {
+    if d.mean_seconds <= 0.0 {
+        return NONE.to_owned();
+    }
+    let error = part.error_seconds / d.mean_seconds;
+    // One decimal where whole per cents would hide the error.
+    let decimals = usize::from(error < 0.01);
+    format!("{:.decimals$} ± {:.decimals$} %", part.share * 100.0, error * 100.0)
+}
+
+/// What a condition adds to an operation, and which waits make it up.
+pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String {
+    let mut text = format!(
+        "{}: {} per {} against {baseline}",
+        d.condition,
+        with_reach(d.seconds, d.high, true),
+        d.class
+    );
+    let largest = largest_parts(d);
+    if !largest.is_empty() {
+        let parts: Vec<String> = largest.iter().map(|p| part(p)).collect();
+        text += &format!(", of which {}", parts.join(", "));
+    }
+    match &d.predicted {
+        Some(p) if p.at_least => {
+            text += &format!(
+                "; from first principles at least {} ({})",
+                format::signed_seconds(p.seconds),
+                p.from
+            );
+        }
+        Some(p) => {
+            text += &format!(
+                "; from first principles {} ({})",
+                format::signed_seconds(p.seconds),
+                p.from
+            );
+        }
+        None => {}
+    }
+    text + "."
+}
+
+/// The parts that make it up, the largest first; none of a difference that is not one.
+fn largest_parts(d: &DecompositionDifference) -> Vec<&PartDifference> {
+    let mut parts: Vec<&PartDifference> = d
+        .parts
+        .iter()
+        .filter(|p| p.seconds.abs() >= TOLD_OF_DIFFERENCE * d.seconds.abs() && p.seconds != 0.0)
+        .collect();
+    parts.sort_by(|a, b| b.seconds.abs().total_cmp(&a.seconds.abs()));
+    let undecided = d.low.zip(d.high).is_none_or(|(low, high)| low <= 0.0 && high >= 0.0);
+    if undecided { Vec::new() } else { parts }
+}
+
+fn part(p: &PartDifference) -> String {
+    format!("{} {}", p.group.title(), with_reach(p.seconds, p.high, false))
+}
+
+/// `1.02 ± 0.05 ms`, where an interval is known.
+fn with_reach(estimate: f64, high: Option<f64>, plus: bool) -> String {
+    let text = match high {
+        Some(high) => format::seconds_with_error(estimate, high - estimate),
+        None => format::seconds(estimate),
+    };
+    if plus && estimate >= 0.0 { format!("+{text}") } else { text }
+}
+
+fn reads(all: &[Reconciliation]) -> Table {
+    let shown = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), format::number);
+    let row = |r: &Reconciliation| {
+        vec![
+            r.condition.clone(),
+            format::number(r.reads.buffer_misses),
+            shown(r.reads.page_cache_reads),
+            shown(r.reads.device_reads),
+            shown(r.reads.device_read_blocks),
+        ]
+    };
+    Table {
+        title: "Reads: asked of the system, read from the device".to_owned(),
+        columns: vec![
+            Column::left("condition"),
+            Column::right("buffer misses/s"),
+            Column::right("from the page cache/s"),
+            Column::right("device reads/s"),
+            Column::right("device blocks of 8 kB/s"),
+        ],
+        rows: all.iter().map(row).collect(),
+        notes: all.iter().map(|r| format!("{}: {}.", r.condition, r.sentence)).collect(),
+    }
+}

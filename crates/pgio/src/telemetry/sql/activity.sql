@@ -1,0 +1,10 @@
+SELECT CASE
+           WHEN state = 'disabled' THEN state
+           WHEN state IN ('active', 'fastpath function call')
+               THEN coalesce(wait_event_type || ':' || wait_event, 'CPU')
+           ELSE 'Client'
+       END,
+       count(*)
+FROM pg_stat_get_activity(NULL)
+WHERE pid = ANY ($1)
+GROUP BY 1

@@ -1,0 +1,5 @@
+-- Of a role that may not see it the type is null: then the number is unknown, not 0.
+SELECT CASE WHEN bool_or(backend_type = 'checkpointer')
+            THEN count(*) FILTER (WHERE backend_type = 'autovacuum worker')
+       END::float8 AS autovacuum
+FROM pg_stat_get_activity(NULL)

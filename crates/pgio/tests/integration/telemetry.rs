@@ -1,0 +1,319 @@
+//! What is observed beside the workload, on real servers: that it is there, that it is true, and
+//! that it is absent with a word where it cannot be.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use pgio::pg::private::PrivateCluster;
+use serde_json::Value;
+
+use crate::command::{Place, Said, wait_until};
+use crate::fixture::{
+    INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
+};
+use crate::workdir::{Workdir, alter_system, experiment, failed_checks, show};
+
+const OLDEST: u32 = 13;
+const LOCAL: (&str, &str) = ("local", "synchronous_commit = \"local\"");
+const ON: (&str, &str) = ("on", "synchronous_commit = \"on\"");
+
+fn series(dir: &Workdir, trial: &Value) -> Value {
+    let name = trial["series"].as_str().unwrap_or_else(|| panic!("no series in {trial:#}"));
+    serde_json::from_str(&fs::read_to_string(dir.out().join(name)).unwrap()).unwrap()
+}
+
+fn track<'a>(series: &'a Value, subject: &str, name: &str) -> &'a Value {
+    let mut tracks = series["tracks"].as_array().unwrap().iter();
+    let found =
+        tracks.find(|t| t["source"] == "server" && t["subject"] == subject && t["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {series:#}"))
+}
+
+fn numbers(values: &Value) -> Vec<f64> {
+    values.as_array().unwrap().iter().filter_map(Value::as_f64).collect()
+}
+
+fn share(trial: &Value, group: &str) -> f64 {
+    trial["metrics"][format!("wait_share_{group}")]["value"].as_f64().unwrap()
+}
+
+fn warnings(trial: &Value) -> String {
+    trial["warnings"].to_string()
+}
+
+/// A rate over the whole window by its track agrees with the counters around it.
+fn assert_wal_adds_up(trial: &Value, series: &Value) {
+    let wal = track(series, "", "wal_bytes_per_second");
+    let (at, values) = (numbers(&wal["at"]), numbers(&wal["values"]));
+    assert_eq!(at.len(), values.len());
+    let mut grown = 0.0;
+    for i in 0..at.len() {
+        // Intervals that end inside the window, the last with the mark at its end; the first begins
+        // with the mark at its start.
+        if at[i] > 0.05 && at[i] < series["window_seconds"].as_f64().unwrap() + 0.1 {
+            grown += values[i] * (at[i] - if i == 0 { 0.0 } else { at[i - 1] });
+        }
+    }
+    let counted = trial["metrics"]["wal_bytes_per_second"]["value"].as_f64().unwrap()
+        * trial["window"]["seconds"].as_f64().unwrap();
+    assert!((grown / counted - 1.0).abs() < 0.1, "{grown} by the track, {counted} counted");
+}
+
+fn observed(major: u32) {
+    let cluster = shared_pair(major);
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"1500ms\"\naa = false";
+    let text = experiment(&cluster.primary_conninfo(), keys, "sessions = 2", &[LOCAL, ON]);
+    dir.compare(&text).expect(0, &[]);
+    for trial in dir.trials() {
+        let telemetry = &trial["telemetry"];
+        let waits = &telemetry["waits"];
+        assert_eq!(waits["sessions"], 2, "{telemetry:#}");
+        let rounds = waits["rounds"].as_u64().unwrap();
+        let seen: u64 =
+            waits["sightings"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!(seen, 2 * rounds, "{waits}");
+        let missed = waits["missed_rounds"].as_u64().unwrap();
+        // 50 a second, or 20 on a machine that had no time when it was tried out.
+        let due = rounds + missed;
+        assert!((74..=76).contains(&due) || (29..=31).contains(&due), "{waits}");
+        assert!(telemetry["driver_cpu_seconds"].as_f64().unwrap() > 0.0);
+        assert!(telemetry["sampling_cpu_seconds"].as_f64().unwrap() > 0.0);
+
+        let standby = &telemetry["standbys"]["standby"];
+        assert_eq!(standby["sync_state"], "sync", "{telemetry:#}");
+        assert!(standby["max_bytes_behind"].as_f64().unwrap() >= 0.0);
+
+        let series = series(&dir, &trial);
+        assert_eq!(series["schema"], "pgio.series/1");
+        assert_wal_adds_up(&trial, &series);
+        track(&series, "", "blocks_hit_per_second");
+        track(&series, "standby", "flush_bytes_behind");
+        if major >= 16 {
+            track(&series, "", "client_reads_per_second");
+        }
+        if major >= 14 {
+            let fsyncs = numbers(&track(&series, "", "wal_fsyncs_per_second")["values"]);
+            assert!(fsyncs.iter().any(|n| *n > 0.0), "{fsyncs:?}");
+        }
+        assert!(trial["environment"]["setting.synchronous_standby_names"].is_string());
+        assert_eq!(failed_checks(&trial, "invalid"), [""; 0]);
+    }
+    let trials = dir.trials();
+    let of = |name: &str| trials.iter().find(|t| t["place"]["condition"] == name).unwrap();
+    assert!(share(of("local"), "sync_rep") < 0.01, "nobody waits for a standby");
+    assert!(share(of("on"), "sync_rep") > 0.1, "{}", of("on")["telemetry"]["waits"]);
+    let groups = [
+        "cpu",
+        "data_file_read",
+        "data_file_write",
+        "flush",
+        "sync_rep",
+        "locks",
+        "client",
+        "other",
+    ];
+    let all: f64 = groups.iter().map(|g| share(of("on"), g)).sum();
+    assert!((all - 1.0).abs() < 1e-9, "{all}");
+}
+
+#[test]
+fn a_commit_workload_is_observed() {
+    observed(INSTALLED);
+}
+
+#[test]
+fn a_commit_workload_is_observed_on_the_newest() {
+    observed(NEWEST);
+}
+
+#[test]
+fn a_commit_workload_is_observed_on_the_oldest() {
+    observed(OLDEST);
+}
+
+/// Sampling is no work: the database's own counters see nothing of it.
+#[test]
+fn sampling_does_not_count_for_the_workloads_database() {
+    for major in [INSTALLED, NEWEST] {
+        let place = Place::new(major);
+        place.load(1, "8M");
+        let others = |telemetry: &str| {
+            let arguments = ["--run-time", "1500ms", "--work-unit", "1", "--telemetry", telemetry];
+            let trial = place.trial(&arguments);
+            assert_eq!(trial["telemetry"].is_null(), telemetry == "0");
+            let hits = |when: &str| trial["database"][when]["blks_hit"].as_i64().unwrap();
+            let reads = |when: &str| trial["database"][when]["blks_read"].as_i64().unwrap();
+            let visits: u64 = trial["sessions"].as_array().unwrap()[0]["reads"].as_u64().unwrap();
+            let all = hits("after") - hits("before") + reads("after") - reads("before");
+            all as f64 / visits as f64
+        };
+        // A visit reads the index and the table: so many blocks, with and without.
+        let (with, without) = (others("200ms"), others("0"));
+        assert!((with / without - 1.0).abs() < 0.02, "{with} and {without}");
+    }
+}
+
+#[test]
+fn a_role_without_pg_monitor_is_told_what_it_misses() {
+    for major in [INSTALLED, NEWEST] {
+        let owner = Place::at(&fresh_database(shared_pair(major)));
+        let place = owner.new_role("plain", "");
+        let grant = format!("GRANT ALL ON SCHEMA public TO {}", place.user);
+        owner.client().batch_execute(&grant).unwrap();
+        place.load(1, "8M");
+        let trial = place.trial(&["--run-time", "1"]);
+        let said = warnings(&trial);
+        assert!(said.contains("autovacuum"), "{said}");
+        assert!(said.contains(&format!("GRANT pg_monitor TO \\\"{}\\\"", place.user)), "{said}");
+        // Its own sessions it may see.
+        assert_eq!(trial["telemetry"]["waits"]["sessions"], 1);
+        assert!(share(&trial, "cpu") > 0.0);
+        assert!(trial["telemetry"]["standbys"].as_object().is_none_or(|s| s.is_empty()));
+        owner.client().batch_execute(&format!("GRANT pg_monitor TO {}", place.user)).unwrap();
+        let trial = place.trial(&["--run-time", "1"]);
+        assert!(!warnings(&trial).contains("autovacuum"), "{}", warnings(&trial));
+        assert_eq!(trial["telemetry"]["standbys"]["standby"]["sync_state"], "sync");
+    }
+}
+
+#[test]
+fn without_connections_to_spare_the_workload_comes_first() {
+    let cluster = PrivateCluster::start(&pgio::pg::private::Spec {
+        primary_settings: vec![("max_connections".to_owned(), "10".to_owned())],
+        ..spec(INSTALLED)
+    })
+    .unwrap();
+    let dsn = cluster.primary_conninfo();
+    let reserved: i32 = show(&dsn, "superuser_reserved_connections").parse().unwrap();
+    // One is pgio's own.
+    let sessions = format!("sessions = {}", 10 - reserved - 2);
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"300ms\"\naa = false";
+    dir.compare(&experiment(&dsn, keys, &sessions, &[("a", "")])).expect(0, &[]);
+    let trial = &dir.trials()[0];
+    assert!(trial["telemetry"]["waits"].is_null());
+    assert!(warnings(trial).contains("connections to spare"), "{}", warnings(trial));
+}
+
+#[test]
+fn a_checkpoint_is_a_moment() {
+    for major in [INSTALLED, NEWEST] {
+        let cluster = PrivateCluster::start(&spec(major)).unwrap();
+        let dsn = cluster.primary_conninfo();
+        let dir = Workdir::new();
+        let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
+        let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
+        let inserts = "SELECT count(*) FROM pgio_commit";
+        running.until("at work", || {
+            let row = connect(&dsn).query_one(inserts, &[]);
+            row.is_ok_and(|row| row.get::<_, i64>(0) > 0)
+        });
+        thread::sleep(Duration::from_millis(500));
+        connect(&dsn).batch_execute("CHECKPOINT").unwrap();
+        running.wait().expect(0, &[]);
+        let series = series(&dir, &dir.trials()[0]);
+        let moments = series["moments"].as_array().unwrap();
+        let inside = |m: &&Value| {
+            m["what"] == "checkpoint" && (0.1..2.6).contains(&m["at"].as_f64().unwrap())
+        };
+        assert_eq!(moments.iter().filter(inside).count(), 1, "{moments:?}");
+    }
+}
+
+#[test]
+fn telemetry_can_be_switched_off() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys = "blocks = 1\nduration = \"200ms\"\naa = false\ntelemetry = \"0s\"";
+    dir.compare(&experiment(&dsn, keys, "", &[("a", "")])).expect(0, &[]);
+    let trial = &dir.trials()[0];
+    assert!(trial["telemetry"].is_null() && trial["series"].is_null(), "{trial:#}");
+    assert!(!dir.out().join("series").exists());
+}
+
+/// What no condition declares, changed under the window and left so.
+#[test]
+fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"1500ms\"\naa = false";
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
+    let inserts = "SELECT count(*) FROM pgio_commit";
+    running.until("at work", || {
+        connect(&dsn).query_one(inserts, &[]).is_ok_and(|row| row.get::<_, i64>(0) > 0)
+    });
+    alter_system(&dsn, "bgwriter_delay", Some("123ms"));
+    running.wait().expect(0, &["environment-changed"]);
+    let trial = &dir.trials()[0];
+    assert_eq!(failed_checks(trial, "invalid"), ["environment-changed"]);
+    let text = trial["checks"].to_string();
+    assert!(text.contains("setting.bgwriter_delay was its default and then 123ms"), "{text}");
+}
+
+/// Processes of these programs that write to files in this directory.
+fn monitors_in(dir: &Path) -> usize {
+    let writes_there = |pid: &fs::DirEntry| {
+        fs::read_link(pid.path().join("fd/1")).is_ok_and(|out| out.parent() == Some(dir))
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter(writes_there).count()
+}
+
+const RUNNING: &str = "Running iostat, vmstat and mpstat on current host--in background.\n";
+
+#[test]
+fn the_originals_monitor_files_are_left_by_a_run() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let said = place.succeed(&["run", "--run-time", "3500ms", "--classic-files", "files"]);
+    assert!(said.out.contains(RUNNING), "{said:?}");
+    assert_eq!(monitors_in(&place.file("files")), 0);
+    let text = |name: &str| place.read(&format!("files/{name}"));
+    // One report since the machine started, one of three seconds.
+    assert_eq!(text("iostat.out").matches("avg-cpu:").count(), 2);
+    assert_eq!(text("vmstat.out").lines().count(), 4);
+    assert!(text("mpstat.out").contains(" all "));
+    assert!(!text("mpstat.out").contains("Average"), "the original kills it");
+    let diskstats = text("pgio_diskstats.out");
+    assert_eq!(diskstats.matches("\n\n").count(), 2, "{diskstats}");
+
+    // Without --classic-files nobody asked for them.
+    let said = place.succeed(&["run", "--run-time", "100ms"]);
+    assert!(!said.out.contains(RUNNING), "{said:?}");
+}
+
+#[test]
+fn monitors_end_with_a_pgio_that_is_killed() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let mut pgio = place
+        .command(&["run", "--run-time", "60", "--classic-files", "files"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let dir = place.file("files");
+    wait_until("the monitors run", || dir.exists() && monitors_in(&dir) == 3);
+    pgio.kill().unwrap();
+    pgio.wait().unwrap();
+    wait_until("they are gone", || monitors_in(&dir) == 0);
+}
+
+#[test]
+fn without_sysstat_a_run_says_what_to_install() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let mut command = place.command(&["run", "--run-time", "100ms", "--classic-files", "files"]);
+    let said = Said::of(command.env("PATH", "/nonexistent").output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(
+        said.err.contains("iostat, vmstat, mpstat") && said.err.contains("sysstat"),
+        "{said:?}"
+    );
+    assert!(!said.out.contains(RUNNING), "{said:?}");
+    assert!(!place.file("files/iostat.out").exists());
+    assert!(place.file("files/pgio_diskstats.out").exists());
+}
