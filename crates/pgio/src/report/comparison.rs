@@ -38,7 +38,7 @@ pub fn document(analysis: &Analysis) -> Document {
     }
 }
 
-fn primary(analysis: &Analysis) -> Table {
+pub(super) fn primary(analysis: &Analysis) -> Table {
     let conditions = &analysis.conditions;
     let some_left_out = conditions.iter().any(|c| c.valid != c.trials);
     let commits = conditions.iter().any(|c| commit_percentiles(c).is_some());
@@ -202,7 +202,7 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
     Some(format!("Noise floor: {aa} is {} measured twice: {measured}{told}.", analysis.baseline))
 }
 
-fn secondary(analysis: &Analysis) -> Vec<Table> {
+pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
     let others: Vec<&Condition> = analysis
         .conditions
         .iter()
@@ -258,7 +258,7 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
     }
 }
 
-fn remarks(analysis: &Analysis) -> Vec<Remark> {
+pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
     let mut remarks = findings(&analysis.checks);
     remarks.extend(analysis.warnings.iter().map(|(warning, trials)| Remark {
         label: "warning".to_owned(),

@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use super::super::format;
 use super::super::sentence::sentence;
 use super::Page;
+use super::look::clipped;
 use super::svg::{Scale, percent, picture, px};
 use crate::analysis::{Comparison, NoiseFloor, Verdict};
 use crate::results::metrics::{Direction, definition};
@@ -19,6 +20,8 @@ const INTERVAL_AT: f64 = 34.0;
 const BELOW_AT: f64 = 56.0;
 /// Characters that share the line of the name on a phone.
 const ONE_LINE: usize = 42;
+/// Characters of a name that a phone has room for.
+const NAME: usize = 38;
 /// What a character and the narrowest screen are wide, in pixels.
 const CHARACTER: f64 = 7.0;
 const NARROWEST: f64 = 320.0;
@@ -219,7 +222,7 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
     let y = row.top + INTERVAL_AT;
     let state = if row.verdict.is_decided() { "decided" } else { "open" };
     html! {
-        text.name x="0" y=(px(row.top + NAME_AT)) { (row.name) }
+        text.name x="0" y=(px(row.top + NAME_AT)) { (clipped(row.name, NAME)) }
         @if let Some((ratio, low, high)) = row.found {
             @let (from, to) = (percent(scale.at(low)), percent(scale.at(high)));
             g class={ "interval c" (look.colour) " " (state) } {

@@ -45,7 +45,7 @@ fn doubt(page: &Page<'_>) -> Option<String> {
             parts.push(format!("{} {word}", counted(n, "trial")));
         }
     }
-    let remarks = page.document.remarks.len();
+    let remarks = page.remarks.len();
     match (parts.is_empty(), remarks) {
         (true, 0) => None,
         (true, n) => Some(format!("{} to consider.", counted(n, "remark"))),

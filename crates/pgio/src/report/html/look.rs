@@ -90,11 +90,26 @@ impl Look {
     }
 }
 
+/// A name for a chart, where nothing wraps; the tables have it whole.
+pub(super) fn clipped(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(most - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::store::ConditionInfo;
     use crate::results::test_support::manifest;
+
+    #[test]
+    fn a_name_is_clipped_between_characters() {
+        assert_eq!(clipped("µµµµ", 4), "µµµµ");
+        assert_eq!(clipped("µµ µµ", 4), "µµ…");
+    }
 
     #[test]
     fn no_two_conditions_look_alike() {

@@ -7,8 +7,11 @@
 
 use maud::{Markup, html};
 
+use super::super::{explain, format};
+use super::look::clipped;
 use super::svg::{percent, picture, px};
-use super::{Page, Section};
+use super::{Page, Section, table};
+use crate::analysis::waits::DecompositionDifference;
 use crate::results::waits::{GROUPS, WaitGroup};
 
 const BAR: f64 = 26.0;
@@ -17,24 +20,83 @@ const ROW: f64 = 54.0;
 const CHARACTER: f64 = 7.0;
 const NARROWEST: f64 = 320.0;
 
+/// Characters of a name that leave room for the figure beside it.
+const NAME: usize = 30;
+
 /// A bar and its parts, in any unit that all bars of a chart share.
 struct Bar<'a> {
     name: &'a str,
     parts: Vec<(WaitGroup, f64)>,
 }
 
+impl Bar<'_> {
+    fn total(&self) -> f64 {
+        self.parts.iter().map(|(_, value)| value).sum()
+    }
+}
+
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
+    let classes = classes(page);
     let shares = shares(page);
-    let seen: Vec<WaitGroup> = GROUPS
-        .iter()
-        .filter(|g| shares.iter().flat_map(|b| &b.parts).any(|(group, _)| group == *g))
-        .copied()
-        .collect();
+    let told = differences(page);
+    let mut numbers = explain::where_the_time_went(page.analysis);
+    if let Some(table) = &mut numbers {
+        table.title = "In numbers".to_owned();
+        // Said above already.
+        table.notes.retain(|note| !told.contains(note));
+    }
+    if shares.is_empty() && numbers.is_none() {
+        return None;
+    }
+    let bars = || classes.iter().flat_map(|(_, bars)| bars).chain(&shares);
+    let is_seen = |g: &&WaitGroup| bars().flat_map(|b| &b.parts).any(|(group, _)| group == *g);
+    let seen: Vec<WaitGroup> = GROUPS.iter().filter(is_seen).copied().collect();
     let body = html! {
+        @if !told.is_empty() { ul { @for text in &told { li { (text) } } } }
         (legend(&seen))
-        (figure("waits-shares", "All of the sessions' time", &shares, 1.0, |v| format!("{:.1} %", v * 100.0)))
+        div.charts {
+            @for (class, bars) in &classes {
+                @let longest = bars.iter().map(Bar::total).fold(0.0, f64::max);
+                @let title = format!("Of a mean {class}");
+                (figure(&format!("waits-{class}"), &title, bars, longest, format::seconds))
+            }
+            @if !shares.is_empty() {
+                (figure("waits-all", "Of all the sessions' time", &shares, 1.0, per_cent))
+            }
+        }
+        @if let Some(numbers) = &numbers { (table::render(numbers, "Where the time went")) }
     };
-    (!shares.is_empty()).then_some(Section { id: "waits", title: "Where the time went", body })
+    Some(Section { id: "waits", title: "Where the time went", body })
+}
+
+/// What each condition adds, in words, where it adds anything.
+fn differences(page: &Page<'_>) -> Vec<String> {
+    let is_decided = |d: &&DecompositionDifference| {
+        let interval = d.low.zip(d.high);
+        interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0)
+    };
+    let all = page.analysis.decomposition_differences.iter();
+    let told = all.filter(|d| !page.analysis.is_aa(&d.condition)).filter(is_decided);
+    told.map(|d| explain::difference(d, &page.analysis.baseline)).collect()
+}
+
+/// For each class of operation a bar for each condition, in seconds of the mean.
+fn classes<'a>(page: &Page<'a>) -> Vec<(&'a str, Vec<Bar<'a>>)> {
+    let mut all: Vec<(&str, Vec<Bar<'_>>)> = Vec::new();
+    for d in &page.analysis.decompositions {
+        let parts = d.parts.iter().filter(|p| p.seconds > 0.0).map(|p| (p.group, p.seconds));
+        let bar = Bar { name: &d.condition, parts: parts.collect() };
+        match all.iter_mut().find(|(class, _)| *class == d.class) {
+            Some((_, bars)) => bars.push(bar),
+            None => all.push((&d.class, vec![bar])),
+        }
+    }
+    all.retain(|(_, bars)| bars.iter().any(|b| !b.parts.is_empty()));
+    all
+}
+
+fn per_cent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 /// Of each condition the shares of its sessions' time.
@@ -76,7 +138,6 @@ fn figure(
 }
 
 fn draw(bar: &Bar<'_>, top: f64, whole: f64, shown: impl Fn(f64) -> String) -> Markup {
-    let total: f64 = bar.parts.iter().map(|(_, v)| v).sum();
     let mut from = 0.0;
     let mut parts = Vec::new();
     for (group, value) in &bar.parts {
@@ -85,9 +146,10 @@ fn draw(bar: &Bar<'_>, top: f64, whole: f64, shown: impl Fn(f64) -> String) -> M
     }
     let y = top + 20.0;
     html! {
-        text.name x="0" y=(px(top + 14.0)) { (bar.name) }
-        @if (total / whole - 1.0).abs() > 0.005 {
-            text.effect x="100%" y=(px(top + 14.0)) text-anchor="end" { (shown(total)) }
+        text.name x="0" y=(px(top + 14.0)) {
+            (clipped(bar.name, NAME))
+            // A bar that is always as long as the chart needs no figure.
+            @if whole != 1.0 { tspan.effect dx="8" { (shown(bar.total())) } }
         }
         g.bar {
             @for (group, value, at, width) in parts {

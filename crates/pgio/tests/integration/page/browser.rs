@@ -123,7 +123,8 @@ impl Browser {
         let phone = width < 600;
         self.call(
             "Emulation.setDeviceMetricsOverride",
-            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": phone }),
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": phone,
+                    "screenWidth": width, "screenHeight": 900 }),
         );
         let feature = json!([{ "name": "prefers-color-scheme", "value": theme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "media": "", "features": feature }));

@@ -26,9 +26,10 @@ const overlaps = () => pictures().flatMap((svg) => {
 // Text that leaves the screen without a box that scrolls.
 const beyondTheEdge = () => all("body *").filter((e) => !e.closest(".scroll, .skip") && isShown(e) &&
   [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) &&
-  (box(e).right > innerWidth + 1 || box(e).left < -1)).map((e) => e.textContent.slice(0, 60));
+  (box(e).right > screen.width + 1 || box(e).left < -1)).map((e) => e.textContent.slice(0, 60));
 
-const overflow = () => Math.max(0, document.documentElement.scrollWidth - innerWidth);
+// A phone's browser widens its view to what is too wide: the screen is what counts.
+const overflow = () => Math.max(0, document.documentElement.scrollWidth - screen.width);
 
 const rgb = (text) => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });

@@ -33,6 +33,7 @@ postgres = { synchronous_commit = \"local\" }
 
 const WINDOW: f64 = 60.0;
 const BLOCKS: u32 = 8;
+const SESSIONS: f64 = 4.0;
 
 struct Arm {
     name: &'static str,
@@ -41,6 +42,13 @@ struct Arm {
     /// Of a commit, in seconds: WAL flush, standby.
     flush: f64,
     standby: f64,
+}
+
+impl Arm {
+    /// A loop of one session: half a read, half an update, and their commit.
+    fn looped(&self) -> f64 {
+        0.36e-3 * 0.5 + 0.55e-3 * 0.5 + self.flush + self.standby + 0.05e-3
+    }
 }
 
 const ARMS: [Arm; 5] = [
@@ -146,6 +154,8 @@ fn manifest() -> Manifest {
         primary_metric: "commits_per_second".to_owned(),
         conditions: ARMS.iter().map(condition).collect(),
         environment: found.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        rules: Default::default(),
+        resumed: Vec::new(),
     }
 }
 
@@ -166,17 +176,18 @@ fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, 
         .collect();
     let commits: u64 = timeline.iter().map(|s| s.commits).sum();
     let series = samples(&timeline, arm, block, rng);
-    let latency = |rng: &mut SplitMix64, typical: f64| {
+    let loops = (SESSIONS * WINDOW / arm.looped()) as u64;
+    let latency = |rng: &mut SplitMix64, typical: f64, n: u64| {
         let mut h = Histogram::default();
-        for i in 0..40_000 {
-            let tail = if i % 400 == 0 { 6.0 * noise(rng, 0.6) } else { 1.0 };
+        for i in 0..n {
+            let tail = if i % 100 == 0 { 1.0 + 2.0 * noise(rng, 1.0).powi(3) } else { 1.0 };
             h.record(typical * 1e9 * noise(rng, 0.25) * tail);
         }
         h
     };
-    let commit = latency(rng, arm.flush + arm.standby + 0.05e-3);
-    let read = latency(rng, 0.36e-3);
-    let update = latency(rng, 0.55e-3);
+    let commit = latency(rng, arm.flush + arm.standby + 0.05e-3, loops);
+    let read = latency(rng, 0.36e-3, loops / 2);
+    let update = latency(rng, 0.55e-3, loops / 2);
     let rate = commits as f64 / WINDOW;
     let mut values = vec![
         ("commits_per_second", rate),
@@ -190,7 +201,7 @@ fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, 
         ("device_writes_per_second", rate * 1.1),
         ("device_flushes_per_second", rate * 0.6),
         ("page_cache_reads_per_second", rate * 0.1),
-        ("checkpoints", f64::from(u8::from(block == 2 || block == 6))),
+        ("checkpoints", f64::from(u8::from(block == 6))),
         ("seconds_per_10000_transactions", 1e4 / rate),
     ];
     let total: u64 = sightings(arm).iter().map(|(_, n)| n).sum();
@@ -233,7 +244,7 @@ fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, 
         Check::ok("foreign-load", "0.02 cores used by others"),
     ];
     let mut warnings = Vec::new();
-    if block == 2 || block == 6 {
+    if block == 6 {
         let found = "1 checkpoint began inside the window";
         checks.push(Check::warning(
             "checkpoint",
@@ -286,7 +297,7 @@ fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, 
             full_page_writes: "on".to_owned(),
         },
         settings: BTreeMap::from([("synchronous_commit".to_owned(), arm.setting.to_owned())]),
-        sessions: (0..8)
+        sessions: (0..SESSIONS as i32)
             .map(|n| SessionTotals { pid: 1000 + n, ..SessionTotals::default() })
             .collect(),
         timeline,
@@ -338,11 +349,12 @@ fn samples(timeline: &[Slice], arm: &Arm, block: u32, rng: &mut SplitMix64) -> S
     track("local", "vda", "reads_per_second", "reads/s", 3.3);
     track("local", "vda", "writes_per_second", "writes/s", 1.1);
     track("local", "vda", "flushes_per_second", "flushes/s", 0.6);
-    track("local", "vda", "busy_share", "share", 0.000_31);
+    track("local", "vda", "utilisation", "share", 0.000_31);
+    track("local", "", "busy_share", "share", 0.000_12);
     track("local", "sr0", "reads_per_second", "reads/s", 1.0);
     track("server", "", "wal_bytes_per_second", "bytes/s", 812.0);
     track("server", "pgio_standby", "bytes_behind", "bytes", arm.standby * 4e5);
-    if block == 2 || block == 6 {
+    if block == 6 {
         series.moments.push(Moment { at: 39.8, what: "checkpoint".to_owned() });
     }
     if block == 4 {
@@ -398,7 +410,7 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
             rounds: 3000,
             missed_rounds: 4,
             hertz: 49.9,
-            sessions: 8,
+            sessions: SESSIONS as u32,
             sightings: sightings(arm).map(|(k, n)| (k.to_owned(), n)).into(),
         }),
         standbys: BTreeMap::from([(
@@ -417,9 +429,8 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
 }
 
 fn sightings(arm: &Arm) -> [(&'static str, u64); 7] {
-    // Eight sessions, sampled 50 times a second; a loop is a read, an update and half a commit.
-    let looped = 0.36e-3 * 0.5 + 0.55e-3 * 0.5 + arm.flush + arm.standby + 0.05e-3;
-    let seen = |seconds: f64| (24_000.0 * seconds / looped) as u64;
+    // Sampled 50 times a second.
+    let seen = |seconds: f64| (3000.0 * SESSIONS * seconds / arm.looped()) as u64;
     [
         ("CPU", seen(0.25e-3)),
         ("IO:DataFileRead", seen(0.2e-3)),
