@@ -13,7 +13,7 @@ use super::{Page, Section, table};
 use crate::analysis::Standing;
 use crate::results::metrics::definition;
 use crate::results::model::When;
-use crate::results::{CheckVerdict, Evidence, Outcome, Trial};
+use crate::results::{CheckVerdict, Evidence, Outcome, Place, Trial};
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let body = html! {
@@ -158,26 +158,29 @@ fn trials(page: &Page<'_>) -> Table {
         let value = trial.metrics.get(metric).and_then(|m| m.value);
         let unit = definition(metric).map_or("", |d| d.unit);
         let value = value.map_or_else(|| NONE.to_owned(), |v| format::bare(v, unit));
+        let in_place = |of: fn(&Place) -> String| place.map_or_else(String::new, of);
         vec![
             line.to_string(),
-            place.map_or_else(String::new, |p| p.condition.clone()),
-            place.map_or_else(String::new, |p| p.block.to_string()),
-            place.map_or_else(String::new, |p| (p.attempt + 1).to_string()),
-            trial.started_at.get(11..19).unwrap_or(&trial.started_at).to_owned(),
-            value,
+            in_place(|p| p.condition.clone()),
             standing_word(*standing).to_owned(),
+            value,
+            in_place(|p| p.block.to_string()),
+            in_place(|p| (p.attempt + 1).to_string()),
+            trial.started_at.get(11..19).unwrap_or(&trial.started_at).to_owned(),
             why(page, line, trial),
         ]
     };
     let numbered = (1..).zip(&page.stored.trials);
-    let mut columns = vec![Column::right("trial"), Column::left("condition")];
-    columns.extend([
+    let columns = vec![
+        Column::right("trial"),
+        Column::left("condition"),
+        Column::left("counts"),
+        Column::right(format::metric_name(metric)),
         Column::right("block"),
         Column::right("attempt"),
         Column::right("began (UTC)"),
-    ]);
-    columns.push(Column::right(format::metric_name(metric)));
-    columns.extend([Column::left("counts"), Column::left("why not")]);
+        Column::left("why not"),
+    ];
     Table {
         title: "Trials, in the order in which they ran".to_owned(),
         columns,

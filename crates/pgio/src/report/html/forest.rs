@@ -275,7 +275,7 @@ mod tests {
         };
         assert_eq!(labels(0.93, 1.04), ["−5 %", "0 %"]);
         assert_eq!(labels(0.97, 1.03), ["−2 %", "0 %", "+2 %"]);
-        assert_eq!(labels(0.13, 1.2), ["−80 %", "−70 %", "−50 %", "−25 %", "0 %"]);
+        assert_eq!(labels(0.15, 1.2), ["−80 %", "−70 %", "−50 %", "−25 %", "0 %"]);
         assert_eq!(labels(0.6, 40.0), ["0 %", "+100 %", "+400 %", "+900 %"]);
     }
 
@@ -288,6 +288,7 @@ mod tests {
         };
         assert_eq!(place(0.9, 0.95), (true, true));
         assert_eq!(place(0.11, 0.12), (false, true));
-        assert_eq!(place(0.4, 0.5), (false, false));
+        assert_eq!(place(0.4, 0.5), (true, false));
+        assert_eq!(place(0.2, 0.4), (false, false));
     }
 }

@@ -56,7 +56,7 @@
       width,
       height,
       cursor: { drag: { x: true, y: false } },
-      scales: { x: { time: false }, y: { distr: data.logarithmic ? 3 : 1 } },
+      scales: { x: { time: false }, y: data.logarithmic ? { distr: 3 } : { range: (_, __, max) => [0, max * 1.06 || 1] } },
       axes: [
         axis({ values: (_, all) => all.map((v) => (across ? percentile(v) : digits(v) + " s")) }),
         axis({ size: 68, values: (_, all) => all.map((v) => (v == null ? "" : value(v, data.unit.includes("/") ? "" : data.unit))) }),

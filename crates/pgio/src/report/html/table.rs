@@ -9,6 +9,7 @@ use super::super::table::{Align, Column, Table};
 
 /// Characters from which a cell of words may wrap.
 const LONG: usize = 40;
+const LONG_HEADING: usize = 24;
 
 /// With its title as the caption, else `name` for those who do not see it.
 pub(super) fn render(table: &Table, name: &str) -> Markup {
@@ -21,7 +22,7 @@ pub(super) fn render(table: &Table, name: &str) -> Markup {
             table {
                 @if !table.title.is_empty() { caption { span { (table.title) } } }
                 thead { tr { @for column in &table.columns {
-                    th scope="col" class=[class(column)] { (column.heading) }
+                    th scope="col" class=[Some(heading_class(column)).filter(|c| !c.is_empty())] { (column.heading) }
                 } } }
                 tbody { @for row in &table.rows { tr {
                     @for (at, (cell, column)) in row.iter().zip(&table.columns).enumerate() {
@@ -40,6 +41,12 @@ pub(super) fn render(table: &Table, name: &str) -> Markup {
 
 pub(super) fn notes(table: &Table) -> Markup {
     html! { @for note in &table.notes { p.note { (prose(note)) } } }
+}
+
+/// A long heading may wrap over short cells.
+fn heading_class(column: &Column) -> String {
+    let wraps = column.heading.chars().count() >= LONG_HEADING;
+    [class(column), wraps.then_some("wraps")].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn class(column: &Column) -> Option<&'static str> {
