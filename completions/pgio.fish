@@ -62,7 +62,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l payload -d 'bytes of
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out here' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write the files that the original leaves here: iostat.out, vmstat.out, mpstat.out, pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l telemetry -d 'Observe server and host this often; 0 is not at all' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l config -d 'Read this instead of ./pgio.conf' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
@@ -90,8 +90,12 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Keep the r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change it would make, and touch nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
+html\t'One self-contained page'
+markdown\t''
+csv\t'A row for each condition and metric'
 json\t''"
-complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -d 'Write to this file instead of stdout' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand; and end sessions that an interrupted run left there' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a setting that someone changed since as it is now'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'

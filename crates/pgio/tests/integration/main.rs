@@ -18,6 +18,7 @@ mod loading;
 mod managed;
 mod page;
 mod private_cluster;
+mod published;
 mod redact;
 mod run_cmd;
 mod schema;
