@@ -1,8 +1,19 @@
-//! The machine: processes and, later, /proc.
+//! The machines of an experiment: processes, /proc and storage, here or over ssh.
 //!
-//! [`stop`] is the flag that ends everything.
-//! [`exec`] is the only place in the crate that starts a process.
-//! Nothing here knows PostgreSQL or what is measured.
+//! [`exec`] is the only place in the crate that starts a process; [`machine`] gives every host
+//! the same two ways in, a command and a [`shell`] that lives on. [`proc`] parses and touches
+//! nothing; [`storage`] finds the devices under a directory. [`stop`] is the flag that ends
+//! everything. Nothing here knows PostgreSQL or what is measured.
 
+pub mod error;
 pub mod exec;
+pub mod machine;
+pub mod proc;
+pub mod shell;
+mod ssh;
 pub mod stop;
+pub mod storage;
+
+pub use error::HostError;
+pub use machine::{Host, LOCAL};
+pub use shell::Shell;

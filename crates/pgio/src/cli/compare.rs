@@ -188,7 +188,7 @@ impl Job {
         }
         for (name, target) in &self.experiment.targets {
             let reached = match target {
-                Target::Server { dsn } => {
+                Target::Server { dsn, .. } => {
                     Reached { params: connection::params(dsn, run_id)?, cluster: None }
                 }
                 Target::Private { major, standby } => {
@@ -339,7 +339,7 @@ impl Job {
     fn stored_text(&self, servers: &BTreeMap<String, Reached>) -> String {
         let mut text = self.text.clone();
         for (name, target) in &self.experiment.targets {
-            let (Target::Server { dsn }, Some(reached)) = (target, servers.get(name)) else {
+            let (Target::Server { dsn, .. }, Some(reached)) = (target, servers.get(name)) else {
                 continue;
             };
             if reached.params.password.is_some() {

@@ -7,6 +7,7 @@
 //! One section of the file is one file below; `section` is the reader they share.
 
 mod condition;
+mod hosts;
 mod section;
 mod target;
 mod workload;
@@ -20,6 +21,7 @@ use self::section::{Document, Section};
 use super::error::{ConfigError, nearest};
 
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
+pub use self::hosts::HostSpec;
 pub use self::target::{SINGLE_TARGET, Target};
 pub use self::workload::{WorkloadKind, WorkloadSpec};
 
@@ -41,6 +43,8 @@ pub struct Experiment {
     pub telemetry: Duration,
     /// The metric that is judged; absent: each workload's own.
     pub primary: Option<String>,
+    /// Machines to watch, by the file's names.
+    pub hosts: BTreeMap<String, HostSpec>,
     /// Empty: pgio.conf, then the PG* variables, say where.
     pub targets: BTreeMap<String, Target>,
     pub workloads: Vec<WorkloadSpec>,
@@ -63,7 +67,7 @@ impl Experiment {
     }
 }
 
-const SECTIONS: &[&str] = &["experiment", "target", "targets", "workload", "condition"];
+const SECTIONS: &[&str] = &["experiment", "hosts", "target", "targets", "workload", "condition"];
 /// Of `[experiment]`.
 const KEYS: &[&str] =
     &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary", "telemetry"];
@@ -81,7 +85,8 @@ pub fn parse(
     let root = Section::root(&document, parsed.get_ref());
     root.only(SECTIONS)?;
 
-    let targets = target::parse(&root)?;
+    let hosts = hosts::parse(&root)?;
+    let targets = target::parse(&root, &hosts)?;
     let conditions = condition::parse(&root, treatments, &targets)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
@@ -101,6 +106,7 @@ pub fn parse(
         aa: head.boolean("aa")?.unwrap_or(true),
         telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
         primary: head.name("primary")?,
+        hosts,
         targets,
         workloads,
         conditions,

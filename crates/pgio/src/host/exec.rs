@@ -1,21 +1,26 @@
 //! Starting processes: the only module in the crate that does.
 //!
 //! A [`CommandLine`] is plain data. [`Exec`] runs one to its end, on this machine
-//! ([`Local`]) or, by another implementation, on a remote one; tests put a fake behind
-//! it. [`spawn`] starts a process that lives on, which only makes sense locally.
+//! ([`Local`]) or on any host (`host::Host`); tests put a fake behind it. [`spawn`] starts a
+//! process that lives on, which only makes sense locally.
 //!
-//! No shell is involved: arguments reach the program as they are.
-//! Next: `pg::private` runs its servers through here.
+//! Arguments reach the program as they are, here and over ssh.
+//! Next: [`super::machine`], and `pg::private`, which runs its servers through here.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+use super::error::HostError;
 
 /// Whom a command runs as; supplementary groups are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,7 @@ pub struct CommandLine {
     directory: Option<PathBuf>,
     set: Vec<(OsString, OsString)>,
     hidden_prefix: Option<&'static str>,
+    timeout: Option<Duration>,
 }
 
 impl CommandLine {
@@ -44,6 +50,7 @@ impl CommandLine {
             directory: None,
             set: Vec::new(),
             hidden_prefix: None,
+            timeout: None,
         }
     }
 
@@ -83,6 +90,41 @@ impl CommandLine {
     pub fn hide_env(mut self, prefix: &'static str) -> Self {
         self.hidden_prefix = Some(prefix);
         self
+    }
+
+    /// How long [`Exec::output`] waits before it ends the program; absent: as long as it takes.
+    /// Over ssh only the waiting ends: the program there runs on.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    pub fn program(&self) -> &OsStr {
+        &self.program
+    }
+
+    pub(super) fn timeout_is(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// One line for the login shell of another host, which must be of POSIX's kind.
+    pub(super) fn for_a_shell(&self) -> Result<String, ExecError> {
+        if self.ids.is_some() {
+            let message = "another user is possible on this machine only";
+            let source = io::Error::new(io::ErrorKind::Unsupported, message);
+            return Err(ExecError::Start { command: self.to_string(), source });
+        }
+        let cd = self.directory.as_ref().map_or_else(String::new, |directory| {
+            format!("cd {} && ", quoted(directory.as_os_str()))
+        });
+        let set: String = self
+            .set
+            .iter()
+            .map(|(name, value)| format!("{}={} ", name.to_string_lossy(), quoted(value)))
+            .collect();
+        let env = if set.is_empty() { "" } else { "env " };
+        Ok(format!("{cd}exec {env}{set}{self}"))
     }
 
     fn to_command(&self) -> Command {
@@ -138,10 +180,14 @@ pub enum ExecError {
     Start { command: String, source: io::Error },
     #[error("`{command}` ended with {status}: {stderr}")]
     Failed { command: String, status: ExitStatus, stderr: String },
+    #[error("`{command}` did not end within {} s", limit.as_secs_f64())]
+    TimedOut { command: String, limit: Duration },
+    #[error(transparent)]
+    Host(#[from] HostError),
 }
 
 /// Runs commands to their end, somewhere.
-pub trait Exec {
+pub trait Exec: Send + Sync {
     /// Waits for the command and returns what it wrote, whatever its exit status.
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError>;
 
@@ -168,17 +214,74 @@ pub struct Local;
 
 impl Exec for Local {
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        let output = command
-            .to_command()
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|source| ExecError::Start { command: command.to_string(), source })?;
-        Ok(Output {
-            status: output.status,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        run_to_end(command, false)
     }
+}
+
+pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Output, ExecError> {
+    let ties = Ties {
+        stdin: Stdio::null(),
+        stdout: Stdio::piped(),
+        stderr: Stdio::piped(),
+        own_group,
+        when_parent_dies: None,
+    };
+    let child = spawn(command, ties)?;
+    let ended = match command.timeout {
+        None => child.wait_with_output().map(Some),
+        Some(limit) => wait_within(child, limit),
+    };
+    let failed = |source| ExecError::Start { command: command.to_string(), source };
+    let Some(output) = ended.map_err(failed)? else {
+        let limit = command.timeout.unwrap_or_default();
+        return Err(ExecError::TimedOut { command: command.to_string(), limit });
+    };
+    Ok(Output {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// `None` when time is up; the process is killed then, and what it started is not waited for.
+fn wait_within(mut child: Child, limit: Duration) -> io::Result<Option<process::Output>> {
+    let deadline = Instant::now() + limit;
+    let stdout = child.stdout.take().map(collect);
+    let stderr = child.stderr.take().map(collect);
+    let read = |from: Option<Receiver<Vec<u8>>>| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        from.and_then(|receiver| receiver.recv_timeout(left).ok())
+    };
+    if let (Some(stdout), Some(stderr)) = (read(stdout), read(stderr))
+        && let Some(status) = wait_until(&mut child, deadline)?
+    {
+        return Ok(Some(process::Output { status, stdout, stderr }));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+/// `None` when it still runs at the deadline.
+pub(super) fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() >= deadline {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is worth as much as before the end.
+        let _ = from.read_to_end(&mut bytes);
+        let _ = sender.send(bytes);
+    });
+    receiver
 }
 
 /// How a process that lives on is tied to its parent and its terminal.
@@ -239,6 +342,37 @@ mod tests {
             error,
             "`sh -c 'echo out; echo err >&2; exit 3'` ended with exit status: 3: err"
         );
+    }
+
+    #[test]
+    fn time_limits_end_a_command_and_leave_a_quick_one_alone() {
+        let quick = CommandLine::new("sh").args(["-c", "echo out; exit 3"]);
+        let output = Local.output(&quick.timeout(Duration::from_secs(60))).unwrap();
+        assert_eq!((output.stdout.as_str(), output.status.code()), ("out\n", Some(3)));
+
+        let slow = CommandLine::new("sleep").arg("600").timeout(Duration::from_millis(20));
+        let error = Local.output(&slow).unwrap_err().to_string();
+        assert_eq!(error, "`sleep 600` did not end within 0.02 s");
+        // The pipe is held open by a grandchild that outlives the killed shell.
+        let held = CommandLine::new("sh").args(["-c", "sleep 2 & wait"]);
+        assert!(Local.output(&held.timeout(Duration::from_millis(20))).is_err());
+    }
+
+    #[test]
+    fn a_line_for_another_shell_keeps_words_directory_and_variables() {
+        let line = CommandLine::new("printf")
+            .args(["%s|", "it's", "$HOME", "two\nlines", ""])
+            .env("X", "a b")
+            .directory(Path::new("/"));
+        let text = line.for_a_shell().unwrap();
+        let said = Local.run(&CommandLine::new("sh").args(["-c", text.as_str()])).unwrap();
+        assert_eq!(said, "it's|$HOME|two\nlines||");
+        let shown = CommandLine::new("sh").args(["-c", "echo $X; pwd"]).env("X", "a b");
+        let text = shown.directory(Path::new("/")).for_a_shell().unwrap();
+        let said = Local.run(&CommandLine::new("sh").args(["-c", text.as_str()])).unwrap();
+        assert_eq!(said, "a b\n/\n");
+        let other = line.run_as(Some(Ids { uid: 1, gid: 1 }));
+        assert!(other.for_a_shell().is_err(), "never silently as someone else");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod demo_cmd;
 mod examples;
 mod fixture;
 mod generated;
+mod hosts;
 mod levels;
 mod loading;
 mod managed;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::hosts::{self, HostSpec};
 use super::section::Section;
 use crate::config::error::ConfigError;
 use crate::config::value::ConnectString;
@@ -18,6 +19,9 @@ const OLDEST_MAJOR: u64 = 13;
 pub enum Target {
     Server {
         dsn: ConnectString,
+        /// Names in the experiment's hosts; absent: not known, so no device is watched.
+        host: Option<String>,
+        standby_host: Option<String>,
     },
     /// A cluster of our own for the length of the experiment.
     Private {
@@ -27,28 +31,39 @@ pub enum Target {
     },
 }
 
-pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, Target>, ConfigError> {
+pub(super) fn parse(
+    root: &Section<'_>,
+    hosts: &BTreeMap<String, HostSpec>,
+) -> Result<BTreeMap<String, Target>, ConfigError> {
     match (root.section("target")?, root.section("targets")?) {
         (Some(_), Some(targets)) => {
             Err(targets.error_here("stands beside [target]: make that one [targets.NAME] too"))
         }
-        (Some(single), None) => Ok(BTreeMap::from([(SINGLE_TARGET.to_owned(), target(&single)?)])),
+        (Some(single), None) => {
+            Ok(BTreeMap::from([(SINGLE_TARGET.to_owned(), target(&single, hosts)?)]))
+        }
         (None, Some(targets)) => targets
             .keys()
             .into_iter()
             .filter_map(|name| Some((name, targets.section(name).transpose()?)))
-            .map(|(name, section)| Ok((name.to_owned(), target(&section?)?)))
+            .map(|(name, section)| Ok((name.to_owned(), target(&section?, hosts)?)))
             .collect(),
         (None, None) => Ok(BTreeMap::new()),
     }
 }
 
-fn target(section: &Section<'_>) -> Result<Target, ConfigError> {
-    section.only(&["dsn", "private", "pg", "standby"])?;
+fn target(
+    section: &Section<'_>,
+    hosts: &BTreeMap<String, HostSpec>,
+) -> Result<Target, ConfigError> {
+    section.only(&["dsn", "host", "standby_host", "private", "pg", "standby"])?;
     let dsn = section.string("dsn")?;
     if section.boolean("private")?.unwrap_or(false) {
         if dsn.is_some() {
             return Err(section.error("dsn", "contradicts private = true: keep one of the two"));
+        }
+        if let Some(key) = ["host", "standby_host"].into_iter().find(|key| section.has(key)) {
+            return Err(section.error(key, "is for a server of yours: a private one is here"));
         }
         let major = section.whole("pg", OLDEST_MAJOR..=99)?;
         return Ok(Target::Private {
@@ -60,7 +75,11 @@ fn target(section: &Section<'_>) -> Result<Target, ConfigError> {
         return Err(section.error(key, "is for private = true only"));
     }
     match dsn {
-        Some(dsn) => Ok(Target::Server { dsn: ConnectString::new(dsn) }),
+        Some(dsn) => Ok(Target::Server {
+            dsn: ConnectString::new(dsn),
+            host: hosts::named(section, "host", hosts)?,
+            standby_host: hosts::named(section, "standby_host", hosts)?,
+        }),
         None => Err(section.error_here("needs dsn = \"...\" or private = true")),
     }
 }

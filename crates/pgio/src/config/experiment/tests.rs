@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -25,6 +27,10 @@ fn condition_error(lines: &str) -> String {
     error(&format!("[[condition]]\nname = 'a'\n[[condition]]\n{lines}\n"))
 }
 
+fn server(dsn: &str) -> Target {
+    Target::Server { dsn: ConnectString::new(dsn), host: None, standby_host: None }
+}
+
 #[test]
 fn telemetry_may_be_off() {
     let cadence = |text: &str| {
@@ -49,6 +55,7 @@ fn a_name_is_all_that_must_be_said() {
             aa: true,
             telemetry: seconds(1),
             primary: None,
+            hosts: BTreeMap::new(),
             targets: BTreeMap::new(),
             workloads: vec![WorkloadSpec {
                 name: "slob".to_owned(),
@@ -94,7 +101,7 @@ fn all_that_can_be_said() {
 
     let [a, b] = experiment.conditions.as_slice() else { panic!("two conditions") };
     let own = Target::Private { major: Some(18), standby: true };
-    let east = Target::Server { dsn: ConnectString::new("service=east") };
+    let east = server("service=east");
     assert_eq!(experiment.target_of(a), Some(&own));
     assert_eq!(experiment.target_of(b), Some(&east));
     let kinds: Vec<_> = a.treatments.iter().map(|t| (t.kind.as_str(), t.line)).collect();
@@ -117,7 +124,64 @@ fn one_target_serves_all_conditions() {
     for text in ["[target]\ndsn = 'pgio'", "[targets.one]\ndsn = 'pgio'"] {
         let experiment = read(&format!("{text}\n[[condition]]\nname = 'a'\n"));
         let target = experiment.target_of(&experiment.conditions[0]);
-        assert_eq!(target, Some(&Target::Server { dsn: ConnectString::new("pgio") }));
+        assert_eq!(target, Some(&server("pgio")));
+    }
+}
+
+#[test]
+fn hosts_and_which_of_them_are_the_servers() {
+    let experiment = read(
+        "[hosts.db1]\nssh = 'postgres@db1'\n[hosts.db2]\nssh = 'db2'\nssh_config = '/x/ssh'\n\
+         [hosts.here]\n[targets.a]\ndsn = 'x'\nhost = 'db1'\nstandby_host = 'db2'\n\
+         [targets.b]\ndsn = 'y'\nhost = 'local'\n\
+         [[condition]]\nname = 'a'\ntarget = 'a'\n",
+    );
+    let db2 = HostSpec { ssh: Some("db2".to_owned()), ssh_config: Some(PathBuf::from("/x/ssh")) };
+    assert_eq!(experiment.hosts["db2"], db2);
+    assert_eq!(experiment.hosts["here"], HostSpec::default());
+    let Target::Server { host, standby_host, .. } = &experiment.targets["a"] else { panic!() };
+    assert_eq!((host.as_deref(), standby_host.as_deref()), (Some("db1"), Some("db2")));
+    let Target::Server { host, .. } = &experiment.targets["b"] else { panic!() };
+    assert_eq!(host.as_deref(), Some("local"), "needs no section of its own");
+}
+
+#[test]
+fn what_is_wrong_with_hosts_names_its_line() {
+    for (lines, expected) in [
+        (
+            "[target]\ndsn = 'x'\nhost = 'db1'",
+            "x.toml:3: target.host: `db1` is no host: write [hosts.db1] with ssh = \"user@host\"",
+        ),
+        (
+            "[hosts.db1]\n[target]\ndsn = 'x'\nstandby_host = 'db2'",
+            "x.toml:4: target.standby_host: `db2` is no host; the nearest valid one is `db1`",
+        ),
+        (
+            "[hosts.db1]\nport = 22",
+            "x.toml:2: hosts.db1.port: is an unknown key; the nearest valid one is `ssh`",
+        ),
+        (
+            "[hosts.db1]\nssh = 'a -p 22'",
+            "x.toml:2: hosts.db1.ssh: must be one word as ssh takes it, such as \"postgres@db1\"; a port \
+          or a key belongs into ~/.ssh/config or ssh_config",
+        ),
+        (
+            "[hosts.db1]\nssh_config = 'x'",
+            "x.toml:2: hosts.db1.ssh_config: has no use without ssh = \"user@host\"",
+        ),
+        (
+            "[hosts.local]\nssh = 'a'",
+            "x.toml:2: hosts.local.ssh: contradicts the name `local`, which is this machine: use another \
+          name",
+        ),
+        ("[hosts.'a b']", "x.toml:1: hosts.a b: is no name for a host: use one word"),
+        ("[hosts]\ndb1 = 'x'", "x.toml:2: hosts.db1: must be a table, and this is of type string"),
+        (
+            "[hosts.db1]\n[target]\nprivate = true\nhost = 'db1'",
+            "x.toml:4: target.host: is for a server of yours: a private one is here",
+        ),
+    ] {
+        assert_eq!(error_of(lines), expected);
     }
 }
 

@@ -1,0 +1,68 @@
+//! /proc/self/mountinfo: what is mounted where, from which device.
+//!
+//! Source: proc_pid_mountinfo(5). Names are unescaped.
+
+use std::path::Path;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// `major:minor`; major 0 has no block device of its own (btrfs, overlay, tmpfs, NFS).
+    pub device: String,
+    pub mount_point: String,
+    pub file_system: String,
+    /// Such as /dev/mapper/vg-pg; whatever the file system calls its source.
+    pub source: String,
+    /// Those of the mount, then those of the file system.
+    pub options: String,
+}
+
+pub fn parse(text: &str) -> Vec<Mount> {
+    text.lines().filter_map(line).collect()
+}
+
+/// The mount that a path, without symbolic links in it, lies on. Later mounts cover earlier ones.
+pub fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let within = mounts.iter().filter(|m| path.starts_with(&m.mount_point));
+    within.max_by_key(|m| Path::new(&m.mount_point).components().count())
+}
+
+fn line(line: &str) -> Option<Mount> {
+    // Any number of optional fields stands before the lone hyphen.
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(2);
+    let (device, _root, mount_point, own) =
+        (mount.next()?, mount.next()?, mount.next()?, mount.next()?);
+    let mut rest = file_system.split(' ');
+    let (file_system, source) = (rest.next()?, rest.next()?);
+    Some(Mount {
+        device: device.to_owned(),
+        mount_point: unescaped(mount_point),
+        file_system: unescaped(file_system),
+        source: unescaped(source),
+        options: joined(own, rest.next().unwrap_or("")),
+    })
+}
+
+/// Without those of the file system that the mount names already.
+fn joined(own: &str, super_options: &str) -> String {
+    let of_own: Vec<&str> = own.split(',').collect();
+    // A read-only mount of a writable file system is read-only, and the other way round.
+    let more = super_options
+        .split(',')
+        .filter(|option| !option.is_empty() && !matches!(*option, "rw" | "ro"))
+        .filter(|option| !of_own.contains(option));
+    of_own.iter().copied().chain(more).collect::<Vec<_>>().join(",")
+}
+
+/// Space, tab, line break and backslash are written as three octal digits.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|d| *first == b'\\' && d.iter().all(u8::is_ascii_digit));
+        let octal = digits.and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
+        bytes.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { &after[3..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

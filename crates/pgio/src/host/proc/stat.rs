@@ -1,0 +1,54 @@
+//! /proc/stat: where the processors' time went, in ticks.
+
+/// Ticks of all processors since boot. `user` and `nice` contain a guest's time already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    pub user: u64,
+    pub nice: u64,
+    pub system: u64,
+    pub idle: u64,
+    pub iowait: u64,
+    pub irq: u64,
+    pub softirq: u64,
+    pub steal: u64,
+}
+
+impl CpuTimes {
+    pub fn total(&self) -> u64 {
+        let work = self.in_processes().saturating_add(self.irq).saturating_add(self.softirq);
+        [self.idle, self.iowait, self.steal].into_iter().fold(work, u64::saturating_add)
+    }
+
+    /// What the kernel charged to some process.
+    pub fn in_processes(&self) -> u64 {
+        self.user.saturating_add(self.nice).saturating_add(self.system)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stat {
+    pub cpu: CpuTimes,
+    /// Processors online.
+    pub cores: u32,
+}
+
+pub fn parse(text: &str) -> Option<Stat> {
+    let mut stat = None;
+    let mut cores = 0;
+    for line in text.lines().filter(|line| line.starts_with("cpu")) {
+        let mut words = line.split_ascii_whitespace();
+        if words.next() == Some("cpu") {
+            stat = cpu(&words.map_while(|word| word.parse().ok()).collect::<Vec<u64>>());
+        } else {
+            cores += 1;
+        }
+    }
+    stat.map(|cpu| Stat { cpu, cores })
+}
+
+fn cpu(n: &[u64]) -> Option<CpuTimes> {
+    let [user, nice, system, idle, iowait, irq, softirq, ..] = *n else { return None };
+    // Steal came with Linux 2.6.11.
+    let steal = n.get(7).copied().unwrap_or(0);
+    Some(CpuTimes { user, nice, system, idle, iowait, irq, softirq, steal })
+}

@@ -1,0 +1,157 @@
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::diskstats::Disk;
+use super::*;
+
+#[test]
+fn disks_of_three_generations_of_kernels() {
+    let text = "   8       0 sda 10 1 200 30 40 2 600 70 0 90 100\n \
+                259      0 nvme0n1 10 1 200 30 40 2 600 70 0 90 100 5 0 8 1\n \
+                252      0 vda 10 1 200 30 40 2 600 70 0 90 100 5 0 8 1 7 3\n \
+                252      1 vda1 10 1 200 30\n";
+    let disks = diskstats::parse(text);
+    let expected = Disk {
+        reads: 10,
+        sectors_read: 200,
+        read_ms: 30,
+        writes: 40,
+        writes_merged: 2,
+        sectors_written: 600,
+        write_ms: 70,
+        busy_ms: 90,
+        flushes: None,
+    };
+    assert_eq!(disks["sda"], expected);
+    assert_eq!(disks["nvme0n1"], expected);
+    assert_eq!(disks["vda"], Disk { flushes: Some((7, 3)), ..expected });
+    assert!(!disks.contains_key("vda1"), "a partition's short line of Linux 2.6");
+    assert!(expected.was_used() && !Disk::default().was_used());
+}
+
+#[test]
+fn processors() {
+    let text = "cpu  100 1 50 800 20 3 4 5 60 0\ncpu0 50 1 25 400 10 3 4 5 60 0\n\
+                cpu1 50 0 25 400 10 0 0 0 0 0\nintr 12 0 0\nctxt 99\n";
+    let stat = stat::parse(text).unwrap();
+    assert_eq!(stat.cores, 2);
+    assert_eq!((stat.cpu.in_processes(), stat.cpu.total()), (151, 983));
+    assert_eq!((stat.cpu.idle, stat.cpu.iowait, stat.cpu.steal), (800, 20, 5));
+    assert_eq!(stat::parse("cpu  100 1 50 800\n"), None);
+}
+
+#[test]
+fn memory_is_bytes() {
+    let text = "MemTotal:       24684084 kB\nMemFree:  100 kB\nDirty:         4 kB\n\
+                HugePages_Total:       0\n";
+    let memory = meminfo::parse(text);
+    assert_eq!(memory["total"], 24_684_084 * 1024);
+    assert_eq!(memory["dirty"], 4096);
+    assert_eq!(memory.len(), 3);
+}
+
+#[test]
+fn pressure_is_that_of_some() {
+    let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234\n\
+                full avg10=0.00 avg60=0.00 avg300=0.00 total=99\n";
+    assert_eq!(pressure::some_total_us(text), Some(1234));
+    assert_eq!(pressure::some_total_us(""), None);
+}
+
+#[test]
+fn interfaces() {
+    let text = "Inter-|   Receive                      |  Transmit\n \
+                face |bytes    packets errs drop fifo frame compressed multicast|bytes packets\n\
+                \x20   lo: 1000 10 0 0 0 0 0 0 2000 10 0 0 0 0 0 0\n\
+                eth0:5 1 0 0 0 0 0 0 6 1 0 0 0 0 0 0\n";
+    let interfaces = net_dev::parse(text);
+    assert_eq!(interfaces.len(), 2);
+    assert_eq!((interfaces["lo"].received_bytes, interfaces["lo"].sent_bytes), (1000, 2000));
+    assert_eq!((interfaces["eth0"].received_bytes, interfaces["eth0"].sent_bytes), (5, 6));
+}
+
+#[test]
+fn a_path_lies_on_the_deepest_and_latest_mount() {
+    let text = "\
+22 1 252:0 / / rw,relatime shared:1 - ext4 /dev/root rw,errors=remount-ro
+30 22 253:0 / /data rw,noatime shared:2 master:1 - xfs /dev/mapper/vg-pg rw,attr2,noquota
+31 22 0:40 /sub /data/my\\040db rw - btrfs /dev/sdb rw,space_cache
+32 22 253:1 / /data rw - ext4 /dev/mapper/vg-new ro,data=ordered
+";
+    let mounts = mountinfo::parse(text);
+    assert_eq!(mounts.len(), 4);
+    let of = |path: &str| mountinfo::containing(&mounts, Path::new(path)).unwrap();
+    assert_eq!(of("/data/pg").source, "/dev/mapper/vg-new", "it covers the earlier one");
+    assert_eq!(of("/data/my db/x").device, "0:40");
+    assert_eq!(of("/database").mount_point, "/", "not by letters but by names");
+    assert_eq!(of("/data/pg").options, "rw,data=ordered");
+    assert_eq!(of("/").options, "rw,relatime,errors=remount-ro");
+}
+
+#[test]
+fn a_process_may_have_any_name() {
+    let line = "42 (a) b (c)) S 7 42 42 0 -1 0 10 20 0 0 100 23 4 5 20 0 1 0 999 0\n";
+    let process = pid_stat::parse(line).unwrap();
+    assert_eq!((process.pid, process.parent, process.name.as_str()), (42, 7, "a) b (c)"));
+    assert_eq!((process.own_ticks, process.children_ticks), (123, 9));
+    let own = pid_stat::parse(&fs::read_to_string("/proc/self/stat").unwrap()).unwrap();
+    assert_eq!(u32::try_from(own.pid), Ok(std::process::id()));
+}
+
+#[test]
+fn this_machine_is_understood() {
+    let read = |name: &str| fs::read_to_string(Path::new("/proc").join(name)).unwrap();
+    assert!(stat::parse(&read("stat")).unwrap().cores > 0);
+    assert!(meminfo::parse(&read("meminfo"))["total"] > 0);
+    assert!(net_dev::parse(&read("net/dev")).contains_key("lo"));
+    let mounts = mountinfo::parse(&read("self/mountinfo"));
+    assert_eq!(
+        mountinfo::containing(&mounts, Path::new("/proc/self")).unwrap().file_system,
+        "proc"
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_a_parser_panic(text in "(?s).{0,400}") {
+        all(&text);
+    }
+
+    /// Near enough to real text to get past the first checks.
+    #[test]
+    fn nor_does_damaged_text(
+        words in proptest::collection::vec("[a-z0-9:(),=./\\\\-]{0,9}|-|cpu|some|[0-9]{18,22}", 0..60),
+        breaks in proptest::collection::vec(any::<bool>(), 60),
+    ) {
+        let joined = words.iter().zip(breaks).map(|(word, line)| {
+            format!("{word}{}", if line { "\n" } else { " " })
+        });
+        all(&joined.collect::<String>());
+    }
+
+    #[test]
+    fn counters_come_back_as_written(n in proptest::collection::vec(0..u64::MAX / 4, 17)) {
+        let line = n.iter().fold("8 0 sda".to_owned(), |line, n| format!("{line} {n}"));
+        let disk = diskstats::parse(&line)["sda"];
+        prop_assert_eq!((disk.reads, disk.writes, disk.busy_ms), (n[0], n[4], n[9]));
+        prop_assert_eq!(disk.flushes, Some((n[15], n[16])));
+    }
+}
+
+fn all(text: &str) {
+    for disk in diskstats::parse(text).values() {
+        disk.was_used();
+    }
+    if let Some(stat) = stat::parse(text) {
+        stat.cpu.total();
+    }
+    meminfo::parse(text);
+    pressure::some_total_us(text);
+    net_dev::parse(text);
+    mountinfo::containing(&mountinfo::parse(text), Path::new("/a"));
+    for process in pid_stat::parse_all(text) {
+        process.ticks();
+    }
+}

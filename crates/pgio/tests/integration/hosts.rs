@@ -1,0 +1,167 @@
+//! Hosts over ssh: a real sshd of each test's own, on a loopback address and a port of its own.
+
+mod sshd;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pgio::host::exec::{CommandLine, Exec};
+use pgio::host::{Host, Shell};
+
+use self::sshd::Sshd;
+
+/// Far beyond what anything here takes, far below a hang.
+const SOON: Duration = Duration::from_secs(60);
+
+fn sh(script: &str) -> CommandLine {
+    CommandLine::new("sh").args(["-c", script])
+}
+
+fn refusal(sshd: &Sshd) -> String {
+    Host::connect("box", &sshd.spec()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_command_there_is_a_command_here() {
+    let sshd = Sshd::start();
+    let there = Host::connect("box", &sshd.spec()).unwrap();
+    let here = Host::local();
+    for command in [
+        CommandLine::new("printf").args(["%s|", "it's", "$HOME `id`", "two\nlines", "", "*", "-n"]),
+        sh("echo out; echo err >&2; exit 3"),
+        sh("exit 255"),
+        sh("echo \"$A\"; pwd").env("A", "a 'b'").directory(Path::new("/usr")),
+    ] {
+        let command = command.timeout(SOON);
+        let (a, b) = (here.output(&command).unwrap(), there.output(&command).unwrap());
+        assert_eq!((a.stdout, a.stderr), (b.stdout, b.stderr), "{command}");
+        assert_eq!(a.status.code(), b.status.code(), "{command}");
+    }
+    let error = there.output(&CommandLine::new("pgio-no-such")).unwrap_err();
+    let expected = "program `pgio-no-such` is not on host box: install it there";
+    assert_eq!(error.to_string(), expected);
+    let slow = CommandLine::new("sleep").arg("600").timeout(Duration::from_millis(300));
+    assert!(there.output(&slow).unwrap_err().to_string().contains("did not end within 0.3 s"));
+    assert!(there.is_same_machine(&here) && there.shares_pids_with_this_process());
+}
+
+#[test]
+fn all_sessions_share_one_connection_which_ends_with_the_host() {
+    let sshd = Sshd::start();
+    let host = Host::connect("box", &sshd.spec()).unwrap();
+    let shell = Shell::start(&host, "echo $$", ":").unwrap();
+    host.run(&sh("true")).unwrap();
+    assert_eq!(sshd.connections().len(), 1);
+    // Even while a session still runs.
+    drop(host);
+    sshd.wait_until_idle();
+    drop(shell);
+}
+
+#[test]
+fn an_unreachable_host() {
+    let mut sshd = Sshd::start();
+    sshd.stop();
+    let error = refusal(&sshd);
+    assert!(error.starts_with("host box cannot be reached: "), "{error}");
+    assert!(error.contains("Connection refused"), "{error}");
+    assert!(error.contains(&format!("`ssh -F {} -- box`", sshd.config().display())), "{error}");
+}
+
+#[test]
+fn a_key_that_is_not_known_or_another_one() {
+    let sshd = Sshd::start();
+    fs::write(sshd.path("known_hosts"), "").unwrap();
+    let error = refusal(&sshd);
+    assert!(error.starts_with("host box is not known to this user's ssh: run `ssh"), "{error}");
+    let other = Sshd::start();
+    let known = fs::read_to_string(other.path("known_hosts")).unwrap();
+    let key = known.split_once(' ').unwrap().1;
+    let line = format!("[127.0.0.1]:{} {key}", sshd.port());
+    fs::write(sshd.path("known_hosts"), line).unwrap();
+    let error = refusal(&sshd);
+    assert!(error.starts_with("host box shows another key than the known one"), "{error}");
+}
+
+#[test]
+fn permission_denied() {
+    let sshd = Sshd::start();
+    fs::write(sshd.path("authorized_keys"), "").unwrap();
+    let error = refusal(&sshd);
+    assert!(
+        error.starts_with("host box refuses to let this user in without a password"),
+        "{error}"
+    );
+    assert!(error.contains("Permission denied (publickey)"), "{error}");
+}
+
+#[test]
+fn a_connection_that_drops_is_told_at_once() {
+    let sshd = Sshd::start();
+    let host = Host::connect("box", &sshd.spec()).unwrap();
+    let mut shell = Shell::start(&host, ":", "echo here").unwrap();
+    assert_eq!(shell.ask("", SOON).unwrap().text, "here\n");
+    sshd.drop_connections();
+    let began = Instant::now();
+    let error = shell.ask("", SOON).unwrap_err().to_string();
+    assert!(error.starts_with("the connection to host box broke off: "), "{error}");
+    assert!(began.elapsed() < SOON, "by the end of the connection, not by time");
+    assert!(shell.ask("", SOON).is_err());
+    // sshd itself still stands: a command connects anew.
+    assert_eq!(host.run(&sh("echo again")).unwrap(), "again\n");
+}
+
+#[test]
+fn a_command_in_flight_when_the_connection_drops() {
+    let sshd = Sshd::start();
+    let host = Host::connect("box", &sshd.spec()).unwrap();
+    let error = std::thread::scope(|scope| {
+        let marker = sshd.path("started");
+        let script = format!("touch {}; sleep 30", marker.display());
+        let host = &host;
+        let running = scope.spawn(move || host.output(&sh(&script)).unwrap_err().to_string());
+        sshd::wait_for(|| marker.exists());
+        sshd.drop_connections();
+        running.join().unwrap()
+    });
+    assert!(error.starts_with("the connection to host box broke off: "), "{error}");
+}
+
+/// What [`a_kill_leaves_nothing_on_the_host`] kills: not a test of its own.
+#[test]
+#[ignore = "a process for another test"]
+fn owner_of_a_remote_shell() {
+    let (Ok(config), Ok(marker)) =
+        (std::env::var("PGIO_TEST_SSH_CONFIG"), std::env::var("PGIO_TEST_MARKER"))
+    else {
+        return;
+    };
+    let host = Host::connect("box", &sshd::spec(Path::new(&config))).unwrap();
+    let here = Shell::start(&Host::local(), "echo $$", ":").unwrap();
+    let there = Shell::start(&host, "echo $$", ":").unwrap();
+    fs::write(&marker, format!("{} {}", here.greeting().trim(), there.greeting().trim())).unwrap();
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn a_kill_leaves_nothing_on_the_host() {
+    let sshd = Sshd::start();
+    let marker = sshd.path("marker");
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "hosts::owner_of_a_remote_shell", "--ignored", "--nocapture"])
+        .env("PGIO_TEST_SSH_CONFIG", sshd.config())
+        .env("PGIO_TEST_MARKER", &marker)
+        .env("TMPDIR", sshd.path(""))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    sshd::wait_for(|| fs::read_to_string(&marker).is_ok_and(|text| text.contains(' ')));
+    let shells = fs::read_to_string(&marker).unwrap();
+    assert!(shells.split(' ').all(|pid| Path::new("/proc").join(pid).exists()));
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    sshd.wait_until_idle();
+    sshd::wait_for(|| shells.split(' ').all(|pid| !Path::new("/proc").join(pid).exists()));
+}
