@@ -7,10 +7,10 @@
 //! |---|---|
 //! | 0 | [`units`], [`rng`], [`histogram`], [`warning`], and the crate `benchmath` |
 //! | 1 | [`config`]: pgio.conf and experiment files, parsed |
-//! | 2 | [`host`]: processes and /proc; [`results`]: what is stored |
+//! | 2 | [`host`]: machines here or over ssh, /proc; [`results`]: what is stored |
 //! | 3 | [`pg`]: PostgreSQL; [`analysis`]: verdicts, from stored results alone |
 //! | 4 | [`dataset`]: plan, load, verify |
-//! | 5 | [`workload`], [`treatment`]: one trait per family |
+//! | 5 | [`workload`], [`treatment`], [`telemetry`]: one shape per family |
 //! | 6 | [`experiment`] orchestrates; [`report`] tells; neither sees the other |
 //! | 7 | [`cli`] talks to a person |
 //!
@@ -31,6 +31,7 @@ pub mod pg;
 
 pub mod dataset;
 
+pub mod telemetry;
 pub mod treatment;
 pub mod workload;
 
