@@ -9,9 +9,12 @@
 
 mod beat;
 mod cpu;
+pub mod host;
+pub mod probes;
 mod scene;
 mod server;
 mod session;
+pub mod storage;
 pub mod sysstat;
 mod waits;
 
