@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use postgres::Client;
 
 use super::exit::{FAILED, FILES, Failure, TRIAL, USAGE};
 use super::output::{self, Status};
 use super::{Outcome, connection, report, run, setup, signals, state};
 use crate::config::experiment::{self, AA_SUFFIX, Experiment, Target, WorkloadKind, WorkloadSpec};
+use crate::config::resolve::Extent;
 use crate::config::{CommitSettings, ConnectString, Layer, LoadSettings, SlobSettings};
 use crate::dataset::DatasetError;
 use crate::experiment::environment;
@@ -18,16 +21,22 @@ use crate::experiment::live::{self, Happening, Live, LiveCondition};
 use crate::experiment::plan::{Planned, plan};
 use crate::experiment::run::{Ended, run as run_plan};
 use crate::host::stop::Stop;
+use crate::host::{Host, LOCAL};
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
+use crate::pg::server::Server;
 use crate::results::metrics;
 use crate::results::model::Outcome as TrialOutcome;
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
-use crate::telemetry::Scene;
+use crate::telemetry::{Hosts, Scene, Standby, Survey};
 use crate::treatment;
 use crate::treatment::journal::{self, Journal};
 use crate::units::exact_duration;
 use crate::workload::Workload;
 use crate::workload::commit::Commit;
+
+/// Windows of all trials together, from which on it is worth a second or two to measure flush and
+/// round trip beside them.
+const WORTH_A_PROBE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -182,20 +191,29 @@ impl Job {
         pg: Option<VersionRequest>,
     ) -> Result<BTreeMap<String, Reached>, Failure> {
         let mut servers = BTreeMap::new();
+        let hosts = self.hosts()?;
+        let reached = |params, cluster| Reached {
+            params,
+            cluster,
+            hosts: hosts.clone(),
+            host: None,
+            standby_host: None,
+        };
         if self.experiment.targets.is_empty() {
-            let params = self.below.params(run_id)?;
-            servers.insert(String::new(), Reached { params, cluster: None });
+            servers.insert(String::new(), reached(self.below.params(run_id)?, None));
         }
         for (name, target) in &self.experiment.targets {
             let reached = match target {
-                Target::Server { dsn, .. } => {
-                    Reached { params: connection::params(dsn, run_id)?, cluster: None }
-                }
+                Target::Server { dsn, host, standby_host } => Reached {
+                    host: host.clone(),
+                    standby_host: standby_host.clone(),
+                    ..reached(connection::params(dsn, run_id)?, None)
+                },
                 Target::Private { major, standby } => {
                     let version = pg.or(major.map(VersionRequest::major));
                     let cluster = start_private(version, *standby)?;
                     let dsn = ConnectString::new(cluster.primary_conninfo());
-                    Reached { params: connection::params(&dsn, run_id)?, cluster: Some(cluster) }
+                    reached(connection::params(&dsn, run_id)?, Some(cluster))
                 }
             };
             servers.insert(name.clone(), reached);
@@ -276,8 +294,10 @@ impl Job {
                 Arc::new(commit)
             }
         };
-        let cadence = self.experiment.telemetry;
-        let scene = (!cadence.is_zero()).then(|| Scene::survey(&reached.params, &server, cadence));
+        let scene = (!self.experiment.telemetry.is_zero()).then(|| {
+            let conditions = self.experiment.conditions_of(spec).count();
+            self.scene(reached, &server, &mut admin, workload.as_ref(), conditions)
+        });
         Ok(live::Target {
             params: reached.params.clone(),
             scene,
@@ -286,6 +306,52 @@ impl Job {
             workload,
             cluster: reached.cluster.clone(),
         })
+    }
+
+    /// What is observed on a target.
+    fn scene(
+        &self,
+        reached: &Reached,
+        server: &Server,
+        admin: &mut Client,
+        workload: &dyn Workload,
+        conditions: usize,
+    ) -> Scene {
+        let survey = Survey {
+            params: &reached.params,
+            server,
+            cadence: self.experiment.telemetry,
+            hosts: &reached.hosts,
+            host: reached.host.as_deref(),
+        };
+        let mut scene = Scene::survey(&survey, admin);
+        // A second for each log is out of proportion to an experiment of seconds.
+        let window = match workload.extent() {
+            Extent::Time(window) => window,
+            Extent::Transactions(_) => Duration::MAX,
+        };
+        let trials =
+            u32::try_from(conditions).unwrap_or(u32::MAX).saturating_mul(self.experiment.blocks);
+        let commits = workload.info().primary_metric == "commits_per_second";
+        if commits && window.saturating_mul(trials) >= WORTH_A_PROBE {
+            let data = reached.cluster.as_ref().and_then(|c| c.standby_data_dir());
+            let host = match &reached.standby_host {
+                Some(host) => Some(host.as_str()),
+                None => data.is_some().then_some(LOCAL),
+            };
+            let standby = host.map(|host| Standby { host, data: data.as_deref() });
+            scene.measure_expected(standby, admin);
+        }
+        scene
+    }
+
+    /// Every host of the file, reached before anything is changed.
+    fn hosts(&self) -> Result<Hosts, Failure> {
+        let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
+        for (name, spec) in &self.experiment.hosts {
+            hosts.insert(name.clone(), Arc::new(Host::connect(name, spec)?));
+        }
+        Ok(hosts)
     }
 
     /// One experiment a workload: several in a file are told apart by their names.
@@ -359,6 +425,10 @@ impl Job {
 struct Reached {
     params: crate::pg::connect::ConnectParams,
     cluster: Option<Arc<PrivateCluster>>,
+    hosts: Hosts,
+    /// By the file; names in `hosts`.
+    host: Option<String>,
+    standby_host: Option<String>,
 }
 
 pub(super) fn start_private(
@@ -373,12 +443,7 @@ pub(super) fn start_private(
     Ok(Arc::new(cluster))
 }
 
-fn load_private(
-    layer: &Layer,
-    reached: &Reached,
-    admin: &mut postgres::Client,
-    stop: &Stop,
-) -> Outcome {
+fn load_private(layer: &Layer, reached: &Reached, admin: &mut Client, stop: &Stop) -> Outcome {
     let spec = setup::load_spec(&LoadSettings::resolve(layer.clone()));
     // What would not run is not worth loading.
     SlobSettings::resolve(layer.clone())?;

@@ -16,7 +16,7 @@ use crate::cli::{Outcome, connection, output, run};
 use crate::config::{ConnectString, Layer};
 use crate::pg::private::VersionRequest;
 use crate::results::model::Trial;
-use crate::telemetry::Scene;
+use crate::telemetry::{Hosts, Scene, Survey};
 use crate::units::Scale;
 use crate::workload::Workload;
 
@@ -42,7 +42,9 @@ pub(super) fn run(
         ..Layer::default()
     };
     let workload: Arc<dyn Workload> = Arc::new(run::loaded_slob(layer, &mut bench.admin)?);
-    let scene = Scene::survey(&bench.params, &bench.server, cadence);
+    let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
+    let survey = Survey { params, server, cadence, hosts, host: None };
+    let scene = Scene::survey(&survey, &mut bench.admin);
     let mut backends = Backends::new(&bench)?;
     let warmup = Duration::from_millis(300);
     // Everything cached, and nothing of it measured.
