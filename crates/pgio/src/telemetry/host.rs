@@ -107,7 +107,7 @@ impl Sampler {
         let _ = self.marks.send(());
     }
 
-    /// How many snapshots there are; for waiting until a mark is made.
+    /// How many snapshots there are: one that grew after a mark has that mark, or a tick before it.
     pub fn answers(&self) -> usize {
         locked(&self.record).snapshots.len()
     }
@@ -138,15 +138,17 @@ impl Sampler {
                 "see to the host or the connection, and repeat",
             )
         }));
-        match Span::nearest(record.snapshots.iter(), opened, closed) {
+        let all: Vec<&Snapshot> = record.snapshots.iter().collect();
+        match Span::nearest(&all, opened, closed) {
             None => warnings.push(nothing_seen(name)),
             Some(span) => {
                 span.fill(&mut usage, setup.hertz);
                 warnings.extend(off_the_window(name, span, opened, closed, cadence));
             }
         }
-        let marks = record.snapshots.iter().filter(|snapshot| snapshot.processes.is_some());
-        let span = Span::nearest(marks, opened, closed);
+        let mut marks = all;
+        marks.retain(|snapshot| snapshot.processes.is_some());
+        let span = Span::nearest(&marks, opened, closed);
         match span.and_then(|span| span.foreign_cores(&watch, &setup.ours, setup.hertz)) {
             Some(Ok(cores)) => usage.foreign_cores = Some(cores),
             Some(Err(pid)) => warnings.push(no_postgres(name, pid)),

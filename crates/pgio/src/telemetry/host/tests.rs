@@ -58,7 +58,8 @@ fn rates_are_of_the_snapshots_nearest_to_the_window() {
     let began = Instant::now();
     let snapshots: Vec<Snapshot> = (0..6).map(|s| snapshot(began, s)).collect();
     let at = |ms| began + Duration::from_millis(ms);
-    let span = Span::nearest(snapshots.iter(), at(1100), at(3900)).unwrap();
+    let snapshots: Vec<&Snapshot> = snapshots.iter().collect();
+    let span = Span::nearest(&snapshots, at(1100), at(3900)).unwrap();
     near(span.seconds, 3.0);
     let mut usage = HostUse::default();
     span.fill(&mut usage, 100.0);
@@ -85,8 +86,8 @@ fn rates_are_of_the_snapshots_nearest_to_the_window() {
     near(sda.flush_seconds.unwrap(), 0.004);
     near(sda.utilisation, 0.5);
 
-    assert!(Span::nearest(snapshots.iter(), at(1100), at(1200)).is_none(), "one and the same");
-    assert!(Span::nearest([].iter(), at(0), at(1)).is_none());
+    assert!(Span::nearest(&snapshots, at(1100), at(1200)).is_none(), "one and the same");
+    assert!(Span::nearest(&[], at(0), at(1)).is_none());
 }
 
 #[test]

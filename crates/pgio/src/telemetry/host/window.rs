@@ -29,11 +29,11 @@ impl<'a> Span<'a> {
 
     /// The snapshots nearest to both moments, if these are two.
     pub(super) fn nearest(
-        snapshots: impl Iterator<Item = &'a Snapshot> + Clone,
+        snapshots: &[&'a Snapshot],
         opened: Instant,
         closed: Instant,
     ) -> Option<Span<'a>> {
-        let to = |moment| snapshots.clone().min_by_key(|s| distance(s.at, moment));
+        let to = |moment| snapshots.iter().min_by_key(|s| distance(s.at, moment));
         Span::between(to(opened)?, to(closed)?)
     }
 
