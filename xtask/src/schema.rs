@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use pgio::report::json::across::{ACROSS_SCHEMA, AcrossV1};
 use pgio::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
 use pgio::results::series::{SERIES_SCHEMA, Series};
 use pgio::results::store::{MANIFEST_SCHEMA, Manifest};
@@ -18,6 +19,7 @@ pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
         artefact::<Series>(SERIES_SCHEMA)?,
         artefact::<Manifest>(MANIFEST_SCHEMA)?,
         artefact::<AnalysisV1>(ANALYSIS_SCHEMA)?,
+        artefact::<AcrossV1>(ACROSS_SCHEMA)?,
     ])
 }
 

@@ -11,8 +11,10 @@
 //! their own: their p values are adjusted together by Holm's method, and one whose adjusted p
 //! exceeds [`ALPHA`] is told as `no_difference`, whatever its unadjusted interval says.
 //!
-//! Next: `report` turns an [`Analysis`] into text and JSON.
+//! Next: `report` turns an [`Analysis`] into text and JSON; [`across`] holds two experiments against
+//! each other.
 
+pub mod across;
 mod compare;
 pub mod cross;
 mod findings;

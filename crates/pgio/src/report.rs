@@ -2,10 +2,12 @@
 //!
 //! Reports measure nothing and see no server: whatever they say can be said again from the stored
 //! record. [`table`] is the model that every format renders; `comparison` fills it from an
-//! analysis; [`text`] prints it, [`markdown`], [`csv`] and [`mod@html`] write it. [`sentence`] says a
-//! verdict in words; [`json`] is the versioned form for other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
+//! analysis, [`across`] from two of them; [`text`] prints it, [`markdown`], [`csv`] and
+//! [`mod@html`] write it. [`sentence`] says a verdict in words; [`json`] is the versioned form for
+//! other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
 //! what stands under them, and [`session_detail`] the file of that name.
 
+pub mod across;
 pub mod classic;
 mod comparison;
 pub mod csv;

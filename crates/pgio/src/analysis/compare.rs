@@ -11,6 +11,7 @@ use benchmath::effect::{self, Decision, PLANNED_POWER, Paired};
 use benchmath::warning::Warning;
 use benchmath::{holm, power};
 
+use super::findings;
 use super::pairing::{self, Arm, Pairs};
 use super::{ALPHA, Comparison, NoiseFloor, Verdict};
 use crate::histogram::COARSEST_QUANTILE_NS;
@@ -72,7 +73,7 @@ fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
         difference_high: found.difference_high,
         p: found.p,
         p_adjusted: found.p,
-        verdict: verdict(found.decision, def.direction),
+        verdict: verdict(found.decision, def),
         blocks: found.blocks,
         blocks_needed: found.blocks_needed,
         sd_log: found.sd_log,
@@ -84,17 +85,23 @@ fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
     }
 }
 
-fn verdict(decision: Decision, direction: Direction) -> Verdict {
-    match (decision, direction) {
-        (Decision::Above, Direction::HigherIsFaster) => Verdict::Faster,
-        (Decision::Below, Direction::HigherIsFaster) => Verdict::Slower,
-        (Decision::Above, Direction::LowerIsFaster) => Verdict::Slower,
-        (Decision::Below, Direction::LowerIsFaster) => Verdict::Faster,
-        (Decision::Above, Direction::Neutral) => Verdict::Higher,
-        (Decision::Below, Direction::Neutral) => Verdict::Lower,
-        (Decision::NoDifference, _) => Verdict::NoDifference,
-        (Decision::TooFewBlocks, _) => Verdict::TooFewBlocks,
-        (Decision::NotApplicable, _) => Verdict::NotApplicable,
+fn verdict(decision: Decision, def: &MetricDef) -> Verdict {
+    match decision {
+        Decision::Above => directed(true, def),
+        Decision::Below => directed(false, def),
+        Decision::NoDifference => Verdict::NoDifference,
+        Decision::TooFewBlocks => Verdict::TooFewBlocks,
+        Decision::NotApplicable => Verdict::NotApplicable,
+    }
+}
+
+/// What more or less of a metric means.
+pub(super) fn directed(above: bool, def: &MetricDef) -> Verdict {
+    match (above, def.direction) {
+        (true, Direction::HigherIsFaster) | (false, Direction::LowerIsFaster) => Verdict::Faster,
+        (false, Direction::HigherIsFaster) | (true, Direction::LowerIsFaster) => Verdict::Slower,
+        (true, Direction::Neutral) => Verdict::Higher,
+        (false, Direction::Neutral) => Verdict::Lower,
     }
 }
 
@@ -155,8 +162,9 @@ pub(super) fn notes(comparisons: &[Comparison]) -> Vec<String> {
     let cannot = |(blocks, metrics): &(usize, usize)| !holm::can_reject(*blocks, *metrics, ALPHA);
     match most {
         Some((blocks, metrics)) if families.values().all(cannot) => vec![format!(
-            "secondary metrics are indicative only: with {blocks} blocks no p value adjusted for \
-             {metrics} metrics (Holm) can reach {ALPHA}"
+            "secondary metrics are indicative only: with {} no p value adjusted for \
+             {metrics} metrics (Holm) can reach {ALPHA}",
+            findings::blocks(blocks)
         )],
         _ => Vec::new(),
     }

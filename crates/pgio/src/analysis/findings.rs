@@ -162,7 +162,7 @@ fn too_few_blocks(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Fi
     })
 }
 
-fn blocks(n: usize) -> String {
+pub(super) fn blocks(n: usize) -> String {
     if n == 1 { "1 block".to_owned() } else { format!("{n} blocks") }
 }
 

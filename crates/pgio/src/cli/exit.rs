@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::live::LiveError;
+use crate::host::exec::ExecError;
 use crate::pg::connect::ConnectError;
 use crate::pg::server::ServerError;
 use crate::pg::words;
@@ -145,6 +146,7 @@ coded! {
         LiveError::Postgres(_) => TRIAL,
     },
     StoreError => |_| FILES,
+    ExecError => |_| CONNECT,
     sysstat::FileError => |_| FILES,
     crate::pg::private::Error => |_| FAILED,
 }

@@ -1,4 +1,5 @@
-//! `pgio report`: tells a stored experiment again, in any of its forms.
+//! `pgio report`: tells a stored experiment again, in any of its forms, or holds two against each
+//! other.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,6 +9,7 @@ use clap::ValueEnum;
 
 use super::exit::{FILES, Failure, USAGE};
 use super::{Outcome, output};
+use crate::analysis::across::across;
 use crate::analysis::{self, Analysis};
 use crate::report::{self, html};
 use crate::results::store::{self, StoreError, Stored};
@@ -28,8 +30,8 @@ pub(super) enum Format {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Directories that compare or demo wrote
-    #[arg(required = true)]
+    /// What compare or demo wrote; of two directories the second is compared with the first
+    #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -39,21 +41,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let several = args.dirs.len() > 1;
-    if several && args.format == Format::Html {
-        let why = "a page holds one experiment; name one directory";
-        return Err(Failure::message(USAGE, why));
-    }
-    let mut told = String::new();
-    for (at, dir) in args.dirs.iter().enumerate() {
-        told += &match args.format {
-            Format::Text => text(&analyse(dir)?),
-            Format::Html => page(dir)?,
-            Format::Markdown => markdown(&analyse(dir)?),
-            Format::Csv => csv(&analyse(dir)?, at == 0),
-            Format::Json => report::json::render(&analyse(dir)?),
-        };
-    }
+    let told = match args.dirs.as_slice() {
+        [a, b] => both(a, b, args.format)?,
+        dirs => dirs.iter().map(|dir| one(dir, args.format)).collect::<Result<String, _>>()?,
+    };
     match &args.out {
         Some(file) => Ok(store::write_durably(file, &told)?),
         None => {
@@ -61,6 +52,31 @@ pub(super) fn run(args: &Args) -> Outcome {
             Ok(())
         }
     }
+}
+
+fn one(dir: &Path, format: Format) -> Result<String, Failure> {
+    Ok(match format {
+        Format::Text => text(&analyse(dir)?),
+        Format::Html => page(dir)?,
+        Format::Markdown => markdown(&analyse(dir)?),
+        Format::Csv => report::csv::render(&report::csv::flat(&analyse(dir)?)),
+        Format::Json => report::json::render(&analyse(dir)?),
+    })
+}
+
+fn both(a: &Path, b: &Path, format: Format) -> Result<String, Failure> {
+    if format == Format::Html {
+        let why = "a page holds one experiment; name one directory, or another --format";
+        return Err(Failure::message(USAGE, why));
+    }
+    let found = across(&store::read(a)?, &store::read(b)?);
+    let document = || report::across::document(&found);
+    Ok(match format {
+        Format::Text | Format::Html => report::text::render(&document()),
+        Format::Markdown => report::markdown::render(&document(), &[]),
+        Format::Csv => report::csv::render(&report::across::flat(&found)),
+        Format::Json => report::json::across::render(&found),
+    })
 }
 
 pub(super) fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
@@ -80,12 +96,6 @@ pub(super) fn text(analysis: &Analysis) -> String {
 
 fn markdown(analysis: &Analysis) -> String {
     report::markdown::render(&report::document(analysis), &report::lead(analysis))
-}
-
-/// One heading for all experiments.
-fn csv(analysis: &Analysis, is_first: bool) -> String {
-    let table = report::csv::flat(analysis);
-    if is_first { report::csv::render(&table) } else { report::csv::rows(&table) }
 }
 
 fn page(dir: &Path) -> Result<String, Failure> {

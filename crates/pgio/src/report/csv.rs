@@ -6,7 +6,7 @@
 //! RFC 4180. Next: `docs/FORMAT.md` says what each column means.
 
 use super::table::{Column, Table};
-use crate::analysis::{Analysis, Comparison, Condition};
+use crate::analysis::{Analysis, Comparison, Condition, Verdict};
 use crate::results::metrics::METRICS;
 
 const COLUMNS: &[&str] = &[
@@ -78,10 +78,7 @@ fn nothing() -> Vec<String> {
 }
 
 fn comparison(c: &Comparison) -> Vec<String> {
-    // The same word as in the JSON.
-    let verdict = serde_json::to_value(c.verdict).ok();
-    let verdict = verdict.as_ref().and_then(|v| v.as_str()).unwrap_or_default().to_owned();
-    let mut cells = vec![verdict, c.blocks.to_string()];
+    let mut cells = vec![word(c.verdict), c.blocks.to_string()];
     cells.extend([c.ratio, c.low, c.high].map(number));
     cells.extend([c.difference, c.difference_low, c.difference_high].map(number));
     cells.extend([c.p, c.p_adjusted].map(number));
@@ -89,7 +86,13 @@ fn comparison(c: &Comparison) -> Vec<String> {
     cells
 }
 
-fn number(value: Option<f64>) -> String {
+/// The same word as in the JSON.
+pub(super) fn word(verdict: Verdict) -> String {
+    let value = serde_json::to_value(verdict).ok();
+    value.as_ref().and_then(|v| v.as_str()).unwrap_or_default().to_owned()
+}
+
+pub(super) fn number(value: Option<f64>) -> String {
     value.filter(|v| v.is_finite()).map_or_else(String::new, |v| v.to_string())
 }
 
@@ -99,8 +102,7 @@ pub fn render(table: &Table) -> String {
     line(&headings) + &rows(table)
 }
 
-/// The rows alone, to follow those of another experiment.
-pub fn rows(table: &Table) -> String {
+fn rows(table: &Table) -> String {
     table.rows.iter().map(|row| line(row)).collect()
 }
 

@@ -4,6 +4,8 @@
 //! that does not exist is null, never 0. The JSON schema in docs/schema/ is generated from these
 //! types.
 
+pub mod across;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -38,7 +38,8 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             "{condition} cannot be compared with {baseline}: {metric} is zero in some block."
         ),
         (Verdict::TooFewBlocks, ..) | (_, None, ..) => format!(
-            "{condition} cannot be compared with {baseline} yet: {blocks} decide nothing{}.",
+            "{condition} cannot be compared with {baseline} yet: {blocks} {} nothing{}.",
+            decide(c.blocks),
             needed(c, "are needed")
         ),
         (Verdict::NoDifference, Some(ratio), Some(low), Some(high)) => format!(
@@ -58,6 +59,10 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             )
         }
     }
+}
+
+fn decide(blocks: usize) -> &'static str {
+    if blocks == 1 { "decides" } else { "decide" }
 }
 
 fn needed(c: &Comparison, verb: &str) -> String {
@@ -147,8 +152,9 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
     let (Some(low), Some(high)) = (c.difference_low, c.difference_high) else {
         return format!(
             "A commit took {size} {word} under {condition} than under {baseline} in the mean, but \
-             {} decide nothing.",
-            format::counted(c.blocks, "block")
+             {} {} nothing.",
+            format::counted(c.blocks, "block"),
+            decide(c.blocks)
         );
     };
     let signed = format::signed_seconds;

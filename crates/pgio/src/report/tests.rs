@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::json::AnalysisV1;
 use super::sentence::{sentence, three_sentences};
-use super::{document, json, text, trial};
+use super::{across, document, json, text, trial};
+use crate::analysis::across::across as compared;
 use crate::analysis::test_support::{classic_trial, demo, experiment, latencies, replicated, set};
 use crate::analysis::{Analysis, analyse, test_support};
 use crate::results::store::Stored;
@@ -106,6 +107,27 @@ fn an_experiment_that_is_explained() {
         set(t, "page_cache_reads_per_second", 4500.0);
     }
     assert_snapshot!(printed(&analyse(&stored)));
+}
+
+#[test]
+fn two_experiments_against_each_other() {
+    let mut b = demo();
+    b.manifest.created_at = "2026-12-21T08:00:00Z".to_owned();
+    b.manifest.conditions.retain(|c| c.name != "remote_write");
+    for t in &mut b.trials {
+        let rate = t.metrics["commits_per_second"].value.unwrap();
+        set(t, "commits_per_second", rate * 0.8);
+        t.server.version = "16.4".to_owned();
+        t.window.asked_seconds = Some(10.0);
+    }
+    let found = compared(&demo(), &b);
+    assert_snapshot!(text::render(&across::document(&found)));
+    let value: serde_json::Value = serde_json::from_str(&json::across::render(&found)).unwrap();
+    assert_eq!(value["schema"], "pgio.across/1");
+    assert_eq!(value["comparisons"][0]["verdict"], "slower");
+    assert_eq!(value["reasons"][0]["what"], "window");
+    let alone = compared(&shortened(1), &shortened(1));
+    assert_snapshot!("two_experiments_of_one_block", text::render(&across::document(&alone)));
 }
 
 #[test]

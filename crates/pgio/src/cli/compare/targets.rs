@@ -14,7 +14,7 @@ use crate::experiment::{live, reset};
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
-use crate::telemetry::Scene;
+use crate::telemetry::Hosts;
 use crate::workload::Workload;
 use crate::workload::commit::Commit;
 
@@ -25,6 +25,11 @@ pub(super) struct Reached {
     pub(super) cluster: Option<Arc<PrivateCluster>>,
     /// The block device that is to be measured.
     device: Option<String>,
+    /// All of the experiment's, for its scene.
+    pub(super) hosts: Hosts,
+    /// Names in `hosts`, as the file says.
+    pub(super) host: Option<String>,
+    pub(super) standby_host: Option<String>,
 }
 
 pub(super) fn params_of(servers: &BTreeMap<String, Reached>) -> BTreeMap<String, ConnectParams> {
@@ -53,12 +58,27 @@ impl Job {
         run_id: &str,
         pg: Option<VersionRequest>,
     ) -> Result<BTreeMap<String, Reached>, Failure> {
+        let hosts = self.hosts()?;
+        let plain = |params, cluster| Reached {
+            params,
+            cluster,
+            device: None,
+            hosts: hosts.clone(),
+            host: None,
+            standby_host: None,
+        };
         let reached = |(name, params)| {
-            let device = match self.experiment.targets.get(&name) {
-                Some(Target::Server { device, .. }) => device.clone(),
-                _ => None,
+            let plain = plain(params, None);
+            let reached = match self.experiment.targets.get(&name) {
+                Some(Target::Server { device, host, standby_host, .. }) => Reached {
+                    device: device.clone(),
+                    host: host.clone(),
+                    standby_host: standby_host.clone(),
+                    ..plain
+                },
+                _ => plain,
             };
-            (name, Reached { params, cluster: None, device })
+            (name, reached)
         };
         let mut servers: BTreeMap<String, Reached> = params.into_iter().map(reached).collect();
         for (name, target) in &self.experiment.targets {
@@ -67,8 +87,7 @@ impl Job {
                 let cluster = start_private(version, *standby)?;
                 let dsn = ConnectString::new(cluster.primary_conninfo());
                 let params = connection::params(&dsn, run_id)?;
-                let cluster = Some(cluster);
-                servers.insert(name.clone(), Reached { params, cluster, device: None });
+                servers.insert(name.clone(), plain(params, Some(cluster)));
             }
         }
         Ok(servers)
@@ -102,8 +121,7 @@ impl Job {
                 Arc::new(commit)
             }
         };
-        let cadence = self.experiment.telemetry;
-        let scene = (!cadence.is_zero()).then(|| Scene::survey(&reached.params, &server, cadence));
+        let scene = self.scene(spec, reached, &server, &mut admin, workload.as_ref());
         Ok(live::Target {
             params: reached.params.clone(),
             scene,

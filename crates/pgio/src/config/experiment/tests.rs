@@ -169,7 +169,7 @@ fn what_is_wrong_with_hosts_names_its_line() {
         ),
         (
             "[hosts.db1]\nport = 22",
-            "x.toml:2: hosts.db1.port: is an unknown key; the nearest valid one is `ssh`",
+            "x.toml:2: hosts.db1.port: is an unknown key; valid are ssh, ssh_config",
         ),
         (
             "[hosts.db1]\nssh = 'a -p 22'",
