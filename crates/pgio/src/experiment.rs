@@ -6,6 +6,7 @@
 //! is told to an observer.
 //! Next: `report` reads what this stores; neither sees the other.
 
+mod admin;
 pub mod environment;
 pub mod judging;
 pub mod live;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::{Client, SimpleQueryMessage};
+use postgres::Client;
 
+pub use super::admin::open_admin;
 use super::judging::{self, Width};
 use super::plan::Planned;
 use super::reset;
@@ -16,10 +17,9 @@ use crate::analysis;
 use crate::config::experiment::Rules;
 use crate::dataset::DatasetError;
 use crate::host::stop::Stop;
-use crate::pg::connect::{self, ConnectError, ConnectParams};
-use crate::pg::leftovers;
+use crate::pg::connect::{ConnectError, ConnectParams};
 use crate::pg::private::PrivateCluster;
-use crate::pg::server::{self, Server, ServerError};
+use crate::pg::server::{Server, ServerError};
 use crate::results::checks;
 use crate::results::model::{Outcome, Place, Trial, Warning};
 use crate::results::series::Series;
@@ -74,39 +74,6 @@ impl std::fmt::Debug for Target {
 impl Restarter for Arc<PrivateCluster> {
     fn restart(&mut self) -> Result<(), String> {
         self.restart_primary().map_err(|e| e.to_string())
-    }
-}
-
-/// Opens the connection that a run reads and changes with, says that the run lives, and ends what
-/// killed ones left, which would hold the tables.
-pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Server), LiveError> {
-    let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    let mut admin = connect::connect(&unannounced)?;
-    server::lift_limits(&mut admin)?;
-    check_unpooled(&mut admin, params)?;
-    let server = server::inspect(&mut admin, &params.describe())?;
-    // What it makes and drops is no part of the work, and must not wait for a standby that is gone.
-    admin.batch_execute("SET synchronous_commit = local")?;
-    leftovers::announce(&mut admin, run_id)?;
-    leftovers::terminate(&mut admin)?;
-    Ok((admin, server))
-}
-
-/// Two idle connections of a transaction-pooling proxy are served by one process in turn. Asked in
-/// the simple protocol, since prepared statements fail there in ways that say nothing.
-fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), LiveError> {
-    let pid = |client: &mut Client| -> Option<String> {
-        let messages = client.simple_query("SELECT pg_backend_pid()").ok()?;
-        messages.into_iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
-        })
-    };
-    // One that is not let in proves nothing; what it needs is checked later.
-    let Ok(mut second) = connect::connect(params) else { return Ok(()) };
-    match (pid(admin), pid(&mut second)) {
-        (Some(first), Some(second)) if first == second => Err(EngineError::Pooled.into()),
-        _ => Ok(()),
     }
 }
 

@@ -148,11 +148,11 @@ impl Job {
         }
         let name = self.name_of(spec);
         let manifest = self.manifest(&name, &conditions, &mut targets);
-        let (store, stored) = match earlier {
-            None => (None, Stored { manifest, trials: Vec::new(), torn: false }),
-            Some((mut store, mut stored)) => {
-                resume::go_on(&mut store, &mut stored, &manifest, &targets)?;
-                (Some(store), stored)
+        let (store, stored, remarks) = match earlier {
+            None => (None, Stored { manifest, trials: Vec::new(), torn: false }, Vec::new()),
+            Some((store, stored)) => {
+                let remarks = resume::remarks(&stored, &manifest, &targets)?;
+                (Some(store), stored, remarks)
             }
         };
         let mut teller = Teller::new(left, self.experiment.blocks);
@@ -172,9 +172,12 @@ impl Job {
             observe: &mut observe,
         };
         stage.check()?;
-        if stage.store.is_none() {
-            let text = self.stored_text(&params_of(servers));
-            stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+        match &mut stage.store {
+            Some(store) => resume::note(store, &mut stage.stored, remarks)?,
+            None => {
+                let text = self.stored_text(&params_of(servers));
+                stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+            }
         }
         let of_loop = Rules {
             blocks: self.experiment.blocks,

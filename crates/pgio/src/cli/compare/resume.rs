@@ -176,14 +176,13 @@ fn flatten(value: &toml::Value, path: &str, all: &mut BTreeMap<String, String>) 
 /// What no second run may differ in.
 const SAME_SERVER: &[&str] = &["server_version", "system_identifier"];
 
-/// Refuses another server and other work; the manifest gets a note of what else has changed.
-pub(super) fn go_on(
-    store: &mut Store,
-    stored: &mut Stored,
+/// Refuses another server and other work; returns what else is no longer as it was.
+pub(super) fn remarks(
+    stored: &Stored,
     now: &Manifest,
     targets: &BTreeMap<String, Target>,
-) -> Result<(), Failure> {
-    let refuse = |why: String| Err(Failure::message(REFUSED, format!("{}: {why}", "cannot go on")));
+) -> Result<Vec<String>, Failure> {
+    let refuse = |why: String| Err(Failure::message(REFUSED, format!("cannot go on: {why}")));
     let before = &stored.manifest;
     if (&before.conditions, &before.primary_metric) != (&now.conditions, &now.primary_metric) {
         return refuse("the conditions are no longer the same".to_owned());
@@ -219,6 +218,15 @@ pub(super) fn go_on(
             }
         }
     }
+    Ok(remarks)
+}
+
+/// Says so, and notes it in the manifest.
+pub(super) fn note(
+    store: &mut Store,
+    stored: &mut Stored,
+    remarks: Vec<String>,
+) -> Result<(), Failure> {
     for remark in &remarks {
         output::warn(&Warning::new(
             remark.clone(),

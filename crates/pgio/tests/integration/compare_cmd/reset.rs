@@ -142,3 +142,19 @@ fn what_holds_more_than_ours_is_not_dropped() {
         assert_eq!(oids(&dsn), before);
     }
 }
+
+#[test]
+fn in_a_private_cluster_the_database_need_not_be_named() {
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"200ms\"\nreset = \"recreate\"";
+    let target = format!("private = true\npg = {INSTALLED}");
+    let workload = format!("{SCALE}\ncreate_base_table = false");
+    let text = experiment_on(&target, keys, &workload, &[("a", "")]);
+    dir.compare(&text.replace("kind = \"commit\"", "kind = \"slob\"")).expect(0, &[]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 2);
+    for trial in trials {
+        assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
+        assert_eq!(trial["dataset"]["blocks_per_table"], 1024);
+    }
+}
