@@ -6,6 +6,7 @@
 
 mod driver;
 mod load;
+mod truth;
 mod updates;
 mod upstream;
 mod visits;
@@ -58,6 +59,8 @@ enum What {
         #[arg(long, value_name = "VERSION")]
         pg: Option<VersionRequest>,
     },
+    /// Whole experiments of which the right answer is known: how often is it found?
+    Truth(truth::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,6 +87,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         What::Load(versus) => load::run(versus),
         What::Driver { sessions, pg } => driver::run(*sessions, *pg),
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),
+        What::Truth(args) => truth::run(args),
     }
 }
 
