@@ -45,9 +45,11 @@ struct Section {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let subjects = subject::subjects(args.experiment.as_deref(), &args.source)?;
-    let mut sections = vec![here::look(), machine::look()];
-    sections.extend(subjects.iter().map(server::look));
+    let scope = subject::scope(args.experiment.as_deref(), &args.source)?;
+    let (machines, hosts) = machine::look(&scope.hosts);
+    let mut sections = vec![here::look()];
+    sections.extend(machines);
+    sections.extend(scope.subjects.iter().map(|subject| server::look(subject, &hosts)));
     output::print(&match args.format {
         Format::Text => telling::text(&sections),
         Format::Json => telling::json(&sections),

@@ -1,9 +1,14 @@
-//! A machine as it is at this moment: who uses it, how it saves power, how it tells the time.
+//! The machines as they are at this moment: who uses them, how they save power, how they tell the
+//! time. Another than this one is reached by ssh first, and asked in the same way.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Section;
-use crate::host::exec::{CommandLine, Exec, Local};
+use crate::config::experiment::HostSpec;
+use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::{Host, LOCAL};
+use crate::pg::words;
 use crate::results::Check;
 use crate::units::human;
 
@@ -17,8 +22,39 @@ const STEAL_SHARE: f64 = 0.05;
 const FAST_CLOCKS: &[&str] =
     &["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
 
-pub(super) fn look() -> Section {
-    Section { title: "This machine".to_owned(), checks: checks(&Local) }
+/// The hosts that answered, by the experiment's names; this machine is always among them.
+pub(super) type Hosts = BTreeMap<String, Arc<Host>>;
+
+pub(super) fn look(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) {
+    let here = Host::local();
+    let mut sections = vec![section("This machine".to_owned(), checks(&here))];
+    let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(here))]);
+    for (name, spec) in specs {
+        let found = Host::connect(name, spec);
+        if let Some(ssh) = &spec.ssh {
+            let reached = reachable(found.as_ref().err());
+            let facts = found.as_ref().map(|host| checks(host)).unwrap_or_default();
+            let all = [vec![reached], facts].concat();
+            sections.push(section(format!("Host {name}: {ssh}"), all));
+        }
+        hosts.extend(found.ok().map(|host| (name.clone(), Arc::new(host))));
+    }
+    (sections, hosts)
+}
+
+fn section(title: String, checks: Vec<Check>) -> Section {
+    Section { title, checks }
+}
+
+fn reachable(error: Option<&ExecError>) -> Check {
+    const ID: &str = "host-reachable";
+    match error {
+        None => Check::ok(ID, "by ssh, which asks nothing"),
+        Some(error) => {
+            let text = words::sentence(error);
+            Check::invalid(ID, text, "mend the way there, or take the host from the experiment")
+        }
+    }
 }
 
 /// Takes a second.
@@ -144,7 +180,7 @@ mod tests {
 
     #[test]
     fn this_machine_tells_all() {
-        let found = checks(&Local);
+        let found = checks(&Host::local());
         let ids: Vec<&str> = found.iter().map(|c| c.id.as_str()).collect();
         assert_eq!(ids[..3], ["foreign-load", "steal", "memory"]);
     }

@@ -5,13 +5,15 @@
 
 mod settings;
 
-use std::fs;
-
 use postgres::{Client, Row};
 
+use super::machine::Hosts;
 use super::subject::{Reach, Subject};
 use super::{Section, data};
 use crate::experiment::live;
+use crate::host::exec::{CommandLine, Exec};
+use crate::host::proc::meminfo;
+use crate::host::{Host, LOCAL};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
@@ -21,10 +23,10 @@ use crate::treatment::World;
 
 const FACTS: &str = include_str!("server.sql");
 
-pub(super) fn look(subject: &Subject) -> Section {
+pub(super) fn look(subject: &Subject, hosts: &Hosts) -> Section {
     let checks = match &subject.reach {
         Reach::Private { major } => vec![programs(*major)],
-        Reach::Server(params) => reached(subject, params),
+        Reach::Server(params) => reached(subject, params, hosts),
     };
     Section { title: subject.title.clone(), checks }
 }
@@ -45,7 +47,7 @@ fn programs(major: Option<u32>) -> Check {
     }
 }
 
-fn reached(subject: &Subject, params: &ConnectParams) -> Vec<Check> {
+fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Check> {
     const ID: &str = "server-reachable";
     let params = params.clone().with_application_name(leftovers::UNANNOUNCED);
     let mut client = match connect::connect(&params) {
@@ -81,18 +83,24 @@ fn reached(subject: &Subject, params: &ConnectParams) -> Vec<Check> {
     checks.extend(settings::judge(subject, &row, &mut client));
     checks.push(others(&row));
     checks.extend(left(row.get("ours")));
-    checks.extend(data::judge(subject, &row, memory(row.get("pid")), &mut client));
+    let name = subject.host.as_deref().unwrap_or(LOCAL);
+    let host = hosts.get(name).filter(|host| runs_on(host, row.get("pid")));
+    let memory = host.and_then(|host| memory(host));
+    checks.extend(data::judge(subject, &row, memory, &mut client));
     checks.extend(conditions(subject, &params, &mut client));
     checks
 }
 
-/// Of this machine, if the server's process is one of its.
-fn memory(pid: i32) -> Option<u64> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    let text = fs::read_to_string("/proc/meminfo").ok().filter(|_| name.starts_with("postgres"))?;
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kilobytes: u64 = total.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kilobytes * 1024)
+/// Process numbers repeat from one machine to the next, so the program is asked for too.
+fn runs_on(host: &Host, pid: i32) -> bool {
+    let name = host.run(&CommandLine::new("cat").arg(format!("/proc/{pid}/comm")));
+    name.is_ok_and(|name| name.starts_with("postgres"))
+}
+
+/// In bytes.
+fn memory(host: &Host) -> Option<u64> {
+    let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo")).ok()?;
+    meminfo::parse(&text).get("total").copied()
 }
 
 fn privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {

@@ -14,10 +14,6 @@ SELECT pg_backend_pid() AS pid,
        (SELECT setting::float8 * 1048576 FROM pg_settings WHERE name = 'max_wal_size')
            AS max_wal_bytes,
        current_setting('checkpoint_completion_target')::float8 AS checkpoint_target,
-       (SELECT sum(setting::bigint * CASE name WHEN 'max_connections' THEN 1 ELSE -1 END)::bigint
-        FROM pg_settings
-        WHERE name IN ('max_connections', 'superuser_reserved_connections', 'reserved_connections'))
-           AS places,
        (SELECT count(*) FROM pg_stat_activity
         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()) AS connected,
        (SELECT count(*) FROM pg_stat_activity

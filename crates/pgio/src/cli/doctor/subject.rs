@@ -1,6 +1,7 @@
 //! What is to be looked at: the servers that an experiment or pgio.conf names, and what is to be run
 //! there. Only files are read; nobody is connected to.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -9,17 +10,26 @@ use crate::cli::compare::Job;
 use crate::cli::exit::{FILES, Failure};
 use crate::cli::flags::Source;
 use crate::cli::{connection, state};
-use crate::config::experiment::{Target, WorkloadKind};
+use crate::config::experiment::{HostSpec, Target, WorkloadKind, WorkloadSpec};
 use crate::config::resolve::Extent;
 use crate::config::{CommitSettings, Layer};
 use crate::pg::connect::ConnectParams;
 use crate::treatment::{self, Treatment};
+
+/// All that a run would meet.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    pub(super) hosts: BTreeMap<String, HostSpec>,
+    pub(super) subjects: Vec<Subject>,
+}
 
 /// A server, and all that is to happen there.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) title: String,
     pub(super) reach: Reach,
+    /// The name of its host, where the experiment says one.
+    pub(super) host: Option<String>,
     pub(super) work: Vec<Work>,
     pub(super) conditions: Vec<Arm>,
 }
@@ -76,13 +86,10 @@ impl Work {
     }
 }
 
-pub(super) fn subjects(
-    experiment: Option<&Path>,
-    source: &Source,
-) -> Result<Vec<Subject>, Failure> {
+pub(super) fn scope(experiment: Option<&Path>, source: &Source) -> Result<Scope, Failure> {
     match experiment {
         Some(file) => of_experiment(file),
-        None => Ok(vec![of_conf(source)?]),
+        None => Ok(Scope { subjects: vec![of_conf(source)?], ..Scope::default() }),
     }
 }
 
@@ -93,12 +100,13 @@ fn of_conf(source: &Source) -> Result<Subject, Failure> {
     Ok(Subject {
         title: format!("Server: {}", params.describe()),
         reach: Reach::Server(Box::new(params)),
+        host: None,
         work: vec![Work { kind: WorkloadKind::Slob, layer }],
         conditions: Vec::new(),
     })
 }
 
-fn of_experiment(file: &Path) -> Result<Vec<Subject>, Failure> {
+fn of_experiment(file: &Path) -> Result<Scope, Failure> {
     let shown = file.display().to_string();
     let text = fs::read_to_string(file)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {shown}")))?;
@@ -107,7 +115,8 @@ fn of_experiment(file: &Path) -> Result<Vec<Subject>, Failure> {
     let targets = job.experiment.targets.iter().map(|(name, target)| (Some(name), Some(target)));
     // Without any, pgio.conf or the environment says where.
     let none = job.experiment.targets.is_empty().then_some((None, None));
-    targets.chain(none).map(|(name, target)| of_target(&job, name, target)).collect()
+    let subjects = targets.chain(none).map(|(name, target)| of_target(&job, name, target));
+    Ok(Scope { subjects: subjects.collect::<Result<_, _>>()?, hosts: job.experiment.hosts.clone() })
 }
 
 fn of_target(
@@ -116,6 +125,10 @@ fn of_target(
     target: Option<&Target>,
 ) -> Result<Subject, Failure> {
     let run_id = state::new_run_id();
+    let host = match target {
+        Some(Target::Server { host, .. }) => host.clone(),
+        _ => None,
+    };
     let reach = match target {
         Some(Target::Private { major, .. }) => Reach::Private { major: *major },
         Some(Target::Server { dsn, .. }) => {
@@ -137,12 +150,10 @@ fn of_target(
         let treatments = treatment::parse_all(&condition.treatments)?;
         conditions.push(Arm { name: condition.name.clone(), treatments });
     }
-    let runs_here = |w: &&crate::config::experiment::WorkloadSpec| {
-        job.experiment.conditions_of(w).any(|c| here(&c.target))
-    };
+    let runs_here = |w: &&WorkloadSpec| job.experiment.conditions_of(w).any(|c| here(&c.target));
     let work = job.experiment.workloads.iter().filter(runs_here);
     let work = work
         .map(|w| Work { kind: w.kind, layer: w.layer.clone().over(job.below.layer.clone()) })
         .collect();
-    Ok(Subject { title, reach, work, conditions })
+    Ok(Subject { title, reach, host, work, conditions })
 }

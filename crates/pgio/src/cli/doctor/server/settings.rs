@@ -7,6 +7,7 @@ use postgres::{Client, Row};
 use crate::cli::doctor::subject::{Subject, Work};
 use crate::config::experiment::WorkloadKind;
 use crate::config::{CommitSettings, Layer};
+use crate::pg::server;
 use crate::results::Check;
 use crate::units::{exact_duration, human};
 
@@ -30,13 +31,12 @@ pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Ch
         target: row.get("checkpoint_target"),
     };
     let sessions = subject.work.iter().map(sessions).max().unwrap_or(1);
-    let free = row.get::<_, i64>("places") - row.get::<_, i64>("connected");
     let mut checks = vec![
         durability(&off),
         checkpoints(&wal, subject.longest(), subject.writes()),
         autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
-        connections(sessions, free),
     ];
+    checks.extend(server::connections(client).ok().map(|found| connections(sessions, found.free)));
     checks.extend(clock_reading(client).map(|cost| clock(cost, row.get("track_io_timing"))));
     checks
 }
