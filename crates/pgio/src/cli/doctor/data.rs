@@ -47,7 +47,7 @@ fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
 fn fits(found: &Dataset) -> Check {
     const ID: &str = "data-set";
     let tables = if found.tables == 1 { "table" } else { "tables" };
-    let text = format!("{} {tables} of {}", found.tables, found.mark.scale);
+    let text = format!("{} {tables} of {}", found.tables, human::bytes(found.mark.blocks * 8192));
     match found.warnings.first() {
         None => Check::ok(ID, text),
         Some(warning) => {
