@@ -7,6 +7,7 @@
 mod driver;
 mod load;
 mod telemetry;
+mod truth;
 mod updates;
 mod upstream;
 mod visits;
@@ -72,6 +73,8 @@ enum What {
         #[arg(long, value_name = "VERSION")]
         pg: Option<VersionRequest>,
     },
+    /// Whole experiments of which the right answer is known: how often is it found?
+    Truth(truth::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -101,6 +104,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             telemetry::run(*blocks, Duration::from_secs(*seconds), *cadence, *pg)
         }
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),
+        What::Truth(args) => truth::run(args),
     }
 }
 

@@ -310,6 +310,12 @@ pub fn spawn(command: &CommandLine, ties: Ties) -> Result<Child, ExecError> {
     process.spawn().map_err(|source| ExecError::Start { command: command.to_string(), source })
 }
 
+/// Becomes the program, with the same process id and streams; returns only if that cannot be.
+pub fn replace_self(command: &CommandLine) -> ExecError {
+    let source = command.to_command().exec();
+    ExecError::Start { command: command.to_string(), source }
+}
+
 /// The kernel forgets the setting at setuid, so it is made between that and exec.
 #[allow(unsafe_code)]
 fn arm_parent_death_signal(process: &mut Command, signal: Signal) {

@@ -34,7 +34,7 @@ pub(in crate::cli) struct Job {
     pub(super) text: String,
     pub(super) seed: u64,
     /// ./pgio.conf, below the file's own keys.
-    pub(super) below: connection::Given,
+    pub(in crate::cli) below: connection::Given,
 }
 
 impl Job {
