@@ -14,7 +14,7 @@ use crate::command::{Place, Said, wait_until};
 use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
-use crate::workdir::{Workdir, alter_system, experiment, failed_checks, show};
+use crate::workdir::{Workdir, alter_system, experiment, failed_checks, sessions_at_work, show};
 
 const OLDEST: u32 = 13;
 const LOCAL: (&str, &str) = ("local", "synchronous_commit = \"local\"");
@@ -263,11 +263,7 @@ fn a_checkpoint_is_a_moment() {
         let dir = Workdir::new();
         let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
         let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
-        let inserts = "SELECT count(*) FROM pgio_commit";
-        running.until("at work", || {
-            let row = connect(&dsn).query_one(inserts, &[]);
-            row.is_ok_and(|row| row.get::<_, i64>(0) > 0)
-        });
+        running.until("in the window", || sessions_at_work(&dsn) == 1);
         thread::sleep(Duration::from_millis(500));
         connect(&dsn).batch_execute("CHECKPOINT").unwrap();
         running.wait().expect(0, &[]);
@@ -299,10 +295,7 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"1500ms\"\naa = false";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
-    let inserts = "SELECT count(*) FROM pgio_commit";
-    running.until("at work", || {
-        connect(&dsn).query_one(inserts, &[]).is_ok_and(|row| row.get::<_, i64>(0) > 0)
-    });
+    running.until("in the window", || sessions_at_work(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));
     running.wait().expect(0, &["environment-changed"]);
     let trial = &dir.trials()[0];
