@@ -1,4 +1,4 @@
-//! docs/KEYS.md: keys, metrics, treatments and exit codes, from the tables that the program reads.
+//! docs/KEYS.md: keys, metrics, treatments, checks and exit codes, from the tables that the program reads.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -7,11 +7,12 @@ use pgio::cli::exit;
 use pgio::config::experiment::WorkloadKind;
 use pgio::config::value::Kind;
 use pgio::config::{KEYS, Key, Use};
+use pgio::results::checks::{CHECKS, CheckDef};
 use pgio::results::metrics::{Direction, METRICS, MetricDef};
 use pgio::treatment::KINDS;
 
 const HEAD: &str = "\
-# Keys, metrics, treatments, exit codes
+# Keys, metrics, treatments, checks, exit codes
 
 Made by `cargo xtask generate` from the tables that the program itself reads; do not edit.
 
@@ -34,6 +35,8 @@ pub(crate) fn artefacts() -> Vec<(PathBuf, String)> {
         workloads(),
         "## Treatments\n\nWhat a `[[condition]]` can change, by the name of its key.\n".to_owned(),
         treatments(),
+        "## Checks\n\nOf each trial, by the name that reports show. One that is invalid leaves its trial out, unless\n`tolerate` in `[experiment]` names it.\n".to_owned(),
+        checks(),
         "## Exit codes\n".to_owned(),
         exit_codes(),
     ];
@@ -104,6 +107,17 @@ fn treatments() -> String {
     )
 }
 
+fn checks() -> String {
+    table(
+        ["Check", "Invalid when", "Warning when", "What to do"],
+        CHECKS.iter().map(|c: &CheckDef| {
+            let or_not =
+                |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+            [format!("`{}`", c.id), or_not(c.invalid), or_not(c.warning), c.remedy.to_owned()]
+        }),
+    )
+}
+
 fn exit_codes() -> String {
     let rows = exit::CODES.iter().map(|(code, meaning)| [code.to_string(), (*meaning).to_owned()]);
     table(["Code", "Meaning"], rows)
@@ -129,7 +143,8 @@ mod tests {
             .iter()
             .map(Key::conf_name)
             .chain(METRICS.iter().map(|m| m.name.to_owned()))
-            .chain(KINDS.iter().map(|k| k.name.to_owned()));
+            .chain(KINDS.iter().map(|k| k.name.to_owned()))
+            .chain(CHECKS.iter().map(|c| c.id.to_owned()));
         for name in names {
             assert!(text.contains(&format!("| `{name}` |")), "{name}");
         }

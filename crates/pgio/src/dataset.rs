@@ -3,11 +3,13 @@
 //! Rows are generated here and loaded by binary COPY FREEZE ([`load()`]), each table in the
 //! transaction that creates it. Every table carries a comment with our mark ([`mark`]); nothing
 //! without it is ever dropped. [`verify`] says whether a run may use what is there, [`destroy()`]
-//! removes it, [`lines`] renders what the original printed.
+//! removes it, [`lines`] renders what the original printed. [`database`] makes a database anew that
+//! holds nothing else.
 //!
 //! Nothing here prints, and nothing here opens a connection of its own: connections are handed in.
 //! Next: `workload` runs on these tables.
 
+pub mod database;
 pub mod destroy;
 pub mod error;
 pub mod lines;
@@ -25,4 +27,4 @@ pub use error::DatasetError;
 pub use load::{LoadEvent, Loaded, load};
 pub use mark::{Mark, Part};
 pub use plan::LoadSpec;
-pub use verify::{Dataset, check_for_run, size};
+pub use verify::{Dataset, as_loaded, check_for_run, size};

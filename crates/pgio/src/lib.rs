@@ -10,7 +10,7 @@
 //! | 2 | [`host`]: processes and /proc; [`results`]: what is stored |
 //! | 3 | [`pg`]: PostgreSQL; [`analysis`]: verdicts, from stored results alone |
 //! | 4 | [`dataset`]: plan, load, verify |
-//! | 5 | [`workload`], [`treatment`]: one trait per family; [`telemetry`]: what is observed |
+//! | 5 | [`workload`], [`treatment`], [`telemetry`]: one shape per family |
 //! | 6 | [`experiment`] orchestrates; [`report`] tells; neither sees the other |
 //! | 7 | [`cli`] talks to a person |
 //!

@@ -1,9 +1,11 @@
 //! What is stored: the records that measuring writes and that analysis and reports read.
 //!
 //! [`model`] is a trial in memory, [`metrics`] the table of every metric's unit and direction,
-//! [`telemetry`] and [`series`] what was observed beside the work, [`wire`] the versioned form on disk, [`store`] the directory of an experiment. Nothing here
-//! measures or judges. Next: `analysis` draws conclusions from these records alone.
+//! [`checks`] the table of validity checks, [`telemetry`] and [`series`] what was observed beside
+//! the work, [`wire`] the versioned form on disk, [`store`] the directory of an experiment. Nothing
+//! here measures or judges. Next: `analysis` draws conclusions from these records alone.
 
+pub mod checks;
 pub mod metrics;
 pub mod model;
 pub mod series;

@@ -5,26 +5,38 @@
 //! the window. Whatever cannot be observed is absent, with a warning that says what to do; nothing
 //! here fails a trial, and nothing here prints.
 //!
-//! Next: `server` for counters, `waits` for wait events, `host` for machines.
+//! Next: `server` for counters, `waits` for wait events, [`host`] for machines, [`probes`] for what
+//! a commit should cost.
 
 mod beat;
 mod cpu;
+mod environment;
+mod expected;
+pub mod host;
+pub mod probes;
 mod scene;
 mod server;
 mod session;
+pub mod storage;
 pub mod sysstat;
 mod waits;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::pg::connect::ConnectParams;
+use crate::pg::words;
 use crate::results::Warning;
 use crate::results::series::{Series, Track};
 use crate::results::telemetry::Telemetry;
-pub use scene::Scene;
+pub use expected::Standby;
+pub use scene::{Hosts, Scene, Survey};
 
 /// Sessions of the server that a recorder takes.
 pub const SESSIONS: u32 = 2;
+
+/// Threads that only sample have names that begin so, and no others.
+const THREAD_PREFIX: &str = "pgio-";
 
 /// How long a sampler may take to bring back what it has.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -72,12 +84,15 @@ pub struct Course {
     pub window: Option<Duration>,
     /// Whether the server has [`SESSIONS`] to spare.
     pub room: bool,
+    /// A session of the server that lives through the trial.
+    pub backend_pid: Option<i32>,
     pub seed: u64,
 }
 
 /// All samplers through one trial. Dropped, they end.
 pub struct Recorder<'a> {
     scene: &'a Scene,
+    hosts: Vec<(&'a str, host::Sampler)>,
     server: Option<server::Sampler>,
     waits: Option<waits::Sampler>,
     opened: Option<Mark>,
@@ -89,11 +104,12 @@ pub struct Recorder<'a> {
 struct Mark {
     at: Instant,
     driver_cpu: Duration,
+    sampling_cpu: Option<Duration>,
 }
 
 impl Mark {
     fn new(at: Instant) -> Mark {
-        Mark { at, driver_cpu: cpu::process() }
+        Mark { at, driver_cpu: cpu::process(), sampling_cpu: cpu::threads_named(THREAD_PREFIX) }
     }
 }
 
@@ -109,6 +125,7 @@ impl Recorder<'_> {
         let most = course.window.map_or(Duration::MAX, |w| w / TICKS_IN_A_WINDOW);
         let cadence = scene.cadence.min(most);
         let mut warnings = scene.warnings.clone();
+        let hosts = start_hosts(scene, cadence, course.backend_pid, &mut warnings);
         let (mut server, mut waits) = (None, None);
         if course.room {
             server = Some(server::Sampler::start(scene.watched.clone(), cadence));
@@ -120,7 +137,7 @@ impl Recorder<'_> {
                 "raise max_connections, or use fewer sessions",
             ));
         }
-        Recorder { scene, server, waits, opened: None, closed: None, warnings }
+        Recorder { scene, hosts, server, waits, opened: None, closed: None, warnings }
     }
 
     /// The sessions whose waits are to be seen.
@@ -143,6 +160,7 @@ impl Recorder<'_> {
     }
 
     fn mark(&self) {
+        self.hosts.iter().for_each(|(_, host)| host.mark());
         if let Some(server) = &self.server {
             server.mark();
         }
@@ -162,37 +180,57 @@ impl Recorder<'_> {
             storage: self.scene.storage.clone(),
             probes: self.scene.probes.clone(),
             driver_cpu_seconds: Some((closed.driver_cpu - opened.driver_cpu).as_secs_f64()),
+            sampling_cpu_seconds: opened
+                .sampling_cpu
+                .zip(closed.sampling_cpu)
+                // A sampler that ended took its share with it.
+                .and_then(|(from, to)| Some(to.checked_sub(from)?.as_secs_f64())),
             ..Telemetry::default()
         };
-        let mut sampling = Duration::ZERO;
+        for (name, host) in self.hosts {
+            let (found, tracks, more) = host.finish(span.opened, span.closed);
+            telemetry.hosts.insert(name.to_owned(), found);
+            series.tracks.extend(tracks);
+            warnings.extend(more);
+        }
         if let Some(server) = self.server {
             let found = server.finish(span);
             telemetry.standbys = found.standbys;
             series.tracks.extend(found.tracks);
             series.moments.extend(found.moments);
             warnings.extend(found.warnings);
-            sampling += found.cpu;
         }
         if let Some(waits) = self.waits {
             let found = waits.finish(span);
             telemetry.waits = found.waits;
             warnings.extend(found.warnings);
-            sampling += found.cpu;
         }
-        telemetry.sampling_cpu_seconds = Some(sampling.as_secs_f64());
         series.tracks.retain(|track: &Track| !track.at.is_empty());
         series.moments.sort_by(|a, b| a.at.total_cmp(&b.at));
         Some((telemetry, series, warnings))
     }
 }
 
-/// Processor time of a thread inside the window, from what it noted after each round.
-fn used_within(noted: &[(Instant, Duration)], span: Span) -> Duration {
-    let until = |moment: Instant| {
-        let before = noted.iter().take_while(|(at, _)| *at <= moment).last();
-        before.or(noted.first()).map_or(Duration::ZERO, |(_, cpu)| *cpu)
-    };
-    until(span.closed + LATE).saturating_sub(until(span.opened))
+fn start_hosts<'a>(
+    scene: &'a Scene,
+    cadence: Duration,
+    backend_pid: Option<i32>,
+    warnings: &mut Vec<Warning>,
+) -> Vec<(&'a str, host::Sampler)> {
+    let mut started = Vec::new();
+    for (name, host) in &scene.hosts {
+        let serves = scene.server_host.as_ref() == Some(name);
+        let backend_pids = backend_pid.filter(|_| serves).into_iter().collect();
+        match host::Sampler::start(Arc::clone(host), cadence, host::Watch { backend_pids }) {
+            Ok(sampler) => started.push((name.as_str(), sampler)),
+            Err(error) => warnings.push(Warning::new(
+                format!("host {name} was not observed"),
+                words::sentence(&error),
+                "see whether it can be reached, and run again",
+            )),
+        }
+    }
+    started
 }
 
 fn lost(what: &str, why: &str) -> Warning {
@@ -211,21 +249,5 @@ mod tests {
         assert_eq!(span.seconds_at(opened - Duration::from_millis(250)), -0.25);
         assert!(span.holds(opened) && !span.holds(opened - Duration::from_nanos(1)));
         assert!(!span.holds(opened + Duration::from_secs(3)));
-    }
-
-    #[test]
-    fn processor_time_outside_of_the_window_is_not_charged_to_it() {
-        let (opened, second) = (Instant::now(), Duration::from_secs(1));
-        let ms = Duration::from_millis;
-        let span = Span { opened, closed: opened + 2 * second };
-        let noted = [
-            (opened - second, ms(100)),
-            (opened - ms(1), ms(110)),
-            (opened + second, ms(120)),
-            (opened + 2 * second + ms(5), ms(140)),
-            (opened + 4 * second, ms(900)),
-        ];
-        assert_eq!(used_within(&noted, span), ms(30));
-        assert_eq!(used_within(&[], span), Duration::ZERO);
     }
 }

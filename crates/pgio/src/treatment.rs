@@ -74,6 +74,16 @@ pub enum Undone {
     Kept,
 }
 
+/// A change that a treatment would make, found out without making it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outlook {
+    pub what: String,
+    pub now: String,
+    pub then: String,
+    /// Such as `by ALTER SYSTEM and a reload`.
+    pub how: &'static str,
+}
+
 /// Restarts a server that is ours, and returns when it answers again.
 pub trait Restarter {
     fn restart(&mut self) -> Result<(), String>;
@@ -105,6 +115,8 @@ impl World<'_> {
 pub trait Treatment: fmt::Debug {
     /// Each change in words, such as `synchronous_commit = local`.
     fn describe(&self) -> Vec<String>;
+    /// What would change on this server, by reading alone.
+    fn outlook(&self, admin: &mut Client) -> Result<Vec<Outlook>, TreatmentError>;
     /// Settings that hold by session and leave the server alone.
     fn session_settings(&self, admin: &mut Client)
     -> Result<Vec<(String, String)>, TreatmentError>;

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::pairing;
+use crate::results::checks::tolerate;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{Check, CheckVerdict, Outcome, Trial};
 use crate::units::human;
@@ -33,6 +34,9 @@ pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     found.extend(checkpoints(manifest, trials));
     found.extend(growth(trials));
     found.sort_by_key(|(i, _)| *i);
+    for (_, check) in &mut found {
+        tolerate(check, &manifest.rules.tolerate);
+    }
     found.retain(|(i, check)| {
         let trial = &trials[*i];
         let told = |c: &Check| c.id == check.id && c.verdict != CheckVerdict::Ok;

@@ -6,6 +6,7 @@
 
 mod driver;
 mod load;
+mod telemetry;
 mod updates;
 mod upstream;
 mod visits;
@@ -29,7 +30,8 @@ use crate::pg::connect::ConnectParams;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
 use crate::results::model::{Outcome as Ended, Trial};
-use crate::units::Scale;
+use crate::telemetry::Scene;
+use crate::units::{self, Scale};
 use crate::workload::{Progress, Workload};
 
 #[derive(Debug, clap::Args)]
@@ -48,6 +50,18 @@ enum What {
     Driver {
         #[arg(long, default_value_t = 200)]
         sessions: u32,
+        #[arg(long, value_name = "VERSION")]
+        pg: Option<VersionRequest>,
+    },
+    /// What telemetry costs: the same work with it and without
+    Telemetry {
+        /// Pairs of runs
+        #[arg(long, default_value_t = 10)]
+        blocks: usize,
+        #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+        seconds: u64,
+        #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
+        cadence: Duration,
         #[arg(long, value_name = "VERSION")]
         pg: Option<VersionRequest>,
     },
@@ -83,6 +97,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         What::Visits(versus) => visits::run(versus),
         What::Load(versus) => load::run(versus),
         What::Driver { sessions, pg } => driver::run(*sessions, *pg),
+        What::Telemetry { blocks, seconds, cadence, pg } => {
+            telemetry::run(*blocks, Duration::from_secs(*seconds), *cadence, *pg)
+        }
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),
     }
 }
@@ -95,7 +112,7 @@ struct Bench {
     stop: Stop,
     run_id: String,
     /// Held for as long as it is used; the last to be dropped.
-    _cluster: Arc<PrivateCluster>,
+    cluster: Arc<PrivateCluster>,
 }
 
 impl Bench {
@@ -117,7 +134,7 @@ impl Bench {
             std::thread::available_parallelism().map_or(0, usize::from),
             settings.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
         ));
-        Ok(Bench { params, admin, server, stop, run_id, _cluster: cluster })
+        Ok(Bench { params, admin, server, stop, run_id, cluster: cluster })
     }
 
     /// What a run has left to be written must not be charged to the next.
@@ -144,13 +161,14 @@ impl Bench {
     }
 
     fn trial(&mut self, workload: &Arc<dyn Workload>, warmup: Duration) -> Result<Trial, Failure> {
-        self.observed_trial(workload, warmup, &mut |_| {})
+        self.observed_trial(workload, warmup, None, &mut |_| {})
     }
 
     fn observed_trial(
         &mut self,
         workload: &Arc<dyn Workload>,
         warmup: Duration,
+        scene: Option<&Scene>,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<Trial, Failure> {
         let request = Request {
@@ -164,7 +182,7 @@ impl Bench {
             warmup,
             seed: 42,
             stop: &self.stop,
-            scene: None,
+            scene,
         };
         let trial = trial::run(&request, &mut self.admin, observe).trial;
         match &trial.outcome {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::live::LiveError;
+use crate::host::exec::ExecError;
 use crate::pg::connect::ConnectError;
 use crate::pg::server::ServerError;
 use crate::pg::words;
@@ -141,9 +142,11 @@ coded! {
         LiveError::Connect(_) | LiveError::Gone(_) => CONNECT,
         LiveError::Server(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
+        LiveError::Dataset(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },
     StoreError => |_| FILES,
+    ExecError => |_| CONNECT,
     sysstat::FileError => |_| FILES,
     crate::pg::private::Error => |_| FAILED,
 }

@@ -22,8 +22,8 @@ use crate::pg::server;
 use crate::report::{classic, session_detail, trial as trial_report};
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::results::{store, wire};
-use crate::telemetry::Scene;
 use crate::telemetry::sysstat::Monitors;
+use crate::telemetry::{Hosts, Scene, Survey};
 use crate::treatment::journal;
 use crate::units::{self, human};
 use crate::workload::Workload;
@@ -78,7 +78,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::print(&classic::head(&head, running, &TimeZone::system()));
     }
     let workload: Arc<dyn Workload> = Arc::new(slob);
-    let scene = (!args.telemetry.is_zero()).then(|| Scene::survey(&params, &found, args.telemetry));
+    let scene = (!args.telemetry.is_zero()).then(|| {
+        let (params, server, hosts) = (&params, &found, &Hosts::new());
+        let survey = Survey { params, server, cadence: args.telemetry, hosts, host: None };
+        Scene::survey(&survey, &mut admin)
+    });
     let request = Request {
         run_id: &run_id,
         place: None,

@@ -8,6 +8,7 @@
 
 mod condition;
 mod hosts;
+mod rules;
 mod section;
 mod target;
 mod workload;
@@ -22,6 +23,7 @@ use super::error::{ConfigError, nearest};
 
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::hosts::HostSpec;
+pub use self::rules::{Reset, Rules};
 pub use self::target::{SINGLE_TARGET, Target};
 pub use self::workload::{WorkloadKind, WorkloadSpec};
 
@@ -45,6 +47,7 @@ pub struct Experiment {
     pub primary: Option<String>,
     /// Machines to watch, by the file's names.
     pub hosts: BTreeMap<String, HostSpec>,
+    pub rules: Rules,
     /// Empty: pgio.conf, then the PG* variables, say where.
     pub targets: BTreeMap<String, Target>,
     pub workloads: Vec<WorkloadSpec>,
@@ -73,12 +76,14 @@ const KEYS: &[&str] =
     &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary", "telemetry"];
 
 /// Reads an experiment file. `file` names it in errors, `stem` is the experiment's name
-/// where it gives itself none, `treatments` are the kinds that a condition may have.
+/// where it gives itself none, `treatments` are the kinds that a condition may have, `checks` the
+/// ids that may be tolerated.
 pub fn parse(
     text: &str,
     file: &str,
     stem: &str,
     treatments: &[&str],
+    checks: &[&str],
 ) -> Result<Experiment, ConfigError> {
     let document = Document { file, text };
     let parsed = document.parse()?;
@@ -90,15 +95,16 @@ pub fn parse(
     let conditions = condition::parse(&root, treatments, &targets)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
-    head.only(KEYS)?;
+    head.only(&[KEYS, rules::KEYS].concat())?;
     let blocks = head.whole("blocks", 1..=u64::from(u32::MAX))?.unwrap_or(6);
+    let blocks = u32::try_from(blocks).expect("the range above ends at u32::MAX");
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
     let baseline = baseline(&head, &conditions)?;
     let workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
     Ok(Experiment {
         name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
-        blocks: u32::try_from(blocks).expect("the range above ends at u32::MAX"),
+        blocks,
         warmup,
         duration,
         seed: head.whole("seed", 0..=u64::MAX)?,
@@ -107,6 +113,7 @@ pub fn parse(
         telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
         primary: head.name("primary")?,
         hosts,
+        rules: rules::parse(&head, blocks, targets.values(), checks)?,
         targets,
         workloads,
         conditions,

@@ -61,6 +61,12 @@ pub(super) fn drop_named(
     transaction.commit().map_err(failed)
 }
 
+/// The workloads' own tables, quoted.
+pub(super) fn tables_of_workloads(client: &mut Client) -> Result<Vec<String>, DatasetError> {
+    let ours = helpers(client)?.into_iter().filter(|h| h.ours && h.placeholder == "table");
+    Ok(ours.map(|h| h.quoted).collect())
+}
+
 struct Helper {
     name: String,
     quoted: String,

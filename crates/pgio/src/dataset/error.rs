@@ -88,6 +88,8 @@ pub enum DatasetError {
         "{table} was made by a newer pgio (data set version {found}); use that one, or load again with `pgio setup`"
     )]
     Version { table: String, found: u32 },
+    #[error("database {name} cannot be made again: {why}")]
+    NotRecreatable { name: String, why: String },
     #[error("cannot {doing}")]
     Postgres { doing: String, source: postgres::Error },
 }

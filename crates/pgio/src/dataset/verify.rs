@@ -7,6 +7,7 @@ use postgres::Client;
 
 use super::error::DatasetError;
 use super::mark::{self, Mark, Part, VERSION};
+use super::plan::LoadSpec;
 use super::sql;
 use crate::results::Warning;
 use crate::units::human;
@@ -72,6 +73,29 @@ pub fn read_mark(client: &mut Client) -> Result<Option<Mark>, DatasetError> {
     let first = |n: mark::Named| n.mark.filter(|_| n.part == Part::Table(1));
     Ok(found.into_iter().find_map(first))
 }
+
+/// How what is there was loaded, so that it can be loaded again; none when there is no data set.
+pub fn as_loaded(client: &mut Client) -> Result<Option<LoadSpec>, DatasetError> {
+    let failed = |e| DatasetError::from_pg("look for", "the data set", e);
+    let Some(mark) = read_mark(client)? else { return Ok(None) };
+    let base_table = mark::find(client)
+        .map_err(failed)?
+        .iter()
+        .any(|n| n.part == Part::Base && n.mark.is_some());
+    let tablespace = client.query_one(sql::PLACE_OF_TABLES, &[]).map_err(failed)?.get(0);
+    Ok(Some(LoadSpec {
+        tables: mark.tables,
+        // How many are loaded at a time leaves no trace in the tables.
+        streams: STREAMS.min(mark.tables),
+        scale: mark.scale,
+        blocks: mark.blocks,
+        seed: mark.seed,
+        base_table,
+        tablespace,
+    }))
+}
+
+const STREAMS: u32 = 4;
 
 /// Bytes of all tables of ours with their indexes, pgio_base included.
 pub fn size(client: &mut Client) -> Result<u64, postgres::Error> {

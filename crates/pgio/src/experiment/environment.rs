@@ -46,6 +46,11 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
         ("target".to_owned(), server.info.target.clone()),
         ("pgio".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
     ]);
+    // Where the role may not read it, another server is known by less.
+    let identifier = "SELECT system_identifier::text FROM pg_control_system()";
+    if let Some(row) = admin.query_opt(identifier, &[]).ok().flatten() {
+        found.insert("system_identifier".to_owned(), row.get(0));
+    }
     for name in SETTINGS {
         let value = admin
             .query_opt(AS_A_NEW_SESSION_HAS_IT, &[name])
@@ -78,7 +83,7 @@ pub fn of_trial(
     let rows = admin.query(NON_DEFAULT, &[])?;
     let mut found: BTreeMap<String, String> =
         rows.iter().map(|row| (format!("setting.{}", row.get::<_, &str>(0)), row.get(1))).collect();
-    found.extend(scene.map(Scene::environment).unwrap_or_default());
+    found.extend(scene.and_then(Scene::environment).unwrap_or_default());
     Ok(found)
 }
 
@@ -94,6 +99,10 @@ pub fn unchanged(before: &BTreeMap<String, String>, after: &BTreeMap<String, Str
     let changed: Vec<String> = names
         .into_iter()
         .filter(|name| before.get(*name) != after.get(*name))
+        // What a host did not say the second time is unknown, not changed.
+        .filter(|name| {
+            name.starts_with("setting.") || before.contains_key(*name) && after.contains_key(*name)
+        })
         .map(|name| format!("{name} was {} and then {}", value(before, name), value(after, name)))
         .collect();
     if changed.is_empty() {

@@ -6,17 +6,24 @@ use std::time::Duration;
 
 use postgres::{Client, SimpleQueryMessage};
 
+use super::judging::{self, Width};
 use super::plan::Planned;
-use super::run::Stage;
+use super::reset;
+use super::run::{Invalid, News, Stage};
 use super::trial::{self, Request};
+use super::trial_checks;
+use crate::analysis;
+use crate::config::experiment::Rules;
+use crate::dataset::DatasetError;
 use crate::host::stop::Stop;
 use crate::pg::connect::{self, ConnectError, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::{self, Server, ServerError};
-use crate::results::model::{Outcome, Place, Trial};
+use crate::results::checks;
+use crate::results::model::{Outcome, Place, Trial, Warning};
 use crate::results::series::Series;
-use crate::results::store::{Store, StoreError};
+use crate::results::store::{Store, StoreError, Stored};
 use crate::telemetry::Scene;
 use crate::treatment::journal::Journal;
 use crate::treatment::{self, Restarter, Stranger, Treatment, TreatmentError, World};
@@ -36,6 +43,8 @@ pub enum LiveError {
     Server(#[from] ServerError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
     #[error("cannot prepare the server")]
     Postgres(#[from] postgres::Error),
 }
@@ -48,8 +57,12 @@ pub struct Target {
     pub workload: Arc<dyn Workload>,
     /// Present when the server is ours.
     pub cluster: Option<Arc<PrivateCluster>>,
+    /// The block device that is to be measured, where the file names one.
+    pub device: Option<String>,
     /// What is observed there; absent: nothing.
     pub scene: Option<Scene>,
+    /// Found out by [`Live::check`].
+    pub reset: reset::Way,
 }
 
 impl std::fmt::Debug for Target {
@@ -108,9 +121,32 @@ pub struct LiveCondition {
 /// What happens, told to whoever shows it.
 #[derive(Debug)]
 pub enum Happening<'a> {
-    Begins { planned: &'a Planned, condition: &'a str },
-    Progress { condition: &'a str, progress: Progress },
-    Ended { planned: &'a Planned, trial: &'a Trial },
+    Begins {
+        planned: &'a Planned,
+        condition: &'a str,
+    },
+    /// The data set is being made anew.
+    Resets {
+        condition: &'a str,
+    },
+    Warns(&'a Warning),
+    Progress {
+        condition: &'a str,
+        progress: Progress,
+    },
+    Ended {
+        planned: &'a Planned,
+        trial: &'a Trial,
+    },
+    Decided {
+        news: News<'a>,
+        condition: &'a str,
+    },
+    /// The primary intervals, looked at between two blocks.
+    Looked {
+        width: &'a Width,
+        precision: f64,
+    },
 }
 
 pub struct Live<'a> {
@@ -119,11 +155,14 @@ pub struct Live<'a> {
     pub targets: BTreeMap<String, Target>,
     pub conditions: Vec<LiveCondition>,
     pub warmup: Duration,
+    pub rules: Rules,
     pub journal: Journal,
     /// Made only after `check`: a refused experiment leaves no directory.
     pub store: Option<Store>,
     /// The samples of the trial that is stored next.
     pub series: Option<Series>,
+    /// What is in the store, for judging.
+    pub stored: Stored,
     pub stop: Stop,
     pub observe: &'a mut dyn FnMut(Happening<'_>),
 }
@@ -149,7 +188,15 @@ impl Live<'_> {
                 })?;
             }
         }
+        for target in self.targets.values_mut() {
+            target.reset = reset::prepare(&self.rules.reset, target)?;
+        }
         Ok(())
+    }
+
+    /// The names in the order in which conditions are planned.
+    pub fn condition_names(&self) -> Vec<&str> {
+        self.conditions.iter().map(|c| c.name.as_str()).collect()
     }
 
     /// Removes what the workloads made for themselves.
@@ -199,6 +246,21 @@ fn world<'a>(
 impl Stage for Live<'_> {
     type Error = LiveError;
 
+    fn reset(&mut self, planned: &Planned) -> Result<(), LiveError> {
+        let condition = &self.conditions[planned.condition];
+        let (name, title) = (condition.target.clone(), condition.name.clone());
+        self.reconnect(&name)?;
+        let target = self.targets.get_mut(&name).expect("conditions name known targets");
+        if matches!(target.reset, reset::Way::Checkpoint) {
+            return Ok(());
+        }
+        (self.observe)(Happening::Resets { condition: &title });
+        for warning in reset::perform(target, &self.run_id, &self.stop)? {
+            (self.observe)(Happening::Warns(&warning));
+        }
+        Ok(())
+    }
+
     fn put_in_force(&mut self, planned: &Planned) -> Result<(), LiveError> {
         let name = self.conditions[planned.condition].target.clone();
         self.reconnect(&name)?;
@@ -226,7 +288,7 @@ impl Stage for Live<'_> {
             condition: condition.name.clone(),
             block: planned.block,
             position: planned.position,
-            attempt: 0,
+            attempt: planned.attempt,
         };
         let mut session_settings = Vec::new();
         for treatment in &condition.treatments {
@@ -256,16 +318,24 @@ impl Stage for Live<'_> {
             observe(Happening::Progress { condition: &condition.name, progress });
         });
         self.series = measured.series;
-        let trial = measured.trial;
+        let mut trial = measured.trial;
+        if let (Some(device), Outcome::Complete) = (&target.device, &trial.outcome) {
+            trial.checks.push(trial_checks::storage(&trial, device));
+        }
+        for check in &mut trial.checks {
+            checks::tolerate(check, &self.rules.tolerate);
+        }
         (self.observe)(Happening::Ended { planned, trial: &trial });
         trial
     }
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
         let store = self.store.as_mut().expect("the loop begins only after the store is made");
-        let Some(series) = self.series.take() else { return Ok(store.append(trial)?) };
-        let series = Some(store.write_series(&series)?);
-        Ok(store.append(&Trial { series, ..trial.clone() })?)
+        let series = self.series.take().map(|series| store.write_series(&series)).transpose()?;
+        let trial = Trial { series, ..trial.clone() };
+        store.append(&trial)?;
+        self.stored.trials.push(trial);
+        Ok(())
     }
 
     fn take_back(&mut self, planned: &Planned) -> Result<(), LiveError> {
@@ -287,5 +357,27 @@ impl Stage for Live<'_> {
 
     fn stop_requested(&self) -> bool {
         self.stop.requested()
+    }
+
+    fn invalid(&mut self, block: u32) -> Vec<Invalid> {
+        judging::invalid(&self.stored, block, &self.condition_names())
+    }
+
+    fn is_precise(&mut self) -> bool {
+        let Some(precision) = self.rules.precision else { return true };
+        // With one condition there is nothing to be precise about.
+        let Some(width) = judging::width(&analysis::analyse(&self.stored)) else { return true };
+        (self.observe)(Happening::Looked { width: &width, precision });
+        width.is_within(precision)
+    }
+
+    fn tell(&mut self, news: News<'_>) {
+        let condition = match news {
+            News::Repeats { planned, .. } | News::GivesUp { planned, .. } => {
+                self.conditions[planned.condition].name.as_str()
+            }
+            News::FurtherBlock { .. } => "",
+        };
+        (self.observe)(Happening::Decided { news, condition });
     }
 }

@@ -17,8 +17,11 @@ pub struct Planned {
     /// The same for all trials of a block, so that they do the same work; 53 bits, which survive
     /// readers that take JSON numbers for doubles.
     pub seed: u64,
+    /// How often it was tried before.
+    pub attempt: u32,
 }
 
+/// More blocks of the same seed begin with the same ones.
 pub fn plan(conditions: usize, blocks: u32, seed: u64) -> Vec<Planned> {
     let mut order = SplitMix64::new(derive(seed, "order", 0));
     let mut planned = Vec::new();
@@ -31,6 +34,7 @@ pub fn plan(conditions: usize, blocks: u32, seed: u64) -> Vec<Planned> {
                 position: u32::try_from(at + 1).expect("no file names four billion conditions"),
                 condition,
                 seed: derive(seed, "work", u64::from(block)) >> 11,
+                attempt: 0,
             });
         }
     }
@@ -52,6 +56,14 @@ mod tests {
                 seen.sort_unstable();
                 prop_assert!(seen.into_iter().eq(0..n));
             }
+        }
+
+        #[test]
+        fn more_blocks_begin_with_the_same_ones(
+            n in 1usize..8, few in 1u32..10, more in 0u32..10, seed: u64,
+        ) {
+            let short = plan(n, few, seed);
+            prop_assert_eq!(&plan(n, few + more, seed)[..short.len()], &short[..]);
         }
     }
 

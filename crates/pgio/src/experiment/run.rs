@@ -1,156 +1,136 @@
 //! The loop, apart from what it acts on, so that its order of events is tested with a fake.
 //!
-//! For each trial: put the condition in force, measure, store, take back. A trial is on disk
+//! For each trial: reset, put the condition in force, measure, store, take back. A trial is on disk
 //! before the next begins; what was put in force is taken back whatever happened in between.
+//! Invalid trials are repeated at the end of their block, so that a block stays one pass through
+//! one stretch of time. Blocks beyond those asked for come one at a time, until the intervals are
+//! narrow enough or the plan ends.
+
+mod block;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 
 use super::plan::Planned;
 use crate::results::model::{Outcome, Trial};
 
-/// After so many failures in a row the next one would tell nothing new.
-const FAILURES_IN_A_ROW: usize = 3;
-
 /// What the loop acts on.
 pub trait Stage {
     type Error;
+    /// Makes the data the same as before the first trial.
+    fn reset(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     fn put_in_force(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     /// A failed trial is a record too.
     fn trial(&mut self, planned: &Planned) -> Trial;
     fn store(&mut self, trial: &Trial) -> Result<(), Self::Error>;
     fn take_back(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     fn stop_requested(&self) -> bool;
+    /// Of a block's last attempts, those that are complete and must not count.
+    fn invalid(&mut self, block: u32) -> Vec<Invalid>;
+    /// Whether the intervals are as narrow as was asked for.
+    fn is_precise(&mut self) -> bool;
+    fn tell(&mut self, news: News<'_>);
+}
+
+/// A trial that must not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// As in [`Planned`].
+    pub condition: usize,
+    pub why: String,
+}
+
+/// What the loop decided, beside what was planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News<'a> {
+    /// The trial is measured again, now.
+    Repeats { planned: &'a Planned, why: &'a str },
+    /// It was repeated as often as allowed and stays invalid.
+    GivesUp { planned: &'a Planned, why: &'a str },
+    /// The intervals are still too wide.
+    FurtherBlock { block: u32, trials: usize },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Blocks that run in any case; the plan may hold more, for the sake of precision.
+    pub blocks: u32,
+    pub repeats: u32,
+    /// Whether the plan ends where the intervals are narrow enough.
+    pub until_precise: bool,
+}
+
+/// The last attempt of each trial that an earlier run left, by block and condition.
+#[derive(Debug, Clone, Default)]
+pub struct Done(pub BTreeMap<(u32, usize), Last>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Last {
+    pub attempt: u32,
+    pub complete: bool,
+}
+
+impl Done {
+    /// The trial as it has to be run now, unless it is complete.
+    fn due(&self, planned: &Planned) -> Option<Planned> {
+        match self.0.get(&(planned.block, planned.condition)) {
+            None => Some(*planned),
+            Some(last) if last.complete => None,
+            Some(last) => Some(Planned { attempt: last.attempt + 1, ..*planned }),
+        }
+    }
+
+    fn last_block(&self) -> u32 {
+        self.0.last_key_value().map_or(0, |((block, _), _)| *block)
+    }
+
+    /// Trials of these blocks that have not been completed.
+    pub fn left(&self, plan: &[Planned], blocks: u32) -> usize {
+        let asked = plan.iter().filter(|p| p.block <= blocks.max(self.last_block()));
+        asked.filter(|p| self.due(p).is_some()).count()
+    }
 }
 
 /// How the loop ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
+    /// All blocks that were asked for.
     Complete,
+    /// The intervals are narrow enough.
+    Precise,
+    /// They are not, and no more blocks are allowed.
+    BlockLimit,
     Interrupted,
     /// Trials kept failing; the last one's error.
     Failing(String),
 }
 
-pub fn run<S: Stage>(plan: &[Planned], stage: &mut S) -> Result<Ended, S::Error> {
+pub fn run<S: Stage>(
+    plan: &[Planned],
+    rules: Rules,
+    done: &Done,
+    stage: &mut S,
+) -> Result<Ended, S::Error> {
     let mut failures = 0;
-    for planned in plan {
-        if stage.stop_requested() {
-            return Ok(Ended::Interrupted);
-        }
-        let measured = match stage.put_in_force(planned) {
-            Ok(()) => {
-                let trial = stage.trial(planned);
-                stage.store(&trial).map(|()| trial)
+    for block in plan.chunk_by(|a, b| a.block == b.block) {
+        let number = block[0].block;
+        if number > rules.blocks && number > done.last_block() {
+            if stage.stop_requested() {
+                return Ok(Ended::Interrupted);
             }
-            Err(error) => Err(error),
-        };
-        let taken_back = stage.take_back(planned);
-        let trial = measured?;
-        taken_back?;
-        match trial.outcome {
-            Outcome::Complete => failures = 0,
-            Outcome::Interrupted => return Ok(Ended::Interrupted),
-            Outcome::Failed { error } => {
-                failures += 1;
-                if failures == FAILURES_IN_A_ROW {
-                    return Ok(Ended::Failing(error));
-                }
+            if stage.is_precise() {
+                return Ok(Ended::Precise);
             }
+            stage.tell(News::FurtherBlock { block: number, trials: block.len() });
+        }
+        if let Some(ended) = block::run(block, rules, done, &mut failures, stage)? {
+            return Ok(ended);
         }
     }
-    Ok(Ended::Complete)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::plan::plan;
-    use crate::experiment::trial::blank;
-
-    /// Logs what is asked of it.
-    #[derive(Default)]
-    struct Fake {
-        log: Vec<String>,
-        outcomes: Vec<Outcome>,
-        refuse: bool,
-        full: bool,
-        stop_after: Option<usize>,
-    }
-
-    impl Stage for Fake {
-        type Error = String;
-
-        fn put_in_force(&mut self, p: &Planned) -> Result<(), String> {
-            self.log.push(format!("apply {}", p.condition));
-            if self.refuse { Err("refused".to_owned()) } else { Ok(()) }
-        }
-
-        fn trial(&mut self, p: &Planned) -> Trial {
-            self.log.push(format!("trial {}", p.condition));
-            let outcome =
-                if self.outcomes.is_empty() { Outcome::Complete } else { self.outcomes.remove(0) };
-            Trial { outcome, ..blank() }
-        }
-
-        fn store(&mut self, _: &Trial) -> Result<(), String> {
-            self.log.push("store".to_owned());
-            if self.full { Err("disk full".to_owned()) } else { Ok(()) }
-        }
-
-        fn take_back(&mut self, p: &Planned) -> Result<(), String> {
-            self.log.push(format!("undo {}", p.condition));
-            Ok(())
-        }
-
-        fn stop_requested(&self) -> bool {
-            self.stop_after.is_some_and(|n| self.log.len() >= n)
-        }
-    }
-
-    fn one_condition(blocks: u32) -> Vec<Planned> {
-        plan(1, blocks, 1)
-    }
-
-    #[test]
-    fn each_trial_is_stored_and_taken_back_before_the_next() {
-        let mut fake = Fake::default();
-        assert_eq!(run(&one_condition(2), &mut fake), Ok(Ended::Complete));
-        let once = ["apply 0", "trial 0", "store", "undo 0"];
-        assert_eq!(fake.log, [once, once].concat());
-    }
-
-    #[test]
-    fn what_could_not_be_applied_is_still_taken_back() {
-        let mut fake = Fake { refuse: true, ..Fake::default() };
-        assert_eq!(run(&one_condition(2), &mut fake), Err("refused".to_owned()));
-        assert_eq!(fake.log, ["apply 0", "undo 0"]);
-    }
-
-    #[test]
-    fn a_full_disk_ends_the_run_after_taking_back() {
-        let mut fake = Fake { full: true, ..Fake::default() };
-        assert_eq!(run(&one_condition(2), &mut fake), Err("disk full".to_owned()));
-        assert_eq!(fake.log.last().map(String::as_str), Some("undo 0"));
-    }
-
-    #[test]
-    fn a_stop_between_trials_begins_no_more() {
-        let mut fake = Fake { stop_after: Some(4), ..Fake::default() };
-        assert_eq!(run(&one_condition(5), &mut fake), Ok(Ended::Interrupted));
-        assert_eq!(fake.log.len(), 4);
-    }
-
-    #[test]
-    fn an_interrupted_trial_is_kept_and_is_the_last() {
-        let mut fake = Fake { outcomes: vec![Outcome::Interrupted], ..Fake::default() };
-        assert_eq!(run(&one_condition(5), &mut fake), Ok(Ended::Interrupted));
-        assert_eq!(fake.log, ["apply 0", "trial 0", "store", "undo 0"]);
-    }
-
-    #[test]
-    fn three_failures_in_a_row_are_enough() {
-        let failed = || Outcome::Failed { error: "gone".to_owned() };
-        let outcomes = vec![failed(), failed(), Outcome::Complete, failed(), failed(), failed()];
-        let mut fake = Fake { outcomes, ..Fake::default() };
-        assert_eq!(run(&one_condition(9), &mut fake), Ok(Ended::Failing("gone".to_owned())));
-        assert_eq!(fake.log.iter().filter(|l| l.starts_with("trial")).count(), 6);
-    }
+    Ok(match rules.until_precise {
+        false => Ended::Complete,
+        true if stage.is_precise() => Ended::Precise,
+        true => Ended::BlockLimit,
+    })
 }

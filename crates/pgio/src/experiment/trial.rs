@@ -93,7 +93,7 @@ pub fn run(
         Some(EngineError::Stopped) => Outcome::Interrupted,
         Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
-    trial_checks::judge(&mut trial, request.treatments);
+    trial_checks::judge(&mut trial, series.as_ref(), request.treatments);
     Measured { trial, series, error }
 }
 

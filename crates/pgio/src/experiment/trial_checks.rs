@@ -1,7 +1,14 @@
-//! What one trial's own record says of its validity.
+//! What one trial's own record says of its validity: that its condition held, that the data stayed
+//! what it was, and in [`observed`] what went on beside. The ids are those of `results::checks`.
 
+mod observed;
+
+use crate::results::checks;
 use crate::results::model::{Check, Evidence, Outcome, Trial, When};
+use crate::results::series::Series;
 use crate::treatment::Treatment;
+
+pub(super) use self::observed::storage;
 
 /// Size may differ by this much before the data is not the same data any more.
 const SIZE_DRIFT: f64 = 0.02;
@@ -10,15 +17,18 @@ const SIZE_DRIFT: f64 = 0.02;
 const LATE_SHARE: f64 = 0.02;
 
 /// Adds the verdicts to the record.
-pub(super) fn judge(trial: &mut Trial, treatments: &[Box<dyn Treatment>]) {
+pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Box<dyn Treatment>]) {
     let declared: Vec<String> = treatments.iter().flat_map(|t| t.describe()).collect();
-    let mut checks = vec![in_force(&trial.evidence), durability(trial, &declared)];
+    let mut found = vec![in_force(&trial.evidence), durability(trial, &declared)];
     if trial.outcome == Outcome::Complete {
-        checks.push(checkpoints(trial));
-        checks.extend(size(trial));
-        checks.extend(sessions(trial));
+        found.push(checkpoints(trial));
+        found.extend(size(trial));
+        found.extend(sessions(trial));
+        found.extend(observed::checks(trial, series));
     }
-    trial.checks.extend(checks);
+    trial.checks.extend(found);
+    // One that is not in the table can neither be tolerated nor looked up: a mistake of ours.
+    debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));
 }
 
 fn in_force(evidence: &[Evidence]) -> Check {

@@ -38,7 +38,7 @@ pub fn document(analysis: &Analysis) -> Document {
     }
 }
 
-fn primary(analysis: &Analysis) -> Table {
+pub(super) fn primary(analysis: &Analysis) -> Table {
     let conditions = &analysis.conditions;
     let some_left_out = conditions.iter().any(|c| c.valid != c.trials);
     let commits = conditions.iter().any(|c| commit_percentiles(c).is_some());
@@ -202,7 +202,7 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
     Some(format!("Noise floor: {aa} is {} measured twice: {measured}{told}.", analysis.baseline))
 }
 
-fn secondary(analysis: &Analysis) -> Vec<Table> {
+pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
     let others: Vec<&Condition> = analysis
         .conditions
         .iter()
@@ -258,7 +258,7 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
     }
 }
 
-fn remarks(analysis: &Analysis) -> Vec<Remark> {
+pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
     let mut remarks = findings(&analysis.checks);
     remarks.extend(analysis.warnings.iter().map(|(warning, trials)| Remark {
         label: "warning".to_owned(),
@@ -267,39 +267,57 @@ fn remarks(analysis: &Analysis) -> Vec<Remark> {
     remarks
 }
 
-/// Each finding once, with the trials it was found in.
+/// Each finding once, with the conditions and trials it was found in.
 fn findings(checks: &[Finding]) -> Vec<Remark> {
-    let mut grouped: Vec<(&Finding, Vec<usize>)> = Vec::new();
-    let mut seen: BTreeMap<(&str, Option<&str>, &str), usize> = BTreeMap::new();
+    let mut grouped: Vec<Vec<&Finding>> = Vec::new();
+    let mut seen: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for check in checks {
-        let same = (check.id.as_str(), check.condition.as_deref(), check.message.as_str());
-        let at = *seen.entry(same).or_insert_with(|| {
-            grouped.push((check, Vec::new()));
+        let at = *seen.entry((&check.id, &check.message)).or_insert_with(|| {
+            grouped.push(Vec::new());
             grouped.len() - 1
         });
-        grouped[at].1.extend(check.trial);
+        grouped[at].push(check);
     }
-    grouped.iter().map(|(check, trials)| finding(check, trials)).collect()
+    grouped.iter().map(|same| finding(same)).collect()
 }
 
-fn finding(check: &Finding, trials: &[usize]) -> Remark {
+fn finding(same: &[&Finding]) -> Remark {
+    let check = same[0];
     let label = match check.verdict {
         CheckVerdict::Ok => "ok",
         CheckVerdict::Warning => "warning",
         CheckVerdict::Invalid => "INVALID",
     };
-    let numbers: Vec<String> = trials.iter().map(usize::to_string).collect();
-    let place = match (&check.condition, trials) {
-        (Some(condition), []) => format!(" ({condition})"),
-        (Some(condition), [_]) => format!(" ({condition}, trial {})", numbers.join(", ")),
-        (Some(condition), _) => format!(" ({condition}, trials {})", numbers.join(", ")),
-        (None, []) => String::new(),
-        (None, _) => format!(" (trial {})", numbers.join(", ")),
-    };
+    let places = places(same);
+    let places = if places.is_empty() { places } else { format!(" ({places})") };
     let remedy =
         if check.remedy.is_empty() { String::new() } else { format!("; {}", check.remedy) };
     Remark {
         label: label.to_owned(),
-        text: format!("{}{place}: {}{remedy}", check.id, check.message),
+        text: format!("{}{places}: {}{remedy}", check.id, check.message),
     }
+}
+
+/// `local, trials 6, 30; on, trial 27`
+fn places(same: &[&Finding]) -> String {
+    let mut places: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
+    for check in same {
+        let condition = check.condition.as_deref();
+        match places.iter_mut().find(|(known, _)| *known == condition) {
+            Some((_, trials)) => trials.extend(check.trial),
+            None => places.push((condition, check.trial.into_iter().collect())),
+        }
+    }
+    let place = |(condition, trials): &(Option<&str>, Vec<usize>)| {
+        let numbers: Vec<String> = trials.iter().map(usize::to_string).collect();
+        let trials = match trials.len() {
+            0 => None,
+            1 => Some(format!("trial {}", numbers[0])),
+            _ => Some(format!("trials {}", numbers.join(", "))),
+        };
+        let parts: Vec<String> = condition.map(str::to_owned).into_iter().chain(trials).collect();
+        parts.join(", ")
+    };
+    let told: Vec<String> = places.iter().map(place).filter(|text| !text.is_empty()).collect();
+    told.join("; ")
 }

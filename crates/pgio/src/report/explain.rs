@@ -17,18 +17,14 @@ const TOLD_SHARE: f64 = 0.005;
 const TOLD_OF_DIFFERENCE: f64 = 0.1;
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
-    let mut tables = Vec::new();
-    if !analysis.decompositions.is_empty() {
-        tables.push(where_the_time_went(analysis));
-    }
-    if !analysis.reconciliation.is_empty() {
-        tables.push(reads(&analysis.reconciliation));
-    }
-    tables
+    [where_the_time_went(analysis), reads(analysis)].into_iter().flatten().collect()
 }
 
-fn where_the_time_went(analysis: &Analysis) -> Table {
+pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
     let all = &analysis.decompositions;
+    if all.is_empty() {
+        return None;
+    }
     let of = |d: &Decomposition, group: WaitGroup| -> Option<Part> {
         d.parts.iter().find(|p| p.group == group).copied()
     };
@@ -57,12 +53,12 @@ fn where_the_time_went(analysis: &Analysis) -> Table {
          operation is a rule: docs/METHODOLOGY.md."
             .to_owned(),
     );
-    Table {
+    Some(Table {
         title: "Where the time went".to_owned(),
         columns,
         rows: all.iter().map(row).collect(),
         notes,
-    }
+    })
 }
 
 /// Whether the interval leaves out no difference at all.
@@ -145,7 +141,8 @@ fn with_reach(estimate: f64, high: Option<f64>, plus: bool) -> String {
     if plus && estimate >= 0.0 { format!("+{text}") } else { text }
 }
 
-fn reads(all: &[Reconciliation]) -> Table {
+pub(super) fn reads(analysis: &Analysis) -> Option<Table> {
+    let all = &analysis.reconciliation;
     let shown = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), format::number);
     let row = |r: &Reconciliation| {
         vec![
@@ -156,7 +153,7 @@ fn reads(all: &[Reconciliation]) -> Table {
             shown(r.reads.device_read_blocks),
         ]
     };
-    Table {
+    let table = Table {
         title: "Reads: asked of the system, read from the device".to_owned(),
         columns: vec![
             Column::left("condition"),
@@ -167,5 +164,6 @@ fn reads(all: &[Reconciliation]) -> Table {
         ],
         rows: all.iter().map(row).collect(),
         notes: all.iter().map(|r| format!("{}: {}.", r.condition, r.sentence)).collect(),
-    }
+    };
+    (!all.is_empty()).then_some(table)
 }

@@ -38,6 +38,14 @@ pub(super) fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
+/// Without the unit, where the heading or the axis has it.
+pub(super) fn bare(value: f64, unit: &str) -> String {
+    match unit {
+        "s" | "bytes" | "bytes/s" => quantity(value, unit),
+        _ => number(value),
+    }
+}
+
 pub(super) fn seconds(value: f64) -> String {
     let text = human::latency(value.abs() * 1e9);
     if value < 0.0 { format!("−{text}") } else { text }

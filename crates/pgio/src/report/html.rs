@@ -19,12 +19,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod trials;
+mod waits;
 mod zoom;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::document;
-use super::table::Document;
+use super::comparison::remarks;
+use super::table::Remark;
 use crate::analysis::{Analysis, Standing, standings};
 use crate::results::Trial;
 use crate::results::series::Series;
@@ -48,7 +49,7 @@ struct Page<'a> {
     analysis: &'a Analysis,
     series: &'a [Option<Series>],
     experiment: &'a str,
-    document: Document,
+    remarks: Vec<Remark>,
     standings: Vec<Standing>,
     looks: Looks,
 }
@@ -84,16 +85,18 @@ pub fn render(source: &Source<'_>) -> String {
         analysis: source.analysis,
         series: source.series,
         experiment: source.experiment,
-        document: document(source.analysis),
+        remarks: remarks(source.analysis),
         standings: standings(source.stored),
         looks: Looks::of(&source.stored.manifest),
     };
     let sections: Vec<Section> = [
         Some(effects::section(&page)),
         trials::section(&page),
-        effects::values(&page),
+        waits::section(&page),
         latency::section(&page),
         series::section(&page),
+        effects::reads(&page),
+        effects::values(&page),
         Some(checks::section(&page)),
         Some(manifest::environment(&page)),
         Some(manifest::reproduce(&page)),

@@ -1,19 +1,23 @@
 //! The directory of an experiment: experiment.toml as run, manifest.json, trials.jsonl.
 //!
 //! A record is appended in one write and fsynced before the next trial begins, so that whatever
-//! stops the tool leaves complete records and at most one torn last line, which reading skips.
+//! stops the tool leaves complete records and at most one torn last line, which [`reading`] skips
+//! and [`resume`] cuts off. Who writes holds a lock on trials.jsonl, so that no two runs mix.
 
-use std::fs::{self, File, OpenOptions};
+mod manifest;
+mod reading;
+mod resume;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::model::Trial;
-use super::series::{SERIES_SCHEMA, Series};
+use super::series::Series;
 use super::wire::{self, WireError};
 
-pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
+pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Resumed, Rules, read_manifest};
+pub use self::reading::{Stored, read, read_series};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -27,45 +31,10 @@ pub enum StoreError {
     Manifest { path: PathBuf, source: serde_json::Error },
     #[error("{} has format {found}; this pgio reads {MANIFEST_SCHEMA}, use the pgio that wrote it", path.display())]
     ManifestVersion { path: PathBuf, found: String },
+    #[error("another pgio is writing to {} at this moment: wait for it to end", .0.display())]
+    Busy(PathBuf),
     #[error(transparent)]
     Wire(#[from] WireError),
-}
-
-/// What the experiment was, as far as reading its trials needs it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Manifest {
-    pub schema: String,
-    pub pgio: String,
-    pub name: String,
-    pub created_at: String,
-    pub seed: u64,
-    pub blocks: u32,
-    pub baseline: String,
-    /// The name of the baseline's twin, when it was run twice a block.
-    pub aa: Option<String>,
-    pub primary_metric: String,
-    /// In the order of the experiment file, the A/A twin right after its baseline.
-    pub conditions: Vec<ConditionInfo>,
-    /// The environment as found: server version, settings that matter, the machine.
-    pub environment: std::collections::BTreeMap<String, String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ConditionInfo {
-    pub name: String,
-    /// Each treatment in words, such as `synchronous_commit = local`.
-    pub treatments: Vec<String>,
-}
-
-/// A stored experiment as read back.
-#[derive(Debug)]
-pub struct Stored {
-    pub manifest: Manifest,
-    pub trials: Vec<Trial>,
-    /// The last line of trials.jsonl was torn by a crash and left out.
-    pub torn: bool,
 }
 
 /// An experiment's directory, open for appending.
@@ -89,9 +58,9 @@ impl Store {
             }
             Err(e) => return Err(io("create", &path, e)),
         };
+        lock(&trials, dir)?;
         write_durably(&dir.join("experiment.toml"), experiment)?;
-        let text = serde_json::to_string_pretty(manifest).expect("plain data always serializes");
-        write_durably(&dir.join("manifest.json"), &(text + "\n"))?;
+        manifest::write(dir, manifest)?;
         sync_dir(dir)?;
         Ok(Store { dir: dir.to_owned(), trials, records: 0 })
     }
@@ -123,65 +92,6 @@ impl Store {
     }
 }
 
-/// The samples of a trial, where any were stored.
-pub fn read_series(dir: &Path, trial: &Trial) -> Result<Option<Series>, StoreError> {
-    let Some(name) = &trial.series else { return Ok(None) };
-    let path = dir.join(name);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        // Samples are large: someone who sends results round may leave them out.
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(io("read", &path, source)),
-    };
-    let series: Series = serde_json::from_str(&text)
-        .map_err(|source| StoreError::Manifest { path: path.clone(), source })?;
-    if series.schema != SERIES_SCHEMA {
-        return Err(StoreError::ManifestVersion { path, found: series.schema });
-    }
-    Ok(Some(series))
-}
-
-/// Reads a stored experiment.
-pub fn read(dir: &Path) -> Result<Stored, StoreError> {
-    let manifest = read_manifest(dir)?;
-    let path = dir.join("trials.jsonl");
-    let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
-        ErrorKind::NotFound => {
-            StoreError::NotResults { dir: dir.to_owned(), missing: "trials.jsonl" }
-        }
-        _ => io("read", &path, source),
-    })?;
-    let torn = !text.is_empty() && !text.ends_with('\n');
-    let lines: Vec<&str> = text.lines().collect();
-    let whole = if torn { &lines[..lines.len() - 1] } else { &lines[..] };
-    let trials = whole
-        .iter()
-        .enumerate()
-        .map(|(i, line)| wire::from_json(line, &format!("{} line {}", path.display(), i + 1)))
-        .collect::<Result<_, _>>()?;
-    Ok(Stored { manifest, trials, torn })
-}
-
-fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
-    #[derive(Deserialize)]
-    struct Tag {
-        schema: String,
-    }
-    let path = dir.join("manifest.json");
-    let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
-        ErrorKind::NotFound => {
-            StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }
-        }
-        _ => io("read", &path, source),
-    })?;
-    let broken = |source| StoreError::Manifest { path: path.clone(), source };
-    let tag: Tag = serde_json::from_str(&text).map_err(broken)?;
-    if tag.schema != MANIFEST_SCHEMA {
-        return Err(StoreError::ManifestVersion { path, found: tag.schema });
-    }
-    serde_json::from_str(&text).map_err(broken)
-}
-
 /// Writes beside, syncs, then renames: the file is the old one or the new one, never a part.
 pub fn write_durably(path: &Path, text: &str) -> Result<(), StoreError> {
     // /dev/null or a pipe is written to, never replaced.
@@ -200,6 +110,16 @@ pub fn write_durably(path: &Path, text: &str) -> Result<(), StoreError> {
         let _ = fs::remove_file(&beside);
         io("write", path, source)
     })
+}
+
+/// Held as long as the file is open.
+fn lock(trials: &File, dir: &Path) -> Result<(), StoreError> {
+    match trials.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
+        // A file system without locks: then nothing protects, and nothing is refused.
+        Err(TryLockError::Error(_)) => Ok(()),
+    }
 }
 
 fn sync_dir(dir: &Path) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use super::model::{
     Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, Place,
     ServerInfo, SessionTotals, Slice, Trial, Warning, When, Window, WorkloadInfo,
 };
-use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest};
+use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use crate::histogram::Histogram;
 
 /// Its numbers are short, so that they read back to the last bit.
@@ -107,5 +107,7 @@ pub(crate) fn manifest() -> Manifest {
         primary_metric: "commits_per_second".to_owned(),
         conditions: vec![condition("local"), condition("on")],
         environment: BTreeMap::from([("server_version".to_owned(), "15.14".to_owned())]),
+        rules: Rules::default(),
+        resumed: Vec::new(),
     }
 }

@@ -18,7 +18,6 @@ use postgres::error::SqlState;
 use postgres::{Client, Statement};
 
 use super::beat::Beat;
-use super::cpu;
 use super::session::{self, SessionError};
 use super::{PATIENCE, Span, Watched, lost};
 use crate::pg::{quote, words};
@@ -43,15 +42,12 @@ pub(super) struct ServerUse {
     pub(super) moments: Vec<Moment>,
     pub(super) standbys: BTreeMap<String, StandbyLag>,
     pub(super) warnings: Vec<Warning>,
-    pub(super) cpu: Duration,
 }
 
 /// What the thread brings back.
 struct Found {
     logs: Vec<Log>,
     standbys: Vec<(Instant, Vec<replication::Standby>)>,
-    /// The thread's processor time after each round.
-    cpu: Vec<(Instant, Duration)>,
     warnings: Vec<Warning>,
 }
 
@@ -67,7 +63,7 @@ impl Sampler {
         let (mark, marks) = mpsc::channel();
         let (tell, found) = mpsc::channel();
         // Without a thread `found` is closed, which `finish` reports.
-        let _ = thread::Builder::new().name("sample-server".to_owned()).spawn(move || {
+        let _ = thread::Builder::new().name("pgio-server".to_owned()).spawn(move || {
             let _ = tell.send(sample(&watched, cadence, &marks));
         });
         Sampler { mark, found }
@@ -92,11 +88,7 @@ impl Sampler {
 
 impl Found {
     fn sum_up(self, span: Span) -> ServerUse {
-        let mut found = ServerUse {
-            warnings: self.warnings,
-            cpu: super::used_within(&self.cpu, span),
-            ..ServerUse::default()
-        };
+        let mut found = ServerUse { warnings: self.warnings, ..ServerUse::default() };
         for log in &self.logs {
             tracks::add(log, span, &mut found);
         }
@@ -109,8 +101,7 @@ impl Found {
 }
 
 fn sample(watched: &Watched, cadence: Duration, marks: &Receiver<()>) -> Found {
-    let mut found =
-        Found { logs: Vec::new(), standbys: Vec::new(), cpu: Vec::new(), warnings: Vec::new() };
+    let mut found = Found { logs: Vec::new(), standbys: Vec::new(), warnings: Vec::new() };
     if let Err(error) = sample_into(&mut found, watched, cadence, marks) {
         found.warnings.push(lost("the server's counters", &words::sentence(&error)));
     }
@@ -140,7 +131,6 @@ fn sample_into(
         }
         let now = Instant::now();
         beat.used(now);
-        found.cpu.push((now, cpu::thread()));
         match marks.recv_timeout(beat.due().saturating_duration_since(now)) {
             Ok(()) => beat = Beat::new(Instant::now() + AFTER_SLICE, cadence),
             Err(RecvTimeoutError::Timeout) => {}

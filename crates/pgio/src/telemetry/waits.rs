@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, Statement};
 
 use super::session::{self, SessionError};
-use super::{PATIENCE, Span, Watched, cpu, lost};
+use super::{PATIENCE, Span, Watched, lost};
 use crate::pg::words;
 use crate::results::Warning;
 use crate::results::telemetry::Waits;
@@ -41,7 +41,6 @@ pub(super) struct Sampler {
 pub(super) struct WaitsFound {
     pub(super) waits: Option<Waits>,
     pub(super) warnings: Vec<Warning>,
-    pub(super) cpu: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +50,6 @@ struct Found {
     /// Names of events; rounds refer to them by their place.
     events: Vec<String>,
     rounds: Vec<Round>,
-    cpu: Vec<(Instant, Duration)>,
     warnings: Vec<Warning>,
 }
 
@@ -68,7 +66,7 @@ impl Sampler {
         let (pids, whom) = mpsc::channel();
         let (tell, found) = mpsc::channel();
         // Without a thread `found` is closed, which `finish` reports.
-        let _ = thread::Builder::new().name("sample-waits".to_owned()).spawn(move || {
+        let _ = thread::Builder::new().name("pgio-waits".to_owned()).spawn(move || {
             let _ = tell.send(sample(&watched, seed, &whom));
         });
         Sampler { pids: Some(pids), found }
@@ -116,7 +114,7 @@ impl Found {
             sessions: self.sessions,
             sightings,
         });
-        WaitsFound { waits, warnings: self.warnings, cpu: super::used_within(&self.cpu, span) }
+        WaitsFound { waits, warnings: self.warnings }
     }
 
     fn event(&mut self, name: &str) -> u16 {
@@ -183,7 +181,6 @@ fn sample_into(
             Err(_) => {}
         }
         let now = Instant::now();
-        found.cpu.push((now, cpu::thread()));
         interval += found.every;
         while interval + found.every <= now {
             interval += found.every;

@@ -18,7 +18,7 @@ use self::setting::{
     route, same_line, wait_for,
 };
 use super::values::{agree, refusal};
-use super::{Kind, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::server;
 use crate::results::model::{Evidence, When};
@@ -111,6 +111,29 @@ impl Postgres {
 impl Treatment for Postgres {
     fn describe(&self) -> Vec<String> {
         self.settings.iter().map(|s| format!("{} = {}", s.name, s.value)).collect()
+    }
+
+    fn outlook(&self, admin: &mut Client) -> Result<Vec<Outlook>, TreatmentError> {
+        let routed = self.routed(admin)?.into_iter();
+        routed
+            .map(|(setting, route)| {
+                let found = describe_setting(admin, &setting.name)?;
+                Ok(Outlook {
+                    what: setting.name.clone(),
+                    now: format!(
+                        "{}{}",
+                        found.setting,
+                        found.unit.as_deref().map_or(String::new(), |u| format!(" (unit {u})"))
+                    ),
+                    then: setting.value.clone(),
+                    how: match route {
+                        Route::Session => "in the workload's sessions",
+                        Route::Reload => "by ALTER SYSTEM and a reload",
+                        Route::Restart => "by ALTER SYSTEM and a restart",
+                    },
+                })
+            })
+            .collect()
     }
 
     fn session_settings(

@@ -2,6 +2,9 @@
 
 mod commit;
 mod evidence;
+mod loop_rules;
+mod reset;
+mod resume;
 mod treatments;
 
 use std::collections::BTreeSet;

@@ -218,6 +218,6 @@ fn the_target_offered_in_a_comment_is_read_too() {
         .take_while(|line| !line.is_empty())
         .fold(String::new(), |text, line| text + line + "\n");
     let experiment = format!("{offered}[[condition]]\nname = \"a\"\n");
-    let parsed = experiment::parse(&experiment, "comment", "comment", &[]).unwrap();
+    let parsed = experiment::parse(&experiment, "comment", "comment", &[], &[]).unwrap();
     assert!(parsed.target_of(&parsed.conditions[0]).is_some(), "{offered}");
 }

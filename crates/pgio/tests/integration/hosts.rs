@@ -1,5 +1,6 @@
 //! Hosts over ssh: a real sshd of each test's own, on a loopback address and a port of its own.
 
+mod sampling;
 mod sshd;
 
 use std::fs;

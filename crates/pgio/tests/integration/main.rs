@@ -16,6 +16,7 @@ mod hosts;
 mod levels;
 mod loading;
 mod managed;
+mod page;
 mod private_cluster;
 mod published;
 mod redact;

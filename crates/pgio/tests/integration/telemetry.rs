@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -59,7 +59,9 @@ fn assert_wal_adds_up(trial: &Value, series: &Value) {
     }
     let counted = trial["metrics"]["wal_bytes_per_second"]["value"].as_f64().unwrap()
         * trial["window"]["seconds"].as_f64().unwrap();
-    assert!((grown / counted - 1.0).abs() < 0.1, "{grown} by the track, {counted} counted");
+    // The counters are read a little before and after: a few full-page images may lie between.
+    let off = (grown - counted).abs();
+    assert!(off < 0.1 * counted || off < 65_536.0, "{grown} by the track, {counted} counted");
 }
 
 fn observed(major: u32) {
@@ -75,13 +77,33 @@ fn observed(major: u32) {
         let rounds = waits["rounds"].as_u64().unwrap();
         let seen: u64 =
             waits["sightings"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-        assert_eq!(seen, 2 * rounds, "{waits}");
+        // A session that is done may be gone just before the other's last operation ends.
+        assert!((2 * rounds - 2..=2 * rounds).contains(&seen), "{waits}");
         let missed = waits["missed_rounds"].as_u64().unwrap();
         // 50 a second, or 20 on a machine that had no time when it was tried out.
         let due = rounds + missed;
         assert!((74..=76).contains(&due) || (29..=31).contains(&due), "{waits}");
         assert!(telemetry["driver_cpu_seconds"].as_f64().unwrap() > 0.0);
         assert!(telemetry["sampling_cpu_seconds"].as_f64().unwrap() > 0.0);
+
+        let host = &telemetry["hosts"]["local"];
+        assert!(host["ticks"].as_u64().unwrap() > 0, "{host:#}");
+        // In steps of 10 ms.
+        assert!(host["sampling_cpu_seconds"].is_f64(), "{host:#}");
+        assert!(host["foreign_cores"].as_f64().is_some(), "{host:#}");
+        let roles: Vec<&str> = telemetry["storage"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s["role"].as_str().unwrap())
+            .collect();
+        assert_eq!(roles, ["data", "wal"]);
+        assert!(trial["environment"]["host.kernel"].is_string(), "{}", trial["environment"]);
+        assert!(trial["environment"]["wal.mount"].is_string(), "{}", trial["environment"]);
+        let device = |name: &str| trial["metrics"][name]["value"].as_f64().unwrap();
+        assert!(device("device_writes_per_second") > 0.0, "every commit is flushed");
+        assert!(device("device_reads_per_second") >= 0.0);
+        assert!(device("page_cache_reads_per_second") >= 0.0);
 
         let standby = &telemetry["standbys"]["standby"];
         assert_eq!(standby["sync_state"], "sync", "{telemetry:#}");
@@ -172,12 +194,46 @@ fn a_role_without_pg_monitor_is_told_what_it_misses() {
         // Its own sessions it may see.
         assert_eq!(trial["telemetry"]["waits"]["sessions"], 1);
         assert!(share(&trial, "cpu") > 0.0);
+        assert!(
+            said.contains(&format!("GRANT pg_read_all_settings TO \\\"{}", place.user)),
+            "{said}"
+        );
+        assert!(trial["metrics"]["device_reads_per_second"].is_null());
         assert!(trial["telemetry"]["standbys"].as_object().is_none_or(|s| s.is_empty()));
         owner.client().batch_execute(&format!("GRANT pg_monitor TO {}", place.user)).unwrap();
         let trial = place.trial(&["--run-time", "1"]);
         assert!(!warnings(&trial).contains("autovacuum"), "{}", warnings(&trial));
         assert_eq!(trial["telemetry"]["standbys"]["standby"]["sync_state"], "sync");
     }
+}
+
+/// Process numbers of the server mean nothing here, as with a server in a container.
+#[test]
+fn devices_of_this_machine_are_not_taken_for_those_of_a_server_elsewhere() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let pgio = place.command(&["run", "--run-time", "500ms", "--json", "trial.json"]);
+    let mut apart = Command::new("unshare");
+    apart.args(["--pid", "--fork", "--mount-proc"]).arg(pgio.get_program()).args(pgio.get_args());
+    apart.env_clear().current_dir(place.dir.path()).env("PATH", "/usr/bin:/bin");
+    apart.envs(pgio.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let said = Said::of(apart.output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let trial = place.record("trial.json");
+    assert_eq!(trial["telemetry"]["storage"], Value::Array(Vec::new()));
+    assert!(trial["metrics"]["device_reads_per_second"].is_null());
+    assert!(warnings(&trial).contains("set host in [target]"), "{}", warnings(&trial));
+    assert!(trial["telemetry"]["waits"]["rounds"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_told_before_anything_is_made() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let text = experiment(&dsn, "blocks = 1", "", &[("a", "")])
+        + "\n[hosts.db]\nssh = \"no-such-host.invalid\"\n";
+    dir.compare(&text).expect(3, &["no-such-host.invalid"]);
+    assert!(!dir.out().exists());
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub(super) fn run(sessions: u32, pg: Option<VersionRequest>) -> Outcome {
     let workload: Arc<dyn Workload> = Arc::new(Waiting(sessions));
     // From the first to the last sign of progress: connecting 200 sessions is not waiting.
     let (begun, mut span) = (Instant::now(), None);
-    bench.observed_trial(&workload, Duration::ZERO, &mut |_| {
+    bench.observed_trial(&workload, Duration::ZERO, None, &mut |_| {
         let now = (begun.elapsed(), cpu());
         let (first, _) = *span.get_or_insert((now, now));
         span = Some((first, now));

@@ -22,6 +22,8 @@ pub enum Target {
         /// Names in the experiment's hosts; absent: not known, so no device is watched.
         host: Option<String>,
         standby_host: Option<String>,
+        /// The block device to be measured, by the kernel's name: data and WAL must lie on it.
+        device: Option<String>,
     },
     /// A cluster of our own for the length of the experiment.
     Private {
@@ -56,13 +58,15 @@ fn target(
     section: &Section<'_>,
     hosts: &BTreeMap<String, HostSpec>,
 ) -> Result<Target, ConfigError> {
-    section.only(&["dsn", "host", "standby_host", "private", "pg", "standby"])?;
+    section.only(&["dsn", "host", "standby_host", "device", "private", "pg", "standby"])?;
     let dsn = section.string("dsn")?;
     if section.boolean("private")?.unwrap_or(false) {
         if dsn.is_some() {
             return Err(section.error("dsn", "contradicts private = true: keep one of the two"));
         }
-        if let Some(key) = ["host", "standby_host"].into_iter().find(|key| section.has(key)) {
+        if let Some(key) =
+            ["host", "standby_host", "device"].into_iter().find(|key| section.has(key))
+        {
             return Err(section.error(key, "is for a server of yours: a private one is here"));
         }
         let major = section.whole("pg", OLDEST_MAJOR..=99)?;
@@ -79,6 +83,7 @@ fn target(
             dsn: ConnectString::new(dsn),
             host: hosts::named(section, "host", hosts)?,
             standby_host: hosts::named(section, "standby_host", hosts)?,
+            device: section.name("device")?,
         }),
         None => Err(section.error_here("needs dsn = \"...\" or private = true")),
     }

@@ -8,13 +8,14 @@ use crate::config::resolve::{CommitSettings, Extent, SlobSettings};
 use crate::config::value::ConnectString;
 
 const TREATMENTS: &[&str] = &["postgres", "drbd", "throttle", "command"];
+const CHECKS: &[&str] = &["durability", "foreign-load"];
 
 fn read(text: &str) -> Experiment {
-    parse(text, "x.toml", "x", TREATMENTS).unwrap()
+    parse(text, "x.toml", "x", TREATMENTS, CHECKS).unwrap()
 }
 
 fn error(text: &str) -> String {
-    parse(text, "x.toml", "x", TREATMENTS).unwrap_err().to_string()
+    parse(text, "x.toml", "x", TREATMENTS, CHECKS).unwrap_err().to_string()
 }
 
 /// The error of a file that is right but for these lines in front.
@@ -28,7 +29,7 @@ fn condition_error(lines: &str) -> String {
 }
 
 fn server(dsn: &str) -> Target {
-    Target::Server { dsn: ConnectString::new(dsn), host: None, standby_host: None }
+    Target::Server { dsn: ConnectString::new(dsn), host: None, standby_host: None, device: None }
 }
 
 #[test]
@@ -56,6 +57,13 @@ fn a_name_is_all_that_must_be_said() {
             telemetry: seconds(1),
             primary: None,
             hosts: BTreeMap::new(),
+            rules: Rules {
+                precision: None,
+                max_blocks: 6,
+                repeats: 2,
+                reset: Reset::Checkpoint,
+                tolerate: Vec::new(),
+            },
             targets: BTreeMap::new(),
             workloads: vec![WorkloadSpec {
                 name: "slob".to_owned(),
@@ -132,15 +140,18 @@ fn one_target_serves_all_conditions() {
 fn hosts_and_which_of_them_are_the_servers() {
     let experiment = read(
         "[hosts.db1]\nssh = 'postgres@db1'\n[hosts.db2]\nssh = 'db2'\nssh_config = '/x/ssh'\n\
-         [hosts.here]\n[targets.a]\ndsn = 'x'\nhost = 'db1'\nstandby_host = 'db2'\n\
+         [hosts.here]\n[targets.a]\ndsn = 'x'\nhost = 'db1'\nstandby_host = 'db2'\ndevice = 'vdb'\n\
          [targets.b]\ndsn = 'y'\nhost = 'local'\n\
          [[condition]]\nname = 'a'\ntarget = 'a'\n",
     );
     let db2 = HostSpec { ssh: Some("db2".to_owned()), ssh_config: Some(PathBuf::from("/x/ssh")) };
     assert_eq!(experiment.hosts["db2"], db2);
     assert_eq!(experiment.hosts["here"], HostSpec::default());
-    let Target::Server { host, standby_host, .. } = &experiment.targets["a"] else { panic!() };
+    let Target::Server { host, standby_host, device, .. } = &experiment.targets["a"] else {
+        panic!()
+    };
     assert_eq!((host.as_deref(), standby_host.as_deref()), (Some("db1"), Some("db2")));
+    assert_eq!(device.as_deref(), Some("vdb"));
     let Target::Server { host, .. } = &experiment.targets["b"] else { panic!() };
     assert_eq!(host.as_deref(), Some("local"), "needs no section of its own");
 }
@@ -158,7 +169,7 @@ fn what_is_wrong_with_hosts_names_its_line() {
         ),
         (
             "[hosts.db1]\nport = 22",
-            "x.toml:2: hosts.db1.port: is an unknown key; the nearest valid one is `ssh`",
+            "x.toml:2: hosts.db1.port: is an unknown key; valid are ssh, ssh_config",
         ),
         (
             "[hosts.db1]\nssh = 'a -p 22'",
@@ -188,7 +199,7 @@ fn what_is_wrong_with_hosts_names_its_line() {
 #[test]
 fn the_shipped_examples() {
     let sync = include_str!("../../../../../examples/sync-commit.toml");
-    let sync = parse(sync, "sync-commit.toml", "sync-commit", TREATMENTS).unwrap();
+    let sync = parse(sync, "sync-commit.toml", "sync-commit", TREATMENTS, CHECKS).unwrap();
     assert_eq!(sync.name, "sync-commit");
     assert_eq!(sync.baseline, "local");
     let [commit, slob] = sync.workloads.as_slice() else { panic!("two workloads") };
@@ -198,7 +209,7 @@ fn the_shipped_examples() {
     SlobSettings::resolve(slob.layer.clone()).unwrap();
 
     let fixed = include_str!("../../../../../examples/commit-10000.toml");
-    let fixed = parse(fixed, "commit-10000.toml", "commit-10000", TREATMENTS).unwrap();
+    let fixed = parse(fixed, "commit-10000.toml", "commit-10000", TREATMENTS, CHECKS).unwrap();
     let settings = CommitSettings::resolve(fixed.workloads[0].layer.clone());
     assert_eq!(settings.extent, Extent::Transactions(10_000));
     assert_eq!(fixed.conditions.len(), 2);
@@ -426,7 +437,7 @@ fn a_fixed_number_of_transactions_has_no_duration() {
 proptest! {
     #[test]
     fn no_text_panics(text in "(\\PC|\n|\r|\t)*") {
-        let _ = parse(&text, "x", "x", TREATMENTS);
+        let _ = parse(&text, "x", "x", TREATMENTS, CHECKS);
     }
 
     #[test]
@@ -440,7 +451,7 @@ proptest! {
             "condition.name = 'a'", "targets = { é = {} }",
         ]), 0..12))
     {
-        let _ = parse(&lines.join("\n"), "x", "x", TREATMENTS);
+        let _ = parse(&lines.join("\n"), "x", "x", TREATMENTS, CHECKS);
     }
 
     #[test]
@@ -449,4 +460,37 @@ proptest! {
         let quoted = toml::Value::String(name.clone());
         prop_assert_eq!(&read(&format!("[[condition]]\nname = {quoted}\n")).baseline, &name);
     }
+}
+
+#[test]
+fn rules_of_the_loop() {
+    let rules =
+        |lines: &str| read(&format!("[experiment]\n{lines}\n[[condition]]\nname = 'a'\n")).rules;
+    let asked =
+        rules("precision = '2.5 %'\nrepeats = 0\nreset = 'reload'\ntolerate = ['foreign-load']");
+    assert_eq!(asked.precision, Some(0.025));
+    assert_eq!((asked.max_blocks, asked.repeats), (30, 0));
+    assert_eq!(asked.reset, Reset::Reload);
+    assert_eq!(asked.tolerate, ["foreign-load"]);
+    assert_eq!(rules("blocks = 40\nprecision = '5%'").max_blocks, 40);
+    assert_eq!(rules("precision = '5%'\nmax_blocks = 8").max_blocks, 8);
+    let named = Reset::Recreate { named: Some("bench".to_owned()) };
+    assert_eq!(rules("reset = 'recreate'\nrecreate_database = 'bench'").reset, named);
+    let private =
+        "[experiment]\nreset = 'recreate'\n[target]\nprivate = true\n[[condition]]\nname = 'a'\n";
+    assert_eq!(read(private).rules.reset, Reset::Recreate { named: None });
+}
+
+#[test]
+fn rules_that_make_no_sense() {
+    let error_of = |line: &str| error_of(&format!("[experiment]\n{line}"));
+    insta::assert_snapshot!(error_of("precision = '5'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `5`");
+    insta::assert_snapshot!(error_of("precision = '0%'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `0%`");
+    insta::assert_snapshot!(error_of("max_blocks = 9"), @"x.toml:2: experiment.max_blocks: limits precision = \"5%\" or the like: add that, or write blocks =");
+    insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number of at least 6, not `5`");
+    insta::assert_snapshot!(error_of("reset = 'relaod'"), @"x.toml:2: experiment.reset: `relaod` is no reset; the nearest valid one is `reload`");
+    insta::assert_snapshot!(error_of("reset = 'recreate'"), @"x.toml:2: experiment.reset: recreate drops the database: name it once more, recreate_database = \"NAME\"");
+    insta::assert_snapshot!(error_of("recreate_database = 'x'"), @"x.toml:2: experiment.recreate_database: goes with reset = \"recreate\" only");
+    insta::assert_snapshot!(error_of("tolerate = ['forein-load']"), @"x.toml:2: experiment.tolerate: `forein-load` is no check that invalidates; the nearest valid one is `foreign-load`");
+    insta::assert_snapshot!(error_of("tolerate = 'all'"), @"x.toml:2: experiment.tolerate: must be an array of strings, and this is of type string");
 }

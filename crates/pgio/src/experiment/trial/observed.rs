@@ -27,7 +27,9 @@ pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Rec
         Extent::Time(window) => Some(window),
         Extent::Transactions(_) => None,
     };
-    Some(Recorder::start(scene, Course { window, room, seed: derive(request.seed, "waits", 0) }))
+    let pid = admin.query_one("SELECT pg_backend_pid()", &[]).map(|row| row.get(0));
+    let seed = derive(request.seed, "waits", 0);
+    Some(Recorder::start(scene, Course { window, room, backend_pid: pid.ok(), seed }))
 }
 
 /// Ends the samplers and keeps what they found.

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::Device;
 use crate::host::proc::mountinfo::{self, Mount};
-use crate::results::telemetry::Device;
 
 /// Facts of a queue; in the order of survey.sh.
 const QUEUE: &[&str] = &["scheduler", "write_cache", "fua", "rotational", "read_ahead_kb"];
@@ -102,7 +102,7 @@ impl Tree {
         }
         found.push(Device {
             name: name.to_owned(),
-            kind: node.kind(name).to_owned(),
+            kind: node.kind(name),
             queue: node.queue.clone(),
         });
         for lower in &node.below {

@@ -103,6 +103,11 @@ impl PrivateCluster {
         self.layout.data(Role::Primary)
     }
 
+    /// `None` without a standby.
+    pub fn standby_data_dir(&self) -> Option<PathBuf> {
+        self.has_standby.then(|| self.layout.data(Role::Standby))
+    }
+
     /// Holds everything of this cluster, and goes with it.
     pub fn directory(&self) -> &Path {
         &self.layout.root

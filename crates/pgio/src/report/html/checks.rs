@@ -3,16 +3,17 @@
 //! Nothing is left out here: a check that passed is listed with how often it did, and a trial that
 //! does not count with why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
 use super::super::format::{self, NONE};
-use super::super::table::{Column, Table};
+use super::super::table::{Column, Remark, Table};
 use super::{Page, Section, table};
 use crate::analysis::Standing;
+use crate::results::metrics::definition;
 use crate::results::model::When;
-use crate::results::{Check, CheckVerdict, Evidence, Outcome, Trial};
+use crate::results::{CheckVerdict, Evidence, Outcome, Place, Trial};
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let body = html! {
@@ -29,12 +30,14 @@ pub(super) fn section(page: &Page<'_>) -> Section {
 }
 
 fn remarks(page: &Page<'_>) -> Markup {
-    let remarks = &page.document.remarks;
+    // What does not count comes first.
+    let mut remarks: Vec<&Remark> = page.remarks.iter().collect();
+    remarks.sort_by_key(|r| r.label != word(CheckVerdict::Invalid));
     html! {
         @if remarks.is_empty() { p { "Nothing speaks against this result." } }
         @else {
             ul.remarks { @for r in remarks {
-                li { span.badge.(r.label.to_lowercase()) { (r.label) } " " (r.text) }
+                li { span.badge.(r.label.to_lowercase()) { (r.label) } span { (table::prose(&r.text)) } }
             } }
         }
     }
@@ -48,42 +51,48 @@ fn word(verdict: CheckVerdict) -> &'static str {
     }
 }
 
-/// A row for each check and verdict, with what was said of it and in how many trials.
+/// A check's message and remedy in one trial.
+type Said<'a> = (usize, &'a str, &'a str);
+
+/// A row for each check and verdict, with what was said of it and in how many trials. What passed is
+/// in the trials' records; what did not is the analysis's, which adds checks across trials.
 fn every_check(page: &Page<'_>) -> Table {
-    let mut found: BTreeMap<(&str, CheckVerdict), Vec<(usize, &Check)>> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, CheckVerdict), Vec<Said<'_>>> = BTreeMap::new();
     for (line, trial) in (1..).zip(&page.stored.trials) {
-        for check in &trial.checks {
-            found.entry((&check.id, check.verdict)).or_default().push((line, check));
+        for c in trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Ok) {
+            found.entry((&c.id, c.verdict)).or_default().push((line, &c.message, &c.remedy));
         }
     }
-    let row = |((id, verdict), all): (&(&str, CheckVerdict), &Vec<(usize, &Check)>)| {
-        let lines: Vec<usize> = all.iter().map(|(line, _)| *line).collect();
-        let first = |text: fn(&Check) -> &str| {
-            let mut different: Vec<&str> = all.iter().map(|(_, c)| text(c)).collect();
-            different.dedup();
-            match different.len() {
-                1 => different[0].to_owned(),
-                n => format!("{} (and {} more)", different[0], n - 1),
-            }
-        };
+    for f in &page.analysis.checks {
+        let Some(line) = f.trial else { continue };
+        found.entry((&f.id, f.verdict)).or_default().push((line, &f.message, &f.remedy));
+    }
+    let row = |((id, verdict), all): (&(&str, CheckVerdict), &Vec<Said<'_>>)| {
+        let lines: Vec<usize> = all.iter().map(|(line, ..)| *line).collect();
         let which = if *verdict == CheckVerdict::Ok {
             format!("{} of {}", lines.len(), page.standings.len())
         } else {
             numbers(&lines)
         };
-        vec![
-            (*id).to_owned(),
-            word(*verdict).to_owned(),
-            which,
-            first(|c| &c.message),
-            first(|c| &c.remedy),
-        ]
+        let messages = different(all.iter().map(|(_, message, _)| *message));
+        let remedies = different(all.iter().map(|(.., remedy)| *remedy));
+        vec![(*id).to_owned(), word(*verdict).to_owned(), which, messages, remedies]
     };
     Table {
         title: "Every check".to_owned(),
         columns: ["check", "verdict", "trials", "found", "what to do"].map(Column::left).to_vec(),
         rows: found.iter().map(row).collect(),
         notes: Vec::new(),
+    }
+}
+
+/// The first of what was said, and how much else was.
+fn different<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let all: BTreeSet<&str> = texts.collect();
+    let first = all.first().copied().unwrap_or_default();
+    match all.len() {
+        0 | 1 => first.to_owned(),
+        n => format!("{first} (and {} more like it)", n - 1),
     }
 }
 
@@ -146,27 +155,32 @@ fn trials(page: &Page<'_>) -> Table {
     let metric = &page.analysis.primary_metric;
     let row = |((line, trial), standing): ((usize, &Trial), &Standing)| {
         let place = trial.place.as_ref();
-        let value = trial.metrics.get(metric).map_or_else(|| NONE.to_owned(), format::metric);
+        let value = trial.metrics.get(metric).and_then(|m| m.value);
+        let unit = definition(metric).map_or("", |d| d.unit);
+        let value = value.map_or_else(|| NONE.to_owned(), |v| format::bare(v, unit));
+        let in_place = |of: fn(&Place) -> String| place.map_or_else(String::new, of);
         vec![
             line.to_string(),
-            place.map_or_else(String::new, |p| p.condition.clone()),
-            place.map_or_else(String::new, |p| p.block.to_string()),
-            place.map_or_else(String::new, |p| (p.attempt + 1).to_string()),
-            trial.started_at.get(11..19).unwrap_or(&trial.started_at).to_owned(),
-            value,
+            in_place(|p| p.condition.clone()),
             standing_word(*standing).to_owned(),
-            why(trial),
+            value,
+            in_place(|p| p.block.to_string()),
+            in_place(|p| (p.attempt + 1).to_string()),
+            trial.started_at.get(11..19).unwrap_or(&trial.started_at).to_owned(),
+            why(page, line, trial),
         ]
     };
     let numbered = (1..).zip(&page.stored.trials);
-    let mut columns = vec![Column::right("trial"), Column::left("condition")];
-    columns.extend([
+    let columns = vec![
+        Column::right("trial"),
+        Column::left("condition"),
+        Column::left("counts"),
+        Column::right(format::metric_name(metric)),
         Column::right("block"),
         Column::right("attempt"),
         Column::right("began (UTC)"),
-    ]);
-    columns.push(Column::right(format::metric_name(metric)));
-    columns.extend([Column::left("counts"), Column::left("why not")]);
+        Column::left("why not"),
+    ];
     Table {
         title: "Trials, in the order in which they ran".to_owned(),
         columns,
@@ -186,9 +200,10 @@ fn standing_word(standing: Standing) -> &'static str {
     }
 }
 
-fn why(trial: &Trial) -> String {
-    let invalid = trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Invalid);
-    let mut reasons: Vec<String> = invalid.map(|c| format!("{}: {}", c.id, c.message)).collect();
+fn why(page: &Page<'_>, line: usize, trial: &Trial) -> String {
+    let of_it = page.analysis.checks.iter().filter(|f| f.trial == Some(line));
+    let invalid = of_it.filter(|f| f.verdict == CheckVerdict::Invalid);
+    let mut reasons: Vec<String> = invalid.map(|f| format!("{}: {}", f.id, f.message)).collect();
     if let Outcome::Failed { error } = &trial.outcome {
         reasons.push(error.clone());
     }

@@ -9,14 +9,22 @@ use maud::{Markup, html};
 use super::super::format;
 use super::super::sentence::sentence;
 use super::Page;
+use super::look::clipped;
 use super::svg::{Scale, percent, picture, px};
 use crate::analysis::{Comparison, NoiseFloor, Verdict};
 use crate::results::metrics::{Direction, definition};
 
-const TEXT_AT: f64 = 18.0;
-const INTERVAL_AT: f64 = 36.0;
-/// Name and effect share a line up to so many characters: what a phone has room for.
+/// Down a row: its name, its interval, and the effect where it does not fit beside that.
+const NAME_AT: f64 = 16.0;
+const INTERVAL_AT: f64 = 34.0;
+const BELOW_AT: f64 = 56.0;
+/// Characters that share the line of the name on a phone.
 const ONE_LINE: usize = 42;
+/// Characters of a name that a phone has room for.
+const NAME: usize = 38;
+/// What a character and the narrowest screen are wide, in pixels.
+const CHARACTER: f64 = 7.0;
+const NARROWEST: f64 = 320.0;
 
 struct Row<'a> {
     name: &'a str,
@@ -24,18 +32,36 @@ struct Row<'a> {
     verdict: Verdict,
     /// Ratio with its interval, where there is one.
     found: Option<(f64, f64, f64)>,
+    beside: Beside,
     top: f64,
-    height: f64,
+}
+
+/// The side of its interval on which an effect is written. Where only a wide screen has room there,
+/// a phone shows it right of the name or, under a long name, below.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Beside {
+    left: bool,
+    on_a_phone: bool,
+}
+
+impl Row<'_> {
+    fn height(&self) -> f64 {
+        if self.beside.on_a_phone || self.is_one_line() { 50.0 } else { 68.0 }
+    }
+
+    fn is_one_line(&self) -> bool {
+        self.name.chars().count() + self.effect.chars().count() <= ONE_LINE
+    }
 }
 
 pub(super) fn figure(page: &Page<'_>) -> Markup {
-    let rows = rows(page);
+    let floor = page.analysis.noise_floor.get(&page.analysis.primary_metric);
+    let scale = scale(page, floor);
+    let rows = rows(page, scale);
     if rows.is_empty() {
         return html! {};
     }
-    let floor = page.analysis.noise_floor.get(&page.analysis.primary_metric);
-    let scale = scale(&rows, floor);
-    let height: f64 = rows.iter().map(|r| r.height).sum();
+    let height: f64 = rows.iter().map(Row::height).sum();
     let about: Vec<String> = rows.iter().map(|r| sentence(page.analysis, r.name)).collect();
     let body = html! {
         (band(floor, scale, height))
@@ -66,27 +92,41 @@ pub(super) fn figure(page: &Page<'_>) -> Markup {
     }
 }
 
-fn rows<'a>(page: &Page<'a>) -> Vec<Row<'a>> {
+fn rows<'a>(page: &Page<'a>, scale: Scale) -> Vec<Row<'a>> {
     let mut top = 0.0;
     let others = page.conditions().filter(|name| *name != page.analysis.baseline);
     others
         .map(|name| {
             let comparison = page.analysis.primary(name);
             let effect = comparison.map_or_else(|| "not compared".to_owned(), effect);
-            let short = name.chars().count() + effect.chars().count() <= ONE_LINE;
-            let height = if short { 54.0 } else { 72.0 };
+            let found = comparison.and_then(found);
             let row = Row {
                 name,
+                beside: found.map_or(UNDER, |(_, l, h)| beside(&effect, l, h, scale)),
                 effect,
                 verdict: comparison.map_or(Verdict::NotApplicable, |c| c.verdict),
-                found: comparison.and_then(|c| Some((c.ratio?, c.low?, c.high?))),
+                found,
                 top,
-                height,
             };
-            top += height;
+            top += row.height();
             row
         })
         .collect()
+}
+
+fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
+    Some((c.ratio?, c.low?, c.high?)).filter(|(ratio, low, _)| *ratio > 0.0 && *low > 0.0)
+}
+
+/// Of what was not compared: there is no interval to stand beside.
+const UNDER: Beside = Beside { left: false, on_a_phone: true };
+
+fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
+    let wanted = (effect.chars().count() as f64 * CHARACTER + 16.0) / NARROWEST;
+    let (before, after) = (scale.at(low), 1.0 - scale.at(high));
+    // Away from the line of no change, if there is room.
+    let left = if before >= wanted { true } else { after < wanted && before > after };
+    Beside { left, on_a_phone: before.max(after) >= wanted }
 }
 
 /// `−53.5 % [−55.3, −51.6] slower`
@@ -120,8 +160,9 @@ fn directions(metric: &str) -> (&'static str, &'static str) {
     }
 }
 
-fn scale(rows: &[Row<'_>], floor: Option<&NoiseFloor>) -> Scale {
-    let intervals = rows.iter().filter_map(|r| r.found).flat_map(|(r, l, h)| [r, l, h]);
+fn scale(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Scale {
+    let primary = page.analysis.comparisons.iter().filter(|c| c.primary);
+    let intervals = primary.filter_map(found).flat_map(|(r, l, h)| [r, l, h]);
     let floors = floor.iter().flat_map(|f| [f.low, f.high]).flatten();
     let (mut low, mut high) = (0.99, 1.01);
     for ratio in intervals.chain(floors).filter(|r| *r > 0.0) {
@@ -132,30 +173,40 @@ fn scale(rows: &[Row<'_>], floor: Option<&NoiseFloor>) -> Scale {
     Scale::logarithmic(low / room, high * room)
 }
 
-/// Round changes: evenly spaced where they are small, by halves and doubles where they are large.
+/// Round changes: evenly spaced where they are small, of the well-known ones as many as have room
+/// where they are large.
 fn ticks(scale: Scale) -> Vec<(f64, String)> {
-    let inside = |ratio: &f64| (0.02..=0.98).contains(&scale.at(*ratio));
+    const KNOWN: [f64; 21] = [
+        1.0, 0.5, 2.0, 0.1, 10.0, 0.2, 5.0, 0.75, 1.5, 0.3, 3.0, 0.4, 0.6, 0.8, 0.9, 0.05, 0.02,
+        0.01, 100.0, 0.001, 1000.0,
+    ];
+    /// Between two labels, as a part of the width.
+    const ROOM: f64 = 0.13;
+    let inside = |ratio: &f64| (0.03..=0.97).contains(&scale.at(*ratio));
     let (low, high) = scale.bounds();
-    let ratios: Vec<f64> = if high / low < 3.0 {
+    let mut ratios: Vec<f64> = Vec::new();
+    if high / low < 2.0 {
         let per_cent = Scale::linear((low - 1.0) * 100.0, (high - 1.0) * 100.0).ticks(5);
-        per_cent.into_iter().map(|p| 1.0 + p / 100.0).collect()
+        ratios.extend(per_cent.into_iter().map(|p| 1.0 + p / 100.0).filter(inside));
     } else {
-        vec![0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0, 1000.0]
-    };
-    let label = |ratio: f64| {
-        let change = (ratio - 1.0) * 100.0;
-        let sign = if change.abs() < 1e-9 {
-            ""
-        } else if change < 0.0 {
-            "−"
-        } else {
-            "+"
-        };
-        let digits =
-            if change.abs() < 10.0 && (change.abs() * 10.0).round() % 10.0 != 0.0 { 1 } else { 0 };
-        format!("{sign}{:.digits$} %", change.abs())
-    };
-    ratios.into_iter().filter(inside).map(|ratio| (ratio, label(ratio))).collect()
+        for ratio in KNOWN.into_iter().filter(inside) {
+            if ratios.iter().all(|r| (scale.at(*r) - scale.at(ratio)).abs() >= ROOM) {
+                ratios.push(ratio);
+            }
+        }
+    }
+    ratios.into_iter().map(|ratio| (ratio, tick(ratio))).collect()
+}
+
+/// `−50 %`, `0 %`, `+2.5 %`
+fn tick(ratio: f64) -> String {
+    let change = (ratio - 1.0) * 100.0;
+    let size = (change.abs() * 10.0).round() / 10.0;
+    match change {
+        _ if size == 0.0 => "0 %".to_owned(),
+        c if c < 0.0 => format!("−{size} %"),
+        _ => format!("+{size} %"),
+    }
 }
 
 fn band(floor: Option<&NoiseFloor>, scale: Scale, height: f64) -> Markup {
@@ -168,24 +219,33 @@ fn band(floor: Option<&NoiseFloor>, scale: Scale, height: f64) -> Markup {
 
 fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
     let look = page.looks.get(row.name);
-    let text_y = row.top + TEXT_AT;
     let y = row.top + INTERVAL_AT;
-    let two_lines = row.height > 60.0;
+    let state = if row.verdict.is_decided() { "decided" } else { "open" };
     html! {
-        text.name x="0" y=(px(text_y)) { (row.name) }
-        @if two_lines {
-            text.effect x="0" y=(px(row.top + 58.0)) { (row.effect) }
-        } @else {
-            text.effect x="100%" y=(px(text_y)) text-anchor="end" { (row.effect) }
-        }
+        text.name x="0" y=(px(row.top + NAME_AT)) { (clipped(row.name, NAME)) }
         @if let Some((ratio, low, high)) = row.found {
             @let (from, to) = (percent(scale.at(low)), percent(scale.at(high)));
-            g class={ "interval c" (look.colour) " " (if row.verdict.is_decided() { "decided" } else { "open" }) } {
+            g class={ "interval c" (look.colour) " " (state) } {
                 line x1=(from) x2=(to) y1=(px(y)) y2=(px(y)) {}
                 line x1=(from) x2=(from) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
                 line x1=(to) x2=(to) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
             }
             (look.mark(scale.at(ratio), y, &row.effect))
+            @let wide = if row.beside.on_a_phone { "effect" } else { "effect wide" };
+            @if row.beside.left {
+                text class=(wide) x=(from) dx="-10" y=(px(y)) dy="0.35em" text-anchor="end" { (row.effect) }
+            } @else {
+                text class=(wide) x=(to) dx="10" y=(px(y)) dy="0.35em" { (row.effect) }
+            }
+            @if !row.beside.on_a_phone {
+                @if row.is_one_line() {
+                    text.effect.narrow x="100%" y=(px(row.top + NAME_AT)) text-anchor="end" { (row.effect) }
+                } @else {
+                    text.effect.narrow x="0" y=(px(row.top + BELOW_AT)) { (row.effect) }
+                }
+            }
+        } @else {
+            text.effect x="0" y=(px(y)) dy="0.35em" { (row.effect) }
         }
     }
 }
@@ -199,4 +259,36 @@ fn floor_text(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Option<String> {
          lies inside is no difference.",
         page.analysis.baseline
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_changes_one_knows_and_none_is_shown_as_none() {
+        let labels = |low, high| -> Vec<String> {
+            let scale = Scale::logarithmic(low, high);
+            let mut all = ticks(scale);
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            all.into_iter().map(|(_, label)| label).collect()
+        };
+        assert_eq!(labels(0.93, 1.04), ["−5 %", "0 %"]);
+        assert_eq!(labels(0.97, 1.03), ["−2 %", "0 %", "+2 %"]);
+        assert_eq!(labels(0.15, 1.2), ["−80 %", "−70 %", "−50 %", "−25 %", "0 %"]);
+        assert_eq!(labels(0.6, 40.0), ["0 %", "+100 %", "+400 %", "+900 %"]);
+    }
+
+    #[test]
+    fn the_effect_is_written_where_there_is_room() {
+        let scale = Scale::logarithmic(0.1, 1.1);
+        let place = |low, high| {
+            let b = beside("−53.5 % [−55.3, −51.6] slower", low, high, scale);
+            (b.left, b.on_a_phone)
+        };
+        assert_eq!(place(0.9, 0.95), (true, true));
+        assert_eq!(place(0.11, 0.12), (false, true));
+        assert_eq!(place(0.4, 0.5), (true, false));
+        assert_eq!(place(0.2, 0.4), (false, false));
+    }
 }

@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use super::super::format::{self, counted};
 use super::super::lead::lead;
 use super::Page;
+use super::table::prose;
 use crate::analysis::Standing;
 use crate::results::Trial;
 use crate::results::store::Manifest;
@@ -19,8 +20,8 @@ pub(super) fn header(page: &Page<'_>) -> Markup {
     html! {
         p.kind { "pgio experiment" }
         h1 { (page.analysis.experiment) }
-        p.lead { (first) }
-        @for sentence in others { p { (sentence) } }
+        p.lead { (prose(first)) }
+        @for sentence in others { p { (prose(sentence)) } }
         @if let Some(doubt) = doubt(page) {
             p.doubt { strong { (doubt) } " " a href="#checks" { "See the checks." } }
         }
@@ -44,11 +45,15 @@ fn doubt(page: &Page<'_>) -> Option<String> {
             parts.push(format!("{} {word}", counted(n, "trial")));
         }
     }
-    let remarks = page.document.remarks.len();
+    let remarks = page.remarks.len();
     match (parts.is_empty(), remarks) {
         (true, 0) => None,
         (true, n) => Some(format!("{} to consider.", counted(n, "remark"))),
-        (false, _) => Some(format!("Left out of the comparison: {}.", parts.join(", "))),
+        (false, n) => Some(format!(
+            "Left out of the comparison: {}. {} in all.",
+            parts.join(", "),
+            counted(n, "remark")
+        )),
     }
 }
 

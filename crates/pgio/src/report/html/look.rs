@@ -90,6 +90,15 @@ impl Look {
     }
 }
 
+/// A name for a chart, where nothing wraps; the tables have it whole.
+pub(super) fn clipped(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(most - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,10 +106,16 @@ mod tests {
     use crate::results::test_support::manifest;
 
     #[test]
+    fn a_name_is_clipped_between_characters() {
+        assert_eq!(clipped("µµµµ", 4), "µµµµ");
+        assert_eq!(clipped("µµ µµ", 4), "µµ…");
+    }
+
+    #[test]
     fn no_two_conditions_look_alike() {
         let info = |i| ConditionInfo { name: format!("c{i}"), treatments: Vec::new() };
         let conditions: Vec<ConditionInfo> = (0..14).map(info).collect();
-        let manifest = crate::results::store::Manifest {
+        let manifest = Manifest {
             baseline: "c0".to_owned(),
             aa: Some("c1".to_owned()),
             conditions,

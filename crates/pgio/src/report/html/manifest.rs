@@ -2,9 +2,11 @@
 
 use maud::html;
 
+use super::super::format;
 use super::super::table::{Column, Table};
 use super::head::moment;
 use super::{Page, Section, table};
+use crate::results::store::Rules;
 use crate::results::telemetry::{Device, HostUse, Storage, Telemetry};
 
 pub(super) fn environment(page: &Page<'_>) -> Section {
@@ -115,6 +117,12 @@ fn found(page: &Page<'_>) -> Table {
         vec!["seed".to_owned(), manifest.seed.to_string()],
         vec!["blocks asked".to_owned(), manifest.blocks.to_string()],
     ];
+    rows.extend(rules(&manifest.rules).into_iter().map(|(k, v)| vec![k.to_owned(), v]));
+    rows.extend(manifest.resumed.iter().map(|r| {
+        let remarks = r.remarks.join("; ");
+        let from = format!("{}, from trial {} on; {remarks}", moment(&r.at), r.from_trial);
+        vec!["continued".to_owned(), from.trim_end_matches("; ").to_owned()]
+    }));
     let known = |name: &str| name == "pgio";
     let environment = manifest.environment.iter().filter(|(name, _)| !known(name));
     rows.extend(environment.map(|(name, value)| vec![name.clone(), value.clone()]));
@@ -124,6 +132,21 @@ fn found(page: &Page<'_>) -> Table {
         rows,
         notes: Vec::new(),
     }
+}
+
+fn rules(rules: &Rules) -> Vec<(&'static str, String)> {
+    let mut told = vec![("repeats of an invalid trial", rules.repeats.to_string())];
+    if !rules.reset.is_empty() {
+        told.push(("reset before each trial", rules.reset.clone()));
+    }
+    told.extend(rules.precision.map(|p| {
+        let limit = rules.max_blocks.map_or_else(String::new, |n| format!(", at most {n} blocks"));
+        ("precision asked", format!("±{}{limit}", format::size(p)))
+    }));
+    if !rules.tolerate.is_empty() {
+        told.push(("checks that only warn", rules.tolerate.join(", ")));
+    }
+    told
 }
 
 pub(super) fn reproduce(page: &Page<'_>) -> Section {

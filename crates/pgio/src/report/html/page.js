@@ -15,7 +15,7 @@
   };
   const percentile = (x) => {
     const left = 10 ** -x;
-    return (100 * (1 - left)).toFixed(Math.max(0, Math.ceil(x) - 1 + (x % 1 ? 1 : 0)));
+    return Number((100 * (1 - left)).toFixed(Math.ceil(x))).toString();
   };
 
   const options = (data, width, height) => {
@@ -56,7 +56,7 @@
       width,
       height,
       cursor: { drag: { x: true, y: false } },
-      scales: { x: { time: false }, y: { distr: data.logarithmic ? 3 : 1 } },
+      scales: { x: { time: false }, y: data.logarithmic ? { distr: 3 } : { range: (_, __, max) => [0, max * 1.06 || 1] } },
       axes: [
         axis({ values: (_, all) => all.map((v) => (across ? percentile(v) : digits(v) + " s")) }),
         axis({ size: 68, values: (_, all) => all.map((v) => (v == null ? "" : value(v, data.unit.includes("/") ? "" : data.unit))) }),
@@ -86,6 +86,8 @@
     const bar = document.createElement("p");
     bar.className = "zoom";
     figure.append(bar);
+    // An SVG has no property `hidden`, only the attribute.
+    const hide = (yes) => { for (const e of plot.children) e.toggleAttribute("hidden", yes); };
     let live = null;
 
     // Moves or scales what is seen, within what there is.
@@ -106,7 +108,7 @@
       live.root.parentElement.remove();
       live.destroy();
       live = null;
-      for (const e of plot.children) e.hidden = false;
+      hide(false);
       closed();
       bar.firstChild.focus();
     };
@@ -123,7 +125,7 @@
       box.setAttribute("role", "application");
       box.setAttribute("aria-label", name + ": plus and minus zoom, arrows move, 0 shows all, Escape closes");
       const height = svg.getBoundingClientRect().height + 24;
-      for (const e of plot.children) e.hidden = true;
+      hide(true);
       figure.insertBefore(box, bar);
       const tables = data.lines.map((l) => [l.x, l.y]);
       const joined = tables.length > 1 ? uPlot.join(tables) : tables[0];

@@ -222,13 +222,24 @@ fn moments_legend(page: &Page<'_>) -> Markup {
 
 fn seconds(windows: impl Iterator<Item = f64>) -> Axis {
     let scale = Scale::linear(0.0, windows.fold(0.1, f64::max));
-    let label = |v: f64| if v.fract() == 0.0 { format!("{v}") } else { format!("{v:.1}") };
+    let label = |v: f64| match v {
+        0.0 => "0".to_owned(),
+        v if v.fract() == 0.0 => format!("{v} s"),
+        v => format!("{v:.1} s"),
+    };
     let ticks = scale.ticks(5).into_iter().map(|v| (v, label(v))).collect();
-    Axis { scale, ticks, caption: "seconds".to_owned() }
+    Axis { scale, ticks, caption: String::new() }
 }
 
 fn from_zero(top: f64, unit: &str) -> Axis {
-    let scale = Scale::linear(0.0, if top > 0.0 { top } else { 1.0 });
-    let ticks = scale.ticks(4).into_iter().map(|v| (v, quantities::tick(v, unit))).collect();
+    let top = match unit {
+        // A share that comes near the whole is seen against the whole.
+        "share" if top > 0.5 => top.max(1.0),
+        _ if top > 0.0 => top,
+        _ => 1.0,
+    };
+    let scale = Scale::linear(0.0, top);
+    let ticks = if unit.starts_with("bytes") { scale.binary_ticks(4) } else { scale.ticks(4) };
+    let ticks = ticks.into_iter().map(|v| (v, quantities::tick(v, unit))).collect();
     Axis { scale, ticks, caption: String::new() }
 }

@@ -45,6 +45,14 @@ impl Scale {
         (self.low, self.high)
     }
 
+    /// Values that are round in KiB, MiB and so on.
+    pub(super) fn binary_ticks(&self, most: usize) -> Vec<f64> {
+        let size = self.low.abs().max(self.high.abs()).max(1.0);
+        let unit = 1024f64.powf((size.log2() / 10.0 - 0.05).floor().max(0.0));
+        let within = Scale::linear(self.low / unit, self.high / unit);
+        within.ticks(most).into_iter().map(|tick| tick * unit).collect()
+    }
+
     /// Round values inside, at most about `most` of them.
     pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
         if self.logarithmic {
@@ -193,6 +201,8 @@ mod tests {
         assert_eq!(Scale::logarithmic(0.3, 12.0).ticks(6), [0.5, 1.0, 2.0, 5.0, 10.0]);
         assert_eq!(Scale::logarithmic(1.0, 1e6).ticks(7).len(), 7);
         assert_eq!(Scale::linear(5.0, 5.0).at(5.0), 0.0);
+        let bytes = Scale::linear(0.0, 2.3 * 1_048_576.0).binary_ticks(4);
+        assert_eq!(bytes, [0.0, 1_048_576.0, 2_097_152.0]);
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! A table of the report's model, in a box of its own that scrolls where the page is narrow.
 //!
-//! The first column names its row. The box can be reached with the keyboard, since what can be
-//! scrolled must be.
+//! The first column names its row. Short cells stay on one line, long ones wrap. The box can be
+//! reached with the keyboard, since what can be scrolled must be.
 
 use maud::{Markup, html};
 
 use super::super::table::{Align, Column, Table};
+
+/// Characters from which a cell of words may wrap.
+const LONG: usize = 40;
+const LONG_HEADING: usize = 24;
 
 /// With its title as the caption, else `name` for those who do not see it.
 pub(super) fn render(table: &Table, name: &str) -> Markup {
@@ -16,16 +20,16 @@ pub(super) fn render(table: &Table, name: &str) -> Markup {
     html! {
         div.scroll role="region" aria-label=(called) tabindex="0" {
             table {
-                @if !table.title.is_empty() { caption { (table.title) } }
+                @if !table.title.is_empty() { caption { span { (table.title) } } }
                 thead { tr { @for column in &table.columns {
-                    th scope="col" class=[class(column)] { (column.heading) }
+                    th scope="col" class=[Some(heading_class(column)).filter(|c| !c.is_empty())] { (column.heading) }
                 } } }
                 tbody { @for row in &table.rows { tr {
                     @for (at, (cell, column)) in row.iter().zip(&table.columns).enumerate() {
                         @if at == 0 {
-                            th scope="row" class=[class(column)] { (lines(cell)) }
+                            th scope="row" class=[cell_class(column, cell)] { (lines(cell)) }
                         } @else {
-                            td class=[class(column)] { (lines(cell)) }
+                            td class=[cell_class(column, cell)] { (lines(cell)) }
                         }
                     }
                 } } }
@@ -36,7 +40,13 @@ pub(super) fn render(table: &Table, name: &str) -> Markup {
 }
 
 pub(super) fn notes(table: &Table) -> Markup {
-    html! { @for note in &table.notes { p.note { (note) } } }
+    html! { @for note in &table.notes { p.note { (prose(note)) } } }
+}
+
+/// A long heading may wrap over short cells.
+fn heading_class(column: &Column) -> String {
+    let wraps = column.heading.chars().count() >= LONG_HEADING;
+    [class(column), wraps.then_some("wraps")].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn class(column: &Column) -> Option<&'static str> {
@@ -46,11 +56,60 @@ fn class(column: &Column) -> Option<&'static str> {
     }
 }
 
+fn cell_class(column: &Column, cell: &str) -> Option<&'static str> {
+    let longest = cell.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    class(column).or((longest >= LONG).then_some("long"))
+}
+
 fn lines(cell: &str) -> Markup {
     html! {
         @for (at, line) in cell.lines().enumerate() {
             @if at > 0 { br; }
-            (line)
+            (prose(line))
+        }
+    }
+}
+
+/// Text in which backquotes stand around names.
+pub(super) fn prose(text: &str) -> Markup {
+    // An odd number of backquotes means something else by them.
+    if !text.matches('`').count().is_multiple_of(2) {
+        return html! { (text) };
+    }
+    html! {
+        @for (at, part) in text.split('`').enumerate() {
+            @if at % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backquotes_are_names_and_text_stays_text() {
+        let drawn = |text| prose(text).into_string();
+        assert_eq!(drawn("`on` <b>"), "<code>on</code> &lt;b&gt;");
+        assert_eq!(drawn("a ` b"), "a ` b");
+    }
+
+    #[test]
+    fn every_cell_has_its_heading() {
+        let table = Table {
+            title: "T".to_owned(),
+            columns: vec![Column::left("a"), Column::right("b")],
+            rows: vec![vec!["x".to_owned(), "1\n2".to_owned()]],
+            notes: Vec::new(),
+        };
+        let drawn = render(&table, "").into_string();
+        for part in [
+            "<caption><span>T</span></caption>",
+            "<th scope=\"col\" class=\"r\">b</th>",
+            "<th scope=\"row\">x</th>",
+            "<td class=\"r\">1<br>2</td>",
+        ] {
+            assert!(drawn.contains(part), "{part} in {drawn}");
         }
     }
 }

@@ -66,7 +66,6 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
     let y = Scale::linear(from, high + (high - from) * 0.06);
     let metric = &page.analysis.primary_metric;
     let unit = definition(metric).map_or("", |d| d.unit);
-    let label = |v: f64| if unit == "s" { format::seconds(v) } else { format::number(v) };
     let trials = page.standings.len() as f64;
     Frame {
         id: "trials-plot".to_owned(),
@@ -86,7 +85,7 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
         },
         y: Axis {
             scale: y,
-            ticks: y.ticks(5).into_iter().map(|v| (v, label(v))).collect(),
+            ticks: y.ticks(5).into_iter().map(|v| (v, format::bare(v, unit))).collect(),
             caption: metric_name(metric),
         },
     }

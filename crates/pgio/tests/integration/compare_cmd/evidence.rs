@@ -15,7 +15,7 @@ fn a_setting_changed_in_mid_trial_makes_it_invalid() {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let conditions = [("as it is", ""), ("set", "wal_writer_delay = \"150ms\"")];
-    let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nseed = 3";
+    let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nseed = 3\nrepeats = 0";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     // Into the window, away from ours, and back before pgio takes its own line back.

@@ -16,17 +16,8 @@ const BINS: usize = 150;
 /// More charts than these nobody reads; the series files have the rest.
 const MOST: usize = 16;
 /// In the order in which they are shown.
-const DEVICE_TRACKS: [&str; 9] = [
-    "reads_per_second",
-    "writes_per_second",
-    "flushes_per_second",
-    "read_bytes_per_second",
-    "written_bytes_per_second",
-    "read_seconds",
-    "write_seconds",
-    "utilisation",
-    "busy_share",
-];
+const DEVICE_TRACKS: [&str; 4] =
+    ["reads_per_second", "writes_per_second", "flushes_per_second", "utilisation"];
 
 pub(super) struct Quantity<'a> {
     pub(super) title: String,

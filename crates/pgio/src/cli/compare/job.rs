@@ -1,0 +1,216 @@
+//! An experiment file on its way to being run: parsed, then one experiment for each workload.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::resume;
+use super::targets::{Reached, params_of};
+use super::telling::Teller;
+use crate::cli::exit::{Failure, TRIAL, USAGE};
+use crate::cli::{Outcome, connection, report, state};
+use crate::config::experiment::{self, AA_SUFFIX, Experiment, WorkloadSpec};
+use crate::experiment::judging;
+use crate::experiment::live::{Happening, Live, LiveCondition};
+use crate::experiment::plan::plan;
+use crate::experiment::run::{Done, Ended, Rules, run as run_plan};
+use crate::host::stop::Stop;
+use crate::pg::private::VersionRequest;
+use crate::results::store::{Store, Stored};
+use crate::results::{checks, metrics};
+use crate::treatment;
+use crate::treatment::journal::{self, Journal};
+
+/// Whether the directory is new or holds what an interrupted run left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Start {
+    New,
+    Resume,
+}
+
+/// An experiment file on its way to being run.
+#[derive(Debug)]
+pub(in crate::cli) struct Job {
+    pub(in crate::cli) experiment: Experiment,
+    pub(super) text: String,
+    pub(super) seed: u64,
+    /// ./pgio.conf, below the file's own keys.
+    pub(super) below: connection::Given,
+}
+
+impl Job {
+    pub(in crate::cli) fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
+        let experiment =
+            experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
+        let unknown = |primary: &&String| metrics::definition(primary).is_none();
+        if let Some(primary) = experiment.primary.as_ref().filter(unknown) {
+            let names: Vec<&str> = metrics::METRICS.iter().map(|m| m.name).collect();
+            let names = names.join(", ");
+            return Err(Failure::message(
+                USAGE,
+                format!("{file}: primary: no metric `{primary}`; there are {names}"),
+            ));
+        }
+        for condition in &experiment.conditions {
+            treatment::parse_all(&condition.treatments)?;
+        }
+        let seed = experiment.seed.unwrap_or_else(state::new_seed);
+        let below = connection::conf_only()?;
+        Ok(Job { experiment, text: text.to_owned(), seed, below })
+    }
+
+    /// The conditions a workload runs under, the baseline's twin right after it.
+    pub(super) fn conditions(
+        &self,
+        workload: &WorkloadSpec,
+    ) -> Result<Vec<LiveCondition>, Failure> {
+        let mut all = Vec::new();
+        for condition in self.experiment.conditions_of(workload) {
+            let is_baseline = condition.name == self.experiment.baseline;
+            let twin = (is_baseline && self.experiment.aa)
+                .then(|| format!("{}{AA_SUFFIX}", condition.name));
+            for name in [Some(condition.name.clone()), twin].into_iter().flatten() {
+                let treatments = treatment::parse_all(&condition.treatments)?;
+                let target = condition.target.clone().unwrap_or_default();
+                all.push(LiveCondition { name, target, treatments });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Runs every workload and returns the directories of their results.
+    pub(in crate::cli) fn run(
+        &self,
+        out: &Path,
+        start: Start,
+        stop: &Stop,
+        pg: Option<VersionRequest>,
+    ) -> Result<Vec<PathBuf>, Failure> {
+        journal::check_finished(&state::journal_dir())?;
+        let run_id = state::new_run_id();
+        let params = self.params(&run_id)?;
+        if start == Start::Resume {
+            for workload in &self.experiment.workloads {
+                resume::check_file(self, &self.dir_of(out, workload), &params)?;
+            }
+        }
+        let servers = self.open_servers(params, &run_id, pg)?;
+        let mut dirs = Vec::new();
+        for workload in &self.experiment.workloads {
+            let dir = self.dir_of(out, workload);
+            self.run_workload(workload, &dir, start, &run_id, &servers, stop)?;
+            dirs.push(dir);
+            if stop.requested() {
+                break;
+            }
+        }
+        Ok(dirs)
+    }
+
+    /// Where a workload's results are.
+    pub(super) fn dir_of(&self, out: &Path, workload: &WorkloadSpec) -> PathBuf {
+        match self.experiment.workloads.len() {
+            1 => out.to_owned(),
+            _ => out.join(&workload.name),
+        }
+    }
+
+    fn run_workload(
+        &self,
+        spec: &WorkloadSpec,
+        dir: &Path,
+        start: Start,
+        run_id: &str,
+        servers: &BTreeMap<String, Reached>,
+        stop: &Stop,
+    ) -> Outcome {
+        let rules = &self.experiment.rules;
+        let conditions = self.conditions(spec)?;
+        let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
+        let plan = plan(conditions.len(), rules.max_blocks, self.seed);
+        let earlier = match start {
+            Start::New => None,
+            Start::Resume => resume::open(dir)?,
+        };
+        let done = match &earlier {
+            Some((_, stored)) => judging::done(&stored.trials, &names),
+            None => Done::default(),
+        };
+        let left = done.left(&plan, self.experiment.blocks);
+        if earlier.is_some() && left == 0 && rules.precision.is_none() {
+            eprintln!("pgio: nothing is left to do in {}", dir.display());
+            return Ok(());
+        }
+        let mut targets = BTreeMap::new();
+        for (name, reached) in servers {
+            if conditions.iter().any(|c| c.target == *name) {
+                targets.insert(name.clone(), self.target(spec, reached, run_id, stop)?);
+            }
+        }
+        let name = self.name_of(spec);
+        let manifest = self.manifest(&name, &conditions, &mut targets);
+        let (store, stored) = match earlier {
+            None => (None, Stored { manifest, trials: Vec::new(), torn: false }),
+            Some((mut store, mut stored)) => {
+                resume::go_on(&mut store, &mut stored, &manifest, &targets)?;
+                (Some(store), stored)
+            }
+        };
+        let mut teller = Teller::new(left, self.experiment.blocks);
+        let mut observe = |happening: Happening<'_>| teller.tell(&happening);
+        let mut stage = Live {
+            run_id: run_id.to_owned(),
+            experiment: name,
+            targets,
+            conditions,
+            warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
+            rules: rules.clone(),
+            journal: Journal::new(&state::journal_dir(), run_id),
+            store,
+            stored,
+            series: None,
+            stop: stop.clone(),
+            observe: &mut observe,
+        };
+        stage.check()?;
+        if stage.store.is_none() {
+            let text = self.stored_text(&params_of(servers));
+            stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+        }
+        let of_loop = Rules {
+            blocks: self.experiment.blocks,
+            repeats: rules.repeats,
+            until_precise: rules.precision.is_some(),
+        };
+        let ended = run_plan(&plan, of_loop, &done, &mut stage);
+        stage.clean_up();
+        stage.finish()?;
+        report::leave_page(dir);
+        match ended? {
+            Ended::Complete | Ended::Precise => Ok(()),
+            Ended::BlockLimit => {
+                eprintln!(
+                    "pgio: the limit of {} blocks is reached and the intervals are wider than asked for",
+                    rules.max_blocks
+                );
+                Ok(())
+            }
+            Ended::Interrupted => {
+                let dir = dir.display();
+                eprintln!("pgio: what is complete is kept in {dir}; --resume goes on with it");
+                Err(Failure::interrupted())
+            }
+            Ended::Failing(error) => Err(Failure::message(TRIAL, error).context(format!(
+                "three trials failed in a row; see {}, and --resume to go on",
+                dir.display()
+            ))),
+        }
+    }
+
+    /// One experiment a workload: several in a file are told apart by their names.
+    fn name_of(&self, spec: &WorkloadSpec) -> String {
+        match self.experiment.workloads.len() {
+            1 => self.experiment.name.clone(),
+            _ => format!("{} {}", self.experiment.name, spec.name),
+        }
+    }
+}

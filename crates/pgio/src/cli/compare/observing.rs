@@ -1,0 +1,72 @@
+//! What is observed beside an experiment: the hosts of its file, and each target's scene.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postgres::Client;
+
+use super::job::Job;
+use super::targets::Reached;
+use crate::cli::exit::Failure;
+use crate::config::experiment::WorkloadSpec;
+use crate::config::resolve::Extent;
+use crate::host::{Host, LOCAL};
+use crate::pg::server::Server;
+use crate::telemetry::{Hosts, Scene, Standby, Survey};
+use crate::workload::Workload;
+
+/// Windows of all trials together, from which on it is worth a second or two to measure flush and
+/// round trip beside them.
+const WORTH_A_PROBE: Duration = Duration::from_secs(20);
+
+impl Job {
+    /// Every host of the file, reached before anything is changed.
+    pub(super) fn hosts(&self) -> Result<Hosts, Failure> {
+        let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
+        for (name, spec) in &self.experiment.hosts {
+            hosts.insert(name.clone(), Arc::new(Host::connect(name, spec)?));
+        }
+        Ok(hosts)
+    }
+
+    /// What is observed on a target; nothing where the file says so.
+    pub(super) fn scene(
+        &self,
+        spec: &WorkloadSpec,
+        reached: &Reached,
+        server: &Server,
+        admin: &mut Client,
+        workload: &dyn Workload,
+    ) -> Option<Scene> {
+        if self.experiment.telemetry.is_zero() {
+            return None;
+        }
+        let survey = Survey {
+            params: &reached.params,
+            server,
+            cadence: self.experiment.telemetry,
+            hosts: &reached.hosts,
+            host: reached.host.as_deref(),
+        };
+        let mut scene = Scene::survey(&survey, admin);
+        // A second for each log is out of proportion to an experiment of seconds.
+        let window = match workload.extent() {
+            Extent::Time(window) => window,
+            Extent::Transactions(_) => Duration::MAX,
+        };
+        let conditions = self.experiment.conditions_of(spec).count();
+        let trials =
+            u32::try_from(conditions).unwrap_or(u32::MAX).saturating_mul(self.experiment.blocks);
+        let commits = workload.info().primary_metric == "commits_per_second";
+        if commits && window.saturating_mul(trials) >= WORTH_A_PROBE {
+            let data = reached.cluster.as_ref().and_then(|c| c.standby_data_dir());
+            let host = match &reached.standby_host {
+                Some(host) => Some(host.as_str()),
+                None => data.is_some().then_some(LOCAL),
+            };
+            let standby = host.map(|host| Standby { host, data: data.as_deref() });
+            scene.measure_expected(standby, admin);
+        }
+        Some(scene)
+    }
+}

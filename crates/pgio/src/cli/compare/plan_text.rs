@@ -1,0 +1,219 @@
+//! `--plan`: every trial in its order, how long it takes, and every change it will make.
+//!
+//! Read from the files alone, but for the present values of settings: these are asked of a server
+//! that answers within a few seconds, in a session that can only read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use postgres::Client;
+
+use super::job::Job;
+use crate::cli::exit::Failure;
+use crate::cli::state;
+use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
+use crate::experiment::live::LiveCondition;
+use crate::experiment::plan::plan;
+use crate::pg::connect::{self, ConnectParams};
+use crate::pg::leftovers;
+use crate::pg::words;
+use crate::units::exact_duration;
+
+/// A server that does not answer by then is not asked.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+impl Job {
+    pub(super) fn plan_text(&self, out: &Path) -> Result<String, Failure> {
+        let e = &self.experiment;
+        let mut servers = self.ask(&self.params("plan")?);
+        let mut text = format!(
+            "Experiment {}: {} blocks, seed {}, baseline {}.\n",
+            e.name, e.blocks, self.seed, e.baseline
+        );
+        for server in servers.values() {
+            if let Err(why) = server {
+                add(&mut text, &format!("Present values are not shown: {why}."));
+            }
+        }
+        for workload in &e.workloads {
+            let conditions = self.conditions(workload)?;
+            self.add_workload(&mut text, workload, &conditions, &mut servers)?;
+        }
+        text.push('\n');
+        for line in self.surroundings(out) {
+            add(&mut text, &line);
+        }
+        Ok(text)
+    }
+
+    fn add_workload(
+        &self,
+        text: &mut String,
+        workload: &WorkloadSpec,
+        conditions: &[LiveCondition],
+        servers: &mut BTreeMap<String, Result<Client, String>>,
+    ) -> Result<(), Failure> {
+        let e = &self.experiment;
+        let warmup = workload.layer.warmup.unwrap_or(e.warmup);
+        let window = workload.layer.run_time.unwrap_or(e.duration);
+        let by_time = workload.layer.transactions.is_none();
+        let length = match workload.layer.transactions {
+            Some(n) => format!("{n} transactions"),
+            None => format!("a window of {}", exact_duration(window)),
+        };
+        let (name, kind, warm) = (&workload.name, workload.kind.name(), exact_duration(warmup));
+        add(text, &format!("\nWorkload {name} ({kind}): {warm} of warm-up, then {length}."));
+        add(text, &format!("  before each trial: {}", self.reset_text(workload.kind)));
+        for condition in conditions {
+            let server = servers.get_mut(&condition.target).and_then(|s| s.as_mut().ok());
+            for change in changes(condition, server)? {
+                add(text, &format!("  {} changes {change}", condition.name));
+            }
+        }
+        let each =
+            if by_time { seconds(warmup + window) } else { "as long as it takes".to_owned() };
+        for p in plan(conditions.len(), e.blocks, self.seed) {
+            let condition = &conditions[p.condition].name;
+            add(text, &format!("  block {:2}, trial {}, {each}: {condition}", p.block, p.position));
+        }
+        let trials = u32::try_from(conditions.len()).unwrap_or(u32::MAX).saturating_mul(e.blocks);
+        let total = |trials: u32| match by_time {
+            true => format!(
+                "{trials} trials, {} of warm-up and windows",
+                seconds((warmup + window) * trials)
+            ),
+            false => format!("{trials} trials"),
+        };
+        add(text, &format!("  {}", total(trials)));
+        for (why, most) in self.limits(trials) {
+            add(text, &format!("  at most {} {why}", total(most)));
+        }
+        Ok(())
+    }
+
+    /// What may come on top, each with the number of trials that it can lead to.
+    fn limits(&self, trials: u32) -> Vec<(String, u32)> {
+        let e = &self.experiment;
+        let mut limits = Vec::new();
+        let mut most = trials;
+        if let Some(precision) = e.rules.precision {
+            most = most / e.blocks * e.rules.max_blocks;
+            limits.push((
+                format!(
+                    "(blocks are added up to {}, until every interval is within ±{} %)",
+                    e.rules.max_blocks,
+                    precision * 100.0
+                ),
+                most,
+            ));
+        }
+        if e.rules.repeats > 0 {
+            limits.push((
+                format!("(invalid trials are repeated up to {} times each)", e.rules.repeats),
+                most.saturating_mul(1 + e.rules.repeats),
+            ));
+        }
+        limits
+    }
+
+    fn reset_text(&self, kind: WorkloadKind) -> String {
+        let again = match kind {
+            WorkloadKind::Slob => {
+                "the data set is loaded again as it was (DROP and CREATE of its tables)"
+            }
+            WorkloadKind::Commit => "its own table is dropped and made again",
+        };
+        match &self.experiment.rules.reset {
+            Reset::Checkpoint if kind == WorkloadKind::Commit => {
+                format!("{again}, then CHECKPOINT")
+            }
+            Reset::Checkpoint => "CHECKPOINT".to_owned(),
+            Reset::Reload => format!("{again}, then CHECKPOINT"),
+            Reset::Recreate { named } => format!(
+                "DROP DATABASE and CREATE DATABASE{}, {again}, then CHECKPOINT",
+                named.as_ref().map_or(String::new(), |n| format!(" {n}"))
+            ),
+        }
+    }
+
+    /// Files, directories and connections.
+    fn surroundings(&self, out: &Path) -> Vec<String> {
+        let mut lines = vec![
+            format!(
+                "Results go to {} (experiment.toml, manifest.json, trials.jsonl, series/).",
+                out.display()
+            ),
+            format!(
+                "Changes by ALTER SYSTEM are journaled in {} before they are made.",
+                state::journal_dir().display()
+            ),
+        ];
+        for (name, target) in &self.experiment.targets {
+            if matches!(target, Target::Private { .. }) {
+                lines.push(format!(
+                    "[{name}] is a PostgreSQL of pgio's own in a temporary directory, removed at the end; the data set is loaded into it."
+                ));
+            }
+        }
+        lines.push(
+            "Each server gets one session that coordinates, a few that watch, and during a trial \
+             those of the workload, all with an application_name that begins with pgio."
+                .to_owned(),
+        );
+        lines
+    }
+
+    /// A reading session to each server that answers.
+    fn ask(
+        &self,
+        params: &BTreeMap<String, ConnectParams>,
+    ) -> BTreeMap<String, Result<Client, String>> {
+        let asked = params.iter().filter(|(name, _)| {
+            let names = |target: Option<&String>| target.is_none_or(|t| t == *name);
+            self.experiment.conditions.iter().any(|c| names(c.target.as_ref()))
+        });
+        asked.map(|(name, params)| (name.clone(), reader(params))).collect()
+    }
+}
+
+fn reader(params: &ConnectParams) -> Result<Client, String> {
+    let mut params = params.clone().with_application_name(leftovers::UNANNOUNCED);
+    params.connect_timeout = Some(params.connect_timeout.map_or(PATIENCE, |t| t.min(PATIENCE)));
+    let mut client = connect::connect(&params).map_err(|e| words::sentence(&e))?;
+    client
+        .batch_execute("SET default_transaction_read_only = on")
+        .map_err(|e| words::sentence(&e))?;
+    Ok(client)
+}
+
+/// In words; with the present value and the way where a server could be asked.
+fn changes(condition: &LiveCondition, server: Option<&mut Client>) -> Result<Vec<String>, Failure> {
+    let described: Vec<String> = condition.treatments.iter().flat_map(|t| t.describe()).collect();
+    if described.is_empty() {
+        return Ok(vec!["nothing".to_owned()]);
+    }
+    let Some(client) = server else {
+        return Ok(vec![format!(
+            "{} (in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart)",
+            described.join(", ")
+        )]);
+    };
+    let mut all = Vec::new();
+    for treatment in &condition.treatments {
+        for o in treatment.outlook(client)? {
+            all.push(format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now));
+        }
+    }
+    Ok(all)
+}
+
+fn seconds(duration: Duration) -> String {
+    let s = duration.as_secs_f64();
+    if s < 120.0 { format!("{s:.1} s") } else { format!("{:.1} min", s / 60.0) }
+}
+
+fn add(text: &mut String, line: &str) {
+    writeln!(text, "{line}").expect("writing to a String cannot fail");
+}

@@ -1,0 +1,161 @@
+//! The servers of an experiment: found or started, connected, with the workload ready to run there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::job::Job;
+use crate::cli::exit::{FAILED, Failure};
+use crate::cli::output::{self, Status};
+use crate::cli::{Outcome, connection, run, setup};
+use crate::config::experiment::{Target, WorkloadKind, WorkloadSpec};
+use crate::config::{CommitSettings, ConnectString, Layer, LoadSettings, SlobSettings};
+use crate::dataset::DatasetError;
+use crate::experiment::{live, reset};
+use crate::host::stop::Stop;
+use crate::pg::connect::ConnectParams;
+use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
+use crate::telemetry::Hosts;
+use crate::workload::Workload;
+use crate::workload::commit::Commit;
+
+/// A server that the experiment found or started.
+#[derive(Debug)]
+pub(super) struct Reached {
+    pub(super) params: ConnectParams,
+    pub(super) cluster: Option<Arc<PrivateCluster>>,
+    /// The block device that is to be measured.
+    device: Option<String>,
+    /// All of the experiment's, for its scene.
+    pub(super) hosts: Hosts,
+    /// Names in `hosts`, as the file says.
+    pub(super) host: Option<String>,
+    pub(super) standby_host: Option<String>,
+}
+
+pub(super) fn params_of(servers: &BTreeMap<String, Reached>) -> BTreeMap<String, ConnectParams> {
+    servers.iter().map(|(name, reached)| (name.clone(), reached.params.clone())).collect()
+}
+
+impl Job {
+    /// How to reach the servers that are there; asks none of them.
+    pub(super) fn params(&self, run_id: &str) -> Result<BTreeMap<String, ConnectParams>, Failure> {
+        let mut all = BTreeMap::new();
+        if self.experiment.targets.is_empty() {
+            all.insert(String::new(), self.below.params(run_id)?);
+        }
+        for (name, target) in &self.experiment.targets {
+            if let Target::Server { dsn, .. } = target {
+                all.insert(name.clone(), connection::params(dsn, run_id)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// These, and those that are started now.
+    pub(super) fn open_servers(
+        &self,
+        params: BTreeMap<String, ConnectParams>,
+        run_id: &str,
+        pg: Option<VersionRequest>,
+    ) -> Result<BTreeMap<String, Reached>, Failure> {
+        let hosts = self.hosts()?;
+        let plain = |params, cluster| Reached {
+            params,
+            cluster,
+            device: None,
+            hosts: hosts.clone(),
+            host: None,
+            standby_host: None,
+        };
+        let reached = |(name, params)| {
+            let plain = plain(params, None);
+            let reached = match self.experiment.targets.get(&name) {
+                Some(Target::Server { device, host, standby_host, .. }) => Reached {
+                    device: device.clone(),
+                    host: host.clone(),
+                    standby_host: standby_host.clone(),
+                    ..plain
+                },
+                _ => plain,
+            };
+            (name, reached)
+        };
+        let mut servers: BTreeMap<String, Reached> = params.into_iter().map(reached).collect();
+        for (name, target) in &self.experiment.targets {
+            if let Target::Private { major, standby } = target {
+                let version = pg.or(major.map(VersionRequest::major));
+                let cluster = start_private(version, *standby)?;
+                let dsn = ConnectString::new(cluster.primary_conninfo());
+                let params = connection::params(&dsn, run_id)?;
+                servers.insert(name.clone(), plain(params, Some(cluster)));
+            }
+        }
+        Ok(servers)
+    }
+
+    /// The server of a target with the workload ready to run there.
+    pub(super) fn target(
+        &self,
+        spec: &WorkloadSpec,
+        reached: &Reached,
+        run_id: &str,
+        stop: &Stop,
+    ) -> Result<live::Target, Failure> {
+        let (mut admin, server) = live::open_admin(&reached.params, run_id)?;
+        output::warn_all(&server.warnings);
+        let layer = spec.layer.clone().over(self.below.layer.clone());
+        let workload: Arc<dyn Workload> = match spec.kind {
+            WorkloadKind::Slob => {
+                if reached.cluster.is_some() {
+                    // A cluster that is made again for --resume gets the same data.
+                    let mut layer = layer.clone();
+                    layer.seed.get_or_insert(self.seed);
+                    load_private(&layer, reached, &mut admin, stop)?;
+                }
+                Arc::new(run::loaded_slob(layer, &mut admin)?)
+            }
+            WorkloadKind::Commit => {
+                let schema = server.schema.clone().ok_or(DatasetError::NoSchema)?;
+                let commit = Commit { settings: CommitSettings::resolve(layer), schema };
+                commit.check(&mut admin)?;
+                Arc::new(commit)
+            }
+        };
+        let scene = self.scene(spec, reached, &server, &mut admin, workload.as_ref());
+        Ok(live::Target {
+            params: reached.params.clone(),
+            scene,
+            admin,
+            server,
+            workload,
+            cluster: reached.cluster.clone(),
+            device: reached.device.clone(),
+            reset: reset::Way::default(),
+        })
+    }
+}
+
+fn start_private(
+    pg: Option<VersionRequest>,
+    standby: bool,
+) -> Result<Arc<PrivateCluster>, Failure> {
+    let exe = std::env::current_exe()
+        .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))?;
+    let mut status = Status::new();
+    status.show("starting PostgreSQL …");
+    let cluster = PrivateCluster::start(&Spec { pg, standby, ..Spec::new(exe) })?;
+    Ok(Arc::new(cluster))
+}
+
+fn load_private(
+    layer: &Layer,
+    reached: &Reached,
+    admin: &mut postgres::Client,
+    stop: &Stop,
+) -> Outcome {
+    let spec = setup::load_spec(&LoadSettings::resolve(layer.clone()));
+    // What would not run is not worth loading.
+    SlobSettings::resolve(layer.clone())?;
+    setup::load(admin, &reached.params, &spec, stop, false)?;
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Says on stderr how far an experiment is, what is repeated, and why it goes on.
+
+use crate::cli::output::{self, Status};
+use crate::experiment::judging::Width;
+use crate::experiment::live::Happening;
+use crate::experiment::plan::Planned;
+use crate::experiment::run::News;
+use crate::results::model::{Outcome, Trial};
+
+#[derive(Debug)]
+pub(super) struct Teller {
+    status: Status,
+    /// Grows with what is repeated and with further blocks.
+    trials: usize,
+    done: usize,
+    blocks: u32,
+    block: u32,
+}
+
+impl Teller {
+    pub(super) fn new(trials: usize, blocks: u32) -> Teller {
+        Teller { status: Status::new(), trials, done: 0, blocks, block: 0 }
+    }
+
+    pub(super) fn tell(&mut self, happening: &Happening<'_>) {
+        match happening {
+            Happening::Begins { planned, condition } => self.begins(planned, condition),
+            Happening::Resets { condition } => {
+                let next = self.done + 1;
+                self.status.show(&format!(
+                    "trial {next} of {}: {condition}, loading the data set again",
+                    self.trials
+                ));
+            }
+            Happening::Warns(warning) => {
+                self.status.clear();
+                output::warn(warning);
+            }
+            Happening::Progress { condition, progress } => {
+                let rate = progress.commits as f64 / progress.elapsed.max(1e-3);
+                self.status.show(&format!(
+                    "trial {} of {}: {condition}, {:.0} s, {rate:.0} commits/s",
+                    self.done + 1,
+                    self.trials,
+                    progress.elapsed,
+                ));
+            }
+            Happening::Ended { planned, trial } => self.ended(planned, trial),
+            Happening::Decided { news, condition } => self.decided(*news, condition),
+            Happening::Looked { width, precision } => self.lasting(&looked(width, *precision)),
+        }
+    }
+
+    fn begins(&mut self, planned: &Planned, condition: &str) {
+        // Without a terminal one line a block is enough.
+        if !self.status.is_live() && planned.block != self.block && self.done > 0 {
+            eprintln!("pgio: {} of {} trials", self.done, self.trials);
+        }
+        self.block = planned.block;
+        self.status.show(&format!(
+            "trial {} of {}: block {} of {}, {condition}",
+            self.done + 1,
+            self.trials,
+            planned.block,
+            self.blocks
+        ));
+    }
+
+    fn ended(&mut self, planned: &Planned, trial: &Trial) {
+        self.done += 1;
+        if let Outcome::Failed { error } = &trial.outcome {
+            let place = trial.place.as_ref().map_or("", |p| p.condition.as_str());
+            self.lasting(&format!("block {}, {place}: failed: {error}", planned.block));
+        }
+        if !self.status.is_live() && self.done == self.trials {
+            eprintln!("pgio: {} of {} trials", self.done, self.trials);
+        }
+    }
+
+    fn decided(&mut self, news: News<'_>, condition: &str) {
+        match news {
+            News::Repeats { planned, why } => {
+                self.trials += 1;
+                let (block, attempt) = (planned.block, planned.attempt);
+                self.lasting(&format!(
+                    "block {block}, {condition}: invalid ({why}); repeated, for the {} time",
+                    ordinal(attempt)
+                ));
+            }
+            News::GivesUp { planned, why } => self.lasting(&format!(
+                "block {}, {condition}: invalid ({why}) and left out, after {} attempts",
+                planned.block,
+                planned.attempt + 1
+            )),
+            News::FurtherBlock { block, trials } => {
+                self.trials += trials;
+                self.blocks = block;
+            }
+        }
+    }
+
+    fn lasting(&mut self, text: &str) {
+        self.status.clear();
+        eprintln!("pgio: {text}");
+    }
+}
+
+fn looked(width: &Width, precision: f64) -> String {
+    let asked = precision * 100.0;
+    match width {
+        Width::Widest(_, half) if width.is_within(precision) => format!(
+            "the widest interval is ±{:.1} %: as narrow as asked for (±{asked:.1} %)",
+            half * 100.0
+        ),
+        Width::Widest(condition, half) => format!(
+            "the widest interval is ±{:.1} % (`{condition}`), asked for is ±{asked:.1} %",
+            half * 100.0
+        ),
+        Width::None(condition) => {
+            format!("`{condition}` has no interval yet, asked for is ±{asked:.1} %")
+        }
+    }
+}
+
+fn ordinal(n: u32) -> String {
+    match n {
+        1 => "first".to_owned(),
+        2 => "second".to_owned(),
+        3 => "third".to_owned(),
+        n => format!("{n}th"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_width_is_said_in_per_cent() {
+        let widest = |half| Width::Widest("on".to_owned(), half);
+        insta::assert_snapshot!(looked(&widest(0.062), 0.05), @"the widest interval is ±6.2 % (`on`), asked for is ±5.0 %");
+        insta::assert_snapshot!(looked(&widest(0.04), 0.05), @"the widest interval is ±4.0 %: as narrow as asked for (±5.0 %)");
+        insta::assert_snapshot!(looked(&Width::None("on".to_owned()), 0.05), @"`on` has no interval yet, asked for is ±5.0 %");
+    }
+}

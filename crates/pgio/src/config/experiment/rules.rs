@@ -1,0 +1,132 @@
+//! Of `[experiment]`: when trials are repeated, how far blocks go on, what is made anew before each
+//! trial, which checks are tolerated.
+
+use super::section::Section;
+use super::target::Target;
+use crate::config::error::{ConfigError, nearest};
+
+/// How the loop goes on beyond its blocks and back to a trial.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// Of a ratio: 0.05 is ±5 %. Blocks are added until every primary interval is as narrow.
+    pub precision: Option<f64>,
+    /// At most so many blocks; without a precision they are `blocks`.
+    pub max_blocks: u32,
+    /// How often an invalid trial is repeated.
+    pub repeats: u32,
+    pub reset: Reset,
+    /// Ids of checks that only warn.
+    pub tolerate: Vec<String>,
+}
+
+/// What is made the same again before each trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reset {
+    /// Nothing but a CHECKPOINT, which every trial begins with.
+    Checkpoint,
+    /// The data set is loaded again.
+    Reload,
+    /// The database is dropped and made again. `named` is its name, said twice so that no slip
+    /// drops another; absent only where all servers are private.
+    Recreate { named: Option<String> },
+}
+
+impl Reset {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Reset::Checkpoint => "checkpoint",
+            Reset::Reload => "reload",
+            Reset::Recreate { .. } => "recreate",
+        }
+    }
+}
+
+const RESETS: &[&str] = &["checkpoint", "reload", "recreate"];
+
+pub(super) const KEYS: &[&str] =
+    &["precision", "max_blocks", "repeats", "reset", "recreate_database", "tolerate"];
+
+/// Where `precision` says when to stop, so many blocks are enough for anything worth it.
+const MAX_BLOCKS: u32 = 30;
+const REPEATS: u32 = 2;
+
+pub(super) fn parse<'a>(
+    head: &Section<'_>,
+    blocks: u32,
+    targets: impl Iterator<Item = &'a Target>,
+    checks: &[&str],
+) -> Result<Rules, ConfigError> {
+    let precision = precision(head)?;
+    let whole = |key, low: u32, default: u32| -> Result<u32, ConfigError> {
+        let found = head.whole(key, u64::from(low)..=u64::from(u32::MAX))?;
+        Ok(found.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
+    };
+    let max_blocks = match precision {
+        Some(_) => whole("max_blocks", blocks, MAX_BLOCKS.max(blocks))?,
+        None if head.has("max_blocks") => {
+            let message = "limits precision = \"5%\" or the like: add that, or write blocks =";
+            return Err(head.error("max_blocks", message));
+        }
+        None => blocks,
+    };
+    Ok(Rules {
+        precision,
+        max_blocks,
+        repeats: whole("repeats", 0, REPEATS)?,
+        reset: reset(head, targets)?,
+        tolerate: tolerate(head, checks)?,
+    })
+}
+
+fn precision(head: &Section<'_>) -> Result<Option<f64>, ConfigError> {
+    let Some(text) = head.string("precision")? else { return Ok(None) };
+    let percent = text.strip_suffix('%').and_then(|n| n.trim_end().parse::<f64>().ok());
+    match percent.filter(|p| *p >= 0.1 && *p < 100.0) {
+        Some(percent) => Ok(Some(percent / 100.0)),
+        None => {
+            let message =
+                format!("must be a share from 0.1% to below 100% such as \"5%\", not `{text}`");
+            Err(head.error("precision", message))
+        }
+    }
+}
+
+fn reset<'a>(
+    head: &Section<'_>,
+    mut targets: impl Iterator<Item = &'a Target>,
+) -> Result<Reset, ConfigError> {
+    let named = head.name("recreate_database")?;
+    let reset = match head.string("reset")? {
+        None | Some("checkpoint") => Reset::Checkpoint,
+        Some("reload") => Reset::Reload,
+        Some("recreate") => Reset::Recreate { named: named.clone() },
+        Some(other) => {
+            let message = format!("`{other}` is no reset; {}", nearest(other, RESETS));
+            return Err(head.error("reset", message));
+        }
+    };
+    let mut none = true;
+    let private = targets.all(|t| {
+        none = false;
+        matches!(t, Target::Private { .. })
+    }) && !none;
+    match (&reset, &named) {
+        (Reset::Recreate { .. }, None) if !private => Err(head.error(
+            "reset",
+            "recreate drops the database: name it once more, recreate_database = \"NAME\"",
+        )),
+        (Reset::Recreate { .. }, _) | (_, None) => Ok(reset),
+        (_, Some(_)) => Err(head.error("recreate_database", "goes with reset = \"recreate\" only")),
+    }
+}
+
+fn tolerate(head: &Section<'_>, checks: &[&str]) -> Result<Vec<String>, ConfigError> {
+    let tolerated = head.strings("tolerate")?.unwrap_or_default();
+    match tolerated.iter().find(|id| !checks.contains(&id.as_str())) {
+        Some(id) => {
+            let message = format!("`{id}` is no check that invalidates; {}", nearest(id, checks));
+            Err(head.error("tolerate", message))
+        }
+        None => Ok(tolerated),
+    }
+}

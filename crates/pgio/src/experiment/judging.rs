@@ -1,0 +1,151 @@
+//! What the loop asks of the analysis: which trials must not count, how wide the intervals are.
+//!
+//! The verdicts are the analysis's own, so that the loop never repeats a trial that the report then
+//! counts, or the other way round.
+
+use super::run::Invalid;
+use crate::analysis::{Analysis, cross};
+use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
+use crate::results::store::Stored;
+
+/// Of a block's last attempts, those that are complete and must not count. `conditions` are in
+/// the order in which they are planned.
+pub(super) fn invalid(stored: &Stored, block: u32, conditions: &[&str]) -> Vec<Invalid> {
+    let across = cross::checks(&stored.manifest, &stored.trials);
+    let mut found = Vec::new();
+    for (condition, name) in conditions.iter().enumerate() {
+        let of_it = stored.trials.iter().enumerate().filter(|(_, t)| {
+            t.place.as_ref().is_some_and(|p| p.block == block && p.condition == *name)
+        });
+        // At equal attempts the later one, as the analysis has it.
+        let last = of_it.max_by_key(|(_, t)| t.place.as_ref().map(|p| p.attempt));
+        let Some((index, trial)) = last.filter(|(_, t)| t.outcome == Outcome::Complete) else {
+            continue;
+        };
+        let of_others = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
+        let why = reasons(trial.checks.iter().chain(of_others));
+        if !why.is_empty() {
+            found.push(Invalid { condition, why });
+        }
+    }
+    found
+}
+
+fn reasons<'a>(checks: impl Iterator<Item = &'a Check>) -> String {
+    let invalid = checks.filter(|c| c.verdict == CheckVerdict::Invalid);
+    invalid.map(|c| format!("{}: {}", c.id, c.message)).collect::<Vec<_>>().join("; ")
+}
+
+/// How wide the primary intervals are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Width {
+    /// The widest half-width, of a ratio (0.05 is ±5 %), and its condition.
+    Widest(String, f64),
+    /// This condition has no interval yet.
+    None(String),
+}
+
+impl Width {
+    pub fn is_within(&self, precision: f64) -> bool {
+        matches!(self, Width::Widest(_, half) if *half <= precision)
+    }
+}
+
+/// Of all comparisons, that of the baseline with itself included; none where there is no other
+/// condition to compare.
+pub fn width(analysis: &Analysis) -> Option<Width> {
+    let mut widest: Option<(String, f64)> = None;
+    for c in analysis.comparisons.iter().filter(|c| c.primary) {
+        let (Some(low), Some(high)) = (c.low, c.high) else {
+            return Some(Width::None(c.condition.clone()));
+        };
+        let half = half_width(low, high);
+        if !half.is_finite() {
+            return Some(Width::None(c.condition.clone()));
+        }
+        if widest.as_ref().is_none_or(|(_, w)| half > *w) {
+            widest = Some((c.condition.clone(), half));
+        }
+    }
+    widest.map(|(condition, half)| Width::Widest(condition, half))
+}
+
+/// p with high / low = (1 + p) / (1 - p): the interval is its middle ± p.
+fn half_width(low: f64, high: f64) -> f64 {
+    (high - low) / (high + low)
+}
+
+/// The last attempt of each planned trial on record.
+pub fn done(trials: &[Trial], conditions: &[&str]) -> super::run::Done {
+    let mut done = super::run::Done::default();
+    for place in trials.iter().filter_map(|t| Some((t.place.as_ref()?, &t.outcome))) {
+        let (place, outcome) = place;
+        let Some(condition) = conditions.iter().position(|name| *name == place.condition) else {
+            continue;
+        };
+        let complete = *outcome == Outcome::Complete;
+        let last = super::run::Last { attempt: place.attempt, complete };
+        let known = done.0.entry((place.block, condition)).or_insert(last);
+        if place.attempt >= known.attempt {
+            *known = last;
+        }
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{demo, experiment, trial};
+    use crate::experiment::run::Last;
+
+    fn attempt(condition: &str, block: u32, attempt: u32, check: Option<Check>) -> Trial {
+        let mut t = trial(condition, block, &[("commits_per_second", 100.0)]);
+        t.place.as_mut().unwrap().attempt = attempt;
+        t.checks = check.into_iter().collect();
+        t
+    }
+
+    #[test]
+    fn only_the_last_attempt_is_judged() {
+        let bad = || Some(Check::invalid("durability", "fsync is off", "turn it on"));
+        let doubtful = Some(Check::warning("checkpoints", "2 inside", "raise max_wal_size"));
+        let trials = vec![
+            attempt("a", 1, 0, bad()),
+            attempt("b", 1, 0, doubtful),
+            attempt("a", 1, 1, None),
+            attempt("a", 2, 0, bad()),
+            Trial { outcome: Outcome::Interrupted, ..attempt("b", 2, 0, bad()) },
+        ];
+        let stored = experiment(&["a", "b"], trials);
+        assert_eq!(invalid(&stored, 1, &["a", "b"]), []);
+        let why = "durability: fsync is off".to_owned();
+        assert_eq!(invalid(&stored, 2, &["a", "b"]), [Invalid { condition: 0, why }]);
+        assert_eq!(invalid(&stored, 3, &["a", "b"]), []);
+
+        let done = done(&stored.trials, &["a", "b"]);
+        assert_eq!(done.0[&(1, 0)], Last { attempt: 1, complete: true });
+        assert_eq!(done.0[&(2, 1)], Last { attempt: 0, complete: false });
+        assert_eq!(done.0.len(), 4);
+    }
+
+    #[test]
+    fn the_widest_interval_decides() {
+        let mut stored = demo();
+        let Some(Width::Widest(condition, half)) = width(&analyse(&stored)) else {
+            panic!("six blocks have intervals");
+        };
+        let analysis = analyse(&stored);
+        let c = analysis.primary(&condition).unwrap();
+        assert!((c.high.unwrap() / c.low.unwrap() - (1.0 + half) / (1.0 - half)).abs() < 1e-9);
+        assert!(Width::Widest(condition.clone(), half).is_within(half));
+        assert!(!Width::Widest(condition, half).is_within(half * 0.99));
+        // Every comparison counts: one without an interval is as wide as can be.
+        stored
+            .trials
+            .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block < 4));
+        let found = width(&analyse(&stored));
+        assert_eq!(found, Some(Width::None("on".to_owned())));
+    }
+}

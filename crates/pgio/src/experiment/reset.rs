@@ -1,0 +1,83 @@
+//! The same data before each trial: nothing but the CHECKPOINT that every trial begins with, the
+//! data set loaded again, or the whole database made again.
+//!
+//! Runs before the condition is put in force, so that the load is no part of it. What a way needs to
+//! know is read once and refused before the first trial. A workload that makes its own table for
+//! each trial has nothing to be loaded.
+
+use super::live::{self, LiveError, Target};
+use crate::config::experiment::Reset;
+use crate::dataset::database::{self, Database};
+use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, verify};
+use crate::host::stop::Stop;
+use crate::pg::connect;
+use crate::results::model::Warning;
+
+/// What has to be done on one server.
+#[derive(Debug, Clone, Default)]
+pub enum Way {
+    #[default]
+    Checkpoint,
+    Reload(LoadSpec),
+    Recreate {
+        database: Database,
+        /// None where no data set was loaded.
+        load: Option<LoadSpec>,
+    },
+}
+
+/// Refuses what could not work or would lose something.
+pub fn prepare(reset: &Reset, target: &mut Target) -> Result<Way, DatasetError> {
+    let loaded = match reset {
+        Reset::Checkpoint => return Ok(Way::Checkpoint),
+        _ => verify::as_loaded(&mut target.admin)?,
+    };
+    match reset {
+        Reset::Recreate { named } => {
+            let private = target.cluster.is_some();
+            let found = &target.server.info.database;
+            if let Some(named) = named.as_ref().filter(|n| *n != found && !private) {
+                return Err(DatasetError::NotRecreatable {
+                    name: found.clone(),
+                    why: format!("recreate_database names `{named}`, the target `{found}`"),
+                });
+            }
+            let database = database::describe(&mut target.admin, private)?;
+            Ok(Way::Recreate { database, load: loaded })
+        }
+        _ => Ok(loaded.map_or(Way::Checkpoint, Way::Reload)),
+    }
+}
+
+/// Does it; returns what the load warned of.
+pub fn perform(target: &mut Target, run_id: &str, stop: &Stop) -> Result<Vec<Warning>, LiveError> {
+    let way = target.reset.clone();
+    let spec = match &way {
+        Way::Checkpoint => None,
+        Way::Reload(spec) => Some(spec),
+        Way::Recreate { database, load } => {
+            make_again(target, database, run_id)?;
+            load.as_ref()
+        }
+    };
+    let mut warnings = Vec::new();
+    if let Some(spec) = spec {
+        let params = &target.params;
+        dataset::load(&mut target.admin, &|| connect::connect(params), spec, stop, &mut |event| {
+            if let LoadEvent::Warning(warning) = event {
+                warnings.push(warning);
+            }
+        })?;
+    }
+    Ok(warnings)
+}
+
+fn make_again(target: &mut Target, database: &Database, run_id: &str) -> Result<(), LiveError> {
+    let beside = if database.name == "postgres" { "template1" } else { "postgres" };
+    let params = target.params.clone().with_dbname(beside);
+    // In its place, so that the session in the database ends.
+    (target.admin, _) = live::open_admin(&params, run_id)?;
+    database::recreate(&mut target.admin, database)?;
+    (target.admin, _) = live::open_admin(&target.params, run_id)?;
+    Ok(())
+}

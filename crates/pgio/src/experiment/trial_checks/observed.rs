@@ -1,0 +1,320 @@
+//! Checks of what was observed beside the work: other load, the tool itself, clocks, caches.
+//!
+//! Thresholds are shares that a careful reader would call small or large, not results of a test;
+//! each message gives the figure, so that anyone may judge otherwise. What was not observed is not
+//! judged.
+
+use crate::results::model::{Check, Trial};
+use crate::results::series::Series;
+use crate::results::telemetry::{HostUse, Storage, Telemetry};
+use crate::results::waits::{WaitGroup, by_group};
+use crate::units::human;
+
+/// Of all cores of a host, used by neither PostgreSQL nor pgio.
+const FOREIGN_INVALID: f64 = 0.20;
+const FOREIGN_WARNING: f64 = 0.05;
+/// Cores that the driver may use before it may be what is measured.
+const DRIVER_CORES: f64 = 0.8;
+/// Of the sessions' time spent waiting for the driver.
+const CLIENT_SHARE: f64 = 0.05;
+/// Cores that observing may cost.
+const SAMPLING_CORES: f64 = 0.01;
+/// In shorter windows what sampling costs once counts as if it went on.
+const SHORTEST_FOR_COST: f64 = 1.0;
+const STEAL: f64 = 0.05;
+const MISSED: f64 = 0.10;
+const MEMORY_PRESSURE: f64 = 0.01;
+const SKEW_SECONDS: f64 = 0.050;
+/// A commit that joins another's flush waits for a part of one only.
+const FLUSHES_AHEAD: f64 = 2.0;
+
+pub(super) fn checks(trial: &Trial, series: Option<&Series>) -> Vec<Check> {
+    let mut all = Vec::new();
+    all.extend(series.and_then(autovacuum));
+    let Some(telemetry) = &trial.telemetry else { return all };
+    all.extend(foreign_load(telemetry));
+    all.extend(generator(telemetry, trial.window.seconds));
+    all.extend(steal(telemetry));
+    all.extend(missed(telemetry));
+    all.extend(skew(telemetry));
+    all.extend(pressure(telemetry));
+    all.extend(lying_cache(trial, telemetry));
+    all.extend(cache(trial, telemetry));
+    all
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The host with the largest share, as hosts of one trial share its fate.
+fn worst(
+    telemetry: &Telemetry,
+    share: impl Fn(&HostUse) -> Option<f64>,
+) -> Option<(&str, &HostUse, f64)> {
+    let shares =
+        telemetry.hosts.iter().filter_map(|(name, host)| Some((name.as_str(), host, share(host)?)));
+    shares.max_by(|a, b| a.2.total_cmp(&b.2))
+}
+
+fn foreign_load(telemetry: &Telemetry) -> Option<Check> {
+    const ID: &str = "foreign-load";
+    let (name, host, share) =
+        worst(telemetry, |h| Some(h.foreign_cores? / f64::from(h.cores.filter(|n| *n > 0)?)))?;
+    let message = format!(
+        "others used {:.2} of {} cores ({}) on `{name}`",
+        host.foreign_cores.unwrap_or_default(),
+        host.cores.unwrap_or_default(),
+        percent(share)
+    );
+    let remedy = "stop what else runs there (see top), or measure when it is quiet";
+    Some(match share {
+        s if s > FOREIGN_INVALID => Check::invalid(ID, message, remedy),
+        s if s > FOREIGN_WARNING => Check::warning(ID, message, remedy),
+        _ => Check::ok(ID, message),
+    })
+}
+
+fn generator(telemetry: &Telemetry, window: f64) -> Option<Check> {
+    const ID: &str = "generator-bound";
+    let cores = telemetry.driver_cpu_seconds? / window;
+    let sampling = sampling_cores(telemetry, window);
+    let client = telemetry.waits.as_ref().and_then(|waits| {
+        let groups = by_group(waits);
+        let all: u64 = groups.values().sum();
+        (all > 0).then(|| *groups.get(&WaitGroup::Client).unwrap_or(&0) as f64 / all as f64)
+    });
+    if cores > DRIVER_CORES && client.is_none_or(|share| share > CLIENT_SHARE) {
+        let waited = client.map_or(String::new(), |share| {
+            format!(", and sessions waited for it {} of their time", percent(share))
+        });
+        return Some(Check::invalid(
+            ID,
+            format!("pgio used {cores:.2} cores{waited}"),
+            "use fewer sessions, or run pgio on another machine",
+        ));
+    }
+    if let Some((where_, cost)) = sampling.filter(|(_, cost)| *cost > SAMPLING_CORES) {
+        return Some(Check::warning(
+            ID,
+            format!("observing cost {} of a core {where_}", percent(cost)),
+            "use a longer telemetry interval, or telemetry = \"0s\"",
+        ));
+    }
+    Some(Check::ok(ID, format!("pgio used {cores:.3} cores")))
+}
+
+/// The dearest place.
+fn sampling_cores(telemetry: &Telemetry, window: f64) -> Option<(String, f64)> {
+    if window < SHORTEST_FOR_COST {
+        return None;
+    }
+    let own = telemetry.sampling_cpu_seconds.map(|s| ("in pgio itself".to_owned(), s / window));
+    let hosts = telemetry.hosts.iter().filter_map(|(name, host)| {
+        Some((format!("on `{name}`"), host.sampling_cpu_seconds? / window))
+    });
+    own.into_iter().chain(hosts).max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+fn steal(telemetry: &Telemetry) -> Option<Check> {
+    const ID: &str = "steal";
+    let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
+    let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
+    Some(if share > STEAL {
+        Check::warning(ID, message, "measure on a machine that is not shared")
+    } else {
+        Check::ok(ID, message)
+    })
+}
+
+fn missed(telemetry: &Telemetry) -> Option<Check> {
+    const ID: &str = "telemetry-missed";
+    let share = |missed: u64, taken: u64| {
+        (missed + taken > 0).then(|| missed as f64 / (missed + taken) as f64)
+    };
+    let hosts = telemetry
+        .hosts
+        .iter()
+        .filter_map(|(name, h)| Some((format!("samples of `{name}`"), share(h.missed, h.ticks)?)));
+    let waits = telemetry
+        .waits
+        .as_ref()
+        .and_then(|w| Some(("samples of the waits".to_owned(), share(w.missed_rounds, w.rounds)?)));
+    let (what, worst) = hosts.chain(waits).max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let message = format!("{} of the {what} came too late", percent(worst));
+    Some(if worst > MISSED {
+        Check::warning(ID, message, "use a longer telemetry interval, or a less busy machine")
+    } else {
+        Check::ok(ID, message)
+    })
+}
+
+/// Every two hosts; their offsets are to this machine's clock, whose own is 0.
+fn skew(telemetry: &Telemetry) -> Option<Check> {
+    const ID: &str = "clock-skew";
+    let clocks: Vec<(&str, f64, f64)> = telemetry
+        .hosts
+        .iter()
+        .filter_map(|(name, h)| {
+            let error = h.clock_error_seconds.unwrap_or_default();
+            Some((name.as_str(), h.clock_offset_seconds?, error))
+        })
+        .collect();
+    let mut pairs = Vec::new();
+    for (i, a) in clocks.iter().enumerate() {
+        for b in &clocks[i + 1..] {
+            pairs.push((a.0, b.0, (a.1 - b.1).abs(), a.2 + b.2));
+        }
+    }
+    // Against what is known for sure: the difference less the error of measuring it.
+    let (a, b, apart, error) =
+        pairs.into_iter().max_by(|x, y| (x.2 - x.3).total_cmp(&(y.2 - y.3)))?;
+    let message = format!(
+        "the clocks of `{a}` and `{b}` differ by {:.0} ± {:.0} ms",
+        apart * 1e3,
+        error * 1e3
+    );
+    Some(if apart - error > SKEW_SECONDS {
+        let remedy = "run a time service on both: times of one cannot be read against the other";
+        Check::warning(ID, message, remedy)
+    } else {
+        Check::ok(ID, message)
+    })
+}
+
+fn pressure(telemetry: &Telemetry) -> Option<Check> {
+    const ID: &str = "pressure";
+    let (name, _, share) = worst(telemetry, |h| h.pressure.get("memory").copied())?;
+    let message = format!("tasks waited for memory {} of the time on `{name}`", percent(share));
+    Some(if share > MEMORY_PRESSURE {
+        Check::warning(ID, message, "leave more memory free: what swaps is not what is measured")
+    } else {
+        Check::ok(ID, message)
+    })
+}
+
+fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
+    const ID: &str = "lying-cache";
+    let no_wait = |level: &String| ["off", "false", "no", "0"].contains(&level.as_str());
+    if trial.server.fsync == "off" || trial.settings.get("synchronous_commit").is_some_and(no_wait)
+    {
+        return None;
+    }
+    let wal = telemetry.storage.iter().find(|s| s.role == "wal");
+    let options = wal.map(|s| s.mount_options.as_str()).unwrap_or_default();
+    if options.split(',').any(|o| ["nobarrier", "barrier=0"].contains(&o)) {
+        return Some(Check::warning(
+            ID,
+            format!(
+                "the WAL's file system is mounted with {options}: flushes may not reach the device"
+            ),
+            "mount it with barriers, unless the cache below survives a power failure",
+        ));
+    }
+    let flush = telemetry.probes.as_ref()?.flush_seconds.filter(|s| *s > 0.0)?;
+    let commits = trial.metrics.get("commits_per_second")?.value?;
+    let each = commits / trial.sessions.len().max(1) as f64;
+    let message = format!(
+        "{each:.0} commits/s a session where one flush of the WAL device takes {}{}",
+        human::latency(flush * 1e9),
+        wal.map_or(String::new(), write_cache)
+    );
+    Some(if each * flush > FLUSHES_AHEAD {
+        Check::warning(
+            ID,
+            message,
+            "see wal_sync_method, queue/write_cache, and the controller's and hypervisor's caches",
+        )
+    } else {
+        Check::ok(ID, message)
+    })
+}
+
+fn write_cache(storage: &Storage) -> String {
+    let cache = storage.devices.iter().find_map(|d| d.queue.get("write_cache"));
+    cache.map_or(String::new(), |cache| format!(" ({cache})"))
+}
+
+fn autovacuum(series: &Series) -> Option<Check> {
+    let inside = |at: f64| (0.0..=series.window_seconds).contains(&at);
+    let seen = series.moments.iter().filter(|m| m.what == "autovacuum" && inside(m.at)).count();
+    (seen > 0).then(|| {
+        Check::warning(
+            "autovacuum",
+            format!("an autovacuum worker began {seen} times inside the window"),
+            "VACUUM before the experiment, or set autovacuum = off in every condition",
+        )
+    })
+}
+
+/// A remark: how the sizes compare decides what a read costs.
+fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
+    let data = trial.dataset.as_ref()?.bytes_before;
+    let buffers = setting_bytes(&trial.server.shared_buffers)?;
+    let name = telemetry.storage.iter().find(|s| s.role == "data").map(|s| s.host.as_str());
+    let host = telemetry.hosts.get(name.unwrap_or("local"))?;
+    let memory = *host.memory.get("total")?;
+    let held = match data {
+        d if d <= buffers => "shared_buffers can hold all of it",
+        d if d <= memory => "what misses shared_buffers may be in the system's cache",
+        _ => "it is larger than memory",
+    };
+    let of = human::bytes;
+    let message = format!(
+        "data {} : shared_buffers {} : memory {}; {held}",
+        of(data),
+        of(buffers),
+        of(memory)
+    );
+    Some(Check::ok("cache", message))
+}
+
+/// As PostgreSQL shows a setting of memory, such as `128MB`.
+fn setting_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit {
+        "B" => 0,
+        "kB" => 10,
+        "MB" => 20,
+        "GB" => 30,
+        "TB" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Whether what the target names is what the server writes to: data, WAL and tablespaces each
+/// have the device among those below their file system.
+pub(in crate::experiment) fn storage(trial: &Trial, device: &str) -> Check {
+    const ID: &str = "storage";
+    let device = device.trim_start_matches("/dev/");
+    let remedy = "move it there, or correct device = in [target]";
+    let found = trial.telemetry.as_ref().map(|t| t.storage.as_slice()).unwrap_or_default();
+    if found.is_empty() {
+        let why = "what the server writes to could not be found out";
+        return Check::invalid(
+            ID,
+            format!("{why}, and `{device}` is to be measured"),
+            "set host = in [target]",
+        );
+    }
+    let elsewhere: Vec<String> = found
+        .iter()
+        .filter(|s| s.devices.iter().all(|d| d.name != device))
+        .map(|s| {
+            let names: Vec<&str> = s.devices.iter().map(|d| d.name.as_str()).collect();
+            let on =
+                if names.is_empty() { "no known device".to_owned() } else { names.join(" over ") };
+            format!("{} ({}) lies on {on}", s.role, s.directory)
+        })
+        .collect();
+    if elsewhere.is_empty() {
+        Check::ok(ID, format!("data, WAL and tablespaces lie on {device}"))
+    } else {
+        Check::invalid(ID, format!("{}, not on {device}", elsewhere.join("; ")), remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::results::checks::definition;
+use crate::results::model::{CheckVerdict, Metric, SessionTotals};
+use crate::results::series::Moment;
+use crate::results::telemetry::{Device, Probes, Waits};
+use crate::results::test_support::full_trial;
+
+/// A window of 10 s on two quiet hosts, a flush of 1 ms, 500 commits/s by one session.
+fn observed() -> (Trial, Series) {
+    let host = |offset| HostUse {
+        ticks: 10,
+        cores: Some(4),
+        foreign_cores: Some(0.04),
+        sampling_cpu_seconds: Some(0.01),
+        clock_offset_seconds: Some(offset),
+        clock_error_seconds: Some(0.001),
+        cpu: BTreeMap::from([("steal".to_owned(), 0.0)]),
+        pressure: BTreeMap::from([("memory".to_owned(), 0.0)]),
+        memory: BTreeMap::from([("total".to_owned(), 4 << 30)]),
+        ..HostUse::default()
+    };
+    let storage = |role: &str, devices: &[&str]| Storage {
+        role: role.to_owned(),
+        host: "db".to_owned(),
+        directory: format!("/srv/{role}"),
+        mount_options: "rw,noatime".to_owned(),
+        devices: devices
+            .iter()
+            .map(|d| Device { name: (*d).to_owned(), ..Device::default() })
+            .collect(),
+        ..Storage::default()
+    };
+    let mut trial = full_trial();
+    trial.window.seconds = 10.0;
+    trial.settings.insert("synchronous_commit".to_owned(), "on".to_owned());
+    trial.sessions = vec![SessionTotals::default()];
+    commits(&mut trial, 500.0);
+    trial.telemetry = Some(Telemetry {
+        hosts: BTreeMap::from([("db".to_owned(), host(0.002)), ("local".to_owned(), host(0.0))]),
+        storage: vec![storage("data", &["dm-0", "vdb"]), storage("wal", &["vdb"])],
+        waits: Some(Waits {
+            rounds: 500,
+            sightings: BTreeMap::from([("CPU".to_owned(), 990), ("Client".to_owned(), 10)]),
+            ..Waits::default()
+        }),
+        probes: Some(Probes { flush_seconds: Some(0.001), ..Probes::default() }),
+        driver_cpu_seconds: Some(0.2),
+        sampling_cpu_seconds: Some(0.05),
+        ..Telemetry::default()
+    });
+    (trial, Series::new(10.0))
+}
+
+fn commits(trial: &mut Trial, rate: f64) {
+    let metric = Metric { value: Some(rate), unit: "commits/s".to_owned() };
+    trial.metrics.insert("commits_per_second".to_owned(), metric);
+}
+
+/// What is not in order after a change.
+fn after(change: impl FnOnce(&mut Trial, &mut Telemetry)) -> Vec<(String, CheckVerdict, String)> {
+    let (mut trial, series) = observed();
+    let mut telemetry = trial.telemetry.take().unwrap();
+    change(&mut trial, &mut telemetry);
+    trial.telemetry = Some(telemetry);
+    let all = checks(&trial, Some(&series)).into_iter();
+    let faults = all.filter(|c| c.verdict != CheckVerdict::Ok);
+    faults.map(|c| (c.id, c.verdict, c.message)).collect()
+}
+
+#[track_caller]
+fn only(found: &[(String, CheckVerdict, String)], id: &str, verdict: CheckVerdict, message: &str) {
+    assert_eq!(found, [(id.to_owned(), verdict, message.to_owned())]);
+}
+
+fn db(telemetry: &mut Telemetry) -> &mut HostUse {
+    telemetry.hosts.get_mut("db").unwrap()
+}
+
+const INVALID: CheckVerdict = CheckVerdict::Invalid;
+const WARNING: CheckVerdict = CheckVerdict::Warning;
+
+#[test]
+fn a_quiet_trial_passes_everything() {
+    assert_eq!(after(|_, _| {}), []);
+    let (trial, series) = observed();
+    let all = checks(&trial, Some(&series));
+    let mut ids: Vec<&str> = all.iter().map(|c| c.id.as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!(
+        ids,
+        [
+            "cache",
+            "clock-skew",
+            "foreign-load",
+            "generator-bound",
+            "lying-cache",
+            "pressure",
+            "steal",
+            "telemetry-missed"
+        ]
+    );
+    assert!(ids.iter().all(|id| definition(id).is_some()));
+    let cache = all.iter().find(|c| c.id == "cache").unwrap();
+    insta::assert_snapshot!(cache.message, @"data 231 MiB : shared_buffers 128 MiB : memory 4 GiB; what misses shared_buffers may be in the system's cache");
+}
+
+#[test]
+fn nothing_observed_nothing_judged() {
+    let (mut trial, _) = observed();
+    trial.telemetry = Some(Telemetry::default());
+    assert_eq!(checks(&trial, None), []);
+    trial.telemetry = None;
+    assert_eq!(checks(&trial, None), []);
+}
+
+#[test]
+fn others_at_work() {
+    only(
+        &after(|_, t| db(t).foreign_cores = Some(1.0)),
+        "foreign-load",
+        INVALID,
+        "others used 1.00 of 4 cores (25.0 %) on `db`",
+    );
+    only(
+        &after(|_, t| db(t).foreign_cores = Some(0.4)),
+        "foreign-load",
+        WARNING,
+        "others used 0.40 of 4 cores (10.0 %) on `db`",
+    );
+    only(
+        &after(|_, t| {
+            db(t).cpu.insert("steal".to_owned(), 0.08);
+        }),
+        "steal",
+        WARNING,
+        "the hypervisor took 8.0 % of the time of `db`",
+    );
+    only(
+        &after(|_, t| {
+            db(t).pressure.insert("memory".to_owned(), 0.3);
+        }),
+        "pressure",
+        WARNING,
+        "tasks waited for memory 30.0 % of the time on `db`",
+    );
+}
+
+#[test]
+fn the_tool_itself() {
+    let busy = |t: &mut Telemetry, client| {
+        t.driver_cpu_seconds = Some(9.5);
+        t.waits.as_mut().unwrap().sightings.insert("Client".to_owned(), client);
+    };
+    only(
+        &after(|_, t| busy(t, 990)),
+        "generator-bound",
+        INVALID,
+        "pgio used 0.95 cores, and sessions waited for it 50.0 % of their time",
+    );
+    // Busy for many sessions, none of which waits for it.
+    assert_eq!(after(|_, t| busy(t, 10)), []);
+    only(
+        &after(|_, t| {
+            busy(t, 10);
+            t.waits = None;
+        }),
+        "generator-bound",
+        INVALID,
+        "pgio used 0.95 cores",
+    );
+    only(
+        &after(|_, t| db(t).sampling_cpu_seconds = Some(0.3)),
+        "generator-bound",
+        WARNING,
+        "observing cost 3.0 % of a core on `db`",
+    );
+    assert_eq!(
+        after(|trial, t| {
+            trial.window.seconds = 0.5;
+            t.sampling_cpu_seconds = Some(0.1);
+        }),
+        []
+    );
+    only(
+        &after(|_, t| db(t).missed = 10),
+        "telemetry-missed",
+        WARNING,
+        "50.0 % of the samples of `db` came too late",
+    );
+    only(
+        &after(|_, t| t.waits.as_mut().unwrap().missed_rounds = 500),
+        "telemetry-missed",
+        WARNING,
+        "50.0 % of the samples of the waits came too late",
+    );
+}
+
+#[test]
+fn clocks_that_differ_by_more_than_can_be_an_error() {
+    only(
+        &after(|_, t| db(t).clock_offset_seconds = Some(-0.07)),
+        "clock-skew",
+        WARNING,
+        "the clocks of `db` and `local` differ by 70 ± 2 ms",
+    );
+    assert_eq!(
+        after(|_, t| {
+            db(t).clock_offset_seconds = Some(0.07);
+            db(t).clock_error_seconds = Some(0.03);
+        }),
+        []
+    );
+}
+
+#[test]
+fn commits_faster_than_the_device() {
+    let fast = "2600 commits/s a session where one flush of the WAL device takes 1.00 ms";
+    only(&after(|trial, _| commits(trial, 2600.0)), "lying-cache", WARNING, fast);
+    only(
+        &after(|trial, t| {
+            commits(trial, 2600.0);
+            t.storage[1].devices[0].queue.insert("write_cache".to_owned(), "write back".to_owned());
+        }),
+        "lying-cache",
+        WARNING,
+        &format!("{fast} (write back)"),
+    );
+    // Spread over sessions, asked for, or never meant to be durable.
+    assert_eq!(
+        after(|trial, _| {
+            commits(trial, 2600.0);
+            trial.sessions = vec![SessionTotals::default(); 4];
+        }),
+        []
+    );
+    assert_eq!(
+        after(|trial, _| {
+            commits(trial, 2600.0);
+            trial.server.fsync = "off".to_owned();
+        }),
+        []
+    );
+    assert_eq!(
+        after(|trial, _| {
+            commits(trial, 2600.0);
+            trial.settings.insert("synchronous_commit".to_owned(), "off".to_owned());
+        }),
+        []
+    );
+    let found = after(|_, t| t.storage[1].mount_options = "rw,nobarrier".to_owned());
+    assert_eq!((found[0].0.as_str(), found[0].1), ("lying-cache", WARNING));
+}
+
+#[test]
+fn autovacuum_counts_inside_the_window_only() {
+    let (_, mut series) = observed();
+    series.moments = vec![
+        Moment { at: -1.0, what: "autovacuum".to_owned() },
+        Moment { at: 3.0, what: "checkpoint".to_owned() },
+    ];
+    assert_eq!(autovacuum(&series), None);
+    series.moments.push(Moment { at: 3.0, what: "autovacuum".to_owned() });
+    assert_eq!(autovacuum(&series).unwrap().verdict, WARNING);
+}
+
+#[test]
+fn the_device_under_test() {
+    let (mut trial, _) = observed();
+    assert_eq!(storage(&trial, "vdb").verdict, CheckVerdict::Ok);
+    assert_eq!(storage(&trial, "/dev/vdb").verdict, CheckVerdict::Ok);
+    let found = storage(&trial, "dm-0");
+    assert_eq!(found.verdict, INVALID);
+    assert_eq!(found.message, "wal (/srv/wal) lies on vdb, not on dm-0");
+    let found = storage(&trial, "sdz");
+    assert_eq!(
+        found.message,
+        "data (/srv/data) lies on dm-0 over vdb; wal (/srv/wal) lies on vdb, not on sdz"
+    );
+    trial.telemetry = None;
+    assert_eq!(storage(&trial, "vdb").verdict, INVALID);
+}

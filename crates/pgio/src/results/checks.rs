@@ -1,0 +1,205 @@
+//! Every validity check: its name, what it says of a trial, what to do about it.
+//!
+//! The one table behind `tolerate =`, the documentation and the tests. A check judges where the
+//! facts are (`experiment::trial_checks` one trial, `analysis` several); nothing here judges. The
+//! remedy here is the general one: a check that knows more says more.
+
+use super::model::{Check, CheckVerdict};
+
+#[derive(Debug, Clone, Copy)]
+pub struct CheckDef {
+    /// Stable, as stored.
+    pub id: &'static str,
+    /// When it makes a trial invalid; empty where it only warns.
+    pub invalid: &'static str,
+    /// When it warns; empty where it never only warns.
+    pub warning: &'static str,
+    pub remedy: &'static str,
+}
+
+const fn def(
+    id: &'static str,
+    invalid: &'static str,
+    warning: &'static str,
+    remedy: &'static str,
+) -> CheckDef {
+    CheckDef { id, invalid, warning, remedy }
+}
+
+/// Of one trial, then of a trial among the others.
+pub const CHECKS: &[CheckDef] = &[
+    def(
+        "treatment-in-force",
+        "a reading before, during or after the window is not what the condition says",
+        "",
+        "find out who changes it, and run again",
+    ),
+    def(
+        "durability",
+        "fsync or full_page_writes is off and the condition does not say so",
+        "",
+        "turn it on, or declare it in every condition",
+    ),
+    def(
+        "data-size",
+        "the data set grew or shrank by more than 2 % in the window",
+        "",
+        "use commit_every = 1, or reset = \"reload\"",
+    ),
+    def(
+        "synchronous-wait-cancelled",
+        "a commit was acknowledged without its standby, because the wait was cancelled",
+        "",
+        "see whether the standby was lost",
+    ),
+    def(
+        "environment-changed",
+        "a setting of the server or the machine changed inside the window",
+        "",
+        "find out who changes it, and run again",
+    ),
+    def(
+        "storage",
+        "data, WAL or a tablespace does not lie on the device that the target names",
+        "",
+        "move it there, or correct device = in [target]",
+    ),
+    def(
+        "foreign-load",
+        "others used more than 20 % of the host's cores",
+        "others used more than 5 %",
+        "stop what else runs there, or measure when it is quiet",
+    ),
+    def(
+        "generator-bound",
+        "pgio itself used more than 80 % of a core while it drove the work",
+        "watching cost more than 1 % of a core",
+        "use fewer sessions or longer slices, or run pgio on another machine",
+    ),
+    def(
+        "steal",
+        "",
+        "the hypervisor gave more than 5 % of the host's time to others",
+        "measure on a machine that is not shared",
+    ),
+    def(
+        "pressure",
+        "",
+        "tasks on the host waited for memory during more than 1 % of the window",
+        "leave more memory free",
+    ),
+    def(
+        "telemetry-missed",
+        "",
+        "more than 10 % of the samples came too late",
+        "use a longer telemetry interval",
+    ),
+    def(
+        "clock-skew",
+        "",
+        "the clocks of two hosts differ by more than 50 ms",
+        "run a time service on both",
+    ),
+    def(
+        "lying-cache",
+        "",
+        "commits came faster than the WAL device can flush: some cache answers without keeping",
+        "see queue/write_cache, the controller and the hypervisor's cache mode",
+    ),
+    def(
+        "autovacuum",
+        "",
+        "an autovacuum worker ran inside the window",
+        "wait for it before the experiment, or set autovacuum = off in every condition",
+    ),
+    def(
+        "cache",
+        "",
+        "never: it states the sizes of data set, shared_buffers and memory",
+        "make the data set larger than memory, or leave less memory free",
+    ),
+    def(
+        "checkpoints",
+        "",
+        "one fell inside the window, or they could not be counted",
+        "raise max_wal_size and checkpoint_timeout, or make windows long enough to hold several",
+    ),
+    def(
+        "common-start",
+        "",
+        "a session began later than 2 % of the window",
+        "use fewer sessions or longer windows",
+    ),
+    def("deadlocks", "", "there were any", "use commit_every = 1 or one session per table"),
+    def(
+        "not-steady",
+        "",
+        "the rate had a trend or a step inside the window",
+        "use a longer warm-up, or longer windows",
+    ),
+    def(
+        "environment-differs",
+        "the environment differs from the baseline's, or changed, in something undeclared",
+        "",
+        "make the conditions alike, or declare the difference as a treatment",
+    ),
+    def(
+        "checkpoint-in-one-condition",
+        "a checkpoint fell inside this window and in hardly any other",
+        "",
+        "raise max_wal_size and checkpoint_timeout",
+    ),
+    def(
+        "data-drift",
+        "the data set is more than 5 % larger than at the first trial",
+        "",
+        "use reset = \"reload\"",
+    ),
+];
+
+pub fn definition(id: &str) -> Option<&'static CheckDef> {
+    CHECKS.iter().find(|c| c.id == id)
+}
+
+/// Ids of the checks that can make a trial invalid, and so can be tolerated.
+pub fn tolerable() -> Vec<&'static str> {
+    CHECKS.iter().filter(|c| !c.invalid.is_empty()).map(|c| c.id).collect()
+}
+
+/// Turns the verdict invalid of the tolerated checks into a warning that says so.
+pub fn tolerate(check: &mut Check, tolerated: &[String]) {
+    if check.verdict == CheckVerdict::Invalid && tolerated.contains(&check.id) {
+        check.verdict = CheckVerdict::Warning;
+        check.message = format!("{} (tolerated: it would be invalid)", check.message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_say_something() {
+        for (i, c) in CHECKS.iter().enumerate() {
+            assert!(CHECKS[i + 1..].iter().all(|other| other.id != c.id), "{}", c.id);
+            assert!(!c.invalid.is_empty() || !c.warning.is_empty(), "{}", c.id);
+            assert!(!c.remedy.is_empty(), "{}", c.id);
+        }
+    }
+
+    #[test]
+    fn only_what_is_named_is_tolerated() {
+        let tolerated = ["foreign-load".to_owned()];
+        let judged = |mut check: Check| {
+            tolerate(&mut check, &tolerated);
+            (check.verdict, check.message)
+        };
+        let (verdict, message) = judged(Check::invalid("foreign-load", "3 cores", "stop it"));
+        assert_eq!(verdict, CheckVerdict::Warning);
+        assert_eq!(message, "3 cores (tolerated: it would be invalid)");
+        let other = Check::invalid("durability", "fsync is off", "turn it on");
+        assert_eq!(judged(other).0, CheckVerdict::Invalid);
+        let fine = judged(Check::ok("foreign-load", "quiet"));
+        assert_eq!(fine, (CheckVerdict::Ok, "quiet".to_owned()));
+    }
+}

@@ -1,0 +1,101 @@
+//! manifest.json, `pgio.manifest/1`: what the experiment was, as far as reading its trials needs it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{StoreError, io, write_durably};
+
+pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
+
+/// What the experiment was, as far as reading its trials needs it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Manifest {
+    pub schema: String,
+    pub pgio: String,
+    pub name: String,
+    pub created_at: String,
+    pub seed: u64,
+    pub blocks: u32,
+    pub baseline: String,
+    /// The name of the baseline's twin, when it was run twice a block.
+    pub aa: Option<String>,
+    pub primary_metric: String,
+    /// In the order of the experiment file, the A/A twin right after its baseline.
+    pub conditions: Vec<ConditionInfo>,
+    /// The environment as found: server version, settings that matter, the machine.
+    pub environment: BTreeMap<String, String>,
+    /// What the loop was told beside the number of blocks.
+    #[serde(default)]
+    pub rules: Rules,
+    /// Each time it was continued after an interruption.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resumed: Vec<Resumed>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Rules {
+    /// Of a ratio: 0.05 is ±5 %. Absent: the number of blocks was fixed.
+    pub precision: Option<f64>,
+    /// The limit of blocks where a precision was asked for.
+    pub max_blocks: Option<u32>,
+    /// How often an invalid trial was to be repeated.
+    #[serde(default)]
+    pub repeats: u32,
+    /// `checkpoint`, `reload` or `recreate`: what came before each trial.
+    #[serde(default)]
+    pub reset: String,
+    /// Checks that were to warn only.
+    #[serde(default)]
+    pub tolerate: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Resumed {
+    /// RFC 3339.
+    pub at: String,
+    pub pgio: String,
+    /// The line of trials.jsonl that it began with, counted from 1.
+    pub from_trial: usize,
+    /// What was no longer as before.
+    pub remarks: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ConditionInfo {
+    pub name: String,
+    /// Each treatment in words, such as `synchronous_commit = local`.
+    pub treatments: Vec<String>,
+}
+
+pub(super) fn write(dir: &Path, manifest: &Manifest) -> Result<(), StoreError> {
+    let text = serde_json::to_string_pretty(manifest).expect("plain data always serializes");
+    write_durably(&dir.join("manifest.json"), &(text + "\n"))
+}
+
+pub fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
+    #[derive(Deserialize)]
+    struct Tag {
+        schema: String,
+    }
+    let path = dir.join("manifest.json");
+    let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => {
+            StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }
+        }
+        _ => io("read", &path, source),
+    })?;
+    let broken = |source| StoreError::Manifest { path: path.clone(), source };
+    let tag: Tag = serde_json::from_str(&text).map_err(broken)?;
+    if tag.schema != MANIFEST_SCHEMA {
+        return Err(StoreError::ManifestVersion { path, found: tag.schema });
+    }
+    serde_json::from_str(&text).map_err(broken)
+}

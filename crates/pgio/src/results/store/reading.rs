@@ -1,0 +1,58 @@
+//! Reading a stored experiment: complete, cut short, or torn by a crash.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::{Manifest, StoreError, io, read_manifest};
+use crate::results::model::Trial;
+use crate::results::series::{SERIES_SCHEMA, Series};
+use crate::results::wire;
+
+/// A stored experiment as read back.
+#[derive(Debug)]
+pub struct Stored {
+    pub manifest: Manifest,
+    pub trials: Vec<Trial>,
+    /// The last line of trials.jsonl was torn by a crash and left out.
+    pub torn: bool,
+}
+
+/// The samples of a trial, where any were stored.
+pub fn read_series(dir: &Path, trial: &Trial) -> Result<Option<Series>, StoreError> {
+    let Some(name) = &trial.series else { return Ok(None) };
+    let path = dir.join(name);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        // Samples are large: someone who sends results round may leave them out.
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(io("read", &path, source)),
+    };
+    let series: Series = serde_json::from_str(&text)
+        .map_err(|source| StoreError::Manifest { path: path.clone(), source })?;
+    if series.schema != SERIES_SCHEMA {
+        return Err(StoreError::ManifestVersion { path, found: series.schema });
+    }
+    Ok(Some(series))
+}
+
+/// Reads a stored experiment.
+pub fn read(dir: &Path) -> Result<Stored, StoreError> {
+    let manifest = read_manifest(dir)?;
+    let path = dir.join("trials.jsonl");
+    let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => {
+            StoreError::NotResults { dir: dir.to_owned(), missing: "trials.jsonl" }
+        }
+        _ => io("read", &path, source),
+    })?;
+    let torn = !text.is_empty() && !text.ends_with('\n');
+    let lines: Vec<&str> = text.lines().collect();
+    let whole = if torn { &lines[..lines.len() - 1] } else { &lines[..] };
+    let trials = whole
+        .iter()
+        .enumerate()
+        .map(|(i, line)| wire::from_json(line, &format!("{} line {}", path.display(), i + 1)))
+        .collect::<Result<_, _>>()?;
+    Ok(Stored { manifest, trials, torn })
+}

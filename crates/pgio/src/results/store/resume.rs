@@ -1,0 +1,121 @@
+//! Going on in a directory that an interrupted run left.
+//!
+//! A torn last line is cut off, since what is appended after it would be torn too; it is kept in a
+//! file beside, as everything that was ever written there.
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::{
+    Resumed, Store, StoreError, Stored, io, lock, manifest, read, sync_dir, write_durably,
+};
+
+impl Store {
+    /// Opens a directory with results for appending, and reads what is there.
+    pub fn resume(dir: &Path) -> Result<(Store, Stored), StoreError> {
+        let path = dir.join("trials.jsonl");
+        let trials = match OpenOptions::new().append(true).open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let missing = "trials.jsonl";
+                return Err(StoreError::NotResults { dir: dir.to_owned(), missing });
+            }
+            Err(e) => return Err(io("open", &path, e)),
+        };
+        lock(&trials, dir)?;
+        let stored = read(dir)?;
+        if stored.torn {
+            let bytes = fs::read(&path).map_err(|e| io("read", &path, e))?;
+            let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+            keep(dir, &String::from_utf8_lossy(&bytes[whole..]))?;
+            trials
+                .set_len(whole as u64)
+                .and_then(|()| trials.sync_all())
+                .map_err(|e| io("cut the torn record off", &path, e))?;
+        }
+        let records = stored.trials.len();
+        Ok((Store { dir: dir.to_owned(), trials, records }, stored))
+    }
+
+    /// Notes in the manifest that and how the experiment goes on.
+    pub fn note_resumed(&mut self, stored: &mut Stored, note: Resumed) -> Result<(), StoreError> {
+        stored.manifest.resumed.push(note);
+        manifest::write(&self.dir, &stored.manifest)
+    }
+}
+
+/// Under the first name that is free.
+fn keep(dir: &Path, torn: &str) -> Result<(), StoreError> {
+    let free = (1..).map(|n| dir.join(format!("torn-{n}.txt"))).find(|path| !path.exists());
+    let path = free.expect("no directory holds as many files as there are numbers");
+    write_durably(&path, torn)?;
+    sync_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::test_support::{full_trial, manifest};
+    use crate::results::wire;
+
+    fn interrupted(tail: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::create(dir.path(), "[experiment]\n", &manifest()).unwrap();
+        store.append(&full_trial()).unwrap();
+        drop(store);
+        let path = dir.path().join("trials.jsonl");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text + tail).unwrap();
+        dir
+    }
+
+    #[test]
+    fn what_is_appended_follows_what_was_there() {
+        let dir = interrupted("");
+        let (mut store, stored) = Store::resume(dir.path()).unwrap();
+        assert_eq!((stored.trials.len(), stored.torn), (1, false));
+        store.append(&full_trial()).unwrap();
+        assert_eq!(read(dir.path()).unwrap().trials.len(), 2);
+        assert!(!dir.path().join("torn-1.txt").exists());
+    }
+
+    #[test]
+    fn a_torn_record_is_cut_off_and_kept() {
+        let line = wire::to_json(&full_trial());
+        for cut in [1, line.len() / 2, line.len()] {
+            let dir = interrupted(&line[..cut]);
+            fs::write(dir.path().join("torn-1.txt"), "an earlier one").unwrap();
+            let (mut store, stored) = Store::resume(dir.path()).unwrap();
+            assert!(stored.torn);
+            store.append(&full_trial()).unwrap();
+            let again = read(dir.path()).unwrap();
+            assert_eq!((again.trials.len(), again.torn), (2, false));
+            let kept = fs::read_to_string(dir.path().join("torn-2.txt")).unwrap();
+            assert_eq!(kept, line[..cut]);
+        }
+    }
+
+    #[test]
+    fn two_do_not_write_at_once() {
+        let dir = interrupted("");
+        let (first, _) = Store::resume(dir.path()).unwrap();
+        assert!(matches!(Store::resume(dir.path()).unwrap_err(), StoreError::Busy(_)));
+        drop(first);
+        assert!(Store::resume(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn the_manifest_says_that_it_went_on() {
+        let dir = interrupted("");
+        let (mut store, mut stored) = Store::resume(dir.path()).unwrap();
+        let note = Resumed {
+            at: "2026-11-21T12:00:00Z".to_owned(),
+            pgio: "2.0.0".to_owned(),
+            from_trial: 2,
+            remarks: vec!["a new private cluster".to_owned()],
+        };
+        store.note_resumed(&mut stored, note.clone()).unwrap();
+        assert_eq!(read(dir.path()).unwrap().manifest.resumed, [note]);
+    }
+}

@@ -1,0 +1,110 @@
+//! The server's host as it is just now: kernel, governor, and how its file systems are mounted and
+//! scheduled. Read before and after each window, so it is one short script.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::host::Host;
+use crate::host::exec::{CommandLine, Exec};
+use crate::host::proc::mountinfo;
+use crate::results::telemetry::Storage;
+
+const SCRIPT: &str = include_str!("environment.sh");
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// None where the host does not answer.
+pub(super) fn read(host: &Host, storage: &[Storage]) -> Option<BTreeMap<String, String>> {
+    let mut devices: Vec<&str> =
+        storage.iter().flat_map(|s| &s.devices).map(|device| device.name.as_str()).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).args(devices).timeout(LIMIT);
+    host.run(&script).ok().map(|text| parse(&text, storage))
+}
+
+fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
+    let (facts, mounts) = text.split_once("mounts\n").unwrap_or((text, ""));
+    let mounts = mountinfo::parse(mounts);
+    let mut found = BTreeMap::new();
+    let mut schedulers = BTreeMap::new();
+    for line in facts.lines() {
+        match line.split_once(' ') {
+            Some(("scheduler", rest)) => {
+                schedulers.extend(rest.split_once(' ').map(|(device, v)| (device, chosen(v))));
+            }
+            Some((name, value)) => {
+                found.insert(format!("host.{name}"), chosen(value).to_owned());
+            }
+            None => {}
+        }
+    }
+    for place in storage {
+        // A later mount covers an earlier one.
+        let mount = mounts.iter().rfind(|m| m.mount_point == place.mount_point);
+        let mounted = mount.map_or_else(
+            || "not mounted".to_owned(),
+            |m| format!("{} {} on {}", m.file_system, m.options, m.mount_point),
+        );
+        found.insert(format!("{}.mount", place.role), mounted);
+        let of_device = |name: &String| {
+            schedulers.get(name.as_str()).map(|scheduler| format!("{name} {scheduler}"))
+        };
+        let all: Vec<String> =
+            place.devices.iter().filter_map(|device| of_device(&device.name)).collect();
+        if !all.is_empty() {
+            found.insert(format!("{}.scheduler", place.role), all.join(", "));
+        }
+    }
+    found
+}
+
+/// Of `always [madvise] never` the one in force.
+fn chosen(value: &str) -> &str {
+    let inner = value.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    inner.map_or(value, |(word, _)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::telemetry::Device;
+
+    fn data(mount_point: &str, device: &str) -> Storage {
+        Storage {
+            role: "data".to_owned(),
+            mount_point: mount_point.to_owned(),
+            devices: vec![Device { name: device.to_owned(), ..Device::default() }],
+            ..Storage::default()
+        }
+    }
+
+    #[test]
+    fn a_choice_is_named_and_the_mount_on_top_counts() {
+        let text = "kernel 6.1.0\ngovernor performance\n\
+            transparent_hugepage always [madvise] never\nscheduler vdb [none] mq-deadline\nmounts\n\
+            25 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+            30 25 254:16 / /data rw,relatime - ext4 /dev/vdb rw\n\
+            31 30 254:32 / /data rw,sync - xfs /dev/vdc rw\n";
+        let found = parse(text, &[data("/data", "vdb")]);
+        let found: Vec<(&str, &str)> =
+            found.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(
+            found,
+            [
+                ("data.mount", "xfs rw,sync on /data"),
+                ("data.scheduler", "vdb none"),
+                ("host.governor", "performance"),
+                ("host.kernel", "6.1.0"),
+                ("host.transparent_hugepage", "madvise"),
+            ]
+        );
+    }
+
+    #[test]
+    fn this_machine_answers() {
+        let found = read(&Host::local(), &[data("/", "no-such-device")]).unwrap();
+        assert!(!found["host.kernel"].is_empty());
+        assert!(found["data.mount"].ends_with("on /"), "{found:?}");
+        assert!(!found.contains_key("data.scheduler"));
+    }
+}

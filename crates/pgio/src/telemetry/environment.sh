@@ -1,0 +1,16 @@
+# What must not change while a trial runs; arguments are block devices. Reads only.
+LC_ALL=C
+export LC_ALL
+
+tell() { # NAME FILE: its first line, where it can be read
+    [ -r "$2" ] && read -r value 2>/dev/null <"$2" && echo "$1 $value"
+}
+
+tell kernel /proc/sys/kernel/osrelease
+tell governor /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
+tell transparent_hugepage /sys/kernel/mm/transparent_hugepage/enabled
+for device; do
+    tell "scheduler $device" "/sys/block/$device/queue/scheduler"
+done
+echo mounts
+cat /proc/self/mountinfo

@@ -1,0 +1,76 @@
+//! Finds where to measure what a commit should cost: the two logs and the way between them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use postgres::Client;
+
+use super::Scene;
+use super::probes::{self, Wal, Walsender};
+use crate::host::Host;
+use crate::host::exec::{CommandLine, Exec};
+use crate::results::telemetry::Probes;
+
+const WALSENDER: &str = include_str!("sql/walsender.sql");
+const STANDBY_DATA: &str = include_str!("standby_data.sh");
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The standby, as far as the caller knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct Standby<'a> {
+    /// A name in the experiment's hosts.
+    pub host: &'a str,
+    /// Where it is ours.
+    pub data: Option<&'a Path>,
+}
+
+impl Scene {
+    /// Takes about a second for each log. Idle servers give the best answer.
+    pub fn measure_expected(&mut self, standby: Option<Standby<'_>>, admin: &mut Client) {
+        let primary = self.server_host.as_ref().and_then(|name| self.hosts.get(name));
+        let wal = self.storage.iter().find(|storage| storage.role == "wal");
+        let primary = primary
+            .zip(wal)
+            .map(|(host, wal)| Wal { host: host.as_ref(), directory: &wal.directory });
+        let mut notes = Vec::new();
+        let host = standby.and_then(|s| self.hosts.get(s.host));
+        let data = standby.zip(host).and_then(|(standby, host)| {
+            let known = standby.data.map(|d| Ok(d.to_string_lossy().into_owned()));
+            let found = known.unwrap_or_else(|| find_data(host));
+            found.map_err(|why| notes.push(why)).ok()
+        });
+        let directory = data.map(|data| format!("{data}/pg_wal"));
+        let standby = host
+            .zip(directory.as_deref())
+            .map(|(host, directory)| Wal { host: host.as_ref(), directory });
+        let mut probes: Probes = probes::probe(primary, standby, walsender(admin));
+        probes.notes.extend(notes);
+        self.probes = Some(probes);
+    }
+}
+
+/// The one standby's data directory there.
+fn find_data(host: &Host) -> Result<String, String> {
+    let name = host.name();
+    let script = CommandLine::new("sh").args(["-c", STANDBY_DATA]).timeout(LIMIT);
+    let text = host.run(&script).map_err(|_| format!("host {name} did not answer"))?;
+    let mut found = text.lines();
+    match (found.next(), found.next()) {
+        (Some(data), None) => Ok(data.to_owned()),
+        (None, _) => Err(format!("no standby seen on host {name}; it may take root to see it")),
+        (Some(_), Some(_)) => {
+            Err(format!("several standbys on host {name}: which one is not known"))
+        }
+    }
+}
+
+fn walsender(admin: &mut Client) -> Option<Walsender> {
+    let row = admin.query_opt(WALSENDER, &[]).ok()??;
+    // -1 is a Unix socket, null hidden.
+    let port: i32 = row.get::<_, Option<i32>>(1)?;
+    let address: Option<String> = row.get(0);
+    Some(Walsender {
+        client_address: address.and_then(|a| a.parse().ok()),
+        client_port: u16::try_from(port).unwrap_or(0),
+    })
+}

@@ -1,0 +1,106 @@
+//! One answer of a host: all its counters at one moment.
+//!
+//! Only parsing; differences are taken in [`super::window`].
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::host::proc::diskstats::{self, Disk};
+use crate::host::proc::net_dev::{self, Interface};
+use crate::host::proc::stat::{self, Stat};
+use crate::host::proc::{meminfo, pid_stat, pressure};
+
+use super::processes::Processes;
+
+#[derive(Debug, Clone)]
+pub(super) struct Snapshot {
+    /// By this machine's clock, the middle of asking and answer.
+    pub(super) at: Instant,
+    pub(super) stat: Stat,
+    pub(super) disks: BTreeMap<String, Disk>,
+    pub(super) memory: BTreeMap<&'static str, u64>,
+    /// Microseconds by resource.
+    pub(super) pressure: BTreeMap<&'static str, u64>,
+    pub(super) network: BTreeMap<String, Interface>,
+    /// Of the sampling shell, what it ran, and the sshd that carries it.
+    pub(super) sampling_ticks: u64,
+    /// All processes; only where they were asked for.
+    pub(super) processes: Option<Processes>,
+}
+
+const PRESSURES: &[&str] = &["cpu", "io", "memory"];
+
+impl Snapshot {
+    /// `None` without /proc/stat, which every Linux has: then the answer is no answer.
+    pub(super) fn parse(text: &str, at: Instant) -> Option<Snapshot> {
+        let mut files = files(text);
+        let pressure = |resource: &&'static str| {
+            let text = files.get(format!("/proc/pressure/{resource}").as_str())?;
+            Some((*resource, pressure::some_total_us(text)?))
+        };
+        let pressure = PRESSURES.iter().filter_map(pressure).collect();
+        let stat = stat::parse(files.remove("/proc/stat")?)?;
+        let mut take = |name: &str| files.remove(name).unwrap_or("");
+        let disks = diskstats::parse(take("/proc/diskstats"));
+        let memory = meminfo::parse(take("/proc/meminfo"));
+        let network = net_dev::parse(take("/proc/net/dev"));
+        let all = take("processes");
+        let walreceivers = take("walreceivers");
+        // What remains is the shell's own and sshd's.
+        let own = files.values().filter_map(|text| pid_stat::parse(text));
+        Some(Snapshot {
+            at,
+            stat,
+            disks,
+            memory,
+            pressure,
+            network,
+            sampling_ticks: own.map(|process| process.ticks()).sum(),
+            processes: (!all.is_empty()).then(|| Processes::parse(all, walreceivers)),
+        })
+    }
+}
+
+/// Texts by the names in `==> NAME <==`.
+fn files(text: &str) -> BTreeMap<&str, &str> {
+    let mut files = BTreeMap::new();
+    let mut rest = text;
+    while let Some((name, after)) =
+        rest.split_once("==> ").and_then(|(_, rest)| rest.split_once(" <==\n"))
+    {
+        let end = after.find("==> ").unwrap_or(after.len());
+        files.insert(name, &after[..end]);
+        rest = &after[end..];
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_by_name() {
+        let found = files("==> a <==\n1\n2\n\n==> b c <==\n==> d <==\n3");
+        assert_eq!(found["a"], "1\n2\n\n");
+        assert_eq!((found["b c"], found["d"]), ("", "3"));
+        assert!(files("").is_empty() && files("==> x").is_empty());
+    }
+
+    #[test]
+    fn an_answer_without_processors_is_none() {
+        assert!(Snapshot::parse("==> /proc/meminfo <==\n", Instant::now()).is_none());
+        let text = "==> /proc/stat <==\ncpu  1 2 3 4 5 6 7 8\ncpu0 1 2 3 4 5 6 7 8\n\n\
+                    ==> /proc/77/stat <==\n77 (sh) S 1 77 77 0 -1 0 0 0 0 0 5 6 7 8 20 0\n";
+        let snapshot = Snapshot::parse(text, Instant::now()).unwrap();
+        assert_eq!((snapshot.stat.cores, snapshot.sampling_ticks), (1, 26));
+        assert!(snapshot.processes.is_none() && snapshot.pressure.is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(words in proptest::collection::vec("==> | <==\n|[a-z/]{0,4}|é|\n", 0..40)) {
+            Snapshot::parse(&words.concat(), Instant::now());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+use std::fs;
+use std::process::Command;
+
+use super::*;
+use crate::host::proc::pid_stat;
+
+/// A host with two processors after so many seconds of which one was busy for us and half of one
+/// for others; `reads` and so on of one disk.
+fn text(seconds: u64, pid: &str, extra: &str) -> String {
+    let s = seconds;
+    format!(
+        "==> /proc/diskstats <==\n 8 0 sda {} 0 {} {} {} 5 {} {} 0 {} 0 0 0 0 0 {} {}\n \
+         8 16 sdb 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n\n\
+         ==> /proc/stat <==\ncpu  {} 0 {} {} 0 0 0 {} 0 0\ncpu0 1 1\ncpu1 1 1\n\n\
+         ==> /proc/meminfo <==\nDirty: {} kB\n\n\
+         ==> /proc/pressure/io <==\nsome avg10=0 avg60=0 avg300=0 total={}\n\n\
+         ==> /proc/net/dev <==\n eth0: {} 0 0 0 0 0 0 0 {} 0 0 0 0 0 0 0\n\n\
+         ==> /proc/77/stat <==\n77 (sh) S 50 1 1 0 -1 0 0 0 0 0 {s} 0 0 0 0 0\n\n\
+         ==> processes <==\n\
+         2 (kthreadd) S 0 0 0 0 -1 0 0 0 0 0 0 0 0 0 0 0\n\
+         50 (pgio) S 1 1 1 0 -1 0 0 0 0 0 {} 0 0 0 0 0\n\
+         77 (sh) S 50 1 1 0 -1 0 0 0 0 0 {s} 0 0 0 0 0\n\
+         100 (postgres) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0\n\
+         {pid} (postgres) S 100 1 1 0 -1 0 0 0 0 0 {} 0 0 0 0 0\n{extra}\
+         ==> walreceivers <==\n",
+        100 * s,
+        1600 * s,
+        200 * s,
+        50 * s,
+        800 * s,
+        400 * s,
+        500 * s,
+        10 * s,
+        40 * s, // sda
+        120 * s,
+        30 * s,
+        40 * s,
+        10 * s,      // cpu
+        4 * s,       // dirty
+        250_000 * s, // pressure
+        1000 * s,
+        2000 * s, // eth0
+        9 * s,
+        90 * s, // pgio, backend
+    )
+}
+
+fn snapshot(began: Instant, seconds: u64) -> Snapshot {
+    Snapshot::parse(&text(seconds, "101", ""), began + Duration::from_secs(seconds)).unwrap()
+}
+
+fn near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-9, "{found} instead of {expected}");
+}
+
+#[test]
+fn rates_are_of_the_snapshots_nearest_to_the_window() {
+    let began = Instant::now();
+    let snapshots: Vec<Snapshot> = (0..6).map(|s| snapshot(began, s)).collect();
+    let at = |ms| began + Duration::from_millis(ms);
+    let snapshots: Vec<&Snapshot> = snapshots.iter().collect();
+    let span = Span::nearest(&snapshots, at(1100), at(3900)).unwrap();
+    near(span.seconds, 3.0);
+    let mut usage = HostUse::default();
+    span.fill(&mut usage, 100.0);
+    assert_eq!(usage.cores, Some(2));
+    for (share, expected) in [("user", 0.6), ("system", 0.15), ("steal", 0.05), ("idle", 0.2)] {
+        near(usage.cpu[share], expected);
+    }
+    near(usage.cpu.values().sum(), 1.0);
+    assert_eq!(usage.memory["dirty"], 16 * 1024, "at the end");
+    near(usage.pressure["io"], 0.25);
+    assert_eq!(usage.network["eth0"], (1000.0, 2000.0));
+    near(usage.sampling_cpu_seconds.unwrap(), 0.03);
+
+    assert_eq!(usage.devices.len(), 1, "sdb was never used");
+    let sda = &usage.devices["sda"];
+    near(sda.reads_per_second, 100.0);
+    near(sda.read_bytes_per_second, 1600.0 * 512.0);
+    near(sda.read_seconds.unwrap(), 0.002);
+    near(sda.writes_per_second, 50.0);
+    near(sda.written_bytes_per_second, 800.0 * 512.0);
+    near(sda.write_seconds.unwrap(), 0.008);
+    near(sda.merged_writes_per_second, 0.0);
+    near(sda.flushes_per_second.unwrap(), 10.0);
+    near(sda.flush_seconds.unwrap(), 0.004);
+    near(sda.utilisation, 0.5);
+
+    assert!(Span::nearest(&snapshots, at(1100), at(1200)).is_none(), "one and the same");
+    assert!(Span::nearest(&[], at(0), at(1)).is_none());
+}
+
+#[test]
+fn load_that_is_nobodys_we_know() {
+    let began = Instant::now();
+    let of = |backends: &[i32], extra: &str| {
+        let [from, to] = [1, 5].map(|s| {
+            let extra = extra.replace("TICKS", &(20 * s).to_string());
+            let at = began + Duration::from_secs(s);
+            Snapshot::parse(&text(s, "101", &extra), at).unwrap()
+        });
+        let watch = Watch { backend_pids: backends.to_vec() };
+        let ours = BTreeSet::from([50, 77]);
+        Span::between(&from, &to).unwrap().foreign_cores(&watch, &ours, 100.0).unwrap()
+    };
+    // 150 ticks a second in processes, of which PostgreSQL 90, this program 9, the shell 1.
+    near(of(&[101], "").unwrap(), 0.5);
+    near(of(&[], "").unwrap(), 1.4);
+    let kernel = "9 (kworker/0:1) S 2 1 1 0 -1 0 0 0 0 0 TICKS 0 0 0 0 0\n";
+    near(of(&[101], kernel).unwrap(), 0.3);
+    assert_eq!(of(&[101, 999], ""), Err(999));
+    assert_eq!(of(&[50], ""), Err(50), "a process, but not of PostgreSQL's");
+}
+
+#[test]
+fn counters_that_wrap_and_counters_that_start_again() {
+    let began = Instant::now();
+    let disk = |seconds, numbers: &str| {
+        let text = format!(
+            "==> /proc/stat <==\ncpu 1 1 1 1 1 1 1 1\n\n==> /proc/diskstats <==\n8 0 sda {numbers}\n"
+        );
+        Snapshot::parse(&text, began + Duration::from_secs(seconds)).unwrap()
+    };
+    let before = disk(0, "10 0 0 4294967290 10 0 0 0 0 4294967000 0");
+    let wrapped = disk(1, "20 0 0 4 10 0 0 0 0 204 0");
+    let devices = Span::between(&before, &wrapped).unwrap().devices();
+    near(devices["sda"].read_seconds.unwrap(), 0.001);
+    near(devices["sda"].utilisation, 0.5);
+    assert_eq!(devices["sda"].write_seconds, None);
+    assert_eq!(devices["sda"].flushes_per_second, None);
+    let again = disk(1, "1 0 0 0 0 0 0 0 0 0 0");
+    assert!(Span::between(&before, &again).unwrap().devices().is_empty());
+}
+
+#[test]
+fn tracks_from_tick_to_tick() {
+    let began = Instant::now();
+    let snapshots: Vec<Snapshot> = (0..4).map(|s| snapshot(began, s)).collect();
+    let tracks = tracks::tracks("db", &snapshots, began + Duration::from_secs(2));
+    let names: Vec<String> = tracks.iter().map(|t| format!("{}/{}", t.subject, t.name)).collect();
+    let expected = [
+        "/busy_share",
+        "/steal_share",
+        "/dirty_bytes",
+        "sda/reads_per_second",
+        "sda/writes_per_second",
+        "sda/flushes_per_second",
+        "sda/utilisation",
+    ];
+    assert_eq!(names, expected);
+    assert!(tracks.iter().all(|t| t.source == "db" && t.at == [-1.0, 0.0, 1.0]));
+    assert_eq!(tracks[3].values, [Some(100.0); 3]);
+    near(tracks[0].values[1].unwrap(), 0.75);
+    assert_eq!(tracks[2].values[2], Some(3.0 * 4096.0));
+}
+
+/// Runs for a while outside of this program's processes; returns its number.
+fn burner() -> i32 {
+    let script = "(exec timeout 60 sh -c 'echo $$; while :; do :; done') & ";
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    child.wait().unwrap();
+    line.trim().parse().unwrap()
+}
+
+fn cpu_seconds(pid: i32) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    pid_stat::parse(&text).unwrap().own_ticks as f64 / 100.0
+}
+
+#[test]
+fn this_machine_with_somebody_elses_load() {
+    let burner = burner();
+    let cadence = Duration::from_millis(50);
+    let sampler = Sampler::start(Arc::new(Host::local()), cadence, Watch::default()).unwrap();
+    let wait = || thread::sleep(Duration::from_millis(400));
+    wait();
+    let (opened, before) = (Instant::now(), cpu_seconds(burner));
+    sampler.mark();
+    wait();
+    wait();
+    let (closed, after) = (Instant::now(), cpu_seconds(burner));
+    sampler.mark();
+    let (usage, tracks, warnings) = sampler.finish(opened, closed);
+    let pid = rustix::process::Pid::from_raw(burner).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+
+    assert!(usage.ticks + usage.missed > 0, "{usage:?}");
+    near(usage.cpu.values().sum(), 1.0);
+    let seconds = closed.duration_since(opened).as_secs_f64();
+    let foreign = usage.foreign_cores.unwrap() * seconds;
+    assert!(foreign > (after - before) * 0.5, "{foreign} s of at least {}", after - before);
+    assert!(usage.sampling_cpu_seconds.is_some() && usage.memory["total"] > 0);
+    // The same clock read twice, the host's `date` somewhere between.
+    let (offset, error) = (usage.clock_offset_seconds.unwrap(), usage.clock_error_seconds.unwrap());
+    assert!(offset.abs() <= error + 0.001, "{offset} ± {error}");
+    assert!(tracks.iter().all(|t| t.at.len() == t.values.len()));
+    assert!(tracks.iter().any(|t| t.name == "busy_share" && t.at.len() > 2));
+    drop(warnings);
+}
+
+#[test]
+fn a_session_that_is_no_postgres_process_is_told() {
+    let own = i32::try_from(std::process::id()).unwrap();
+    let watch = Watch { backend_pids: vec![own] };
+    let sampler = Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
+    let opened = Instant::now();
+    sampler.mark();
+    thread::sleep(Duration::from_millis(200));
+    let closed = Instant::now();
+    sampler.mark();
+    let (usage, _, warnings) = sampler.finish(opened, closed);
+    assert_eq!(usage.foreign_cores, None);
+    let expected = "load of others on host local is unknown";
+    assert!(warnings.iter().any(|w| w.what == expected), "{warnings:?}");
+}
+
+#[test]
+fn a_window_without_samples_is_a_warning() {
+    let sampler =
+        Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), Watch::default()).unwrap();
+    let now = Instant::now();
+    let (usage, _, warnings) = sampler.finish(now, now);
+    assert!(usage.cpu.is_empty() && usage.cores.is_none());
+    assert!(warnings.iter().any(|w| w.what == "host local was not observed"), "{warnings:?}");
+}

@@ -1,0 +1,156 @@
+//! From snapshots to what is stored: rates over a window, and tracks over time. Pure.
+//!
+//! Rates are over the time between the two snapshots that lie nearest to the window's ends, which
+//! are those asked for at that moment where all went well. A counter that went backwards (a device
+//! that was taken away and came back) makes no rate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::Watch;
+use super::snapshot::Snapshot;
+use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
+use crate::host::proc::stat::CpuTimes;
+use crate::results::telemetry::{DeviceUse, HostUse};
+
+/// Two snapshots and the time between them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span<'a> {
+    pub(super) from: &'a Snapshot,
+    pub(super) to: &'a Snapshot,
+    pub(super) seconds: f64,
+}
+
+impl<'a> Span<'a> {
+    pub(super) fn between(from: &'a Snapshot, to: &'a Snapshot) -> Option<Span<'a>> {
+        let seconds = to.at.checked_duration_since(from.at)?.as_secs_f64();
+        (seconds > 0.0).then_some(Span { from, to, seconds })
+    }
+
+    /// The snapshots nearest to both moments, if these are two.
+    pub(super) fn nearest(
+        snapshots: &[&'a Snapshot],
+        opened: Instant,
+        closed: Instant,
+    ) -> Option<Span<'a>> {
+        let to = |moment| snapshots.iter().min_by_key(|s| distance(s.at, moment));
+        Span::between(to(opened)?, to(closed)?)
+    }
+
+    pub(super) fn fill(&self, usage: &mut HostUse, hertz: f64) {
+        usage.cores = Some(self.to.stat.cores);
+        usage.cpu = shares(self.from.stat.cpu, self.to.stat.cpu);
+        usage.memory = self.to.memory.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
+        usage.pressure = joined(&self.from.pressure, &self.to.pressure, |from, to| {
+            Some((self.rate(*from, *to)? / 1e6).min(1.0))
+        });
+        usage.devices = self.devices();
+        usage.network = joined(&self.from.network, &self.to.network, |from, to| {
+            let received = self.rate(from.received_bytes, to.received_bytes)?;
+            Some((received, self.rate(from.sent_bytes, to.sent_bytes)?))
+        });
+        let sampling = self.to.sampling_ticks.checked_sub(self.from.sampling_ticks);
+        usage.sampling_cpu_seconds = sampling.map(|ticks| ticks as f64 / hertz);
+    }
+
+    /// By the kernel's name; only those that were ever used.
+    pub(super) fn devices(&self) -> BTreeMap<String, DeviceUse> {
+        joined(&self.from.disks, &self.to.disks, |from, to| {
+            to.was_used().then(|| self.device(from, to)).flatten()
+        })
+    }
+
+    fn device(&self, from: &Disk, to: &Disk) -> Option<DeviceUse> {
+        let reads = to.reads.checked_sub(from.reads)?;
+        let writes = to.writes.checked_sub(from.writes)?;
+        let flushes = match (from.flushes, to.flushes) {
+            (Some((n, ms)), Some((m, until))) => {
+                Some((m.checked_sub(n)?, milliseconds(ms, until)?))
+            }
+            _ => None,
+        };
+        let each = |n: u64, ms: u64| (n > 0).then(|| ms as f64 / 1e3 / n as f64);
+        let sectors = |from: u64, to: u64| Some(self.rate(from, to)? * SECTOR_BYTES as f64);
+        let busy = milliseconds(from.busy_ms, to.busy_ms)? as f64 / 1e3 / self.seconds;
+        Some(DeviceUse {
+            reads_per_second: reads as f64 / self.seconds,
+            writes_per_second: writes as f64 / self.seconds,
+            merged_writes_per_second: self.rate(from.writes_merged, to.writes_merged)?,
+            read_bytes_per_second: sectors(from.sectors_read, to.sectors_read)?,
+            written_bytes_per_second: sectors(from.sectors_written, to.sectors_written)?,
+            flushes_per_second: flushes.map(|(n, _)| n as f64 / self.seconds),
+            read_seconds: each(reads, milliseconds(from.read_ms, to.read_ms)?),
+            write_seconds: each(writes, milliseconds(from.write_ms, to.write_ms)?),
+            flush_seconds: flushes.and_then(|(n, ms)| each(n, ms)),
+            // Our clock and the kernel's need not agree on a short span.
+            utilisation: busy.min(1.0),
+        })
+    }
+
+    /// Between two marks: cores used by neither the servers, this program, the kernel nor the sampling. The error says
+    /// which backend is no process of PostgreSQL's there.
+    pub(super) fn foreign_cores(
+        &self,
+        watch: &Watch,
+        ours: &BTreeSet<i32>,
+        hertz: f64,
+    ) -> Option<Result<f64, i32>> {
+        let (from, to) = (self.from.processes.as_ref()?, self.to.processes.as_ref()?);
+        let mut roots = ours.clone();
+        for backend in &watch.backend_pids {
+            // One that ended meanwhile was there at the beginning.
+            match from.postmaster_of(*backend).or_else(|| to.postmaster_of(*backend)) {
+                Some(postmaster) => roots.insert(postmaster),
+                None => return Some(Err(*backend)),
+            };
+        }
+        roots.extend(from.standby_postmasters().chain(to.standby_postmasters()));
+        roots.extend(from.kernel());
+        let known = to.ticks_below(&roots).saturating_sub(from.ticks_below(&roots));
+        let (before, after) = (self.from.stat.cpu, self.to.stat.cpu);
+        let all = after.in_processes().saturating_sub(before.in_processes());
+        // The two are counted at slightly different moments, hence not below 0.
+        Some(Ok(all.saturating_sub(known) as f64 / hertz / self.seconds))
+    }
+
+    fn rate(&self, from: u64, to: u64) -> Option<f64> {
+        Some(to.checked_sub(from)? as f64 / self.seconds)
+    }
+}
+
+/// What both have, taken together.
+fn joined<K: ToString + Ord, V, T>(
+    from: &BTreeMap<K, V>,
+    to: &BTreeMap<K, V>,
+    take: impl Fn(&V, &V) -> Option<T>,
+) -> BTreeMap<String, T> {
+    let one = |(name, now): (&K, &V)| Some((name.to_string(), take(from.get(name)?, now)?));
+    to.iter().filter_map(one).collect()
+}
+
+/// Shares of all processors' time, together 1.
+pub(super) fn shares(from: CpuTimes, to: CpuTimes) -> BTreeMap<String, f64> {
+    let part = |of: fn(&CpuTimes) -> u64| of(&to).saturating_sub(of(&from));
+    let parts = [
+        ("user", part(|c| c.user) + part(|c| c.nice)),
+        ("system", part(|c| c.system) + part(|c| c.irq) + part(|c| c.softirq)),
+        ("iowait", part(|c| c.iowait)),
+        ("steal", part(|c| c.steal)),
+        ("idle", part(|c| c.idle)),
+    ];
+    let total: u64 = parts.iter().map(|(_, ticks)| ticks).sum();
+    if total == 0 {
+        return BTreeMap::new();
+    }
+    parts.map(|(name, ticks)| (name.to_owned(), ticks as f64 / total as f64)).into()
+}
+
+/// These counters have 32 bits on most kernels.
+fn milliseconds(from: u64, to: u64) -> Option<u64> {
+    let small = from <= u64::from(u32::MAX);
+    to.checked_sub(from).or_else(|| small.then(|| to + (1 << 32) - from))
+}
+
+pub(super) fn distance(a: Instant, b: Instant) -> std::time::Duration {
+    a.saturating_duration_since(b).max(b.saturating_duration_since(a))
+}

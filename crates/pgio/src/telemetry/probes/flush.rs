@@ -1,0 +1,100 @@
+//! How long a synchronous write of 8 kB takes in a directory: what a commit waits for at least.
+//!
+//! `dd oflag=dsync` writes a few at a time and says itself how long they took, so neither its own
+//! start nor the way to the host counts. The median of these means stands against single stalls.
+//! pg_test_fsync does the same with open_datasync; it need not be installed here.
+
+use std::ffi::OsStr;
+use std::time::{Duration, Instant};
+
+use super::Wal;
+use crate::host::Shell;
+use crate::host::exec::{ExecError, quoted};
+
+const PRELUDE: &str = include_str!("flush.sh");
+
+const WRITES: &str = "8";
+
+const FEWEST_ROUNDS: usize = 5;
+
+const LASTS: Duration = Duration::from_secs(1);
+
+/// A round that takes longer says enough about the device.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Seconds for one write, and how they were found or why not.
+pub(super) fn probe(wal: Wal<'_>) -> (Option<f64>, String) {
+    let Wal { host, directory } = wal;
+    let place = format!("{directory} on host {}", host.name());
+    match rounds(wal) {
+        Ok(mut rounds) if !rounds.is_empty() => {
+            rounds.sort_by(f64::total_cmp);
+            let note = format!(
+                "flush: median of {} rounds of {WRITES} synchronous 8 kB writes in {place}",
+                rounds.len()
+            );
+            (Some(rounds[rounds.len() / 2]), note)
+        }
+        Ok(_) => (None, format!("flush: dd on host {} does not tell its time", host.name())),
+        Err(error) => (None, format!("flush: not measured in {place}: {error}")),
+    }
+}
+
+fn rounds(wal: Wal<'_>) -> Result<Vec<f64>, ExecError> {
+    let directory = quoted(OsStr::new(wal.directory));
+    let prelude = format!("directory={directory}\n{PRELUDE}");
+    let mut shell = Shell::start(wal.host, &prelude, "writes $ask")?;
+    // The first opens the file and finds caches cold.
+    shell.ask("1", LIMIT)?;
+    let mut rounds = Vec::new();
+    let began = Instant::now();
+    while rounds.len() < FEWEST_ROUNDS || began.elapsed() < LASTS {
+        let answer = shell.ask(WRITES, LIMIT)?;
+        match seconds(&answer.text) {
+            Some(seconds) => rounds.push(seconds / 8.0),
+            None => break,
+        }
+    }
+    Ok(rounds)
+}
+
+/// Of dd's last line: `65536 bytes (66 kB, 64 KiB) copied, 0.0102 s, 6.4 MB/s`.
+fn seconds(said: &str) -> Option<f64> {
+    let (_, after) = said.rsplit_once("copied, ")?;
+    after.split_whitespace().next()?.parse().ok().filter(|s: &f64| *s > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Host;
+
+    #[test]
+    fn the_words_of_dd() {
+        let gnu = "8+0 records in\n8+0 records out\n65536 bytes (66 kB, 64 KiB) copied, 0.0102 s, 6 MB/s\n";
+        assert_eq!(seconds(gnu), Some(0.0102));
+        let busybox = "65536 bytes (64.0KB) copied, 0.000102 seconds, 612.7MB/s\n";
+        assert_eq!(seconds(busybox), Some(0.000102));
+        assert_eq!(seconds("dd: error writing: No space left on device"), None);
+    }
+
+    #[test]
+    fn nothing_is_left_in_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("with 'a quote'");
+        std::fs::create_dir(&path).unwrap();
+        let here = Host::local();
+        let (seconds, note) = probe(Wal { host: &here, directory: path.to_str().unwrap() });
+        assert!(seconds.is_some(), "{note}");
+        assert!(note.starts_with("flush: median of "), "{note}");
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_a_note() {
+        let (seconds, note) = probe(Wal { host: &Host::local(), directory: "/nonexistent" });
+        assert_eq!(seconds, None);
+        assert!(note.starts_with("flush: not measured in /nonexistent on host local: "), "{note}");
+        assert!(note.contains("No such file or directory"), "{note}");
+    }
+}

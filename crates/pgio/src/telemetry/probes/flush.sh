@@ -1,0 +1,11 @@
+# The prelude of the flush probe; $directory is set before. The file has no name from the first
+# moment that it has a size, so it is gone whatever happens to this shell.
+file=$(mktemp "$directory/.pgio-probe.XXXXXX") || exit 1
+exec 3<>"$file"
+rm -f "$file"
+# Blocks that exist already, as those of a recycled WAL segment do.
+dd if=/dev/zero of=/proc/self/fd/3 bs=8192 count=64 conv=notrunc,fsync >/dev/null || exit 1
+
+writes() { # COUNT
+    dd if=/dev/zero of=/proc/self/fd/3 bs=8192 count="$1" oflag=dsync conv=notrunc 2>&1
+}

@@ -1,0 +1,121 @@
+//! What the loop does beyond its plan: repeats, further blocks, tolerance; and what --plan says.
+
+use crate::fixture::{INSTALLED, fresh_database, shared_primary, spec};
+use crate::workdir::{
+    Workdir, alter_system, condition_of, experiment, experiment_on, failed_checks, show, wait_until,
+};
+use pgio::pg::private::PrivateCluster;
+
+/// fsync is off and no condition says so: every trial is invalid.
+fn without_fsync() -> PrivateCluster {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    alter_system(&dsn, "fsync", Some("off"));
+    wait_until("off", || show(&dsn, "fsync") == "off");
+    cluster
+}
+
+#[test]
+fn invalid_trials_are_repeated_at_the_end_of_their_block_or_tolerated() {
+    let cluster = without_fsync();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 2\nduration = \"100ms\"\naa = false\nrepeats = 1";
+    let conditions = [("declared", "fsync = \"off\""), ("not", "")];
+    let said = dir
+        .compare(&experiment(&dsn, keys, "", &conditions))
+        .expect(0, &["not: invalid (durability: fsync is off", "repeated", "left out"]);
+    assert!(!said.err.contains("declared: invalid"), "{said}");
+    let trials = dir.trials();
+    let places: Vec<_> = trials
+        .iter()
+        .map(|t| {
+            (
+                t["place"]["block"].as_u64().unwrap(),
+                condition_of(t),
+                t["place"]["attempt"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(places.len(), 6, "{places:?}");
+    assert_eq!(places[2], (1, "not", 1), "{places:?}");
+    assert_eq!(places[5], (2, "not", 1), "{places:?}");
+
+    let dir = Workdir::new();
+    let tolerant =
+        format!("{keys}\ntolerate = [\"durability\", \"foreign-load\", \"generator-bound\"]");
+    dir.compare(&experiment(&dsn, &tolerant, "", &conditions)).expect(0, &["tolerated"]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 4);
+    for trial in trials.iter().filter(|t| condition_of(t) == "not") {
+        assert_eq!(failed_checks(trial, "invalid"), [""; 0]);
+        assert!(failed_checks(trial, "warning").contains(&"durability".to_owned()));
+    }
+    assert_eq!(dir.manifest()["rules"]["tolerate"][0], "durability");
+
+    let slip = experiment(&dsn, &tolerant.replace("durability", "durabilty"), "", &conditions);
+    dir.write("slip.toml", &slip);
+    dir.pgio(&["compare", "slip.toml"])
+        .expect(2, &["slip.toml:8", "the nearest valid one is `durability`"]);
+}
+
+#[test]
+fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let conditions = [("a", ""), ("b", "")];
+    let run = |keys: &str| {
+        let dir = Workdir::new();
+        let keys = format!("duration = \"100ms\"\naa = false\nseed = 5\n{keys}");
+        let said = dir.compare(&experiment(&dsn, &keys, "", &conditions));
+        (dir, said)
+    };
+    // As wide as 99 %: six blocks are the fewest that have an interval at all.
+    let (dir, said) = run("blocks = 2\nprecision = \"99%\"");
+    said.expect(0, &["as narrow as asked for"]);
+    assert_eq!(dir.trials().len(), 12);
+    assert_eq!(dir.manifest()["rules"]["precision"], 0.99);
+
+    let (dir, said) = run("blocks = 2\nprecision = \"0.1%\"\nmax_blocks = 4");
+    said.expect(0, &["limit of 4 blocks is reached", "has no interval yet"]);
+    assert_eq!(dir.trials().len(), 8);
+    // More blocks of the same seed begin with the same order.
+    let order: Vec<_> = dir.trials().iter().map(|t| condition_of(t).to_owned()).collect();
+    let (plain, said) = run("blocks = 4");
+    said.expect(0, &[]);
+    let of_four: Vec<_> = plain.trials().iter().map(|t| condition_of(t).to_owned()).collect();
+    assert_eq!(order, of_four);
+}
+
+#[test]
+fn a_plan_tells_durations_limits_and_ways() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys =
+        "blocks = 6\nduration = \"10s\"\nprecision = \"5%\"\nmax_blocks = 12\nreset = \"reload\"";
+    let body = "wal_writer_delay = \"1s\", synchronous_commit = \"off\"";
+    dir.write("e.toml", &experiment(&dsn, keys, "", &[("a", ""), ("b", body)]));
+    let said = dir.pgio(&["compare", "e.toml", "--plan", "--out", "there"]).expect(
+        0,
+        &[
+            "block  1, trial 1, 10.0 s: ",
+            "18 trials, 3.0 min",
+            "at most 36 trials, 6.0 min of warm-up and windows (blocks are added up to 12, until every interval is within ±5 %)",
+            "at most 108 trials",
+            "b changes wal_writer_delay = 1s by ALTER SYSTEM and a reload; now 200 (unit ms)",
+            "b changes synchronous_commit = off in the workload's sessions; now on",
+            "dropped and made again, then CHECKPOINT",
+            "Results go to there ",
+            "journal",
+        ],
+    );
+    assert_eq!(said.err, "");
+    assert!(!dir.path().join("there").exists());
+    assert!(!dir.path().join("state").exists());
+
+    let private = format!("private = true\npg = {INSTALLED}");
+    dir.write("p.toml", &experiment_on(&private, "reset = \"recreate\"", "", &[("a", body)]));
+    dir.pgio(&["compare", "p.toml", "--plan"]).expect(
+        0,
+        &["PostgreSQL of pgio's own", "DROP DATABASE and CREATE DATABASE", "a changes "],
+    );
+}

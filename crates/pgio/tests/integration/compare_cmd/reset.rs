@@ -1,0 +1,144 @@
+//! `reset =`: the same data before each trial, and no database dropped that holds anything else.
+
+use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary};
+use crate::workdir::{Workdir, experiment_on};
+
+const SCALE: &str = "scale = \"8M\"\nwork_unit = 8\nupdate_work_unit = 8\nupdate_pct = 50";
+
+fn slob(dsn: &str, keys: &str) -> String {
+    let keys = format!("blocks = 2\nduration = \"200ms\"\naa = false\n{keys}");
+    let workload = format!("{SCALE}\n\n[[condition]]\nname = \"a\"");
+    experiment_on(&format!("dsn = {dsn:?}"), &keys, &workload, &[("b", "")])
+        .replace("kind = \"commit\"", "kind = \"slob\"")
+}
+
+fn loaded(major: u32) -> (Workdir, String) {
+    let dsn = fresh_database(shared_primary(major));
+    let dir = Workdir::new();
+    let setup = [
+        "setup",
+        "--scale",
+        "8M",
+        "--num-schemas",
+        "2",
+        "--seed",
+        "9",
+        "--create-base-table=FALSE",
+    ];
+    dir.pgio(&[&setup[..], &["--connect-string", &dsn]].concat()).expect(0, &[]);
+    (dir, dsn)
+}
+
+fn text(dsn: &str, sql: &str) -> String {
+    connect(dsn).query_one(sql, &[]).unwrap().get(0)
+}
+
+fn oids(dsn: &str) -> (String, String) {
+    let of = |sql| text(dsn, sql);
+    let database = of("SELECT oid::text FROM pg_database WHERE datname = current_database()");
+    (database, of("SELECT string_agg(oid::text, ' ') FROM pg_class WHERE relname ~ '^pgio[12]$'"))
+}
+
+#[test]
+fn a_reload_makes_the_tables_anew_and_the_same() {
+    let (dir, dsn) = loaded(INSTALLED);
+    let before = oids(&dsn);
+    let comment = "SELECT obj_description('pgio2'::regclass)";
+    let mark = text(&dsn, comment);
+    dir.compare(&slob(&dsn, "reset = \"reload\"")).expect(0, &[]);
+    let after = oids(&dsn);
+    assert_eq!(after.0, before.0);
+    assert_ne!(after.1, before.1);
+    assert_eq!(text(&dsn, comment), mark);
+    let sizes: Vec<u64> =
+        dir.trials().iter().map(|t| t["dataset"]["bytes_before"].as_u64().unwrap()).collect();
+    assert_eq!(sizes.len(), 4);
+    assert!(sizes.iter().all(|s| *s == sizes[0]), "{sizes:?}");
+    assert_eq!(dir.manifest()["rules"]["reset"], "reload");
+}
+
+#[test]
+fn a_database_made_again_is_what_it_was() {
+    for major in [INSTALLED, NEWEST] {
+        let (dir, dsn) = loaded(major);
+        let name = text(&dsn, "SELECT current_database()::text");
+        let role = format!("keeper_{name}");
+        connect(&dsn)
+            .batch_execute(&format!(
+                "CREATE ROLE {role};
+                 ALTER DATABASE {name} SET work_mem = '7MB';
+                 ALTER DATABASE {name} SET search_path = \"$user\", public, 'odd one';
+                 ALTER DATABASE {name} SET my.own = 'it''s';
+                 ALTER ROLE {role} IN DATABASE {name} SET work_mem = '8MB';
+                 ALTER DATABASE {name} CONNECTION LIMIT 77;
+                 REVOKE TEMP ON DATABASE {name} FROM PUBLIC;
+                 GRANT CREATE ON DATABASE {name} TO {role} WITH GRANT OPTION;
+                 COMMENT ON DATABASE {name} IS 'kept ''well'''"
+            ))
+            .unwrap();
+        let all = "SELECT (to_jsonb(d) - '{oid,datfrozenxid,datminmxid,datacl}'::text[])::text \
+                   || (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(d.datacl) a) \
+                   || shobj_description(d.oid, 'pg_database') \
+                   || (SELECT string_agg(setrole || setconfig::text, ';' ORDER BY setrole) \
+                         FROM pg_db_role_setting WHERE setdatabase = d.oid) \
+                   FROM pg_database d WHERE datname = current_database()";
+        let (was, before) = (text(&dsn, all), oids(&dsn));
+        let keys = format!("reset = \"recreate\"\nrecreate_database = \"{name}\"");
+        dir.compare(&slob(&dsn, &keys)).expect(0, &[]);
+        assert_eq!(text(&dsn, all), was);
+        let after = oids(&dsn);
+        assert!(after.0 != before.0 && after.1 != before.1);
+        assert!(dir.trials().iter().all(|t| t["outcome"]["state"] == "complete"));
+        let left = "SELECT count(*)::text FROM pg_database WHERE datname LIKE '%pgio_new'";
+        assert_eq!(text(&dsn, left), "0");
+    }
+}
+
+#[test]
+fn what_holds_more_than_ours_is_not_dropped() {
+    for major in [INSTALLED, NEWEST] {
+        let (dir, dsn) = loaded(major);
+        let name = text(&dsn, "SELECT current_database()::text");
+        let keys = format!("reset = \"recreate\"\nrecreate_database = \"{name}\"");
+        let before = oids(&dsn);
+        let refused = |texts: &[&str]| {
+            dir.compare(&slob(&dsn, &keys)).expect(4, texts);
+            assert!(!dir.out().exists());
+            assert_eq!(oids(&dsn), before);
+        };
+        let mut client = connect(&dsn);
+        refused(&["1 other sessions use it"]);
+        for (make, unmake, said) in [
+            ("CREATE TABLE precious ()", "DROP TABLE precious", "relation precious"),
+            ("CREATE VIEW seen AS SELECT 1", "DROP VIEW seen", "relation seen"),
+            (
+                "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+                "DROP FUNCTION f()",
+                "routine f()",
+            ),
+            ("CREATE SCHEMA other", "DROP SCHEMA other", "schema other"),
+            ("CREATE DOMAIN d AS int", "DROP DOMAIN d", "type d"),
+            ("CREATE PUBLICATION p", "DROP PUBLICATION p", "publication p"),
+            ("SELECT lo_create(4711)", "SELECT lo_unlink(4711)", "large object 4711"),
+            (
+                "CREATE STATISTICS s ON mykey, scratch FROM pgio1",
+                "DROP STATISTICS s",
+                "extended statistics s",
+            ),
+            (
+                "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO PUBLIC",
+                "REVOKE EXECUTE ON FUNCTION pg_reload_conf() FROM PUBLIC",
+                "privileges on pg_reload_conf()",
+            ),
+        ] {
+            client.batch_execute(make).unwrap();
+            drop(client);
+            refused(&["holds what pgio did not make", said]);
+            client = connect(&dsn);
+            client.batch_execute(unmake).unwrap();
+        }
+        drop(client);
+        dir.compare(&slob(&dsn, &keys.replace(&name, "another"))).expect(4, &["names `another`"]);
+        assert_eq!(oids(&dsn), before);
+    }
+}

@@ -1,0 +1,160 @@
+//! `--resume`: what is complete is kept, what is missing is measured, what differs is refused.
+
+use std::fs;
+use std::io::Write;
+
+use rustix::process::Signal;
+
+use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary};
+use crate::workdir::{Workdir, condition_of, experiment, experiment_on};
+
+const KEYS: &str = "blocks = 3\nduration = \"300ms\"\naa = false\nseed = 11";
+const CONDITIONS: [(&str, &str); 2] = [("lazy", "synchronous_commit = \"off\""), ("as it is", "")];
+
+/// Stops after some trials are stored, the next being on its way.
+fn interrupted(dir: &Workdir, text: &str, trials: usize) {
+    let mut running = dir.start_compare(text);
+    let path = dir.out().join("trials.jsonl");
+    let stored = || fs::read_to_string(&path).map_or(0, |t| t.lines().count());
+    running.until("trials are stored", || stored() >= trials);
+    running.signal(Signal::INT);
+    running.wait().expect(130, &["--resume"]);
+}
+
+fn resume(dir: &Workdir) -> crate::workdir::Said {
+    dir.pgio(&["compare", "experiment.toml", "--resume", "out"])
+}
+
+fn complete(dir: &Workdir) -> Vec<(u64, String, u64)> {
+    let trials = dir.trials();
+    let complete = trials.iter().filter(|t| t["outcome"]["state"] == "complete");
+    complete
+        .map(|t| {
+            let place = &t["place"];
+            let block = place["block"].as_u64().unwrap();
+            (block, condition_of(t).to_owned(), place["seed"].as_u64().unwrap_or_default())
+        })
+        .collect()
+}
+
+#[test]
+fn an_interrupted_experiment_goes_on_where_it_was() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let text = experiment(&dsn, KEYS, "", &CONDITIONS);
+    let whole = Workdir::new();
+    whole.compare(&text).expect(0, &[]);
+
+    let dir = Workdir::new();
+    interrupted(&dir, &text, 3);
+    let before = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
+    // And a crash that tore the next record.
+    let torn = &before.lines().next().unwrap()[..1000];
+    let path = dir.out().join("trials.jsonl");
+    fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(torn.as_bytes()).unwrap();
+    resume(&dir).expect(0, &["Results: out"]);
+
+    let after = fs::read_to_string(&path).unwrap();
+    assert!(after.starts_with(&before), "nothing that was stored is lost");
+    assert_eq!(fs::read_to_string(dir.out().join("torn-1.txt")).unwrap(), torn);
+    assert_eq!(complete(&dir), complete(&whole), "the same trials in the same order");
+    // The one that was interrupted inside its window was tried again under a new number.
+    for trial in dir.trials().iter().filter(|t| t["outcome"]["state"] == "interrupted") {
+        let place = &trial["place"];
+        let again = dir.trials().iter().any(|t| {
+            t["place"]["block"] == place["block"]
+                && t["place"]["condition"] == place["condition"]
+                && t["place"]["attempt"] == 1
+        });
+        assert!(again, "{place}");
+    }
+    let manifest = dir.manifest();
+    let resumed = manifest["resumed"].as_array().unwrap();
+    assert_eq!(resumed.len(), 1);
+    assert_eq!(resumed[0]["from_trial"], before.lines().count() + 1);
+    assert_eq!(resumed[0]["remarks"], serde_json::json!([]));
+
+    // All is there now; from the stored file alone.
+    let said = dir.pgio(&["compare", "--resume", "out"]).expect(0, &["nothing is left to do"]);
+    assert!(said.out.contains("Results: out"), "{said}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), after);
+}
+
+#[test]
+fn what_differs_is_named_and_nothing_is_touched() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let other = fresh_database(shared_primary(NEWEST));
+    let text = experiment(&dsn, KEYS, "sessions = 1", &CONDITIONS);
+    let dir = Workdir::new();
+    interrupted(&dir, &text, 1);
+    let files = || {
+        let read = |name| fs::read_to_string(dir.out().join(name)).unwrap();
+        ["experiment.toml", "manifest.json", "trials.jsonl"].map(read)
+    };
+    let before = files();
+
+    let edited = text.replace("blocks = 3", "blocks = 5").replace("\"off\"", "\"local\"");
+    dir.write("experiment.toml", &edited);
+    resume(&dir).expect(
+        2,
+        &["experiment.blocks was 3 and is 5", "condition[1].postgres.synchronous_commit"],
+    );
+    dir.write("experiment.toml", &format!("# said anew\n{text}"));
+    dir.write("pgio.conf", "SEED=3\n");
+
+    // The same file, and another server under the same name.
+    let manifest = &before[1];
+    let identifier = dir.manifest()["environment"]["system_identifier"].clone();
+    let identifier = identifier.as_str().unwrap();
+    fs::write(dir.out().join("manifest.json"), manifest.replace(identifier, "42")).unwrap();
+    resume(&dir).expect(4, &["another server", "system_identifier was 42"]);
+    for (from, to, code, said) in [
+        ("pgio.manifest/1", "pgio.manifest/2", 7, "pgio.manifest/2"),
+        (
+            concat!("\"pgio\": \"", env!("CARGO_PKG_VERSION")),
+            "\"pgio\": \"1.0",
+            7,
+            "begun by pgio 1.0",
+        ),
+        ("\"name\": \"as it is\"", "\"name\": \"as it was\"", 4, "conditions"),
+    ] {
+        assert!(manifest.contains(from), "{from} in {manifest}");
+        fs::write(dir.out().join("manifest.json"), manifest.replacen(from, to, 1)).unwrap();
+        resume(&dir).expect(code, &[said]);
+    }
+    fs::write(dir.out().join("manifest.json"), manifest).unwrap();
+    assert_eq!(files(), before);
+    dir.write("experiment.toml", &text.replace(&format!("{dsn:?}"), &format!("{other:?}")));
+    resume(&dir).expect(2, &["target.dsn was"]);
+
+    dir.pgio(&["compare", "--resume", "nowhere"]).expect(7, &["nowhere"]);
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    dir.pgio(&["compare", "--resume", "empty"]).expect(7, &["manifest.json is missing"]);
+    dir.pgio(&["compare"]).expect(2, &["EXPERIMENT"]);
+    assert_eq!(files(), before);
+
+    dir.write("experiment.toml", &format!("# said anew\n{text}"));
+    resume(&dir).expect(0, &[]);
+}
+
+#[test]
+fn other_work_under_the_same_file_is_refused() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    dir.write("pgio.conf", "SESSIONS=1\n");
+    interrupted(&dir, &experiment(&dsn, KEYS, "", &CONDITIONS), 1);
+    dir.write("pgio.conf", "SESSIONS=2\n");
+    resume(&dir).expect(4, &["the work is no longer the same: sessions was 1 and is 2"]);
+    dir.write("pgio.conf", "SESSIONS=1\n");
+    resume(&dir).expect(0, &[]);
+}
+
+#[test]
+fn a_private_cluster_is_made_again_and_said_so() {
+    let dir = Workdir::new();
+    let target = format!("private = true\npg = {INSTALLED}");
+    interrupted(&dir, &experiment_on(&target, KEYS, "", &CONDITIONS), 2);
+    resume(&dir).expect(0, &["new private cluster"]);
+    let manifest = dir.manifest();
+    assert!(manifest["resumed"][0]["remarks"][0].as_str().unwrap().contains("private"));
+    assert_eq!(complete(&dir).len(), 6);
+}

@@ -1,0 +1,164 @@
+//! Hosts observed: over ssh, with a real loop device, and with a real server at work.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pgio::host::Host;
+use pgio::host::exec::{CommandLine, Exec};
+use pgio::telemetry::host::{Sampler, Watch};
+use pgio::telemetry::storage::{Place, locate};
+use rustix::process::geteuid;
+
+use super::sh;
+use super::sshd::{Sshd, wait_for};
+use crate::fixture::{INSTALLED, connect, shared_primary};
+
+#[test]
+fn a_host_is_sampled_over_ssh_as_here() {
+    let sshd = Sshd::start();
+    let host = Arc::new(Host::connect("box", &sshd.spec()).unwrap());
+    let cadence = Duration::from_millis(50);
+    let sampler = Sampler::start(Arc::clone(&host), cadence, Watch::default()).unwrap();
+    sampler.mark();
+    let opened = Instant::now();
+    thread::sleep(Duration::from_millis(500));
+    let closed = Instant::now();
+    sampler.mark();
+    let (usage, tracks, warnings) = sampler.finish(opened, closed);
+    assert!(usage.ticks > 1, "{usage:?} {warnings:?}");
+    assert!(usage.foreign_cores.is_some() && usage.sampling_cpu_seconds.is_some(), "{usage:?}");
+    assert!(usage.clock_offset_seconds.unwrap().abs() < 1.0, "one machine, one clock");
+    assert!(tracks.iter().all(|track| track.source == "box"));
+    drop(host);
+    sshd.wait_until_idle();
+}
+
+#[test]
+fn a_host_that_is_lost_in_a_window_costs_its_data_only() {
+    let sshd = Sshd::start();
+    let host = Arc::new(Host::connect("box", &sshd.spec()).unwrap());
+    let cadence = Duration::from_millis(50);
+    let sampler = Sampler::start(host, cadence, Watch::default()).unwrap();
+    let opened = Instant::now();
+    thread::sleep(Duration::from_millis(500));
+    sshd.drop_connections();
+    thread::sleep(Duration::from_millis(500));
+    sampler.mark();
+    let (usage, tracks, warnings) = sampler.finish(opened, Instant::now());
+    let lost = "host box was not observed throughout";
+    let warning =
+        warnings.iter().find(|w| w.what == lost).unwrap_or_else(|| panic!("{warnings:?}"));
+    assert!(warning.why.starts_with("the connection to host box broke off: "), "{warning}");
+    assert!(usage.ticks > 0 && !tracks.is_empty(), "what came before is kept: {usage:?}");
+}
+
+/// ext4 on a file: the loop device, and below it the device of the file.
+#[test]
+fn a_loop_device_and_what_its_file_lies_on() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root makes loop devices");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("an image");
+    fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let here = Host::local();
+    let run = |command: CommandLine| here.run(&command).unwrap();
+    run(CommandLine::new("mkfs.ext4").arg("-q").arg(&image));
+    let mount = Mounted::at(dir.path().join("mount"), &image);
+    let data = mount.0.join("data");
+    fs::create_dir(&data).unwrap();
+
+    let place = |role: &str, directory: &Path| Place {
+        role: role.to_owned(),
+        directory: directory.display().to_string(),
+    };
+    let places = [place("data", &data), place("wal", dir.path())];
+    let (found, warnings) = locate(&here, &places).unwrap();
+    assert_eq!(found[0].mount_point, mount.0.display().to_string());
+    assert_eq!(found[0].file_system, "ext4");
+    assert!(found[0].mount_options.contains("noatime"), "{found:?}");
+    let top = &found[0].devices[0];
+    assert_eq!(top.kind, "loop");
+    assert!(top.queue.contains_key("scheduler") && top.queue.contains_key("write_cache"));
+    // Below it is whatever the directory of the image lies on.
+    assert_eq!(found[0].devices[1..], found[1].devices, "{found:?} {warnings:?}");
+
+    let sampler =
+        Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), Watch::default()).unwrap();
+    sampler.mark();
+    wait_for(|| sampler.answers() == 2);
+    let opened = Instant::now();
+    let file = data.join("file").display().to_string();
+    run(sh(&format!("dd if=/dev/zero of={file} bs=8k count=20 oflag=dsync 2>&1")));
+    let closed = Instant::now();
+    sampler.mark();
+    let (usage, tracks, _) = sampler.finish(opened, closed);
+    let device = &usage.devices[&top.name];
+    // At least one write for each of the twenty, over a span slightly longer than the window.
+    let seconds = closed.duration_since(opened).as_secs_f64();
+    assert!(device.writes_per_second * seconds > 10.0, "{device:?} in {seconds} s");
+    assert!(device.written_bytes_per_second * seconds > 10.0 * 8192.0, "{device:?}");
+    assert!(tracks.iter().any(|t| t.subject == top.name && t.name == "writes_per_second"));
+}
+
+/// Unmounts, and the loop device goes with the mount.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn at(point: PathBuf, image: &Path) -> Mounted {
+        fs::create_dir(&point).unwrap();
+        let mount = CommandLine::new("mount").args(["-o", "loop,noatime"]).arg(image).arg(&point);
+        Host::local().run(&mount).unwrap();
+        Mounted(point)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Host::local().run(&CommandLine::new("umount").arg(&self.0));
+    }
+}
+
+/// CPU seconds of a process of its own.
+fn cpu_seconds(pid: i32) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap() / 100.0).sum()
+}
+
+/// Other tests run at the same time, so the load of others is anything; what is asserted is that
+/// the server's is not in it.
+#[test]
+fn a_server_at_work_is_not_foreign() {
+    let cluster = shared_primary(INSTALLED);
+    let mut client = connect(&cluster.primary_conninfo());
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let work = "SELECT sum(x) FROM generate_series(1, 3000000) x";
+    let foreign_cpu = |watched: Vec<i32>, client: &mut postgres::Client| {
+        let watch = Watch { backend_pids: watched };
+        let sampler =
+            Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
+        wait_for(|| sampler.answers() == 1);
+        let (opened, before) = (Instant::now(), cpu_seconds(pid));
+        sampler.mark();
+        wait_for(|| sampler.answers() == 2);
+        client.batch_execute(work).unwrap();
+        sampler.mark();
+        wait_for(|| sampler.answers() == 3);
+        let (closed, after) = (Instant::now(), cpu_seconds(pid));
+        let (usage, _, warnings) = sampler.finish(opened, closed);
+        let seconds = closed.duration_since(opened).as_secs_f64();
+        let used = after - before;
+        let busy = (usage.cpu["user"] + usage.cpu["system"]) * f64::from(usage.cores.unwrap());
+        let foreign = usage.foreign_cores.unwrap_or_else(|| panic!("{warnings:?}"));
+        (busy * seconds, foreign * seconds, used)
+    };
+    let (busy, foreign, used) = foreign_cpu(vec![pid], &mut client);
+    assert!(foreign <= busy - used * 0.7, "{foreign} s of {busy} s, the backend's {used} s");
+    let (_, foreign, used) = foreign_cpu(Vec::new(), &mut client);
+    assert!(foreign >= used * 0.7, "nobody's we know: {foreign} s, the backend's {used} s");
+}

@@ -1,0 +1,162 @@
+//! report.html in a real browser: at a desk and on a phone, in both themes, with and without
+//! JavaScript. Where Chromium is not installed the tests say so and pass.
+//!
+//! With PGIO_PAGE_PICTURES=DIR they leave pictures of every view there, to be looked at.
+
+mod browser;
+mod stored;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::fixture::pgio_exe;
+use browser::Browser;
+
+const VIEWS: [(u32, &str); 4] = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")];
+/// What the page asserts of itself is measured by this script.
+const MEASURE: &str = include_str!("page/measure.js");
+
+struct Page {
+    dir: TempDir,
+}
+
+impl Page {
+    /// The rich experiment, told by the program.
+    fn new() -> Page {
+        let dir = tempfile::tempdir().unwrap();
+        stored::write(&dir.path().join("out"));
+        let page = Page { dir };
+        page.report(&["--format", "html", "--out", "report.html"]);
+        page
+    }
+
+    fn report(&self, more: &[&str]) -> String {
+        let mut command = Command::new(pgio_exe());
+        command.args(["report", "out"]).args(more).current_dir(self.dir.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("report.html")
+    }
+}
+
+fn browser() -> Option<Browser> {
+    let found = browser::installed();
+    if found.is_none() {
+        eprintln!("skipped: no Chromium here (Debian: apt-get install chromium)");
+    }
+    found.map(|program| Browser::start(&program))
+}
+
+fn measured(browser: &mut Browser, what: &str) -> Value {
+    browser.evaluate(&format!("(() => {{ {MEASURE}\nreturn {what}; }})()"))
+}
+
+/// Nothing of this kind was found.
+#[track_caller]
+fn none(browser: &mut Browser, what: &str, view: (u32, &str)) {
+    assert_eq!(measured(browser, what), json!([]), "{what} at {view:?}");
+}
+
+fn keep_picture(browser: &mut Browser, name: &str) {
+    let Some(dir) = std::env::var_os("PGIO_PAGE_PICTURES") else { return };
+    let picture = browser.picture();
+    fs::write(Path::new(&dir).join(format!("{name}.png.base64")), picture).unwrap();
+}
+
+#[test]
+fn every_view_is_drawn_whole_legible_and_without_an_error() {
+    let Some(mut browser) = browser() else { return };
+    let page = Page::new();
+    for view in VIEWS {
+        let (width, theme) = view;
+        browser.open(&page.file(), width, theme);
+        keep_picture(&mut browser, &format!("{width}-{theme}"));
+        assert!(measured(&mut browser, "charts()").as_u64().unwrap() >= 15, "{view:?}");
+        for what in ["undrawn()", "overlaps()", "beyondTheEdge()", "illegible()", "faint()"] {
+            none(&mut browser, what, view);
+        }
+        let overflow = measured(&mut browser, "overflow()");
+        assert_eq!(overflow, 0, "the page is wider than its screen at {view:?}");
+    }
+    assert_eq!(browser.problems, [""; 0]);
+}
+
+#[test]
+fn the_keyboard_reaches_every_chart_and_control() {
+    let Some(mut browser) = browser() else { return };
+    let page = Page::new();
+    browser.open(&page.file(), 1280, "light");
+    let wanted = measured(&mut browser, "focusable()").as_array().unwrap().clone();
+    assert!(wanted.len() > 30);
+    let mut reached = Vec::new();
+    for _ in 0..wanted.len() + 5 {
+        browser.key("Tab");
+        let at = measured(&mut browser, "focused()");
+        if at.is_null() {
+            break;
+        }
+        assert_eq!(at["visible"], true, "no sign of the focus on {at}");
+        reached.push(at["name"].clone());
+    }
+    for name in &wanted {
+        assert!(reached.contains(name), "{name} is not reached");
+    }
+}
+
+#[test]
+fn a_chart_zooms_by_pointer_and_keyboard_and_comes_back() {
+    let Some(mut browser) = browser() else { return };
+    let page = Page::new();
+    for view in VIEWS {
+        browser.open(&page.file(), view.0, view.1);
+        let charts = measured(&mut browser, "zoomables()").as_u64().unwrap();
+        assert!(charts >= 10);
+        for chart in 0..charts {
+            let opened = measured(&mut browser, &format!("zoom({chart})"));
+            assert_eq!(
+                opened,
+                json!({ "coloured": true, "swapped": true, "overflow": 0 }),
+                "chart {chart} at {view:?}"
+            );
+        }
+        keep_picture(&mut browser, &format!("zoomed-{}-{}", view.0, view.1));
+        measured(&mut browser, "focusLive()");
+        let whole = measured(&mut browser, "legendOfLive()");
+        browser.key("+");
+        browser.key("ArrowRight");
+        let part = measured(&mut browser, "spanOfLive()");
+        browser.key("0");
+        assert_ne!(part, measured(&mut browser, "spanOfLive()"), "{whole}");
+        browser.key("Escape");
+        assert_eq!(measured(&mut browser, "undrawn().length"), charts - 1, "one is back");
+    }
+    assert_eq!(browser.problems, [""; 0]);
+}
+
+#[test]
+fn without_javascript_and_in_print_nothing_is_missing() {
+    let Some(mut browser) = browser() else { return };
+    let page = Page::new();
+    browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
+    browser.open(&page.file(), 1280, "light");
+    browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": false }));
+    assert_eq!(measured(&mut browser, "document.querySelectorAll('button').length"), 0);
+    none(&mut browser, "undrawn()", (1280, "no script"));
+    browser.call("Emulation.setEmulatedMedia", json!({ "media": "print" }));
+    none(&mut browser, "undrawn()", (1280, "print"));
+    none(&mut browser, "illegible()", (1280, "print"));
+    let printed = browser.call("Page.printToPDF", json!({ "printBackground": true }));
+    assert!(printed["data"].as_str().unwrap().len() > 50_000);
+    if let Some(dir) = std::env::var_os("PGIO_PAGE_PICTURES") {
+        fs::write(Path::new(&dir).join("print.pdf.base64"), printed["data"].as_str().unwrap())
+            .unwrap();
+    }
+}
