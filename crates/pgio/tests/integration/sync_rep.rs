@@ -107,12 +107,6 @@ fn a_standby_demoted_in_mid_trial_makes_it_invalid() {
     }
 }
 
-/// Sessions that have been given their window: whatever is read before it has been read.
-fn sessions_at_work(dsn: &str) -> i64 {
-    let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
-    connect(dsn).query_one(working, &[]).unwrap().get(0)
-}
-
 /// A compare whose sessions wait for a standby that is gone, with a setting of the server changed
 /// if `journaled`.
 fn waiting(cluster: &PrivateCluster, dir: &Workdir, journaled: bool) -> Running {

@@ -214,7 +214,10 @@ pub(crate) fn experiment_on(
     // Tests run beside one another: what they do to each other's machine is not what they test.
     let quiet = match keys.contains("tolerate") {
         true => "",
-        false => "tolerate = [\"foreign-load\", \"generator-bound\"]",
+        false => {
+            "tolerate = [\"foreign-load\", \"generator-bound\", \"environment-changed\", \
+             \"environment-differs\", \"checkpoint-in-one-condition\"]"
+        }
     };
     let mut text = format!(
         "[experiment]\nname = \"test\"\nwarmup = \"0s\"\n{keys}\n{quiet}\n\n[target]\n{target}\n\n\
