@@ -87,6 +87,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l payload -d 'bytes of f
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Keep the results here instead of pgio-results/NAME-TIME' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Go on with an interrupted experiment: what is complete there is not repeated' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change it would make, and touch nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
