@@ -9,6 +9,7 @@ mod compare;
 mod connection;
 mod demo;
 mod destroy;
+mod doctor;
 mod example;
 pub mod exit;
 mod flags;
@@ -53,6 +54,8 @@ enum Command {
     Compare(compare::Args),
     /// Tell a stored experiment again
     Report(report::Args),
+    /// Say what is here, what is missing and what would spoil a measurement, and change nothing
+    Doctor(doctor::Args),
     /// Put back whatever an interrupted run left changed
     Undo(undo::Args),
     /// Remove what setup made, and nothing else
@@ -90,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),

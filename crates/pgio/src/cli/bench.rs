@@ -7,6 +7,7 @@
 mod driver;
 mod load;
 mod telemetry;
+mod truth;
 mod updates;
 mod upstream;
 mod visits;
@@ -72,6 +73,8 @@ enum What {
         #[arg(long, value_name = "VERSION")]
         pg: Option<VersionRequest>,
     },
+    /// Whole experiments of which the right answer is known: how often is it found?
+    Truth(truth::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -101,6 +104,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             telemetry::run(*blocks, Duration::from_secs(*seconds), *cadence, *pg)
         }
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),
+        What::Truth(args) => truth::run(args),
     }
 }
 
@@ -134,7 +138,7 @@ impl Bench {
             std::thread::available_parallelism().map_or(0, usize::from),
             settings.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
         ));
-        Ok(Bench { params, admin, server, stop, run_id, cluster: cluster })
+        Ok(Bench { params, admin, server, stop, run_id, cluster })
     }
 
     /// What a run has left to be written must not be charged to the next.

@@ -13,8 +13,8 @@ use super::exit::{FILES, Failure};
 use super::flags::Source;
 use super::output::{self, Status};
 use super::{Outcome, connection, signals, state};
-use crate::config::{Layer, SlobSettings};
-use crate::dataset::{self, sizes, verify};
+use crate::config::{Layer, ResolveError, SlobSettings};
+use crate::dataset::{self, Mark, sizes, verify};
 use crate::experiment::live;
 use crate::experiment::trial::{self, Measured, Request};
 use crate::pg::connect::ConnectParams;
@@ -126,12 +126,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// `slob` with the keys as given, the data set's own mark below them, verified against the tables.
 pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Failure> {
     let mark = verify::read_mark(admin)?.ok_or(dataset::DatasetError::NoDataset)?;
-    let of_mark = Layer {
-        scale: mark.scale.parse().ok(),
-        num_schemas: Some(mark.tables),
-        ..Layer::default()
-    };
-    let settings = SlobSettings::resolve(layer.over(of_mark))?;
+    let settings = settings_on(&mark, layer)?;
     let found = dataset::check_for_run(admin, settings.num_schemas, Some(settings.scale.blocks()))?;
     output::warn_all(&found.warnings);
     if settings.commit_every == 0 && settings.num_threads > 1 && settings.update_pct > 0 {
@@ -142,6 +137,16 @@ pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Fail
         ));
     }
     Ok(Slob { settings, schema: found.schema, loaded: found.mark })
+}
+
+/// The keys as given, what is loaded below them.
+pub(super) fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, ResolveError> {
+    let of_mark = Layer {
+        scale: mark.scale.parse().ok(),
+        num_schemas: Some(mark.tables),
+        ..Layer::default()
+    };
+    SlobSettings::resolve(layer.over(of_mark))
 }
 
 /// As given, unless a password is in it.

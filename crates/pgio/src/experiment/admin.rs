@@ -25,7 +25,7 @@ pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Serve
 
 /// Two idle connections of a transaction-pooling proxy are served by one process in turn. Asked in
 /// the simple protocol, since prepared statements fail there in ways that say nothing.
-fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), LiveError> {
+pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), LiveError> {
     let pid = |client: &mut Client| -> Option<String> {
         let messages = client.simple_query("SELECT pg_backend_pid()").ok()?;
         messages.into_iter().find_map(|message| match message {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
-pub use super::admin::open_admin;
+pub use super::admin::{check_unpooled, open_admin};
 use super::judging::{self, Width};
 use super::plan::Planned;
 use super::reset;

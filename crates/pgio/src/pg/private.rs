@@ -25,7 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use cluster::{PrivateCluster, Spec};
-pub use find::{Binaries, Origin, find};
+pub use find::{Binaries, Origin, find, find_installed};
 pub use supervisor::supervise;
 pub use sweep::sweep;
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};

@@ -260,6 +260,13 @@ pub(crate) fn sessions_of_ours(conninfo: &str) -> i64 {
     connect(conninfo).query_one(sql, &[]).unwrap().get(0)
 }
 
+/// Sessions inside a slice: without a warm-up, the window is open.
+pub(crate) fn sessions_at_work(conninfo: &str) -> i64 {
+    let sql = "SELECT count(*) FROM pg_stat_activity \
+               WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
+    connect(conninfo).query_one(sql, &[]).unwrap().get(0)
+}
+
 pub(crate) fn sessions_waiting_for_standby(conninfo: &str) -> i64 {
     let sql = "SELECT count(*) FROM pg_stat_activity \
                WHERE application_name LIKE 'pgio:%' AND wait_event = 'SyncRep'";

@@ -37,14 +37,6 @@ impl Class {
         }
     }
 
-    pub(super) fn mean(&self) -> f64 {
-        self.seconds / self.operations.max(1) as f64
-    }
-
-    pub(super) fn mean_part(&self, group: WaitGroup) -> f64 {
-        self.part(group) / self.operations.max(1) as f64
-    }
-
     pub(super) fn groups(&self) -> impl Iterator<Item = WaitGroup> {
         self.waits.keys().copied().chain([WaitGroup::Cpu])
     }

@@ -34,7 +34,7 @@ pub(in crate::cli) struct Job {
     pub(super) text: String,
     pub(super) seed: u64,
     /// ./pgio.conf, below the file's own keys.
-    pub(super) below: connection::Given,
+    pub(in crate::cli) below: connection::Given,
 }
 
 impl Job {
@@ -102,6 +102,9 @@ impl Job {
             if stop.requested() {
                 break;
             }
+        }
+        if self.experiment.workloads.len() > 1 {
+            report::leave_index(out, &self.experiment.name, &dirs);
         }
         Ok(dirs)
     }

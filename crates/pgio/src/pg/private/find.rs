@@ -33,10 +33,15 @@ pub struct Binaries {
 
 /// The newest installed server that fits, else the newest that can be downloaded.
 pub fn find(request: Option<VersionRequest>) -> Result<Binaries, Error> {
-    match installed(&Places::of_this_machine(), &Local, request)? {
+    match find_installed(request)? {
         Some(binaries) => Ok(binaries),
         None => download::download(request),
     }
+}
+
+/// As [`find`], but fetches nothing: none when it would have to.
+pub fn find_installed(request: Option<VersionRequest>) -> Result<Option<Binaries>, Error> {
+    installed(&Places::of_this_machine(), &Local, request)
 }
 
 /// Where to look, apart from the looking.

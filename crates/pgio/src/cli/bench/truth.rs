@@ -1,0 +1,245 @@
+//! `pgio bench truth`: whole experiments of which the right answer is known.
+//!
+//! Each goes the way of `compare`: a text is parsed, run, stored and analysed. Counted is how often
+//! the 95 % interval covers the truth; a tenth of the experiments may miss it, twice what 95 % says,
+//! so that chance alone hardly ever fails the bench. One file a case, in one shape: `run`.
+
+mod aa;
+mod commit_delay;
+mod disk;
+mod read_iops;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Outcome, output};
+use crate::analysis::{Analysis, Comparison, Verdict};
+use crate::cli::compare::{Job, Start};
+use crate::cli::exit::{FAILED, FILES, Failure};
+use crate::cli::{report, signals};
+use crate::host::stop::Stop;
+use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
+use crate::units::exact_duration;
+
+/// The part of the experiments that must cover the truth.
+const REQUIRED: f64 = 0.9;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    case: Case,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Case {
+    /// The baseline against its twin: nothing differs
+    Aa(Plan),
+    /// A disk of 950 read IOPS against one of 1000, by loop devices and cgroup v1 (needs root)
+    ReadIops(Plan),
+    /// commit_delay = 20 ms against none, beside a plain psql loop (needs psql)
+    CommitDelay(Plan),
+}
+
+#[derive(Debug, clap::Args)]
+struct Plan {
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    experiments: usize,
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    blocks: u32,
+    /// Length of each window
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    seconds: u64,
+    /// Keep the results here, a directory for each experiment
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[arg(long, value_name = "VERSION")]
+    pg: Option<VersionRequest>,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    match &args.case {
+        Case::Aa(plan) => aa::run(plan),
+        Case::ReadIops(plan) => read_iops::run(plan),
+        Case::CommitDelay(plan) => commit_delay::run(plan),
+    }
+}
+
+impl Plan {
+    /// `[experiment]` of every case, to which it adds its own.
+    fn head(&self, name: &str, aa: bool) -> String {
+        let window = exact_duration(Duration::from_secs(self.seconds));
+        format!(
+            "[experiment]\nname = \"{name}\"\nblocks = {}\nduration = \"{window}\"\n\
+             warmup = \"500ms\"\naa = {aa}\n",
+            self.blocks
+        )
+    }
+}
+
+/// What one experiment said, beside what is true. Numbers that could not be told are NaN.
+#[derive(Debug, Clone)]
+struct Judged {
+    estimate: f64,
+    low: f64,
+    high: f64,
+    verdict: Verdict,
+    truth: f64,
+    /// What else is worth a look.
+    remark: String,
+}
+
+impl Judged {
+    /// Of a ratio.
+    fn of_ratio(found: Option<&Comparison>, truth: f64) -> Judged {
+        Judged::new(found, |c| [c.ratio, c.low, c.high], 1.0, truth)
+    }
+
+    /// Of a difference, in units of which the metric's own has `scale`.
+    fn of_difference(found: Option<&Comparison>, scale: f64, truth: f64) -> Judged {
+        let of = |c: &Comparison| [c.difference, c.difference_low, c.difference_high];
+        Judged::new(found, of, scale, truth)
+    }
+
+    fn new(
+        found: Option<&Comparison>,
+        values: impl Fn(&Comparison) -> [Option<f64>; 3],
+        scale: f64,
+        truth: f64,
+    ) -> Judged {
+        let [estimate, low, high] =
+            found.map_or([None; 3], values).map(|v| v.map_or(f64::NAN, |v| v * scale));
+        let verdict = found.map_or(Verdict::NotApplicable, |c| c.verdict);
+        Judged { estimate, low, high, verdict, truth, remark: String::new() }
+    }
+
+    fn covered(&self) -> bool {
+        self.low <= self.truth && self.truth <= self.high
+    }
+
+    fn line(&self, number: usize) -> String {
+        let covered = if self.covered() { "covered" } else { "MISSED" };
+        let line = format!(
+            "{number:10}  {:9.4}  {:8.4} to {:8.4}  {:13}  {:8.4}  {covered:7}  {}",
+            self.estimate,
+            self.low,
+            self.high,
+            verdict(self.verdict),
+            self.truth,
+            self.remark
+        );
+        line.trim_end().to_owned()
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Slower => "slower",
+        Verdict::Faster => "faster",
+        Verdict::Higher => "higher",
+        Verdict::Lower => "lower",
+        Verdict::NoDifference => "no difference",
+        Verdict::TooFewBlocks => "few blocks",
+        Verdict::NotApplicable => "no ratio",
+    }
+}
+
+/// Where one experiment's results go, and what stops it.
+#[derive(Debug)]
+struct Round<'a> {
+    out: PathBuf,
+    stop: &'a Stop,
+    pg: Option<VersionRequest>,
+}
+
+impl Round<'_> {
+    fn analysis(&self, text: &str) -> Result<Analysis, Failure> {
+        let job = Job::parse(text, "truth.toml", "truth")?;
+        let dirs = job.run(&self.out, Start::New, self.stop, self.pg)?;
+        let dir = dirs.first().expect("an experiment has a workload, and each a directory");
+        Ok(report::analyse(dir)?)
+    }
+}
+
+/// A server of the case's own.
+fn private(
+    pg: Option<VersionRequest>,
+    base_dir: Option<&Path>,
+    settings: &[(&str, &str)],
+) -> Result<PrivateCluster, Failure> {
+    let exe = std::env::current_exe()
+        .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))?;
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Ok(PrivateCluster::start(&Spec {
+        pg,
+        base_dir: base_dir.map(Path::to_owned),
+        primary_settings: settings.iter().map(own).collect(),
+        ..Spec::new(exe)
+    })?)
+}
+
+/// The experiments one after the other, a line each and the sum; `what` names the estimate.
+fn each(
+    plan: &Plan,
+    what: &str,
+    mut one: impl FnMut(&Round<'_>) -> Result<Judged, Failure>,
+) -> Outcome {
+    let stop = signals::stop_on_signals()?;
+    let scratch = tempfile::tempdir()
+        .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))?;
+    let out = plan.out.as_deref().unwrap_or(scratch.path());
+    output::line(&format!(
+        "experiment  {what:>9}  {:20}  {:13}  {:>8}",
+        "95 % interval", "verdict", "truth"
+    ));
+    let mut all = Vec::new();
+    for number in 1..=plan.experiments {
+        let out = out.join(format!("{number:03}"));
+        let judged = one(&Round { out, stop: &stop, pg: plan.pg })?;
+        output::line(&judged.line(number));
+        all.push(judged);
+    }
+    sum_up(&all)
+}
+
+fn sum_up(all: &[Judged]) -> Outcome {
+    let covered = all.iter().filter(|j| j.covered()).count();
+    let decided = all.iter().filter(|j| j.verdict.is_decided()).count();
+    let required = required(all.len());
+    let text = format!(
+        "{covered} of {} intervals cover the truth, {required} are required; {decided} verdicts \
+         say that there is a difference",
+        all.len()
+    );
+    if covered < required {
+        return Err(Failure::message(FAILED, text));
+    }
+    output::line(&text);
+    Ok(())
+}
+
+fn required(experiments: usize) -> usize {
+    (experiments as f64 * REQUIRED).ceil() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(low: f64, high: f64) -> Judged {
+        let (estimate, truth) = (1.0, 0.95);
+        let (verdict, remark) = (Verdict::NoDifference, String::new());
+        Judged { estimate, low, high, verdict, truth, remark }
+    }
+
+    #[test]
+    fn a_tenth_may_miss_and_what_has_no_interval_does() {
+        assert_eq!([required(40), required(20), required(3)], [36, 18, 3]);
+        assert!(judged(0.94, 0.95).covered());
+        assert!(!judged(0.951, 1.0).covered());
+        assert!(!judged(f64::NAN, f64::NAN).covered());
+        let hits = |n| std::iter::repeat_n(judged(0.9, 1.0), n).collect::<Vec<_>>();
+        let misses = |n| std::iter::repeat_n(judged(1.0, 1.1), n).collect::<Vec<_>>();
+        assert!(sum_up(&[hits(18), misses(2)].concat()).is_ok());
+        assert!(sum_up(&[hits(17), misses(3)].concat()).is_err());
+    }
+}

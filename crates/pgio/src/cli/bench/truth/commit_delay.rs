@@ -1,0 +1,106 @@
+//! A delay of the server's own before each flush, against none. The truth is what psql sees of it
+//! in the same minutes: single INSERTs in a plain file, none of our code in between, half of them
+//! before the experiment and half after.
+
+use std::fs;
+use std::path::Path;
+
+use postgres::NoTls;
+
+use super::{Judged, Plan, each, private};
+use crate::cli::Outcome;
+use crate::cli::exit::{FAILED, FILES, Failure};
+use crate::host::exec::{CommandLine, Exec, Local};
+use crate::pg::private::PrivateCluster;
+
+const DELAY: &str = "commit_delay = 20000, commit_siblings = 0";
+/// The INSERT with its commit, which is what psql times.
+const METRIC: &str = "transaction_latency_mean";
+/// INSERTs a turn, about as long as each other on a disk that flushes in a millisecond or two.
+const PLAIN: usize = 150;
+const DELAYED: usize = 60;
+/// Turns before and again after the experiment.
+const TURNS: usize = 12;
+
+pub(super) fn run(plan: &Plan) -> Outcome {
+    let cluster = private(plan.pg, None, &[])?;
+    let dsn = cluster.primary_conninfo();
+    let mut client = postgres::Client::connect(&dsn, NoTls).map_err(failed)?;
+    // With the workload's columns.
+    client.batch_execute("CREATE TABLE plain (n integer, filler text)").map_err(failed)?;
+    drop(client);
+    let scratch = tempfile::tempdir()
+        .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))?;
+    let text = format!(
+        "{}primary = \"{METRIC}\"\n\n[target]\ndsn = \"{dsn}\"\n\n[workload]\nkind = \"commit\"\nsessions = 1\n\n\
+         [[condition]]\nname = \"prompt\"\n\n[[condition]]\nname = \"delayed\"\npostgres = {{ {DELAY} }}\n",
+        plan.head("commit-delay", false)
+    );
+    each(plan, "ms", |round| {
+        let mut seen = turns(&cluster, scratch.path())?;
+        let analysis = round.analysis(&text)?;
+        seen.extend(turns(&cluster, scratch.path())?);
+        let truth = 1e3 * seen.iter().sum::<f64>() / seen.len() as f64;
+        let found = analysis.primary("delayed");
+        Ok(Judged::of_difference(found, 1e3, truth))
+    })
+}
+
+/// Seconds that a commit takes longer with the delay, a value a turn.
+fn turns(cluster: &PrivateCluster, scratch: &Path) -> Result<Vec<f64>, Failure> {
+    let settings = format!("SET {};\n", DELAY.replace(", ", ";\nSET "));
+    (0..TURNS)
+        .map(|_| {
+            let plain = mean_of_psql(cluster, scratch, "", PLAIN)?;
+            Ok(mean_of_psql(cluster, scratch, &settings, DELAYED)? - plain)
+        })
+        .collect()
+}
+
+/// Mean seconds of an INSERT that commits by itself, as psql's \timing tells it.
+fn mean_of_psql(
+    cluster: &PrivateCluster,
+    scratch: &Path,
+    settings: &str,
+    inserts: usize,
+) -> Result<f64, Failure> {
+    let insert = "INSERT INTO plain VALUES (1, NULL);\n";
+    let file = scratch.join("inserts.sql");
+    // The first ones fill the session's caches.
+    let text = format!("{settings}{}\\timing on\n{}", insert.repeat(5), insert.repeat(inserts));
+    fs::write(&file, text)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot write {}", file.display())))?;
+    let psql = CommandLine::new("psql")
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", &cluster.primary_conninfo(), "-f"])
+        .arg(&file)
+        .hide_env("PG")
+        .env("LC_ALL", "C");
+    let said = Local.run(&psql).map_err(failed)?;
+    let times: Vec<f64> = said.lines().filter_map(milliseconds).collect();
+    if times.len() != inserts {
+        let text = format!("psql timed {} of {inserts} INSERTs", times.len());
+        return Err(Failure::message(FAILED, text));
+    }
+    Ok(times.iter().sum::<f64>() / inserts as f64 / 1e3)
+}
+
+/// Of `Time: 1234.567 ms (00:01.235)`.
+fn milliseconds(line: &str) -> Option<f64> {
+    line.strip_prefix("Time: ")?.split_whitespace().next()?.parse().ok()
+}
+
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(FAILED, error).context("cannot take the truth by psql")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_short_and_long() {
+        assert_eq!(milliseconds("Time: 21.104 ms"), Some(21.104));
+        assert_eq!(milliseconds("Time: 1234.567 ms (00:01.235)"), Some(1234.567));
+        assert_eq!(milliseconds("INSERT 0 1"), None);
+    }
+}

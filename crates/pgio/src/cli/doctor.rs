@@ -1,0 +1,66 @@
+//! `pgio doctor`: what is here, what is missing, what would spoil a measurement, each with its remedy.
+//!
+//! Looks and changes nothing: no session is ended, no table made. What can only be seen in a trial is
+//! judged there (`experiment::trial_checks`). One file a subject, in one shape: facts are gathered
+//! first, then each check is a function of the facts.
+
+mod data;
+mod here;
+mod machine;
+mod server;
+mod subject;
+mod telling;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use super::exit::{Failure, REFUSED};
+use super::flags::Source;
+use super::{Outcome, output};
+use crate::results::{Check, CheckVerdict};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exits with 0 when nothing is invalid, else with 4.")]
+pub(super) struct Args {
+    /// Look at what this experiment needs; without it, at what `pgio run` would use
+    experiment: Option<PathBuf>,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    #[command(flatten)]
+    source: Source,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// The checks of one subject.
+#[derive(Debug)]
+struct Section {
+    title: String,
+    checks: Vec<Check>,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let scope = subject::scope(args.experiment.as_deref(), &args.source)?;
+    let (machines, hosts) = machine::look(&scope.hosts);
+    let mut sections = vec![here::look()];
+    sections.extend(machines);
+    sections.extend(scope.subjects.iter().map(|subject| server::look(subject, &hosts)));
+    output::print(&match args.format {
+        Format::Text => telling::text(&sections),
+        Format::Json => telling::json(&sections),
+    });
+    let found = sections.iter().flat_map(|s| &s.checks);
+    match found.filter(|c| c.verdict == CheckVerdict::Invalid).count() {
+        0 => Ok(()),
+        1 => Err(Failure::message(REFUSED, "1 check says that nothing could be measured so")),
+        n => Err(Failure::message(
+            REFUSED,
+            format!("{n} checks say that nothing could be measured so"),
+        )),
+    }
+}

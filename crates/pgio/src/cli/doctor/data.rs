@@ -1,0 +1,90 @@
+//! The data set that `slob` is to run on: is it there, is it ours, whose memory does it fit into.
+
+use postgres::{Client, Row};
+
+use super::subject::{Subject, Work};
+use crate::cli::run;
+use crate::config::experiment::WorkloadKind;
+use crate::dataset::{self, Dataset, verify};
+use crate::pg::words;
+use crate::results::Check;
+use crate::units::human;
+
+/// `memory` is that of the server's machine, where it is known.
+pub(super) fn judge(
+    subject: &Subject,
+    row: &Row,
+    memory: Option<u64>,
+    client: &mut Client,
+) -> Vec<Check> {
+    let slob = subject.work.iter().filter(|w| w.kind == WorkloadKind::Slob);
+    let mut checks = Vec::new();
+    for work in slob {
+        match loaded(work, client) {
+            Ok(found) => {
+                checks.push(fits(&found));
+                let buffers: i64 = row.get("shared_buffers");
+                checks.push(cache(found.bytes, buffers.unsigned_abs(), memory));
+            }
+            Err(text) => {
+                let remedy = "load it with `pgio setup`, or mend the keys";
+                checks.push(Check::invalid("data-set", text, remedy));
+            }
+        }
+    }
+    checks
+}
+
+fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
+    let said = |error: dataset::DatasetError| words::sentence(&error);
+    let mark = verify::read_mark(client).map_err(said)?;
+    let mark = mark.ok_or_else(|| words::sentence(&dataset::DatasetError::NoDataset))?;
+    let settings = run::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
+    dataset::check_for_run(client, settings.num_schemas, Some(settings.scale.blocks()))
+        .map_err(said)
+}
+
+fn fits(found: &Dataset) -> Check {
+    const ID: &str = "data-set";
+    let tables = if found.tables == 1 { "table" } else { "tables" };
+    let text = format!("{} {tables} of {}", found.tables, human::bytes(found.mark.blocks * 8192));
+    match found.warnings.first() {
+        None => Check::ok(ID, text),
+        Some(warning) => {
+            Check::warning(ID, format!("{}: {}", warning.what, warning.why), &warning.try_this)
+        }
+    }
+}
+
+/// As the check of a trial: between shared_buffers and memory, the page cache answers for the disk.
+fn cache(bytes: u64, buffers: u64, memory: Option<u64>) -> Check {
+    const ID: &str = "cache";
+    let [data, small] = [bytes, buffers].map(human::bytes);
+    let large = memory.map_or_else(|| "unknown".to_owned(), human::bytes);
+    let sizes = format!("{data} of data, shared_buffers {small}, memory {large}");
+    match memory {
+        _ if bytes <= buffers => {
+            Check::ok(ID, format!("{sizes}: all is read from shared_buffers, no disk is measured"))
+        }
+        Some(memory) if bytes < memory => Check::warning(
+            ID,
+            format!("{sizes}: the page cache answers for the disk"),
+            "load more than memory holds, or leave less of it free",
+        ),
+        _ => Check::ok(ID, sizes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CheckVerdict::{Ok as Fine, Warning};
+
+    #[test]
+    fn data_that_fits_into_the_page_cache_measures_no_disk() {
+        assert_eq!(cache(10, 10, Some(100)).verdict, Fine);
+        assert_eq!(cache(11, 10, Some(100)).verdict, Warning);
+        assert_eq!(cache(100, 10, Some(100)).verdict, Fine);
+        assert_eq!(cache(11, 10, None).verdict, Fine);
+    }
+}

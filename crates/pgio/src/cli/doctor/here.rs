@@ -1,0 +1,103 @@
+//! Where pgio itself stands: what an earlier run left, room for results, programs.
+
+use std::env;
+use std::path::Path;
+
+use super::Section;
+use crate::cli::state;
+use crate::results::Check;
+use crate::treatment::journal::{self, JournalError};
+use crate::units::human;
+
+/// A record with its series is some hundred kB.
+const ROOM_BYTES: u64 = 1 << 30;
+
+/// Programs, what they are for, and the package that has them.
+const PROGRAMS: &[(&str, &str, &str)] = &[
+    ("iostat", "iostat.out as the original leaves it", "sysstat"),
+    ("mpstat", "mpstat.out as the original leaves it", "sysstat"),
+    ("vmstat", "vmstat.out as the original leaves it", "procps"),
+    ("ssh", "hosts other than this one", "openssh-client"),
+    ("ss", "round-trip times of standbys", "iproute2"),
+    ("fio", "the device's own figures", "fio"),
+];
+
+pub(super) fn look() -> Section {
+    let journal = journal::check_finished(&state::journal_dir());
+    let path = env::var_os("PATH").unwrap_or_default();
+    let there = |program: &str| {
+        env::split_paths(&path)
+            .any(|dir| rustix::fs::access(dir.join(program), rustix::fs::Access::EXEC_OK).is_ok())
+    };
+    let checks = [Some(unfinished(journal)), room(Path::new(".")), Some(tools(there))];
+    Section {
+        title: format!("pgio {}", env!("CARGO_PKG_VERSION")),
+        checks: checks.into_iter().flatten().collect(),
+    }
+}
+
+fn unfinished(journal: Result<(), JournalError>) -> Check {
+    const ID: &str = "journal";
+    let words = |error: &JournalError| crate::pg::words::sentence(error);
+    match journal {
+        Ok(()) => Check::ok(ID, "no interrupted run has left changes in place"),
+        Err(error @ JournalError::Busy(_)) => {
+            Check::warning(ID, words(&error), "wait for it to end")
+        }
+        Err(error) => Check::invalid(ID, words(&error), "put them back with `pgio undo`"),
+    }
+}
+
+fn room(dir: &Path) -> Option<Check> {
+    const ID: &str = "room-for-results";
+    let found = rustix::fs::statvfs(dir).ok()?;
+    let free = found.f_bavail * found.f_frsize;
+    let text = format!("{} free in the working directory", human::bytes(free));
+    Some(if free >= ROOM_BYTES {
+        Check::ok(ID, text)
+    } else {
+        Check::warning(ID, text, "make room, or name another place with --out")
+    })
+}
+
+fn tools(there: impl Fn(&str) -> bool) -> Check {
+    const ID: &str = "programs";
+    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _, _)| !there(program)).collect();
+    if missing.is_empty() {
+        let names: Vec<&str> = PROGRAMS.iter().map(|(program, _, _)| *program).collect();
+        return Check::ok(ID, format!("{} are installed", names.join(", ")));
+    }
+    let what: Vec<String> =
+        missing.iter().map(|(program, purpose, _)| format!("{program} ({purpose})")).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|(_, _, package)| *package).collect();
+    packages.dedup();
+    Check::warning(
+        ID,
+        format!("not installed, and done without: {}", what.join(", ")),
+        format!("install {}", packages.join(", ")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CheckVerdict;
+
+    #[test]
+    fn missing_programs_are_named_with_purpose_and_package() {
+        assert_eq!(tools(|_| true).verdict, CheckVerdict::Ok);
+        let check = tools(|program| program == "ssh" || program == "vmstat");
+        assert_eq!(check.verdict, CheckVerdict::Warning);
+        assert!(check.message.contains("fio (the device's own figures)"), "{}", check.message);
+        assert_eq!(check.remedy, "install sysstat, iproute2, fio");
+    }
+
+    #[test]
+    fn another_run_is_waited_for_and_an_interrupted_one_undone() {
+        let journal = "/j/1".into();
+        assert_eq!(unfinished(Err(JournalError::Busy(journal))).verdict, CheckVerdict::Warning);
+        let check = unfinished(Err(JournalError::Unfinished("/j/1".into())));
+        assert_eq!(check.verdict, CheckVerdict::Invalid);
+        assert!(check.remedy.contains("pgio undo"));
+    }
+}

@@ -1,0 +1,187 @@
+//! The machines as they are at this moment: who uses them, how they save power, how they tell the
+//! time. Another than this one is reached by ssh first, and asked in the same way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Section;
+use crate::config::experiment::HostSpec;
+use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::{Host, LOCAL};
+use crate::pg::words;
+use crate::results::Check;
+use crate::units::human;
+
+const SCRIPT: &str = include_str!("machine.sh");
+
+/// As in a trial: what makes it doubtful there is worth a word here.
+const BUSY_SHARE: f64 = 0.05;
+const STEAL_SHARE: f64 = 0.05;
+
+/// Read without a system call; others cost a microsecond each time.
+const FAST_CLOCKS: &[&str] =
+    &["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
+
+/// The hosts that answered, by the experiment's names; this machine is always among them.
+pub(super) type Hosts = BTreeMap<String, Arc<Host>>;
+
+pub(super) fn look(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) {
+    let here = Host::local();
+    let mut sections = vec![section("This machine".to_owned(), checks(&here))];
+    let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(here))]);
+    for (name, spec) in specs {
+        let found = Host::connect(name, spec);
+        if let Some(ssh) = &spec.ssh {
+            let reached = reachable(found.as_ref().err());
+            let facts = found.as_ref().map(|host| checks(host)).unwrap_or_default();
+            let all = [vec![reached], facts].concat();
+            sections.push(section(format!("Host {name}: {ssh}"), all));
+        }
+        hosts.extend(found.ok().map(|host| (name.clone(), Arc::new(host))));
+    }
+    (sections, hosts)
+}
+
+fn section(title: String, checks: Vec<Check>) -> Section {
+    Section { title, checks }
+}
+
+fn reachable(error: Option<&ExecError>) -> Check {
+    const ID: &str = "host-reachable";
+    match error {
+        None => Check::ok(ID, "by ssh, which asks nothing"),
+        Some(error) => {
+            let text = words::sentence(error);
+            Check::invalid(ID, text, "mend the way there, or take the host from the experiment")
+        }
+    }
+}
+
+/// Takes a second.
+fn checks(exec: &dyn Exec) -> Vec<Check> {
+    let printed = match exec.run(&CommandLine::new("sh").args(["-c", SCRIPT])) {
+        Ok(printed) => printed,
+        Err(error) => {
+            let text = error.to_string();
+            return vec![Check::warning("machine", text, "see what sh says there")];
+        }
+    };
+    let facts: BTreeMap<&str, &str> = printed.lines().filter_map(|l| l.split_once('\t')).collect();
+    let used = facts.get("cpu_before").zip(facts.get("cpu_after"));
+    let used = used.and_then(|(before, after)| Used::between(before, after));
+    let cores: f64 = facts.get("cores").and_then(|n| n.parse().ok()).unwrap_or(1.0);
+    let checks = [
+        used.map(|u| load(u.busy, cores)),
+        used.map(|u| steal(u.steal)),
+        memory(&facts),
+        facts.get("governors").map(|names| governor(names.trim())),
+        facts.get("clock_source").and_then(|name| clock(name)),
+    ];
+    checks.into_iter().flatten().collect()
+}
+
+/// Shares of all cores' time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Used {
+    busy: f64,
+    steal: f64,
+}
+
+impl Used {
+    /// Of two `cpu` lines of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+    fn between(before: &str, after: &str) -> Option<Used> {
+        let fields = |line: &str| -> Option<Vec<f64>> {
+            line.split_whitespace().take(8).map(|f| f.parse().ok()).collect()
+        };
+        let (before, after) = (fields(before)?, fields(after)?);
+        let spent: Vec<f64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
+        let total: f64 = spent.iter().sum();
+        let [_, _, _, idle, iowait, _, _, steal] = spent[..] else { return None };
+        (total > 0.0)
+            .then(|| Used { busy: 1.0 - (idle + iowait + steal) / total, steal: steal / total })
+    }
+}
+
+fn load(busy: f64, cores: f64) -> Check {
+    const ID: &str = "foreign-load";
+    let text = format!("{:.1} of {cores:.0} cores busy during a second", busy * cores);
+    if busy <= BUSY_SHARE {
+        Check::ok(ID, text)
+    } else {
+        Check::warning(ID, text, "stop what else runs here, or measure when it is quiet")
+    }
+}
+
+fn steal(share: f64) -> Check {
+    const ID: &str = "steal";
+    let text = format!("the hypervisor gave {:.1} % of the time to others", share * 100.0);
+    if share <= STEAL_SHARE {
+        Check::ok(ID, text)
+    } else {
+        Check::warning(ID, text, "measure on a machine that is not shared, or use more blocks")
+    }
+}
+
+fn memory(facts: &BTreeMap<&str, &str>) -> Option<Check> {
+    let bytes = |name: &str| facts.get(name).and_then(|n| n.parse::<u64>().ok()).map(|n| n * 1024);
+    let (total, available) = (bytes("memory_kb")?, bytes("available_kb")?);
+    let text = format!("{} of {} available", human::bytes(available), human::bytes(total));
+    Some(Check::ok("memory", text))
+}
+
+/// `names` is empty where the machine does not say, as virtual ones.
+fn governor(names: &str) -> Check {
+    const ID: &str = "cpu-governor";
+    match names {
+        "" => Check::ok(ID, "the kernel does not set the clock rate here"),
+        "performance" => Check::ok(ID, "performance"),
+        other => Check::warning(
+            ID,
+            format!("{other}: the clock rate follows the load, and so do latencies"),
+            "cpupower frequency-set -g performance",
+        ),
+    }
+}
+
+fn clock(name: &str) -> Option<Check> {
+    const ID: &str = "clock-source";
+    match name {
+        "" => None,
+        fast if FAST_CLOCKS.contains(&fast) => Some(Check::ok(ID, fast)),
+        slow => Some(Check::warning(
+            ID,
+            format!("{slow}: reading the time is slow, and so is all that is timed"),
+            "see /sys/devices/system/clocksource/clocksource0/available_clocksource for tsc",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CheckVerdict::{Ok as Fine, Warning};
+
+    #[test]
+    fn busy_and_stolen_time_are_shares_of_all() {
+        let used = Used::between("0 0 0 0 0 0 0 0 0 0", "20 0 10 50 10 0 0 10 0 0").unwrap();
+        assert!((used.busy - 0.3).abs() < 1e-9 && (used.steal - 0.1).abs() < 1e-9, "{used:?}");
+        assert_eq!(Used::between("1 2 3", "1 2 4"), None);
+        assert_eq!(Used::between("0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0"), None);
+    }
+
+    #[test]
+    fn what_disturbs_is_warned_of() {
+        assert_eq!([load(0.04, 2.0).verdict, load(0.5, 2.0).verdict], [Fine, Warning]);
+        assert_eq!([steal(0.01).verdict, steal(0.2).verdict], [Fine, Warning]);
+        assert_eq!([governor("").verdict, governor("performance").verdict], [Fine, Fine]);
+        assert_eq!(governor("performance powersave").verdict, Warning);
+        assert_eq!(clock("hpet").unwrap().verdict, Warning);
+    }
+
+    #[test]
+    fn this_machine_tells_all() {
+        let found = checks(&Host::local());
+        let ids: Vec<&str> = found.iter().map(|c| c.id.as_str()).collect();
+        assert_eq!(ids[..3], ["foreign-load", "steal", "memory"]);
+    }
+}

@@ -1,0 +1,224 @@
+//! A server: may we in, may we see, is it durable, who else works there.
+//!
+//! One query gathers the facts; `settings` judges those that bear on the windows, `data` the data
+//! set. A connection of the doctor's announces no run and ends nobody's session.
+
+mod settings;
+
+use postgres::{Client, Row};
+
+use super::machine::Hosts;
+use super::subject::{Reach, Subject};
+use super::{Section, data};
+use crate::experiment::live;
+use crate::host::exec::{CommandLine, Exec};
+use crate::host::proc::meminfo;
+use crate::host::{Host, LOCAL};
+use crate::pg::connect::{self, ConnectParams};
+use crate::pg::private::{self, Origin, VersionRequest};
+use crate::pg::server::{self, Replication, Server};
+use crate::pg::{leftovers, words};
+use crate::results::Check;
+use crate::treatment::World;
+
+const FACTS: &str = include_str!("server.sql");
+
+pub(super) fn look(subject: &Subject, hosts: &Hosts) -> Section {
+    let checks = match &subject.reach {
+        Reach::Private { major } => vec![programs(*major)],
+        Reach::Server(params) => reached(subject, params, hosts),
+    };
+    Section { title: subject.title.clone(), checks }
+}
+
+/// Nothing is fetched or started to find out.
+fn programs(major: Option<u32>) -> Check {
+    const ID: &str = "server-programs";
+    match private::find_installed(major.map(VersionRequest::major)) {
+        Ok(Some(found)) => {
+            let place = match &found.origin {
+                Origin::Installed(directory) => directory.display().to_string(),
+                Origin::Downloaded(_) => "the cache".to_owned(),
+            };
+            Check::ok(ID, format!("PostgreSQL {} in {place}", found.version))
+        }
+        Ok(None) => Check::ok(ID, "none that fits is installed: one will be downloaded"),
+        Err(error) => Check::invalid(ID, words::sentence(&error), "see PGIO_BINDIR"),
+    }
+}
+
+fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Check> {
+    const ID: &str = "server-reachable";
+    let params = params.clone().with_application_name(leftovers::UNANNOUNCED);
+    let mut client = match connect::connect(&params) {
+        Ok(client) => client,
+        Err(error) => {
+            let remedy = "mend it, or name another: --connect-string, CONNECT_STRING, dsn";
+            return vec![Check::invalid(ID, words::sentence(&error), remedy)];
+        }
+    };
+    let found = match server::inspect(&mut client, &params.describe()) {
+        Ok(found) => found,
+        Err(error) => {
+            let remedy = "measure on a primary of PostgreSQL 13 or newer";
+            return vec![Check::invalid(ID, words::sentence(&error), remedy)];
+        }
+    };
+    let mut checks = vec![Check::ok(ID, format!("PostgreSQL {}", found.info.version))];
+    if let Err(error) = live::check_unpooled(&mut client, &params) {
+        let remedy = "connect to the server itself";
+        checks.push(Check::invalid("pooler", words::sentence(&error), remedy));
+        return checks;
+    }
+    let row = match client.query_one(FACTS, &[]) {
+        Ok(row) => row,
+        Err(error) => {
+            let text = words::sentence(&error);
+            checks.push(Check::invalid("server-facts", text, "see the server's log"));
+            return checks;
+        }
+    };
+    checks.push(privileges(&found, row.get("monitors"), row.get("checkpoints")));
+    checks.extend(server::replication(&mut client).ok().map(|r| standbys(&r)));
+    checks.extend(settings::judge(subject, &row, &mut client));
+    checks.push(others(&row));
+    checks.extend(left(row.get("ours")));
+    let name = subject.host.as_deref().unwrap_or(LOCAL);
+    let host = hosts.get(name).filter(|host| runs_on(host, row.get("pid")));
+    let memory = host.and_then(|host| memory(host));
+    checks.extend(data::judge(subject, &row, memory, &mut client));
+    checks.extend(conditions(subject, &params, &mut client));
+    checks
+}
+
+/// Process numbers repeat from one machine to the next, so the program is asked for too.
+fn runs_on(host: &Host, pid: i32) -> bool {
+    let name = host.run(&CommandLine::new("cat").arg(format!("/proc/{pid}/comm")));
+    name.is_ok_and(|name| name.starts_with("postgres"))
+}
+
+/// In bytes.
+fn memory(host: &Host) -> Option<u64> {
+    let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo")).ok()?;
+    meminfo::parse(&text).get("total").copied()
+}
+
+fn privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {
+    const ID: &str = "privileges";
+    if server.is_superuser {
+        return Check::ok(ID, "the role is a superuser");
+    }
+    let mut lacks = Vec::new();
+    let mut grants = Vec::new();
+    if !monitors {
+        lacks.push("see what other sessions and standbys do");
+        grants.push("GRANT pg_monitor TO the role");
+    }
+    if !checkpoints {
+        lacks.push("run CHECKPOINT before a window");
+        grants.push(if server.major() >= 15 {
+            "GRANT pg_checkpoint TO the role"
+        } else {
+            "use a superuser (before PostgreSQL 15 nobody else may run CHECKPOINT)"
+        });
+    }
+    if lacks.is_empty() {
+        return Check::ok(ID, "pg_monitor and pg_checkpoint are granted");
+    }
+    Check::warning(ID, format!("the role may not {}", lacks.join(", nor ")), grants.join("; "))
+}
+
+fn standbys(replication: &Replication) -> Check {
+    const ID: &str = "standbys";
+    let names = replication.synchronous_standby_names.trim();
+    let found = replication.describe();
+    if names.is_empty() {
+        return Check::ok(ID, format!("commits wait for none; {found}"));
+    }
+    if replication.is_hidden() {
+        return Check::warning(
+            ID,
+            format!(
+                "synchronous_standby_names is `{names}`, and whether one is in force is hidden"
+            ),
+            "GRANT pg_monitor TO the role",
+        );
+    }
+    if replication.has_synchronous() {
+        return Check::ok(ID, format!("commits wait for {names}; {found}"));
+    }
+    Check::invalid(
+        ID,
+        format!("commits wait for ever: synchronous_standby_names is `{names}`; {found}"),
+        "start the standby, or empty synchronous_standby_names",
+    )
+}
+
+fn others(row: &Row) -> Check {
+    const ID: &str = "other-sessions";
+    let (connected, at_work): (i64, i64) = (row.get("connected"), row.get("at_work"));
+    if at_work == 0 {
+        return Check::ok(ID, format!("{connected} connected, none at work"));
+    }
+    Check::warning(
+        ID,
+        format!("{at_work} of {connected} are at work at this moment"),
+        "measure when nobody else uses the server",
+    )
+}
+
+fn left(ours: i64) -> Option<Check> {
+    (ours > 0).then(|| {
+        Check::warning(
+            "sessions-of-pgio",
+            format!("{ours} sessions of a pgio that is running, or was killed"),
+            "wait for it to end; if none runs, `pgio undo --connect` ends them",
+        )
+    })
+}
+
+/// What each condition would be refused for.
+fn conditions(subject: &Subject, params: &ConnectParams, client: &mut Client) -> Option<Check> {
+    const ID: &str = "conditions";
+    let mut refused = Vec::new();
+    for arm in &subject.conditions {
+        let mut world = World { params, admin: client, restarter: None };
+        for treatment in &arm.treatments {
+            if let Err(error) = treatment.check(&mut world) {
+                refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
+            }
+        }
+    }
+    match (subject.conditions.len(), refused.is_empty()) {
+        (0, _) => None,
+        (n, true) => Some(Check::ok(ID, format!("{n} can be put in force"))),
+        (_, false) => {
+            let remedy = "mend the condition, or grant what it needs";
+            Some(Check::invalid(ID, refused.join("\n"), remedy))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pg::server::Standby;
+    use crate::results::CheckVerdict::{Invalid, Ok as Fine, Warning};
+
+    fn replication(names: &str, state: Option<&str>) -> Replication {
+        let standby = Standby {
+            name: "s1".to_owned(),
+            state: "streaming".to_owned(),
+            sync_state: state.map(str::to_owned),
+        };
+        Replication { synchronous_standby_names: names.to_owned(), standbys: vec![standby] }
+    }
+
+    #[test]
+    fn commits_that_would_wait_for_ever_forbid_to_measure() {
+        assert_eq!(standbys(&replication("", Some("async"))).verdict, Fine);
+        assert_eq!(standbys(&replication("s1", Some("sync"))).verdict, Fine);
+        assert_eq!(standbys(&replication("s2", Some("async"))).verdict, Invalid);
+        assert_eq!(standbys(&replication("s1", None)).verdict, Warning);
+    }
+}

@@ -1,0 +1,187 @@
+//! Settings that bear on a window: durability, checkpoints, autovacuum, connections, the clock.
+
+use std::time::{Duration, Instant};
+
+use postgres::{Client, Row};
+
+use crate::cli::doctor::subject::{Subject, Work};
+use crate::config::experiment::WorkloadKind;
+use crate::config::{CommitSettings, Layer};
+use crate::pg::server;
+use crate::results::Check;
+use crate::units::{exact_duration, human};
+
+/// Connections of a run's own beside its sessions: coordinating, sampling, trying.
+const OWN_CONNECTIONS: u64 = 4;
+
+/// WAL that a single busy session can write; a checkpoint that less brings about is likely.
+const LIKELY_WAL_RATE: f64 = 32.0 * 1048576.0;
+
+/// Readings of the clock that are timed together.
+const READINGS: u32 = 100_000;
+/// A clock read without a system call takes a tenth of this.
+const SLOW_CLOCK: Duration = Duration::from_nanos(300);
+
+pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Check> {
+    let off = |name: &str| row.get::<_, &str>(name) == "off" && !subject.declares(name);
+    let off: Vec<_> = ["fsync", "full_page_writes"].into_iter().filter(|n| off(n)).collect();
+    let wal = Wal {
+        timeout: row.get("checkpoint_timeout_s"),
+        bytes: row.get("max_wal_bytes"),
+        target: row.get("checkpoint_target"),
+    };
+    let sessions = subject.work.iter().map(sessions).max().unwrap_or(1);
+    let mut checks = vec![
+        durability(&off),
+        checkpoints(&wal, subject.longest(), subject.writes()),
+        autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
+    ];
+    checks.extend(server::connections(client).ok().map(|found| connections(sessions, found.free)));
+    checks.extend(clock_reading(client).map(|cost| clock(cost, row.get("track_io_timing"))));
+    checks
+}
+
+fn durability(off: &[&str]) -> Check {
+    const ID: &str = "durability";
+    if off.is_empty() {
+        return Check::ok(ID, "fsync and full_page_writes are on or declared");
+    }
+    Check::invalid(
+        ID,
+        format!("{} is off and no condition says so", off.join(" and ")),
+        "turn it on, or declare it in every condition: postgres = { fsync = \"off\" }",
+    )
+}
+
+/// What brings a checkpoint about.
+#[derive(Debug, Clone, Copy)]
+struct Wal {
+    timeout: f64,
+    bytes: f64,
+    target: f64,
+}
+
+/// One is taken before each window, so the next is due after the timeout, or when WAL fills
+/// max_wal_size / (1 + checkpoint_completion_target), as the manual says of the trigger.
+fn checkpoints(wal: &Wal, longest: Option<Duration>, writes: bool) -> Check {
+    const ID: &str = "checkpoints";
+    let Some(longest) = longest.filter(|l| !l.is_zero()) else {
+        return Check::ok(ID, "how long a window lasts is not known before");
+    };
+    let (seconds, shown) = (longest.as_secs_f64(), exact_duration(longest));
+    if seconds >= wal.timeout {
+        return Check::warning(
+            ID,
+            format!("checkpoint_timeout is {:.0} s and a trial takes {shown}", wal.timeout),
+            "raise checkpoint_timeout, or make windows long enough to hold several checkpoints",
+        );
+    }
+    let rate = wal.bytes / (1.0 + wal.target) / seconds;
+    let text = format!("one falls into {shown} when WAL exceeds {}", human::byte_rate(rate));
+    if !writes || rate >= LIKELY_WAL_RATE {
+        Check::ok(ID, text)
+    } else {
+        Check::warning(ID, text, "raise max_wal_size")
+    }
+}
+
+fn autovacuum(on: bool, workers: i64) -> Check {
+    const ID: &str = "autovacuum";
+    match (on, workers) {
+        (_, 1..) => Check::warning(
+            ID,
+            format!("{workers} workers at work at this moment"),
+            "wait for them, or set autovacuum = off in every condition",
+        ),
+        (true, _) => Check::ok(ID, "on, and at rest at this moment"),
+        (false, _) => Check::ok(ID, "off"),
+    }
+}
+
+/// Of the keys alone; that of a data set's tables is not known here.
+fn sessions(work: &Work) -> u64 {
+    let one = |n: Option<u32>| u64::from(n.unwrap_or(1));
+    let Layer { num_schemas, num_threads, .. } = work.layer;
+    match work.kind {
+        WorkloadKind::Slob => one(num_schemas) * one(num_threads),
+        WorkloadKind::Commit => u64::from(CommitSettings::resolve(work.layer.clone()).sessions),
+    }
+}
+
+fn connections(sessions: u64, free: i64) -> Check {
+    const ID: &str = "connections";
+    let needed = sessions + OWN_CONNECTIONS;
+    let text = format!("{free} are free, {needed} are needed");
+    if i64::try_from(needed).is_ok_and(|needed| needed <= free) {
+        Check::ok(ID, text)
+    } else {
+        Check::invalid(ID, text, "raise max_connections, or use fewer sessions")
+    }
+}
+
+/// What one reading of the server's clock takes: a query with many against one without, the least
+/// of three, since all else only adds.
+fn clock_reading(client: &mut Client) -> Option<Duration> {
+    let all = format!("SELECT count(*) FROM generate_series(1, {READINGS})");
+    let mut fastest = |sql: &str| {
+        let once = |client: &mut Client| {
+            let begun = Instant::now();
+            client.query_one(sql, &[]).ok().map(|_| begun.elapsed())
+        };
+        (0..3).map(|_| once(client)).min().flatten()
+    };
+    let without = fastest(&all)?;
+    let with = fastest(&format!("{all} WHERE clock_timestamp() IS NOT NULL"))?;
+    Some(with.saturating_sub(without) / READINGS)
+}
+
+fn clock(cost: Duration, track_io_timing: bool) -> Check {
+    const ID: &str = "clock-cost";
+    let io = if track_io_timing { "on" } else { "off" };
+    let latency = human::latency(cost.as_nanos() as f64);
+    let text = format!("a reading of the server's clock takes {latency}; track_io_timing is {io}");
+    if cost < SLOW_CLOCK {
+        return Check::ok(ID, text);
+    }
+    let remedy = if track_io_timing {
+        "turn track_io_timing off, or see the clock source of the server's machine"
+    } else {
+        "see the clock source of the server's machine; leave track_io_timing off"
+    };
+    Check::warning(ID, text, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CheckVerdict::{Invalid, Ok as Fine, Warning};
+
+    const WAL: Wal = Wal { timeout: 300.0, bytes: 1.9 * 1048576.0 * 1000.0, target: 0.9 };
+
+    #[test]
+    fn a_checkpoint_in_a_window_is_foreseen() {
+        let after = |seconds, writes| checkpoints(&WAL, Some(Duration::from_secs(seconds)), writes);
+        assert_eq!(after(10, true).verdict, Fine);
+        assert_eq!(after(100, true).verdict, Warning, "at 10 MiB/s");
+        assert!(after(100, true).message.contains("10 MiB/s"), "{:?}", after(100, true));
+        assert_eq!(after(100, false).verdict, Fine, "nothing is written");
+        assert_eq!(after(300, false).verdict, Warning, "by time");
+        assert_eq!(checkpoints(&WAL, None, true).verdict, Fine);
+    }
+
+    #[test]
+    fn what_forbids_to_measure_is_invalid() {
+        assert_eq!(durability(&["fsync"]).verdict, Invalid);
+        assert_eq!(durability(&[]).verdict, Fine);
+        assert_eq!(connections(10, 13).verdict, Invalid);
+        assert_eq!(connections(10, 14).verdict, Fine);
+    }
+
+    #[test]
+    fn a_slow_clock_and_a_busy_autovacuum_are_warned_of() {
+        assert_eq!(clock(Duration::from_nanos(40), true).verdict, Fine);
+        let slow = clock(Duration::from_nanos(900), true);
+        assert!(slow.verdict == Warning && slow.remedy.starts_with("turn track_io_timing off"));
+        assert_eq!([autovacuum(true, 0), autovacuum(true, 2)].map(|c| c.verdict), [Fine, Warning]);
+    }
+}

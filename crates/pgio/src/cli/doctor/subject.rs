@@ -1,0 +1,159 @@
+//! What is to be looked at: the servers that an experiment or pgio.conf names, and what is to be run
+//! there. Only files are read; nobody is connected to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cli::compare::Job;
+use crate::cli::exit::{FILES, Failure};
+use crate::cli::flags::Source;
+use crate::cli::{connection, state};
+use crate::config::experiment::{HostSpec, Target, WorkloadKind, WorkloadSpec};
+use crate::config::resolve::Extent;
+use crate::config::{CommitSettings, Layer};
+use crate::pg::connect::ConnectParams;
+use crate::treatment::{self, Treatment};
+
+/// All that a run would meet.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    pub(super) hosts: BTreeMap<String, HostSpec>,
+    pub(super) subjects: Vec<Subject>,
+}
+
+/// A server, and all that is to happen there.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) title: String,
+    pub(super) reach: Reach,
+    /// The name of its host, where the experiment says one.
+    pub(super) host: Option<String>,
+    pub(super) work: Vec<Work>,
+    pub(super) conditions: Vec<Arm>,
+}
+
+#[derive(Debug)]
+pub(super) enum Reach {
+    Server(Box<ConnectParams>),
+    /// It will be made, so only its programs can be looked for.
+    Private {
+        major: Option<u32>,
+    },
+}
+
+/// One workload, as far as it is known without the data set.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) kind: WorkloadKind,
+    pub(super) layer: Layer,
+}
+
+#[derive(Debug)]
+pub(super) struct Arm {
+    pub(super) name: String,
+    pub(super) treatments: Vec<Box<dyn Treatment>>,
+}
+
+impl Subject {
+    /// Warm-up and window of the longest workload; none where only transactions are counted.
+    pub(super) fn longest(&self) -> Option<Duration> {
+        self.work.iter().filter_map(Work::length).max()
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        self.work.iter().any(|w| w.kind == WorkloadKind::Commit || w.layer.update_pct > Some(0))
+    }
+
+    /// Whether every condition sets it itself.
+    pub(super) fn declares(&self, setting: &str) -> bool {
+        let says = |arm: &Arm| {
+            let mut all = arm.treatments.iter().flat_map(|t| t.describe());
+            all.any(|change| change.starts_with(&format!("{setting} =")))
+        };
+        !self.conditions.is_empty() && self.conditions.iter().all(says)
+    }
+}
+
+impl Work {
+    fn length(&self) -> Option<Duration> {
+        let settings = CommitSettings::resolve(self.layer.clone());
+        match settings.extent {
+            Extent::Time(window) => Some(window + settings.warmup),
+            Extent::Transactions(_) => None,
+        }
+    }
+}
+
+pub(super) fn scope(experiment: Option<&Path>, source: &Source) -> Result<Scope, Failure> {
+    match experiment {
+        Some(file) => of_experiment(file),
+        None => Ok(Scope { subjects: vec![of_conf(source)?], ..Scope::default() }),
+    }
+}
+
+fn of_conf(source: &Source) -> Result<Subject, Failure> {
+    let given = connection::given(source)?;
+    let params = given.params(&state::new_run_id())?;
+    let layer = given.layer;
+    Ok(Subject {
+        title: format!("Server: {}", params.describe()),
+        reach: Reach::Server(Box::new(params)),
+        host: None,
+        work: vec![Work { kind: WorkloadKind::Slob, layer }],
+        conditions: Vec::new(),
+    })
+}
+
+fn of_experiment(file: &Path) -> Result<Scope, Failure> {
+    let shown = file.display().to_string();
+    let text = fs::read_to_string(file)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {shown}")))?;
+    let stem = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
+    let job = Job::parse(&text, &shown, &stem)?;
+    let targets = job.experiment.targets.iter().map(|(name, target)| (Some(name), Some(target)));
+    // Without any, pgio.conf or the environment says where.
+    let none = job.experiment.targets.is_empty().then_some((None, None));
+    let subjects = targets.chain(none).map(|(name, target)| of_target(&job, name, target));
+    Ok(Scope { subjects: subjects.collect::<Result<_, _>>()?, hosts: job.experiment.hosts.clone() })
+}
+
+fn of_target(
+    job: &Job,
+    name: Option<&String>,
+    target: Option<&Target>,
+) -> Result<Subject, Failure> {
+    let run_id = state::new_run_id();
+    let host = match target {
+        Some(Target::Server { host, .. }) => host.clone(),
+        _ => None,
+    };
+    let reach = match target {
+        Some(Target::Private { major, .. }) => Reach::Private { major: *major },
+        Some(Target::Server { dsn, .. }) => {
+            Reach::Server(Box::new(connection::params(dsn, &run_id)?))
+        }
+        None => Reach::Server(Box::new(job.below.params(&run_id)?)),
+    };
+    let what = match &reach {
+        Reach::Server(params) => params.describe(),
+        Reach::Private { .. } => "a private one".to_owned(),
+    };
+    let title = match name.filter(|_| job.experiment.targets.len() > 1) {
+        Some(name) => format!("Server {name}: {what}"),
+        None => format!("Server: {what}"),
+    };
+    let here = |of: &Option<String>| of.as_ref() == name;
+    let mut conditions = Vec::new();
+    for condition in job.experiment.conditions.iter().filter(|c| here(&c.target)) {
+        let treatments = treatment::parse_all(&condition.treatments)?;
+        conditions.push(Arm { name: condition.name.clone(), treatments });
+    }
+    let runs_here = |w: &&WorkloadSpec| job.experiment.conditions_of(w).any(|c| here(&c.target));
+    let work = job.experiment.workloads.iter().filter(runs_here);
+    let work = work
+        .map(|w| Work { kind: w.kind, layer: w.layer.clone().over(job.below.layer.clone()) })
+        .collect();
+    Ok(Subject { title, reach, host, work, conditions })
+}

@@ -1,0 +1,148 @@
+//! `pgio doctor` on real servers: what it finds there, and that it changes nothing.
+
+use serde_json::Value;
+
+use pgio::pg::private::{PrivateCluster, Spec};
+
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use crate::workdir::{Workdir, alter_system, experiment, sessions_of_ours, show, wait_until};
+
+fn doctor(dir: &Workdir, args: &[&str], code: i32) -> Value {
+    let said = dir.pgio(&[&["doctor", "--format", "json"], args].concat()).expect(code, &[]);
+    serde_json::from_str(&said.out).unwrap()
+}
+
+/// The checks of the last section, which is the server's.
+fn of_server(found: &Value) -> Vec<Value> {
+    let last = found["sections"].as_array().unwrap().last().unwrap();
+    last["checks"].as_array().unwrap().clone()
+}
+
+fn check(found: &Value, id: &str) -> Value {
+    let check = of_server(found).into_iter().find(|c| c["id"] == id);
+    check.unwrap_or_else(|| panic!("no check {id} in {found:#}"))
+}
+
+#[test]
+fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let found = doctor(&dir, &["--connect-string", &dsn], 4);
+    assert_eq!(found["schema"], "pgio.doctor/1");
+    assert_eq!(found["verdict"], "invalid");
+    let data = check(&found, "data-set");
+    assert_eq!(data["verdict"], "invalid");
+    assert!(data["remedy"].as_str().unwrap().contains("pgio setup"));
+
+    dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "1024"]).expect(0, &[]);
+    let args = ["doctor", "--connect-string", &dsn, "--work-unit", "8", "--run-time", "10"];
+    let said = dir.pgio(&args).expect(0, &["This machine"]);
+    let server = said.out.split_once("Server: ").unwrap().1;
+    let rows = server.lines().skip(3).take_while(|line| !line.is_empty());
+    let server = rows.collect::<Vec<_>>().join("\n");
+    insta::with_settings!({ filters => vec![
+        // Remedies, continued lines, widths: they follow verdicts, and those what other tests do.
+        (r"\n +→ [^\n]*", ""),
+        (r"\n {10,}", " "),
+        (r"(?m)^(ok|warning) +(\S+) +", "[verdict] $2: "),
+        (r"PostgreSQL \d.*", "PostgreSQL [version]"),
+        (r"\d+ connected, none at work|\d+ of \d+ are at work at this moment", "[others]"),
+        (r"\n\[verdict\] sessions-of-pgio: .*", ""),
+        (r"\d+ are free", "[n] are free"),
+        (r"takes [\d.,]+ .?s;", "takes [time];"),
+        (r"memory [\d.]+ GiB", "memory [size]"),
+        (r"on, and at rest .*|\d+ workers .*", "[autovacuum]"),
+    ]}, { insta::assert_snapshot!(server, @r"
+    [verdict] server-reachable: PostgreSQL [version]
+    [verdict] privileges: the role is a superuser
+    [verdict] standbys: commits wait for none; no standby connected
+    [verdict] durability: fsync and full_page_writes are on or declared
+    [verdict] checkpoints: one falls into 10s when WAL exceeds 53.9 MiB/s
+    [verdict] autovacuum: [autovacuum]
+    [verdict] connections: [n] are free, 5 are needed
+    [verdict] clock-cost: a reading of the server's clock takes [time]; track_io_timing is off
+    [verdict] other-sessions: [others]
+    [verdict] data-set: 1 table of 8 MiB
+    [verdict] cache: 8.08 MiB of data, shared_buffers 128 MiB, memory [size]: all is read from shared_buffers, no disk is measured
+    "); });
+    dir.pgio(&["destroy", "--connect-string", &dsn]).expect(0, &[]);
+}
+
+#[test]
+fn an_experiment_is_looked_at_without_a_change() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let look = |body: &str, code| {
+        let keys = "blocks = 1\nduration = \"10m\"";
+        dir.write("e.toml", &experiment(&dsn, keys, "sessions = 3", &[("a", body)]));
+        doctor(&dir, &["e.toml"], code)
+    };
+    let found = look("wal_writer_delay = \"150ms\"", 0);
+    assert_eq!(check(&found, "conditions")["verdict"], "ok");
+    assert_eq!(check(&found, "checkpoints")["verdict"], "warning", "10 min of 5");
+    assert_eq!(show(&dsn, "wal_writer_delay"), "200ms");
+    assert_eq!(sessions_of_ours(&dsn), 0);
+    let found = look("shared_buffers = \"64MB\"", 4);
+    let refused = check(&found, "conditions");
+    assert_eq!(refused["verdict"], "invalid");
+    assert!(refused["message"].as_str().unwrap().contains("a: "), "{refused}");
+
+    // Declared, it is what is measured.
+    alter_system(&dsn, "fsync", Some("off"));
+    wait_until("off", || show(&dsn, "fsync") == "off");
+    assert_eq!(check(&look("fsync = \"off\"", 0), "durability")["verdict"], "ok");
+    assert_eq!(check(&look("", 4), "durability")["verdict"], "invalid");
+}
+
+#[test]
+fn a_standby_that_commits_wait_for_in_vain_is_found() {
+    let spec = Spec { standby: true, ..spec(INSTALLED) };
+    let cluster = PrivateCluster::start(&spec).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    dir.write("e.toml", &experiment(&dsn, "blocks = 1", "", &[("a", "")]));
+    assert_eq!(check(&doctor(&dir, &["e.toml"], 0), "standbys")["verdict"], "ok");
+    cluster.stop_standby().unwrap();
+    let found = doctor(&dir, &["e.toml"], 4);
+    assert_eq!(check(&found, "standbys")["verdict"], "invalid");
+}
+
+#[test]
+fn what_cannot_be_reached_or_seen_is_told_with_its_remedy() {
+    let dir = Workdir::new();
+    let found = doctor(&dir, &["--connect-string", "host=/nonexistent dbname=x"], 4);
+    assert_eq!(check(&found, "server-reachable")["verdict"], "invalid");
+
+    let server = fresh_database(shared_primary(INSTALLED));
+    connect(&server).batch_execute("CREATE ROLE doctored LOGIN").unwrap_or(());
+    let dsn = server.replace("user=postgres", "user=doctored");
+    let found = doctor(&dir, &["--connect-string", &dsn], 4);
+    let privileges = check(&found, "privileges");
+    assert_eq!(privileges["verdict"], "warning");
+    let remedy = privileges["remedy"].as_str().unwrap();
+    assert!(remedy.contains("GRANT pg_monitor") && remedy.contains("GRANT pg_checkpoint"));
+}
+
+#[test]
+fn a_journal_that_was_left_and_a_host_out_of_reach_forbid_to_measure() {
+    let dir = Workdir::new();
+    let hosts = "\n[hosts.db]\nssh = \"nobody@host.invalid\"\n";
+    let text = format!(
+        "{hosts}\n[target]\nprivate = true\npg = {INSTALLED}\n\n[[condition]]\nname = \"a\"\n"
+    );
+    dir.write("e.toml", &text);
+    std::fs::create_dir_all(dir.path().join("state/journal")).unwrap();
+    dir.write("state/journal/r1.journal", "{ broken\n");
+    let found = doctor(&dir, &["e.toml"], 4);
+    let all: Vec<&Value> = found["sections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|s| s["checks"].as_array().unwrap())
+        .collect();
+    let verdict = |id: &str| all.iter().find(|c| c["id"] == id).unwrap()["verdict"].clone();
+    assert_eq!(verdict("journal"), "invalid");
+    assert_eq!(verdict("host-reachable"), "invalid");
+    assert_eq!(verdict("server-programs"), "ok");
+}

@@ -1,0 +1,83 @@
+//! Faults brought about on purpose, and the check that must see each: INVALID, kept, never compared.
+//!
+//! Elsewhere: a standby demoted or lost (`sync_rep`), a treatment's setting changed, fsync off
+//! undeclared (`compare_cmd::evidence`), an undeclared setting changed (`telemetry`).
+
+use std::fs;
+
+use pgio::pg::private::PrivateCluster;
+use serde_json::Value;
+
+use crate::fixture::{INSTALLED, connect, spec};
+use crate::workdir::{Workdir, condition_of, experiment, show};
+
+/// Trials, by their lines, that this check of the analysis makes invalid.
+fn invalid(analysis: &Value, id: &str) -> Vec<u64> {
+    let found = analysis["checks"].as_array().unwrap().iter();
+    let found = found.filter(|c| c["id"] == id && c["verdict"] == "invalid");
+    found.filter_map(|c| c["trial"].as_u64()).collect()
+}
+
+fn conditions_of(dir: &Workdir, lines: &[u64]) -> Vec<String> {
+    let trials = dir.trials();
+    let condition = |line: &u64| condition_of(&trials[*line as usize - 1]).into();
+    lines.iter().map(condition).collect()
+}
+
+/// Sessions of a workload inside their window.
+fn at_work(dsn: &str) -> bool {
+    let sql = "SELECT count(*) FROM pg_stat_activity \
+               WHERE application_name LIKE 'pgio:%' AND query LIKE '%DO $pgio$%' AND state = 'active'";
+    connect(dsn).query_one(sql, &[]).unwrap().get::<_, i64>(0) > 0
+}
+
+fn trials_so_far(dir: &Workdir) -> usize {
+    fs::read_to_string(dir.out().join("trials.jsonl")).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn a_checkpoint_in_one_condition_only_makes_its_trials_invalid() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nrepeats = 0";
+    let conditions = [("a", ""), ("b", ""), ("disturbed", "wal_writer_delay = \"150ms\"")];
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+    for _ in 0..2 {
+        running.until("disturbed", || show(&dsn, "wal_writer_delay") == "150ms" && at_work(&dsn));
+        connect(&dsn).batch_execute("CHECKPOINT").unwrap();
+        running.until("the next", || show(&dsn, "wal_writer_delay") == "200ms");
+    }
+    running.wait().expect(0, &["checkpoint-in-one-condition"]);
+    let analysis = dir.analysis();
+    let found = invalid(&analysis, "checkpoint-in-one-condition");
+    assert_eq!(conditions_of(&dir, &found), ["disturbed", "disturbed"]);
+    let compared = analysis["comparisons"].as_array().unwrap();
+    assert!(compared.iter().all(|c| c["condition"] != "disturbed" || c["blocks"] == 0));
+}
+
+#[test]
+fn a_table_bloated_between_trials_makes_the_later_ones_invalid() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "1024"]).expect(0, &[]);
+    let text = format!(
+        "[experiment]\nblocks = 2\nwarmup = \"0s\"\nduration = \"1s\"\naa = false\nrepeats = 0\n\
+         [target]\ndsn = {dsn:?}\n[workload]\nwork_unit = 8\n\
+         [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\n"
+    );
+    let mut running = dir.start_compare(&text);
+    running.until("one trial is stored", || trials_so_far(&dir) == 1);
+    // Dead rows at the end of the table, under keys that no session asks for.
+    connect(&dsn)
+        .batch_execute(
+            "ALTER TABLE pgio1 SET (autovacuum_enabled = off); \
+             INSERT INTO pgio1 SELECT mykey + 1000000, scratch, filler FROM pgio1 WHERE mykey <= 200; \
+             DELETE FROM pgio1 WHERE mykey > 1000000",
+        )
+        .unwrap();
+    running.wait().expect(0, &["data-drift"]);
+    let found = invalid(&dir.analysis(), "data-drift");
+    assert!(!found.contains(&1) && found.contains(&3) && found.contains(&4), "{found:?}");
+}
