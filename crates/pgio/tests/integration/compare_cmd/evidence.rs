@@ -85,7 +85,8 @@ fn durability_lost_inside_the_window_is_noticed() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
+    let keys = "blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n\
+                tolerate = [\"foreign-load\", \"generator-bound\"]";
     let conditions = [("marked", "wal_writer_delay = \"150ms\"")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     running.until("in the window", || sessions_at_work(&dsn) == 1);
