@@ -4,11 +4,12 @@
 //! the sessions were seen waiting for. Not known: in which class a sighting fell. The rule, applied
 //! to each trial (`divide`):
 //!
-//! 1. The WAL flush and the synchronous standby belong to commits, up to what commits took; what is
-//!    beyond that, or all of it where no commit was timed, belongs to updates (a page that is
-//!    evicted may have to flush WAL), then to whatever there is.
+//! 1. The WAL flush and the synchronous standby belong to commits, up to what commits took. Flushes
+//!    beyond that belong to updates (a page that is evicted may have to flush WAL); waits for the
+//!    standby beyond that were seen too often by chance, and are cut. Where no commit was timed,
+//!    both belong to updates, then to reads.
 //! 2. Reading and writing data files, locks and other waits belong to reads and updates in
-//!    proportion to their time left.
+//!    proportion to their time left, then to commits.
 //! 3. CPU is what remains of each class, the wait for a processor included.
 //!
 //! Client waits lie outside all classes. A transaction is its commit and the rest of it, which
