@@ -120,7 +120,7 @@ impl std::fmt::Debug for Recorder<'_> {
 }
 
 impl Recorder<'_> {
-    /// Before the sessions are made ready, so that a warm-up is seen.
+    /// When the sessions are ready and wait for their window.
     pub fn start(scene: &Scene, course: Course) -> Recorder<'_> {
         let most = course.window.map_or(Duration::MAX, |w| w / TICKS_IN_A_WINDOW);
         let cadence = scene.cadence.min(most);

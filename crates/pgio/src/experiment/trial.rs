@@ -113,7 +113,9 @@ fn measure(
         trial.warnings.push(warning);
     }
     // Sessions that are made ready without it would wait for the standby already.
-    for e in request.treatments.iter().flat_map(|t| t.verify(admin, When::Before)) {
+    let first: Vec<Evidence> =
+        request.treatments.iter().flat_map(|t| t.verify(admin, When::Before)).collect();
+    for e in &first {
         if let (false, Some(expected)) = (e.holds(), &e.expected) {
             return Err(EngineError::NotInForce(format!(
                 "{} was {} instead of {expected}",
@@ -121,7 +123,6 @@ fn measure(
             )));
         }
     }
-    let mut recorder = observed::start(request, admin);
     let gang = Gang::assemble(
         Setup {
             params: request.params.clone(),
@@ -133,12 +134,20 @@ fn measure(
         },
         admin,
     )?;
+    // The sessions of the workload come first: a pooler in between may have no more than they need.
+    let mut recorder = observed::start(request, admin);
     if let Some(recorder) = &recorder {
         recorder.watch(gang.pids());
     }
     trial.settings = gang.pinned.clone();
     trial.evidence = session_evidence(request, trial);
-    trial.evidence.extend(request.treatments.iter().flat_map(|t| t.verify(admin, When::Before)));
+    // What was expected then is still to hold now, even where nothing expects it any more.
+    trial.evidence.extend(first);
+    for e in request.treatments.iter().flat_map(|t| t.verify(admin, When::Before)) {
+        if !trial.evidence.contains(&e) {
+            trial.evidence.push(e);
+        }
+    }
 
     trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
     trial.environment =

@@ -21,8 +21,9 @@ use crate::rng::SplitMix64;
 
 const SQL: &str = include_str!("sql/activity.sql");
 
-/// 50 a second, unless a look takes more than a twentieth of the time.
-const OFTEN: Duration = Duration::from_millis(20);
+/// 25 a second, unless a look takes more than a twentieth of the time: each look is work for the
+/// server as well, and half of it here.
+const OFTEN: Duration = Duration::from_millis(40);
 /// 20 a second: with thousands of sessions the server takes milliseconds for a look.
 const SELDOM: Duration = Duration::from_millis(50);
 const AFFORDABLE_SHARE: u32 = 20;

@@ -80,12 +80,13 @@ fn observed(major: u32) {
         let rounds = waits["rounds"].as_u64().unwrap();
         let seen: u64 =
             waits["sightings"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-        // A session that is done may be gone just before the other's last operation ends.
-        assert!((2 * rounds - 2..=2 * rounds).contains(&seen), "{waits}");
+        // A session that is done may be gone just before the other's last operation ends, and at the
+        // window's opening one may still be asleep.
+        assert!((2 * rounds - 4..=2 * rounds).contains(&seen), "{waits}");
         let missed = waits["missed_rounds"].as_u64().unwrap();
-        // 50 a second, or 20 on a machine that had no time when it was tried out.
+        // 25 a second, or 20 on a machine that had no time when it was tried out.
         let due = rounds + missed;
-        assert!((74..=76).contains(&due) || (29..=31).contains(&due), "{waits}");
+        assert!((36..=38).contains(&due) || (29..=31).contains(&due), "{waits}");
         assert!(telemetry["driver_cpu_seconds"].as_f64().unwrap() > 0.0);
         assert!(telemetry["sampling_cpu_seconds"].as_f64().unwrap() > 0.0);
 

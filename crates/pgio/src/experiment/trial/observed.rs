@@ -20,9 +20,8 @@ const BLOCK_BYTES: f64 = 8192.0;
 
 pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Recorder<'a>> {
     let scene = request.scene?;
-    let needed = request.workload.sessions() + telemetry::SESSIONS;
-    // The sessions of the workload come first.
-    let room = server::connections(admin).is_ok_and(|c| c.free >= i64::from(needed));
+    let needed = i64::from(telemetry::SESSIONS);
+    let room = server::connections(admin).is_ok_and(|c| c.free >= needed);
     let window = match request.workload.extent() {
         Extent::Time(window) => Some(window),
         Extent::Transactions(_) => None,
