@@ -52,6 +52,9 @@ _pgio() {
             pgio__subcmd__bench,load)
                 cmd="pgio__subcmd__bench__subcmd__load"
                 ;;
+            pgio__subcmd__bench,telemetry)
+                cmd="pgio__subcmd__bench__subcmd__telemetry"
+                ;;
             pgio__subcmd__bench,truth)
                 cmd="pgio__subcmd__bench__subcmd__truth"
                 ;;
@@ -91,7 +94,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench)
-            opts="-h --help visits load driver updates truth"
+            opts="-h --help visits load driver telemetry updates truth"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -146,6 +149,36 @@ _pgio() {
                     return 0
                     ;;
                 --scale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__bench__subcmd__telemetry)
+            opts="-h --blocks --seconds --cadence --pg --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --blocks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cadence)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

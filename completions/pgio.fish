@@ -150,12 +150,13 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l transactions -d 't
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates truth" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates truth" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates truth" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates truth" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates truth" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver updates truth" -f -a "truth" -d 'Whole experiments of which the right answer is known: how often is it found?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "telemetry" -d 'What telemetry costs: the same work with it and without'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "truth" -d 'Whole experiments of which the right answer is known: how often is it found?'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l rounds -d 'Pairs of runs' -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l seconds -d 'Length of each run, where it has one' -r
@@ -171,6 +172,11 @@ complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcomm
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -l sessions -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -l pg -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l blocks -d 'Pairs of runs' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l seconds -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l cadence -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l seconds -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l pg -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -s h -l help -d 'Print help'

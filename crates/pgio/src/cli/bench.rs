@@ -138,7 +138,7 @@ impl Bench {
             std::thread::available_parallelism().map_or(0, usize::from),
             settings.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
         ));
-        Ok(Bench { params, admin, server, stop, run_id, cluster: cluster })
+        Ok(Bench { params, admin, server, stop, run_id, cluster })
     }
 
     /// What a run has left to be written must not be charged to the next.
