@@ -4,19 +4,23 @@
 //! the sessions were seen waiting for. Not known: in which class a sighting fell. The rule, applied
 //! to each trial (`divide`):
 //!
-//! 1. The WAL flush and the synchronous standby belong to commits, up to what commits took; what is
-//!    beyond that, or all of it where no commit was timed, belongs to updates (a page that is
-//!    evicted may have to flush WAL), then to whatever there is.
+//! 1. The WAL flush and the synchronous standby belong to commits, up to what commits took. Flushes
+//!    beyond that belong to updates (a page that is evicted may have to flush WAL); waits for the
+//!    standby beyond that were seen too often by chance, and are cut. Where no commit was timed,
+//!    both belong to updates, then to reads.
 //! 2. Reading and writing data files, locks and other waits belong to reads and updates in
-//!    proportion to their time left.
+//!    proportion to their time left, then to commits.
 //! 3. CPU is what remains of each class, the wait for a processor included.
 //!
 //! Client waits lie outside all classes. A transaction is its commit and the rest of it, which
 //! stands where reads and updates stand.
 //!
-//! Errors are half of 95 % intervals. The trial is the unit: with three or more they come from the
-//! spread between trials. With fewer they are binomial over the sightings, which holds if sightings
-//! are independent; neighbouring ones are not, so it is then a lower bound. Next: `predicted`.
+//! Means are over all operations: time by number, trials together, so that a slow trial weighs as
+//! much as it has operations. Errors are half of 95 % intervals. The trial is the unit: with three
+//! or more they come from the spread between trials, as of a ratio of two totals (Cochran, Sampling
+//! Techniques, 1977, chapter 6), in differences by block. With fewer they are binomial over the
+//! sightings, which holds if sightings are independent; neighbouring ones are not, so it is then a
+//! lower bound. Next: `predicted`.
 
 mod divide;
 mod predicted;
@@ -70,6 +74,8 @@ pub struct Part {
     pub error_seconds: f64,
     /// Of the mean, 0 to 1.
     pub share: f64,
+    /// Half of its 95 % interval.
+    pub share_error: f64,
 }
 
 /// What a condition adds to the baseline's mean operation, by block.
@@ -79,8 +85,8 @@ pub struct DecompositionDifference {
     pub condition: String,
     pub class: String,
     pub blocks: usize,
-    /// Condition - baseline: the mean over blocks, with Student's 95 % interval; null with fewer
-    /// than three blocks.
+    /// Condition - baseline: the difference of the means over all blocks, with its 95 % interval;
+    /// null with fewer than three blocks.
     pub seconds: f64,
     pub low: Option<f64>,
     pub high: Option<f64>,
@@ -138,7 +144,8 @@ fn decompose(condition: &str, class: &str, trials: &[&Class]) -> Option<Decompos
     let part = |group: &WaitGroup| {
         let seconds = trials.iter().map(|t| t.part(*group)).sum::<f64>() / operations as f64;
         let share = if mean_seconds > 0.0 { seconds / mean_seconds } else { 0.0 };
-        Part { group: *group, seconds, error_seconds: error(trials, *group, operations), share }
+        let (error_seconds, share_error) = errors(trials, *group, mean_seconds, operations);
+        Part { group: *group, seconds, error_seconds, share, share_error }
     };
     let told = |p: &Part| p.group == WaitGroup::Cpu || p.seconds > 0.0;
     Some(Decomposition {
@@ -156,13 +163,29 @@ fn inside() -> impl Iterator<Item = &'static WaitGroup> {
     GROUPS.iter().filter(|g| **g != WaitGroup::Client)
 }
 
-fn error(trials: &[&Class], group: WaitGroup, operations: u64) -> f64 {
+/// Of the part's seconds an operation, and of its share.
+fn errors(trials: &[&Class], group: WaitGroup, mean: f64, operations: u64) -> (f64, f64) {
     if trials.len() >= ENOUGH_TRIALS {
-        let by_trial: Vec<f64> = trials.iter().map(|t| t.mean_part(group)).collect();
-        return half_width(&by_trial).unwrap_or(0.0);
+        let parts: Vec<f64> = trials.iter().map(|t| t.part(group)).collect();
+        let over = |totals: Vec<f64>| half_width(&around_ratio(&parts, &totals)).unwrap_or(0.0);
+        let operations = trials.iter().map(|t| t.operations as f64).collect();
+        return (over(operations), over(trials.iter().map(|t| t.seconds).collect()));
     }
     let squared: f64 = trials.iter().map(|t| t.error(group).powi(2)).sum();
-    REACH * squared.sqrt() / operations as f64
+    let error = REACH * squared.sqrt() / operations as f64;
+    (error, if mean > 0.0 { error / mean } else { 0.0 })
+}
+
+/// One value for each trial, whose mean is the ratio of the two totals and whose spread is what the
+/// trial contributes to its error.
+fn around_ratio(parts: &[f64], totals: &[f64]) -> Vec<f64> {
+    let total: f64 = totals.iter().sum();
+    if total <= 0.0 {
+        return vec![0.0; parts.len()];
+    }
+    let ratio = parts.iter().sum::<f64>() / total;
+    let mean = total / totals.len() as f64;
+    parts.iter().zip(totals).map(|(part, n)| ratio + (part - ratio * n) / mean).collect()
 }
 
 fn half_width(values: &[f64]) -> Option<f64> {
@@ -201,12 +224,21 @@ fn difference(
     class: &str,
     pairs: &[(&Class, &Class)],
 ) -> Option<DecompositionDifference> {
-    let (seconds, low, high) = interval(pairs.iter().map(|(a, b)| a.mean() - b.mean()))?;
+    let by_block = |seconds: &dyn Fn(&Class) -> f64| {
+        let side = |classes: Vec<&Class>| {
+            let parts: Vec<f64> = classes.iter().map(|c| seconds(c)).collect();
+            let operations: Vec<f64> = classes.iter().map(|c| c.operations as f64).collect();
+            around_ratio(&parts, &operations)
+        };
+        let ours = side(pairs.iter().map(|(a, _)| *a).collect());
+        let theirs = side(pairs.iter().map(|(_, b)| *b).collect());
+        ours.iter().zip(&theirs).map(|(a, b)| a - b).collect::<Vec<f64>>()
+    };
+    let (seconds, low, high) = interval(&by_block(&|c| c.seconds))?;
     let groups: BTreeSet<WaitGroup> =
         pairs.iter().flat_map(|(a, b)| a.groups().chain(b.groups())).collect();
     let part = |group: WaitGroup| {
-        let by_block = pairs.iter().map(|(a, b)| a.mean_part(group) - b.mean_part(group));
-        let (seconds, low, high) = interval(by_block)?;
+        let (seconds, low, high) = interval(&by_block(&|c| c.part(group)))?;
         Some(PartDifference { group, seconds, low, high })
     };
     Some(DecompositionDifference {
@@ -222,9 +254,8 @@ fn difference(
 }
 
 /// The mean over blocks and its interval.
-fn interval(by_block: impl Iterator<Item = f64>) -> Option<(f64, Option<f64>, Option<f64>)> {
-    let by_block: Vec<f64> = by_block.collect();
-    let mean = summary::mean(&by_block)?;
-    let reach = half_width(&by_block).filter(|_| by_block.len() >= ENOUGH_TRIALS);
+fn interval(by_block: &[f64]) -> Option<(f64, Option<f64>, Option<f64>)> {
+    let mean = summary::mean(by_block)?;
+    let reach = half_width(by_block).filter(|_| by_block.len() >= ENOUGH_TRIALS);
     Some((mean, reach.map(|r| mean - r), reach.map(|r| mean + r)))
 }

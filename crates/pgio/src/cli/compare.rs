@@ -60,6 +60,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     for dir in &dirs {
         output::print(&report::text(&report::analyse(dir)?));
         output::line(&format!("Results: {}", dir.display()));
+        output::line(&format!("Page: {}", report::page_of(dir)));
     }
     Ok(())
 }

@@ -66,6 +66,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     output::print(NEXT);
     if args.out.is_some() {
         output::line(&format!("Results: {}", out.display()));
+        output::line(&format!("Page: {}", report::page_of(&out)));
     }
     Ok(())
 }

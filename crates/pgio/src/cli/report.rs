@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::exit::{FILES, Failure, USAGE};
+use super::exit::{FILES, Failure};
 use super::{Outcome, output};
 use crate::analysis::across::across;
 use crate::analysis::{self, Analysis};
@@ -65,14 +65,11 @@ fn one(dir: &Path, format: Format) -> Result<String, Failure> {
 }
 
 fn both(a: &Path, b: &Path, format: Format) -> Result<String, Failure> {
-    if format == Format::Html {
-        let why = "a page holds one experiment; name one directory, or another --format";
-        return Err(Failure::message(USAGE, why));
-    }
     let found = across(&store::read(a)?, &store::read(b)?);
     let document = || report::across::document(&found);
     Ok(match format {
-        Format::Text | Format::Html => report::text::render(&document()),
+        Format::Text => report::text::render(&document()),
+        Format::Html => html::of_document(&document()),
         Format::Markdown => report::markdown::render(&document(), &[]),
         Format::Csv => report::csv::render(&report::across::flat(&found)),
         Format::Json => report::json::across::render(&found),
@@ -128,8 +125,32 @@ fn page(dir: &Path) -> Result<String, Failure> {
 /// Leaves the page beside the results. They are safe already, so a page that cannot be written is
 /// only told.
 pub(super) fn leave_page(dir: &Path) {
-    let written = page(dir).and_then(|text| Ok(store::write_durably(&dir.join(PAGE), &text)?));
+    leave(dir, page(dir));
+}
+
+/// Leaves a page that leads to those of the workloads below.
+pub(super) fn leave_index(dir: &Path, title: &str, dirs: &[PathBuf]) {
+    let analyses: Result<Vec<Analysis>, StoreError> = dirs.iter().map(|d| analyse(d)).collect();
+    let index = analyses.map(|all| {
+        let place = |d: &PathBuf| {
+            let below = d.strip_prefix(dir).unwrap_or(d);
+            below.join(PAGE).display().to_string()
+        };
+        let workloads: Vec<_> = dirs.iter().map(place).zip(&all).collect();
+        html::index(title, &workloads)
+    });
+    leave(dir, index.map_err(Failure::from));
+}
+
+fn leave(dir: &Path, page: Result<String, Failure>) {
+    let file = dir.join(PAGE);
+    let written = page.and_then(|text| Ok(store::write_durably(&file, &text)?));
     if let Err(failure) = written {
-        eprintln!("pgio: warning: no {PAGE} in {}: {}", dir.display(), failure.sentence());
+        eprintln!("pgio: warning: no {}: {}", file.display(), failure.sentence());
     }
+}
+
+/// Where the page of an experiment is.
+pub(super) fn page_of(dir: &Path) -> String {
+    dir.join(PAGE).display().to_string()
 }

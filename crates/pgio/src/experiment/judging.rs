@@ -95,10 +95,13 @@ pub fn done(trials: &[Trial], conditions: &[&str]) -> super::run::Done {
 
 #[cfg(test)]
 mod tests {
+    use benchmath::signed_rank;
+
     use super::*;
-    use crate::analysis::analyse;
     use crate::analysis::test_support::{demo, experiment, trial};
+    use crate::analysis::{ALPHA, analyse};
     use crate::experiment::run::Last;
+    use crate::rng::SplitMix64;
 
     fn attempt(condition: &str, block: u32, attempt: u32, check: Option<Check>) -> Trial {
         let mut t = trial(condition, block, &[("commits_per_second", 100.0)]);
@@ -147,5 +150,39 @@ mod tests {
             .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block < 4));
         let found = width(&analyse(&stored));
         assert_eq!(found, Some(Width::None("on".to_owned())));
+    }
+
+    /// Experiments of two equal conditions that stop by a rule: the share that finds a difference.
+    fn false_alarms(stops: impl Fn(f64, f64) -> bool) -> f64 {
+        const EXPERIMENTS: u32 = 1000;
+        let mut random = SplitMix64::new(3);
+        // The sum of twelve uniform numbers, which is near enough to normal.
+        let mut noise = || 0.05 * ((0..12).map(|_| random.next_f64()).sum::<f64>() - 6.0);
+        let mut alarms = 0;
+        for _ in 0..EXPERIMENTS {
+            let mut logs: Vec<f64> = Vec::new();
+            let (low, high) = loop {
+                logs.push(noise());
+                let Some((low, high)) = signed_rank::test(&logs, ALPHA).and_then(|t| t.bounds)
+                else {
+                    continue;
+                };
+                if logs.len() == 30 || stops(low.exp(), high.exp()) {
+                    break (low, high);
+                }
+            };
+            alarms += u32::from(low > 0.0 || high < 0.0);
+        }
+        f64::from(alarms) / f64::from(EXPERIMENTS)
+    }
+
+    #[test]
+    fn stopping_by_width_keeps_the_level_and_stopping_by_verdict_does_not() {
+        for precision in [0.02, 0.03, 0.04, 0.05] {
+            let by_width = false_alarms(|low, high| half_width(low, high) <= precision);
+            assert!(by_width <= 0.08, "{precision}: {by_width}");
+        }
+        let by_verdict = false_alarms(|low, high| low > 1.0 || high < 1.0);
+        assert!(by_verdict > 0.15, "{by_verdict}");
     }
 }

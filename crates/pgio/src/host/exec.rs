@@ -1,18 +1,14 @@
 //! Starting processes: the only module in the crate that does.
 //!
-//! A [`CommandLine`] is plain data. [`Exec`] runs one to its end, on this machine
-//! ([`Local`]) or on any host (`host::Host`); tests put a fake behind it. [`spawn`] starts a
-//! process that lives on, which only makes sense locally.
+//! [`Exec`] runs a [`CommandLine`] to its end, on this machine ([`Local`]) or on any host
+//! (`host::Host`); tests put a fake behind it. [`spawn`] starts a process that lives on, which only
+//! makes sense locally.
 //!
 //! Arguments reach the program as they are, here and over ssh.
 //! Next: [`super::machine`], and `pg::private`, which runs its servers through here.
 
-use std::env;
-use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -20,151 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
+pub use super::command::{CommandLine, Ids};
 use super::error::HostError;
-
-/// Whom a command runs as; supplementary groups are dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ids {
-    pub uid: u32,
-    pub gid: u32,
-}
-
-/// A program with its arguments and surroundings.
-#[derive(Debug, Clone)]
-pub struct CommandLine {
-    program: OsString,
-    args: Vec<OsString>,
-    ids: Option<Ids>,
-    directory: Option<PathBuf>,
-    set: Vec<(OsString, OsString)>,
-    hidden_prefix: Option<&'static str>,
-    timeout: Option<Duration>,
-}
-
-impl CommandLine {
-    pub fn new(program: impl AsRef<OsStr>) -> Self {
-        Self {
-            program: program.as_ref().to_owned(),
-            args: Vec::new(),
-            ids: None,
-            directory: None,
-            set: Vec::new(),
-            hidden_prefix: None,
-            timeout: None,
-        }
-    }
-
-    #[must_use]
-    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
-        self.args.push(arg.as_ref().to_owned());
-        self
-    }
-
-    #[must_use]
-    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        self.args.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
-        self
-    }
-
-    /// `None` keeps the present user.
-    #[must_use]
-    pub fn run_as(mut self, ids: Option<Ids>) -> Self {
-        self.ids = ids;
-        self
-    }
-
-    #[must_use]
-    pub fn directory(mut self, directory: &Path) -> Self {
-        self.directory = Some(directory.to_owned());
-        self
-    }
-
-    #[must_use]
-    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.set.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
-        self
-    }
-
-    /// Keeps variables whose names begin so from the program.
-    #[must_use]
-    pub fn hide_env(mut self, prefix: &'static str) -> Self {
-        self.hidden_prefix = Some(prefix);
-        self
-    }
-
-    /// How long [`Exec::output`] waits before it ends the program; absent: as long as it takes.
-    /// Over ssh only the waiting ends: the program there runs on.
-    #[must_use]
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
-        self
-    }
-
-    pub fn program(&self) -> &OsStr {
-        &self.program
-    }
-
-    pub(super) fn timeout_is(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    /// One line for the login shell of another host, which must be of POSIX's kind.
-    pub(super) fn for_a_shell(&self) -> Result<String, ExecError> {
-        if self.ids.is_some() {
-            let message = "another user is possible on this machine only";
-            let source = io::Error::new(io::ErrorKind::Unsupported, message);
-            return Err(ExecError::Start { command: self.to_string(), source });
-        }
-        let cd = self.directory.as_ref().map_or_else(String::new, |directory| {
-            format!("cd {} && ", quoted(directory.as_os_str()))
-        });
-        let set: String = self
-            .set
-            .iter()
-            .map(|(name, value)| format!("{}={} ", name.to_string_lossy(), quoted(value)))
-            .collect();
-        let env = if set.is_empty() { "" } else { "env " };
-        Ok(format!("{cd}exec {env}{set}{self}"))
-    }
-
-    fn to_command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args);
-        if let Some(prefix) = self.hidden_prefix {
-            for (name, _) in env::vars_os() {
-                if name.as_encoded_bytes().starts_with(prefix.as_bytes()) {
-                    command.env_remove(name);
-                }
-            }
-        }
-        command.envs(self.set.iter().map(|(name, value)| (name, value)));
-        if let Some(directory) = &self.directory {
-            command.current_dir(directory);
-        }
-        if let Some(ids) = self.ids {
-            command.uid(ids.uid).gid(ids.gid);
-        }
-        command
-    }
-}
-
-/// As one would type it, near enough to try it again by hand.
-impl fmt::Display for CommandLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&quoted(&self.program))?;
-        self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
-    }
-}
-
-pub(crate) fn quoted(word: &OsStr) -> String {
-    let word = word.to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.into_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
 
 /// What a command left behind.
 #[derive(Debug, Clone)]
@@ -227,13 +80,13 @@ pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Outpu
         when_parent_dies: None,
     };
     let child = spawn(command, ties)?;
-    let ended = match command.timeout {
+    let ended = match command.limit() {
         None => child.wait_with_output().map(Some),
         Some(limit) => wait_within(child, limit),
     };
     let failed = |source| ExecError::Start { command: command.to_string(), source };
     let Some(output) = ended.map_err(failed)? else {
-        let limit = command.timeout.unwrap_or_default();
+        let limit = command.limit().unwrap_or_default();
         return Err(ExecError::TimedOut { command: command.to_string(), limit });
     };
     Ok(Output {
@@ -365,23 +218,6 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_another_shell_keeps_words_directory_and_variables() {
-        let line = CommandLine::new("printf")
-            .args(["%s|", "it's", "$HOME", "two\nlines", ""])
-            .env("X", "a b")
-            .directory(Path::new("/"));
-        let text = line.for_a_shell().unwrap();
-        let said = Local.run(&CommandLine::new("sh").args(["-c", text.as_str()])).unwrap();
-        assert_eq!(said, "it's|$HOME|two\nlines||");
-        let shown = CommandLine::new("sh").args(["-c", "echo $X; pwd"]).env("X", "a b");
-        let text = shown.directory(Path::new("/")).for_a_shell().unwrap();
-        let said = Local.run(&CommandLine::new("sh").args(["-c", text.as_str()])).unwrap();
-        assert_eq!(said, "a b\n/\n");
-        let other = line.run_as(Some(Ids { uid: 1, gid: 1 }));
-        assert!(other.for_a_shell().is_err(), "never silently as someone else");
-    }
-
-    #[test]
     fn a_missing_program_is_named() {
         let error = Local.run(&CommandLine::new("/nonexistent/x")).unwrap_err();
         assert_eq!(error.to_string(), "cannot start `/nonexistent/x`");
@@ -395,11 +231,5 @@ mod tests {
             .hide_env("CARGO")
             .env("MINE", "yes");
         assert_eq!(Local.run(&show).unwrap(), "none yes\n");
-    }
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        let line = CommandLine::new("a").args(["b c", "", "it's", "x=/y"]).to_string();
-        assert_eq!(line, r"a 'b c' '' 'it'\''s' x=/y");
     }
 }

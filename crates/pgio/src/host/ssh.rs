@@ -82,7 +82,7 @@ impl Link {
     /// Where the master is gone, ssh connects anew for this one command.
     pub(super) fn wrap(&self, command: &CommandLine) -> Result<CommandLine, ExecError> {
         let line = addressed(&self.ssh, &self.destination).arg(command.for_a_shell()?);
-        Ok(match command.timeout_is() {
+        Ok(match command.limit() {
             Some(limit) => line.timeout(limit),
             None => line,
         })

@@ -267,12 +267,14 @@ pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
     remarks
 }
 
-/// Each finding once, with the conditions and trials it was found in.
+/// Each finding once, with the conditions and trials it was found in. Trials differ in their
+/// figures: what one check says of several is told of the first.
 fn findings(checks: &[Finding]) -> Vec<Remark> {
     let mut grouped: Vec<Vec<&Finding>> = Vec::new();
-    let mut seen: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut seen: BTreeMap<(&str, CheckVerdict, &str), usize> = BTreeMap::new();
     for check in checks {
-        let at = *seen.entry((&check.id, &check.message)).or_insert_with(|| {
+        let message = if check.trial.is_some() { "" } else { check.message.as_str() };
+        let at = *seen.entry((&check.id, check.verdict, message)).or_insert_with(|| {
             grouped.push(Vec::new());
             grouped.len() - 1
         });
@@ -290,11 +292,12 @@ fn finding(same: &[&Finding]) -> Remark {
     };
     let places = places(same);
     let places = if places.is_empty() { places } else { format!(" ({places})") };
+    let first = if same.iter().any(|s| s.message != check.message) { "for one, " } else { "" };
     let remedy =
         if check.remedy.is_empty() { String::new() } else { format!("; {}", check.remedy) };
     Remark {
         label: label.to_owned(),
-        text: format!("{}{places}: {}{remedy}", check.id, check.message),
+        text: format!("{}{places}: {first}{}{remedy}", check.id, check.message),
     }
 }
 

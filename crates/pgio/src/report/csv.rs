@@ -2,8 +2,7 @@
 //!
 //! A row for each condition and metric, the baseline's included, with numbers as they are: no
 //! units in cells, no rounding, no value is an empty cell. One table a file, since CSV knows no
-//! second one; rows of several experiments follow each other under one heading. Quoting is that of
-//! RFC 4180. Next: `docs/FORMAT.md` says what each column means.
+//! second one. Quoting is that of RFC 4180. Next: `docs/FORMAT.md` says what each column means.
 
 use super::table::{Column, Table};
 use crate::analysis::{Analysis, Comparison, Condition, Verdict};

@@ -45,7 +45,7 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
     let mut notes: Vec<String> = analysis
         .decomposition_differences
         .iter()
-        .filter(|d| !analysis.is_aa(&d.condition))
+        .filter(|d| !analysis.is_aa(&d.condition) && (is_decided(d) || is_commit(d)))
         .map(|d| difference(d, &analysis.baseline))
         .collect();
     notes.push(
@@ -61,15 +61,24 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
     })
 }
 
+/// Whether the interval leaves out no difference at all.
+fn is_decided(d: &DecompositionDifference) -> bool {
+    d.low.zip(d.high).is_some_and(|(low, high)| low > 0.0 || high < 0.0)
+}
+
+/// Told in any case: commits are where replication is felt.
+fn is_commit(d: &DecompositionDifference) -> bool {
+    matches!(d.class.as_str(), "commit" | "transaction")
+}
+
 /// `55 ± 3 %`
 fn share(d: &Decomposition, part: &Part) -> String {
     if d.mean_seconds <= 0.0 {
         return NONE.to_owned();
     }
-    let error = part.error_seconds / d.mean_seconds;
     // One decimal where whole per cents would hide the error.
-    let decimals = usize::from(error < 0.01);
-    format!("{:.decimals$} ± {:.decimals$} %", part.share * 100.0, error * 100.0)
+    let decimals = usize::from(part.share_error < 0.01);
+    format!("{:.decimals$} ± {:.decimals$} %", part.share * 100.0, part.share_error * 100.0)
 }
 
 /// What a condition adds to an operation, and which waits make it up.
@@ -80,10 +89,13 @@ pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String 
         with_reach(d.seconds, d.high, true),
         d.class
     );
-    let largest = largest_parts(d);
-    if !largest.is_empty() {
-        let parts: Vec<String> = largest.iter().map(|p| part(p)).collect();
+    if is_decided(d) {
+        let parts: Vec<String> = largest_parts(d).into_iter().map(part).collect();
         text += &format!(", of which {}", parts.join(", "));
+    } else if d.low.is_some() {
+        text += ", which may be nothing";
+    } else {
+        text += &format!(", in {} only", format::counted(d.blocks, "block"));
     }
     match &d.predicted {
         Some(p) if p.at_least => {
@@ -105,7 +117,7 @@ pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String 
     text + "."
 }
 
-/// The parts that make it up, the largest first; none of a difference that is not one.
+/// The parts that make it up, the largest first.
 fn largest_parts(d: &DecompositionDifference) -> Vec<&PartDifference> {
     let mut parts: Vec<&PartDifference> = d
         .parts
@@ -113,8 +125,7 @@ fn largest_parts(d: &DecompositionDifference) -> Vec<&PartDifference> {
         .filter(|p| p.seconds.abs() >= TOLD_OF_DIFFERENCE * d.seconds.abs() && p.seconds != 0.0)
         .collect();
     parts.sort_by(|a, b| b.seconds.abs().total_cmp(&a.seconds.abs()));
-    let undecided = d.low.zip(d.high).is_none_or(|(low, high)| low <= 0.0 && high >= 0.0);
-    if undecided { Vec::new() } else { parts }
+    parts
 }
 
 fn part(p: &PartDifference) -> String {

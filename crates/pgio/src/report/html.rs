@@ -13,7 +13,9 @@ mod head;
 mod latency;
 mod look;
 mod manifest;
+mod plain;
 mod series;
+mod shell;
 mod svg;
 mod table;
 #[cfg(test)]
@@ -22,7 +24,7 @@ mod trials;
 mod waits;
 mod zoom;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::Markup;
 
 use super::comparison::remarks;
 use super::table::Remark;
@@ -31,6 +33,8 @@ use crate::results::Trial;
 use crate::results::series::Series;
 use crate::results::store::Stored;
 use look::Looks;
+
+pub use plain::{index, of_document};
 
 /// What a page is made from.
 #[derive(Debug, Clone, Copy)]
@@ -104,49 +108,12 @@ pub fn render(source: &Source<'_>) -> String {
     .into_iter()
     .flatten()
     .collect();
-    whole(&page, &sections).into_string()
-}
-
-/// Nothing may be fetched, not even by mistake: the browser is told so.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-                      img-src data:";
-/// An empty picture, so that a browser does not ask a server for one.
-const NO_ICON: &str = "data:,";
-
-fn whole(page: &Page<'_>, sections: &[Section]) -> Markup {
-    let name = &page.analysis.experiment;
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content=(format!("pgio {}", env!("CARGO_PKG_VERSION")));
-                title { (name) " – pgio" }
-                link rel="icon" href=(NO_ICON);
-                style { (PreEscaped(include_str!("../../assets/uplot/uPlot.min.css"))) }
-                style { (PreEscaped(include_str!("html/page.css"))) }
-            }
-            body {
-                a.skip href="#main" { "Skip to the report" }
-                header { (head::header(page)) }
-                nav aria-label="Sections" {
-                    ul { @for s in sections { li { a href={ "#" (s.id) } { (s.title) } } } }
-                }
-                main #main tabindex="-1" {
-                    @for s in sections {
-                        section aria-labelledby={ (s.id) } {
-                            h2 #(s.id) { (s.title) }
-                            (s.body)
-                        }
-                    }
-                }
-                footer { (head::footer(page)) }
-                script { (PreEscaped(include_str!("../../assets/uplot/uPlot.iife.min.js"))) }
-                script { (PreEscaped(include_str!("html/page.js"))) }
-            }
-        }
-    }
+    let whole = shell::Shell {
+        title: &page.analysis.experiment,
+        header: head::header(&page),
+        sections: &sections,
+        footer: head::footer(&page),
+        zooms: true,
+    };
+    shell::draw(&whole).into_string()
 }

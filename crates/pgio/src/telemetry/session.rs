@@ -8,6 +8,7 @@ use std::time::Duration;
 use postgres::Client;
 
 use crate::pg::connect::{self, ConnectError, ConnectParams};
+use crate::pg::server::{self, ServerError};
 use crate::pg::words;
 
 const APART: &str = "postgres";
@@ -25,6 +26,7 @@ pub(super) fn choose(params: &ConnectParams) -> ConnectParams {
 
 pub(super) fn open(params: &ConnectParams) -> Result<Client, SessionError> {
     let mut client = connect::connect(params)?;
+    server::lift_limits(&mut client)?;
     let limit = format!("SET statement_timeout = {}", PATIENCE.as_millis());
     client.batch_execute(&limit)?;
     Ok(client)
@@ -34,6 +36,8 @@ pub(super) fn open(params: &ConnectParams) -> Result<Client, SessionError> {
 pub(super) enum SessionError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
     #[error("{}", words::said(.0))]
     Postgres(#[from] postgres::Error),
 }

@@ -2,6 +2,7 @@
 
 mod commit;
 mod evidence;
+mod files;
 mod loop_rules;
 mod reset;
 mod resume;
@@ -68,7 +69,7 @@ fn an_experiment_leaves_what_is_promised() {
         assert_eq!(environment["setting.synchronous_commit"], "on");
 
         let trials = dir.trials();
-        assert_eq!(trials.len(), 10);
+        assert_eq!(trials.len(), 10, "{said}");
         for trial in &trials {
             assert_eq!(trial["schema"], "pgio.trial/1");
             assert_eq!(trial["outcome"]["state"], "complete");

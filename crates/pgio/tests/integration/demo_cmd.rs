@@ -95,6 +95,12 @@ fn check_results(dir: &Workdir, out: &Path) {
             assert_eq!((&condition["invalid"], &condition["failed"]), (&0.into(), &0.into()));
         }
         assert_eq!(analysis["baseline"], "local");
+        let page = read(&out.join(workload).join("report.html"));
+        assert!(page.contains("id=\"forest-plot\""), "{workload}: its page has no chart");
+    }
+    let index = read(&out.join("report.html"));
+    for workload in ["commit", "slob"] {
+        assert!(index.contains(&format!("href=\"{workload}/report.html\"")), "{index}");
     }
     let commit = analysis("commit");
     let comparisons = commit["comparisons"].as_array().unwrap();

@@ -1,7 +1,7 @@
 //! Hosts over ssh: a real sshd of each test's own, on a loopback address and a port of its own.
 
 mod sampling;
-mod sshd;
+pub(crate) mod sshd;
 
 use std::fs;
 use std::path::Path;

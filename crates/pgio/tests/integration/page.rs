@@ -72,6 +72,50 @@ fn keep_picture(browser: &mut Browser, name: &str) {
 }
 
 #[test]
+fn every_form_goes_to_a_file_or_to_stdout() {
+    let page = Page::new();
+    let html = page.report(&["--format", "html"]);
+    assert_eq!(html, fs::read_to_string(page.file()).unwrap());
+    // Large enough to hold its charts, small enough to be sent round.
+    assert!((200_000..2_000_000).contains(&html.len()), "{}", html.len());
+    let markdown = page.report(&["--format", "markdown"]);
+    assert!(markdown.starts_with("# drbd \\<b\\>\\&amp; latency"), "{markdown}");
+    assert!(markdown.contains("| condition | commits/s |"), "{markdown}");
+    let csv = page.report(&["--format", "csv"]);
+    assert!(csv.starts_with("experiment,condition,"), "{csv}");
+    assert!(csv.contains("\"on, standby's disk limited to 500 IOPS\""), "{csv}");
+    page.report(&["--format", "csv", "--out", "numbers.csv"]);
+    assert_eq!(fs::read_to_string(page.dir.path().join("numbers.csv")).unwrap(), csv);
+}
+
+#[test]
+fn results_without_their_samples_are_told_all_the_same() {
+    let page = Page::new();
+    let with = page.report(&["--format", "html"]);
+    fs::remove_dir_all(page.dir.path().join("out/series")).unwrap();
+    fs::remove_file(page.dir.path().join("out/experiment.toml")).unwrap();
+    let without = page.report(&["--format", "html"]);
+    let charts = |text: &str| text.matches("role=\"img\"").count();
+    assert!(charts(&without) >= 10 && charts(&without) < charts(&with));
+}
+
+#[test]
+fn pages_without_charts_are_legible_too() {
+    let Some(mut browser) = browser() else { return };
+    let page = Page::new();
+    page.report(&["out", "--format", "html", "--out", "report.html"]);
+    for view in VIEWS {
+        browser.open(&page.file(), view.0, view.1);
+        keep_picture(&mut browser, &format!("two-{}-{}", view.0, view.1));
+        for what in ["beyondTheEdge()", "illegible()"] {
+            none(&mut browser, what, view);
+        }
+        assert_eq!(measured(&mut browser, "overflow()"), 0, "{view:?}");
+    }
+    assert_eq!(browser.problems, [""; 0]);
+}
+
+#[test]
 fn every_view_is_drawn_whole_legible_and_without_an_error() {
     let Some(mut browser) = browser() else { return };
     let page = Page::new();

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{
     Running, Workdir, alter_system, auto_conf, condition_of, experiment, failed_checks,
-    sessions_of_ours, sessions_waiting_for_standby, show, wait_until,
+    sessions_at_work, sessions_of_ours, sessions_waiting_for_standby, show, wait_until,
 };
 
 fn pair() -> PrivateCluster {
@@ -73,7 +73,8 @@ fn a_standby_lost_for_a_moment_makes_the_trial_invalid() {
     let keys = "blocks = 1\nduration = \"3s\"\naa = false";
     let conditions = [("on", "synchronous_commit = \"on\", wal_writer_delay = 150")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
-    running.until("in the window", || sessions_at_work(&dsn) > 0);
+    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    thread::sleep(Duration::from_millis(300));
     cluster.stop_standby().unwrap();
     running.until("waiting", || sessions_waiting_for_standby(&dsn) > 0);
     thread::sleep(Duration::from_millis(600));
@@ -92,7 +93,8 @@ fn a_standby_demoted_in_mid_trial_makes_it_invalid() {
         let body = format!("synchronous_commit = {level:?}, wal_writer_delay = 150");
         dir.write("e.toml", &experiment(&dsn, keys, "", &[(level, &body)]));
         let mut running = dir.start(dir.command(&["compare", "e.toml", "--out", level]));
-        running.until("in the window", || sessions_at_work(&dsn) > 0);
+        running.until("in the window", || sessions_at_work(&dsn) == 1);
+        thread::sleep(Duration::from_millis(300));
         alter_system(&dsn, "synchronous_standby_names", Some(""));
         running.wait().expect(0, &["invalid"]);
         let report = dir.pgio(&["report", level, "--format", "json"]).expect(0, &[]).out;
@@ -103,12 +105,6 @@ fn a_standby_demoted_in_mid_trial_makes_it_invalid() {
             connect(&dsn).query_one(sql, &[]).unwrap().get::<_, i64>(0) == 1
         });
     }
-}
-
-/// Sessions that have been given their window: whatever is read before it has been read.
-fn sessions_at_work(dsn: &str) -> i64 {
-    let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
-    connect(dsn).query_one(working, &[]).unwrap().get(0)
 }
 
 /// A compare whose sessions wait for a standby that is gone, with a setting of the server changed

@@ -14,7 +14,10 @@ use crate::command::{Place, Said, wait_until};
 use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
-use crate::workdir::{Workdir, alter_system, experiment, failed_checks, show};
+use crate::hosts::sshd::Sshd;
+use crate::workdir::{
+    Workdir, alter_system, experiment, experiment_on, failed_checks, sessions_at_work, show,
+};
 
 const OLDEST: u32 = 13;
 const LOCAL: (&str, &str) = ("local", "synchronous_commit = \"local\"");
@@ -236,6 +239,53 @@ fn a_host_that_cannot_be_reached_is_told_before_anything_is_made() {
     assert!(!dir.out().exists());
 }
 
+/// An experiment whose server is on the host `box`, which is this machine over ssh.
+fn over_ssh(sshd: &Sshd, dsn: &str, duration: &str) -> String {
+    let target = format!("dsn = {dsn:?}\nhost = \"box\"");
+    let keys = format!("blocks = 2\nduration = \"{duration}\"\naa = false");
+    let config = sshd.config();
+    experiment_on(&target, &keys, "", &[("a", "")])
+        + &format!("\n[hosts.box]\nssh = \"box\"\nssh_config = {config:?}\n")
+}
+
+#[test]
+fn a_servers_host_is_observed_over_ssh() {
+    let (sshd, dir) = (Sshd::start(), Workdir::new());
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    dir.compare(&over_ssh(&sshd, &dsn, "1s")).expect(0, &[]);
+    for trial in dir.trials() {
+        let telemetry = &trial["telemetry"];
+        let hosts = telemetry["hosts"].as_object().unwrap();
+        assert_eq!(hosts.keys().collect::<Vec<_>>(), ["box", "local"]);
+        assert!(hosts["box"]["clock_offset_seconds"].as_f64().unwrap().abs() < 0.5);
+        assert_eq!(telemetry["storage"][0]["host"], "box");
+        assert!(trial["metrics"]["device_writes_per_second"]["value"].as_f64().unwrap() > 0.0);
+        let series = series(&dir, &trial);
+        assert!(series["tracks"].as_array().unwrap().iter().any(|t| t["source"] == "box"));
+    }
+    sshd.wait_until_idle();
+}
+
+#[test]
+fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
+    let (sshd, dir) = (Sshd::start(), Workdir::new());
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let mut running = dir.start_compare(&over_ssh(&sshd, &dsn, "2s"));
+    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    thread::sleep(Duration::from_millis(500));
+    sshd.drop_connections();
+    running.wait().expect(0, &[]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 2);
+    assert!(trials.iter().all(|t| t["outcome"]["state"] == "complete"));
+    let said = warnings(&trials[0]);
+    assert!(said.contains("host box"), "{said}");
+    assert!(trials[0]["metrics"]["commits_per_second"]["value"].as_f64().unwrap() > 0.0);
+    assert!(trials[0]["telemetry"]["waits"]["rounds"].as_u64().unwrap() > 0);
+    assert_eq!(failed_checks(&trials[0], "invalid"), [""; 0]);
+    sshd.wait_until_idle();
+}
+
 #[test]
 fn without_connections_to_spare_the_workload_comes_first() {
     let cluster = PrivateCluster::start(&pgio::pg::private::Spec {
@@ -263,11 +313,7 @@ fn a_checkpoint_is_a_moment() {
         let dir = Workdir::new();
         let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
         let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
-        let inserts = "SELECT count(*) FROM pgio_commit";
-        running.until("at work", || {
-            let row = connect(&dsn).query_one(inserts, &[]);
-            row.is_ok_and(|row| row.get::<_, i64>(0) > 0)
-        });
+        running.until("in the window", || sessions_at_work(&dsn) == 1);
         thread::sleep(Duration::from_millis(500));
         connect(&dsn).batch_execute("CHECKPOINT").unwrap();
         running.wait().expect(0, &[]);
@@ -297,12 +343,10 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"1500ms\"\naa = false";
+    let keys = "blocks = 1\nduration = \"1500ms\"\naa = false\n\
+                tolerate = [\"foreign-load\", \"generator-bound\"]";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
-    let inserts = "SELECT count(*) FROM pgio_commit";
-    running.until("at work", || {
-        connect(&dsn).query_one(inserts, &[]).is_ok_and(|row| row.get::<_, i64>(0) > 0)
-    });
+    running.until("in the window", || sessions_at_work(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));
     running.wait().expect(0, &["environment-changed"]);
     let trial = &dir.trials()[0];

@@ -37,14 +37,6 @@ impl Class {
         }
     }
 
-    pub(super) fn mean(&self) -> f64 {
-        self.seconds / self.operations.max(1) as f64
-    }
-
-    pub(super) fn mean_part(&self, group: WaitGroup) -> f64 {
-        self.part(group) / self.operations.max(1) as f64
-    }
-
     pub(super) fn groups(&self) -> impl Iterator<Item = WaitGroup> {
         self.waits.keys().copied().chain([WaitGroup::Cpu])
     }
@@ -75,10 +67,19 @@ pub(super) fn divide(trial: &Trial) -> Option<Divided> {
     if classes.is_empty() {
         return None;
     }
-    let commit_waits = |s: &&Seen| matches!(s.group, WaitGroup::Flush | WaitGroup::SyncRep);
-    let (waits_of_commits, others): (Vec<&Seen>, Vec<&Seen>) = seen.iter().partition(commit_waits);
-    pour(&mut classes, &waits_of_commits, &[&["commit"], &["update", REST], &["read"]]);
-    pour(&mut classes, &others, &[&["read", "update", REST], &["commit"]]);
+    let of = |groups: &[WaitGroup]| -> Vec<&Seen> {
+        seen.iter().filter(|s| groups.contains(&s.group)).collect()
+    };
+    let commit_waits = of(&[WaitGroup::Flush, WaitGroup::SyncRep]);
+    if classes.contains_key("commit") {
+        let beyond = pour(&mut classes, &commit_waits, 1.0, &[&["commit"]]);
+        pour(&mut classes, &of(&[WaitGroup::Flush]), beyond, &[&["update", REST]]);
+    } else {
+        pour(&mut classes, &commit_waits, 1.0, &[&["update", REST], &["read"]]);
+    }
+    let others: Vec<&Seen> =
+        seen.iter().filter(|s| !commit_waits.iter().any(|c| c.group == s.group)).collect();
+    pour(&mut classes, &others, 1.0, &[&["read", "update", REST], &["commit"]]);
     Some(with_transactions(classes))
 }
 
@@ -127,11 +128,9 @@ fn seen(trial: &Trial) -> Option<Vec<Seen>> {
     Some(waited.map(one).collect())
 }
 
-/// Shares the waits out among the first classes of `order` that are there, in proportion to their
-/// time left, what does not fit among the next ones. Waits that exceed all time there is were seen
-/// more often than they can have been, and are cut.
-fn pour(classes: &mut Divided, seen: &[&Seen], order: &[&[&str]]) {
-    let mut wanted = 1.0f64;
+/// Shares `wanted` of the waits out among the first classes of `order` that are there, in
+/// proportion to their time left, what does not fit among the next ones; returns what fits nowhere.
+fn pour(classes: &mut Divided, seen: &[&Seen], mut wanted: f64, order: &[&[&str]]) -> f64 {
     let total: f64 = seen.iter().map(|s| s.seconds).sum();
     for group in order {
         let left = |class: &str| classes.get(class).map_or(0.0, Class::left);
@@ -148,6 +147,7 @@ fn pour(classes: &mut Divided, seen: &[&Seen], order: &[&[&str]]) {
         }
         wanted -= fits;
     }
+    wanted
 }
 
 /// Puts commit and rest together again.

@@ -50,13 +50,22 @@ fn commits_wait_for_flush_and_standby_and_the_rest_is_shared() {
 }
 
 #[test]
-fn what_exceeds_the_commits_belongs_to_updates() {
-    let mut t = sampled("local", 1, &[("IPC:SyncRep", 600), ("CPU", 400)]);
+fn what_exceeds_the_commits_is_flushed_by_updates_or_cut() {
+    use WaitGroup::{Cpu, Flush, SyncRep};
+    let seen = [("IPC:SyncRep", 300), ("IO:WALSync", 300), ("CPU", 400)];
+    let mut t = sampled("local", 1, &seen);
     timed(&mut t, SLOB);
+    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    // 6 s of waits for 5 s of commits.
+    let commit = BTreeMap::from([(SyncRep, 2500.0), (Flush, 2500.0), (Cpu, 0.0)]);
+    assert_eq!(parts(&analysis, "commit"), commit);
+    assert_eq!(parts(&analysis, "update"), BTreeMap::from([(Flush, 500.0), (Cpu, 1500.0)]));
+    assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Cpu, 1000.0)]));
+    // One transaction for the whole run: updates, then reads.
+    t.histograms.remove("commit");
     let analysis = analyse(&experiment(&["local"], vec![t]));
-    assert_eq!(parts(&analysis, "commit")[&WaitGroup::SyncRep], 5000.0);
-    assert_eq!(parts(&analysis, "update")[&WaitGroup::SyncRep], 1000.0);
-    assert_eq!(parts(&analysis, "read"), BTreeMap::from([(WaitGroup::Cpu, 1000.0)]));
+    assert_eq!(parts(&analysis, "update")[&SyncRep], 1000.0);
+    assert_eq!(parts(&analysis, "read")[&SyncRep], 500.0);
 }
 
 #[test]
@@ -120,6 +129,44 @@ fn trials_and_not_sightings_give_the_error() {
     let standby = on.parts.iter().find(|p| p.group == WaitGroup::SyncRep).unwrap();
     // 100 to 102 sightings a trial: their spread is far below the binomial error.
     assert!(standby.error_seconds > 0.0 && standby.error_seconds < 2e-5, "{standby:?}");
+}
+
+/// A trial with a tenth of the operations that took ten times as long: as total time by number.
+#[test]
+fn a_slow_trial_weighs_as_much_as_it_has_operations() {
+    let mut stored = replicated(6);
+    let slow = stored.trials.iter_mut().rfind(|t| t.place.as_ref().unwrap().condition == "on");
+    let mut few = crate::histogram::Histogram::default();
+    (0..100).for_each(|_| few.record(22e6));
+    slow.unwrap().histograms.insert("commit".to_owned(), few);
+    let analysis = analyse(&stored);
+    let mean = |name: &str| {
+        analysis.decompositions.iter().find(|d| d.condition == name).unwrap().mean_seconds
+    };
+    let d = &analysis.decomposition_differences[0];
+    assert!((d.seconds - (mean("on") - mean("local"))).abs() < 1e-12, "{d:?}");
+    let sum: f64 = d.parts.iter().map(|p| p.seconds).sum();
+    assert!((sum - d.seconds).abs() < 1e-12);
+    assert!(d.low.unwrap() < d.seconds && d.seconds < d.high.unwrap());
+}
+
+/// Trials drawn around a known truth: the interval holds it in 19 of 20, give or take.
+#[test]
+fn the_ratio_of_totals_is_held_by_its_interval() {
+    let mut rng = benchmath::rng::SplitMix64::new(11);
+    let held = (0..1000)
+        .filter(|_| {
+            let totals: Vec<f64> = (0..8).map(|_| 500.0 + 1000.0 * rng.next_f64()).collect();
+            let parts: Vec<f64> =
+                totals.iter().map(|n| n * (2.0 + 0.4 * (rng.next_f64() - 0.5))).collect();
+            let values = around_ratio(&parts, &totals);
+            let (mean, low, high) = interval(&values).unwrap();
+            let ratio = parts.iter().sum::<f64>() / totals.iter().sum::<f64>();
+            assert!((mean - ratio).abs() < 1e-9);
+            low.unwrap() <= 2.0 && 2.0 <= high.unwrap()
+        })
+        .count();
+    assert!((925..=975).contains(&held), "{held}");
 }
 
 #[test]

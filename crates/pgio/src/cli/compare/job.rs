@@ -103,6 +103,9 @@ impl Job {
                 break;
             }
         }
+        if self.experiment.workloads.len() > 1 {
+            report::leave_index(out, &self.experiment.name, &dirs);
+        }
         Ok(dirs)
     }
 

@@ -157,6 +157,16 @@ impl Job {
                 ));
             }
         }
+        for name in self.experiment.hosts.keys() {
+            lines.push(format!("Host {name} gets one shell that reads /proc and ends with pgio."));
+        }
+        if !self.experiment.telemetry.is_zero() {
+            lines.push(
+                "The time of a flush is probed once in the WAL's directory, in a file that is \
+                 removed again."
+                    .to_owned(),
+            );
+        }
         lines.push(
             "Each server gets one session that coordinates, a few that watch, and during a trial \
              those of the workload, all with an application_name that begins with pgio."

@@ -30,16 +30,20 @@ pub(super) fn section(page: &Page<'_>) -> Section {
 }
 
 fn remarks(page: &Page<'_>) -> Markup {
+    if page.remarks.is_empty() {
+        return html! { p { "Nothing speaks against this result." } };
+    }
+    list(&page.remarks)
+}
+
+pub(super) fn list(remarks: &[Remark]) -> Markup {
     // What does not count comes first.
-    let mut remarks: Vec<&Remark> = page.remarks.iter().collect();
+    let mut remarks: Vec<&Remark> = remarks.iter().collect();
     remarks.sort_by_key(|r| r.label != word(CheckVerdict::Invalid));
     html! {
-        @if remarks.is_empty() { p { "Nothing speaks against this result." } }
-        @else {
-            ul.remarks { @for r in remarks {
-                li { span.badge.(r.label.to_lowercase()) { (r.label) } span { (table::prose(&r.text)) } }
-            } }
-        }
+        ul.remarks { @for r in remarks {
+            li { span.badge.(r.label.to_lowercase()) { (r.label) } span { (table::prose(&r.text)) } }
+        } }
     }
 }
 

@@ -256,7 +256,7 @@ fn floor_text(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Option<String> {
     let interval = format::interval(floor.low?, floor.high?);
     Some(format!(
         "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval} %: what \
-         lies inside is no difference.",
+         lies inside may be noise.",
         page.analysis.baseline
     ))
 }

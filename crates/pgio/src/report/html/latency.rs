@@ -5,6 +5,8 @@
 //! fine enough for a percentile and ends where fewer than [`FEWEST_BEYOND`] operations are slower:
 //! beyond that it would show single operations.
 
+use std::f64::consts::LOG10_2;
+
 use maud::{Markup, html};
 
 use super::super::format::{self, NONE};
@@ -90,7 +92,7 @@ fn figure(page: &Page<'_>, class: &str, all: &[Merged<'_>]) -> Markup {
     let out = points().map(|p| p.0).fold(0.5, f64::max);
     let y = Scale::logarithmic(fastest / 1.15, slowest * 1.15);
     let x = Scale::linear(0.0, out * 1.02);
-    let named = [(0.0, "0"), (0.301_03, "50"), (1.0, "90"), (2.0, "99"), (3.0, "99.9")];
+    let named = [(0.0, "0"), (LOG10_2, "50"), (1.0, "90"), (2.0, "99"), (3.0, "99.9")];
     let named = named.into_iter().chain([(4.0, "99.99"), (5.0, "99.999"), (6.0, "99.9999")]);
     let frame = Frame {
         id: format!("latency-{class}"),

@@ -70,8 +70,9 @@ fn lines(cell: &str) -> Markup {
     }
 }
 
-/// Text in which backquotes stand around names.
+/// Text in which backquotes stand around names; a number keeps its unit beside it.
 pub(super) fn prose(text: &str) -> Markup {
+    let text = &unbroken(text);
     // An odd number of backquotes means something else by them.
     if !text.matches('`').count().is_multiple_of(2) {
         return html! { (text) };
@@ -83,6 +84,21 @@ pub(super) fn prose(text: &str) -> Markup {
     }
 }
 
+fn unbroken(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    for word in text.split(' ') {
+        let unit = word.trim_end_matches(['.', ',', ';', ':', ')']);
+        let is_unit = matches!(unit, "%" | "µs" | "ms" | "s" | "±" | "blocks" | "trials");
+        if is_unit && joined.ends_with(|c: char| c.is_ascii_digit()) {
+            joined.push('\u{a0}');
+        } else if !joined.is_empty() {
+            joined.push(' ');
+        }
+        joined += word;
+    }
+    joined
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +108,8 @@ mod tests {
         let drawn = |text| prose(text).into_string();
         assert_eq!(drawn("`on` <b>"), "<code>on</code> &lt;b&gt;");
         assert_eq!(drawn("a ` b"), "a ` b");
+        assert_eq!(drawn("930 µs to 6.8 ms)."), "930\u{a0}µs to 6.8\u{a0}ms).");
+        assert_eq!(drawn("a  b ms"), "a  b ms");
     }
 
     #[test]

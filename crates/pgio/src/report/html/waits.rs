@@ -11,6 +11,7 @@ use super::super::{explain, format};
 use super::look::clipped;
 use super::svg::{percent, picture, px};
 use super::{Page, Section, table};
+use crate::analysis::Condition;
 use crate::analysis::waits::DecompositionDifference;
 use crate::results::waits::{GROUPS, WaitGroup};
 
@@ -52,16 +53,16 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let is_seen = |g: &&WaitGroup| bars().flat_map(|b| &b.parts).any(|(group, _)| group == *g);
     let seen: Vec<WaitGroup> = GROUPS.iter().filter(is_seen).copied().collect();
     let body = html! {
-        @if !told.is_empty() { ul { @for text in &told { li { (text) } } } }
+        @if !told.is_empty() { ul { @for text in &told { li { (table::prose(text)) } } } }
         (legend(&seen))
         div.charts {
             @for (class, bars) in &classes {
                 @let longest = bars.iter().map(Bar::total).fold(0.0, f64::max);
-                @let title = format!("Of a mean {class}");
+                @let title = format!("Mean {class}");
                 (figure(&format!("waits-{class}"), &title, bars, longest, format::seconds))
             }
             @if !shares.is_empty() {
-                (figure("waits-all", "Of all the sessions' time", &shares, 1.0, per_cent))
+                (figure("waits-all", "All of the sessions' time", &shares, 1.0, per_cent))
             }
         }
         @if let Some(numbers) = &numbers { (table::render(numbers, "Where the time went")) }
@@ -99,12 +100,18 @@ fn per_cent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Of each condition the shares of its sessions' time.
+/// Of each condition the shares of its sessions' time. Each is a mean over trials of its own kind,
+/// so they add up to the whole only nearly; the bars to all of it.
 fn shares<'a>(page: &Page<'a>) -> Vec<Bar<'a>> {
-    let bar = |c: &'a crate::analysis::Condition| {
-        let share =
-            |g: &WaitGroup| Some((*g, c.metrics.get(g.metric())?.value.filter(|v| *v > 0.0)?));
-        Bar { name: &c.name, parts: GROUPS.iter().filter_map(share).collect() }
+    let bar = |c: &'a Condition| {
+        let share = |g: &WaitGroup| {
+            let value = c.metrics.get(g.metric())?.value.filter(|v| *v > 0.0)?;
+            Some((*g, value))
+        };
+        let mut bar = Bar { name: &c.name, parts: GROUPS.iter().filter_map(share).collect() };
+        let total = bar.total();
+        bar.parts.iter_mut().for_each(|(_, value)| *value /= total);
+        bar
     };
     page.analysis.conditions.iter().map(bar).filter(|b| !b.parts.is_empty()).collect()
 }

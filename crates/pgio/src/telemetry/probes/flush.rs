@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::Wal;
 use crate::host::Shell;
-use crate::host::exec::{ExecError, quoted};
+use crate::host::command::quoted;
+use crate::host::exec::ExecError;
 
 const PRELUDE: &str = include_str!("flush.sh");
 

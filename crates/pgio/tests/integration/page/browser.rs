@@ -80,7 +80,8 @@ impl Browser {
         browser
     }
 
-    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, params: impl Into<Option<Value>>) -> Value {
+        let params = params.into();
         let id = self.next;
         self.next += 1;
         let mut message = json!({ "id": id, "method": method, "params": params });

@@ -216,11 +216,11 @@ fn clocks_that_differ_by_more_than_can_be_an_error() {
 
 #[test]
 fn commits_faster_than_the_device() {
-    let fast = "2600 commits/s a session where one flush of the WAL device takes 1.00 ms";
-    only(&after(|trial, _| commits(trial, 2600.0)), "lying-cache", WARNING, fast);
+    let fast = "5200 commits/s a session where one flush of the WAL device takes 1.00 ms";
+    only(&after(|trial, _| commits(trial, 5200.0)), "lying-cache", WARNING, fast);
     only(
         &after(|trial, t| {
-            commits(trial, 2600.0);
+            commits(trial, 5200.0);
             t.storage[1].devices[0].queue.insert("write_cache".to_owned(), "write back".to_owned());
         }),
         "lying-cache",
@@ -230,21 +230,21 @@ fn commits_faster_than_the_device() {
     // Spread over sessions, asked for, or never meant to be durable.
     assert_eq!(
         after(|trial, _| {
-            commits(trial, 2600.0);
+            commits(trial, 5200.0);
             trial.sessions = vec![SessionTotals::default(); 4];
         }),
         []
     );
     assert_eq!(
         after(|trial, _| {
-            commits(trial, 2600.0);
+            commits(trial, 5200.0);
             trial.server.fsync = "off".to_owned();
         }),
         []
     );
     assert_eq!(
         after(|trial, _| {
-            commits(trial, 2600.0);
+            commits(trial, 5200.0);
             trial.settings.insert("synchronous_commit".to_owned(), "off".to_owned());
         }),
         []

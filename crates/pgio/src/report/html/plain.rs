@@ -1,0 +1,38 @@
+//! Pages without charts: any document of the table model, and the way to the pages of an
+//! experiment with several workloads.
+
+use maud::{Markup, html};
+
+use super::super::lead::lead;
+use super::super::table::Document;
+use super::{Section, checks, shell, table};
+use crate::analysis::Analysis;
+
+/// Tables and remarks as they come, such as those of two experiments held against each other.
+pub fn of_document(document: &Document) -> String {
+    let tables = html! { @for t in &document.tables { (table::render(t, "Comparison")) } };
+    let mut sections = vec![Section { id: "numbers", title: "Numbers", body: tables }];
+    if !document.remarks.is_empty() {
+        let body = checks::list(&document.remarks);
+        sections.push(Section { id: "checks", title: "Remarks", body });
+    }
+    let (title, rest) = document.title.split_once(": ").unwrap_or((&document.title, ""));
+    let header = html! { p.kind { "pgio" } h1 { (title) } @if !rest.is_empty() { p { (rest) } } };
+    page(title, header, &sections)
+}
+
+/// For each workload what its own page says first, with where that page is.
+pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
+    let body = html! { @for (place, analysis) in workloads {
+        h3 { a href=(place) { (analysis.experiment) } }
+        @for sentence in lead(analysis) { p { (table::prose(&sentence)) } }
+    } };
+    let sections = [Section { id: "workloads", title: "Workloads", body }];
+    page(title, html! { p.kind { "pgio experiment" } h1 { (title) } }, &sections)
+}
+
+fn page(title: &str, header: Markup, sections: &[Section]) -> String {
+    let footer = html! { p { "Told by pgio " (env!("CARGO_PKG_VERSION")) "." } };
+    let shell = shell::Shell { title, header, sections, footer, zooms: false };
+    shell::draw(&shell).into_string()
+}
