@@ -15,3 +15,5 @@ pub mod reset;
 pub mod run;
 pub mod trial;
 mod trial_checks;
+
+pub use trial_checks::lies_on;

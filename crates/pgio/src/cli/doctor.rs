@@ -8,6 +8,7 @@ mod data;
 mod here;
 mod machine;
 mod server;
+mod storage;
 mod subject;
 mod telling;
 

@@ -8,6 +8,7 @@ use crate::results::model::{Check, Evidence, Outcome, Trial, When};
 use crate::results::series::Series;
 use crate::treatment::Treatment;
 
+pub use self::observed::lies_on;
 pub(super) use self::observed::storage;
 
 /// Size may differ by this much before the data is not the same data any more.

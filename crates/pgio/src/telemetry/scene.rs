@@ -80,6 +80,21 @@ impl Scene {
         environment::read(self.hosts.get(self.server_host.as_ref()?)?, &self.storage)
     }
 
+    /// Where the server was seen to run.
+    pub fn server_host(&self) -> Option<&Host> {
+        self.hosts.get(self.server_host.as_ref()?).map(Arc::as_ref)
+    }
+
+    /// What the server's directories lie on, as far as it could be found out.
+    pub fn storage(&self) -> &[Storage] {
+        &self.storage
+    }
+
+    /// What could not be, and why.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
     /// The host, if the session's process is PostgreSQL's there. Process numbers repeat from one
     /// machine to the next, so the program is asked for too.
     fn find_server(&self, name: &str, admin: &mut Client) -> Result<Arc<Host>, String> {

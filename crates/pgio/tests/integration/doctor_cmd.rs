@@ -48,6 +48,8 @@ fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
         (r"PostgreSQL \d.*", "PostgreSQL [version]"),
         (r"\d+ connected, none at work|\d+ of \d+ are at work at this moment", "[others]"),
         (r"\n\[verdict\] sessions-of-pgio: .*", ""),
+        (r"(storage: \w+): .*", "$1: [place]"),
+        (r"room-for-data: .*", "room-for-data: [room]"),
         (r"\d+ are free", "[n] are free"),
         (r"takes [\d.,]+ .?s;", "takes [time];"),
         (r"memory [\d.]+ GiB", "memory [size]"),
@@ -64,6 +66,9 @@ fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
     [verdict] other-sessions: [others]
     [verdict] data-set: 1 table of 8 MiB
     [verdict] cache: 8.08 MiB of data, shared_buffers 128 MiB, memory [size]: all is read from shared_buffers, no disk is measured
+    [verdict] storage: data: [place]
+    [verdict] storage: wal: [place]
+    [verdict] room-for-data: [room]
     "); });
     dir.pgio(&["destroy", "--connect-string", &dsn]).expect(0, &[]);
 }

@@ -4,12 +4,15 @@
 //! undeclared (`compare_cmd::evidence`), an undeclared setting changed (`telemetry`).
 
 use std::fs;
+use std::thread;
+
+use std::process::{Child, Command, Stdio};
 
 use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use crate::fixture::{INSTALLED, connect, spec};
-use crate::workdir::{Workdir, condition_of, experiment, show};
+use crate::workdir::{Workdir, condition_of, experiment, failed_checks, show};
 
 /// Trials, by their lines, that this check of the analysis makes invalid.
 fn invalid(analysis: &Value, id: &str) -> Vec<u64> {
@@ -40,13 +43,17 @@ fn a_checkpoint_in_one_condition_only_makes_its_trials_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nrepeats = 0";
+    let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nrepeats = 0\n\
+                tolerate = [\"foreign-load\", \"generator-bound\"]";
     let conditions = [("a", ""), ("b", ""), ("disturbed", "wal_writer_delay = \"150ms\"")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     for _ in 0..2 {
         running.until("disturbed", || show(&dsn, "wal_writer_delay") == "150ms" && at_work(&dsn));
+        let before = trials_so_far(&dir);
         connect(&dsn).batch_execute("CHECKPOINT").unwrap();
-        running.until("the next", || show(&dsn, "wal_writer_delay") == "200ms");
+        if trials_so_far(&dir) == before {
+            running.until("stored", || trials_so_far(&dir) > before);
+        }
     }
     running.wait().expect(0, &["checkpoint-in-one-condition"]);
     let analysis = dir.analysis();
@@ -80,4 +87,40 @@ fn a_table_bloated_between_trials_makes_the_later_ones_invalid() {
     running.wait().expect(0, &["data-drift"]);
     let found = invalid(&dir.analysis(), "data-drift");
     assert!(!found.contains(&1) && found.contains(&3) && found.contains(&4), "{found:?}");
+}
+
+/// Processes that are no part of pgio and do nothing but use a core each; ended when dropped.
+struct Foreign(Vec<Child>);
+
+impl Foreign {
+    /// One more than there are cores, so that they get their part whatever else runs.
+    fn on_all_cores() -> Foreign {
+        let cores = thread::available_parallelism().unwrap().get();
+        let mut burn = Command::new("sh");
+        burn.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        Foreign((0..=cores).map(|_| burn.spawn().unwrap()).collect())
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn foreign_load_makes_the_trial_invalid() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"3s\"\naa = false\nrepeats = 0\ntelemetry = \"500ms\"\ntolerate = []";
+    let text = experiment(&cluster.primary_conninfo(), keys, "", &[("a", "")]);
+    let foreign = Foreign::on_all_cores();
+    dir.compare(&text).expect(0, &["foreign-load"]);
+    drop(foreign);
+    let trial = &dir.trials()[0];
+    assert!(failed_checks(trial, "invalid").contains(&"foreign-load".to_owned()), "{trial:#}");
+    assert_eq!(trial["outcome"]["state"], "complete");
 }

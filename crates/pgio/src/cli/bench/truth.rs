@@ -52,6 +52,9 @@ struct Plan {
     /// Keep the results here, a directory for each experiment
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Let trials count that this check makes invalid, such as foreign-load
+    #[arg(long, value_name = "CHECK")]
+    tolerate: Vec<String>,
     #[arg(long, value_name = "VERSION")]
     pg: Option<VersionRequest>,
 }
@@ -70,8 +73,8 @@ impl Plan {
         let window = exact_duration(Duration::from_secs(self.seconds));
         format!(
             "[experiment]\nname = \"{name}\"\nblocks = {}\nduration = \"{window}\"\n\
-             warmup = \"500ms\"\naa = {aa}\n",
-            self.blocks
+             warmup = \"500ms\"\naa = {aa}\ntolerate = {:?}\n",
+            self.blocks, self.tolerate
         )
     }
 }
@@ -117,7 +120,11 @@ impl Judged {
     }
 
     fn line(&self, number: usize) -> String {
-        let covered = if self.covered() { "covered" } else { "MISSED" };
+        let covered = match self.covered() {
+            true => "covered",
+            false if self.low.is_nan() => "nothing",
+            false => "MISSED",
+        };
         let line = format!(
             "{number:10}  {:9.4}  {:8.4} to {:8.4}  {:13}  {:8.4}  {covered:7}  {}",
             self.estimate,

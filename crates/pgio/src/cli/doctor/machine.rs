@@ -10,6 +10,7 @@ use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{Host, LOCAL};
 use crate::pg::words;
 use crate::results::Check;
+use crate::telemetry::Hosts;
 use crate::units::human;
 
 const SCRIPT: &str = include_str!("machine.sh");
@@ -22,9 +23,7 @@ const STEAL_SHARE: f64 = 0.05;
 const FAST_CLOCKS: &[&str] =
     &["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
 
-/// The hosts that answered, by the experiment's names; this machine is always among them.
-pub(super) type Hosts = BTreeMap<String, Arc<Host>>;
-
+/// Also returns the hosts that answered; this machine is always among them.
 pub(super) fn look(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) {
     let here = Host::local();
     let mut sections = vec![section("This machine".to_owned(), checks(&here))];

@@ -5,20 +5,22 @@
 
 mod settings;
 
+use std::time::Duration;
+
 use postgres::{Client, Row};
 
-use super::machine::Hosts;
 use super::subject::{Reach, Subject};
-use super::{Section, data};
+use super::{Section, data, storage};
 use crate::experiment::live;
+use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
-use crate::host::{Host, LOCAL};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
 use crate::results::Check;
+use crate::telemetry::{Hosts, Scene, Survey};
 use crate::treatment::World;
 
 const FACTS: &str = include_str!("server.sql");
@@ -83,18 +85,19 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
     checks.extend(settings::judge(subject, &row, &mut client));
     checks.push(others(&row));
     checks.extend(left(row.get("ours")));
-    let name = subject.host.as_deref().unwrap_or(LOCAL);
-    let host = hosts.get(name).filter(|host| runs_on(host, row.get("pid")));
-    let memory = host.and_then(|host| memory(host));
+    let survey = Survey {
+        params: &params,
+        server: &found,
+        cadence: Duration::ZERO,
+        hosts,
+        host: subject.host.as_deref(),
+    };
+    let scene = Scene::survey(&survey, &mut client);
+    let memory = scene.server_host().and_then(memory);
     checks.extend(data::judge(subject, &row, memory, &mut client));
+    checks.extend(storage::judge(&scene, subject.device.as_deref()));
     checks.extend(conditions(subject, &params, &mut client));
     checks
-}
-
-/// Process numbers repeat from one machine to the next, so the program is asked for too.
-fn runs_on(host: &Host, pid: i32) -> bool {
-    let name = host.run(&CommandLine::new("cat").arg(format!("/proc/{pid}/comm")));
-    name.is_ok_and(|name| name.starts_with("postgres"))
 }
 
 /// In bytes.

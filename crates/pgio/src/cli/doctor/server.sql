@@ -1,5 +1,4 @@
-SELECT pg_backend_pid() AS pid,
-       current_setting('fsync') AS fsync,
+SELECT current_setting('fsync') AS fsync,
        current_setting('full_page_writes') AS full_page_writes,
        pg_has_role(current_user, 'pg_monitor', 'USAGE') AS monitors,
        -- Since 15; before it only superusers may.

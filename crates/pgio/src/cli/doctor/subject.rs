@@ -30,6 +30,8 @@ pub(super) struct Subject {
     pub(super) reach: Reach,
     /// The name of its host, where the experiment says one.
     pub(super) host: Option<String>,
+    /// The device that is to be measured, where it says one.
+    pub(super) device: Option<String>,
     pub(super) work: Vec<Work>,
     pub(super) conditions: Vec<Arm>,
 }
@@ -101,6 +103,7 @@ fn of_conf(source: &Source) -> Result<Subject, Failure> {
         title: format!("Server: {}", params.describe()),
         reach: Reach::Server(Box::new(params)),
         host: None,
+        device: None,
         work: vec![Work { kind: WorkloadKind::Slob, layer }],
         conditions: Vec::new(),
     })
@@ -125,9 +128,9 @@ fn of_target(
     target: Option<&Target>,
 ) -> Result<Subject, Failure> {
     let run_id = state::new_run_id();
-    let host = match target {
-        Some(Target::Server { host, .. }) => host.clone(),
-        _ => None,
+    let (host, device) = match target {
+        Some(Target::Server { host, device, .. }) => (host.clone(), device.clone()),
+        _ => (None, None),
     };
     let reach = match target {
         Some(Target::Private { major, .. }) => Reach::Private { major: *major },
@@ -155,5 +158,5 @@ fn of_target(
     let work = work
         .map(|w| Work { kind: w.kind, layer: w.layer.clone().over(job.below.layer.clone()) })
         .collect();
-    Ok(Subject { title, reach, host, work, conditions })
+    Ok(Subject { title, reach, host, device, work, conditions })
 }

@@ -288,10 +288,14 @@ fn setting_bytes(text: &str) -> Option<u64> {
 /// Whether what the target names is what the server writes to: data, WAL and tablespaces each
 /// have the device among those below their file system.
 pub(in crate::experiment) fn storage(trial: &Trial, device: &str) -> Check {
+    lies_on(trial.telemetry.as_ref().map(|t| t.storage.as_slice()).unwrap_or_default(), device)
+}
+
+/// The same, of what was found without a trial.
+pub fn lies_on(found: &[Storage], device: &str) -> Check {
     const ID: &str = "storage";
     let device = device.trim_start_matches("/dev/");
     let remedy = "move it there, or correct device = in [target]";
-    let found = trial.telemetry.as_ref().map(|t| t.storage.as_slice()).unwrap_or_default();
     if found.is_empty() {
         let why = "what the server writes to could not be found out";
         return Check::invalid(
