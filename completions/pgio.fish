@@ -31,6 +31,7 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "setup" -d 'Load the data 
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: the classic lines, then what they cannot say'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same work under each condition, in random order'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Tell a stored experiment again'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Say what is here, what is missing and what would spoil a measurement, and change nothing'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Put back whatever an interrupted run left changed'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Remove what setup made, and nothing else'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a shipped, commented experiment'
@@ -97,6 +98,30 @@ csv\t'A row for each condition and metric'
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -d 'Write to this file instead of stdout' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l format -r -f -a "text\t''
+json\t''"
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l config -d 'Read this instead of ./pgio.conf' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l sessions -d 'sessions that commit [SESSIONS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand; and end sessions that an interrupted run left there' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a setting that someone changed since as it is now'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'
@@ -125,12 +150,13 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l transactions -d 't
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates" -f -a "telemetry" -d 'What telemetry costs: the same work with it and without'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "telemetry" -d 'What telemetry costs: the same work with it and without'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "truth" -d 'Whole experiments of which the right answer is known: how often is it found?'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l rounds -d 'Pairs of runs' -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l seconds -d 'Length of each run, where it has one' -r
@@ -154,3 +180,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcomm
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l seconds -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l pg -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "aa" -d 'The baseline against its twin: nothing differs'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "read-iops" -d 'A disk of 950 read IOPS against one of 1000, by loop devices and cgroup v1 (needs root)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "commit-delay" -d 'commit_delay = 20 ms against none, beside a plain psql loop (needs psql)'
