@@ -78,7 +78,7 @@ const faint = () => [...new Set(all("path.line, path.void, .mark path, .interval
 }))];
 
 const nameOf = (e) => e.id || e.getAttribute("aria-label") || e.textContent.trim().slice(0, 60);
-const focusable = () => all('a[href], button, [tabindex="0"]').filter((e) => isShown(e) || e.classList.contains("skip")).map(nameOf);
+const focusable = () => all('a[href], button, svg[role="img"], [tabindex="0"]').filter((e) => isShown(e) || e.classList.contains("skip")).map(nameOf);
 const focused = () => {
   const e = document.activeElement;
   if (!e || e === document.body) return null;
