@@ -10,8 +10,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, Statement};
-
 use super::session::{self, SessionError};
 use super::{PATIENCE, Span, Watched, lost};
 use crate::pg::words;
@@ -21,12 +19,9 @@ use crate::rng::SplitMix64;
 
 const SQL: &str = include_str!("sql/activity.sql");
 
-/// 25 a second, unless a look takes more than a twentieth of the time: each look is work for the
-/// server as well, and half of it here.
-const OFTEN: Duration = Duration::from_millis(40);
-/// 20 a second: with thousands of sessions the server takes milliseconds for a look.
-const SELDOM: Duration = Duration::from_millis(50);
-const AFFORDABLE_SHARE: u32 = 20;
+/// 20 a second: enough for shares within a few percent over a window, and each look is work for the
+/// server.
+const EVERY: Duration = Duration::from_millis(50);
 
 /// What the server says of a session whose user switched track_activities off.
 const DISABLED: &str = "disabled";
@@ -47,7 +42,6 @@ pub(super) struct WaitsFound {
 #[derive(Debug, Default)]
 struct Found {
     sessions: u32,
-    every: Duration,
     /// Names of events; rounds refer to them by their place.
     events: Vec<String>,
     rounds: Vec<Round>,
@@ -109,7 +103,7 @@ impl Found {
             sightings.clear();
         }
         let seconds = (span.closed - span.opened).as_secs_f64();
-        let due = (seconds / self.every.as_secs_f64().max(1e-3)).floor() as u64;
+        let due = (seconds / EVERY.as_secs_f64()).floor() as u64;
         let waits = (!sightings.is_empty()).then(|| Waits {
             rounds,
             missed_rounds: due.saturating_sub(rounds),
@@ -138,7 +132,7 @@ fn lost_to_setting() -> Warning {
 }
 
 fn sample(watched: &Watched, seed: u64, whom: &Receiver<Vec<i32>>) -> Found {
-    let mut found = Found { every: OFTEN, ..Found::default() };
+    let mut found = Found::default();
     if let Err(error) = sample_into(&mut found, watched, seed, whom) {
         found.warnings.push(lost("the sessions' waits", &words::sentence(&error)));
     }
@@ -157,14 +151,10 @@ fn sample_into(
     let Ok(pids) = whom.recv() else { return Ok(()) };
     found.sessions = u32::try_from(pids.len()).unwrap_or(u32::MAX);
 
-    if cost(&mut client, &statement, &pids)? * AFFORDABLE_SHARE > OFTEN {
-        found.every = SELDOM;
-    }
-
     let mut moments = SplitMix64::new(seed);
     let mut interval = Instant::now();
     loop {
-        let at = interval + found.every.mul_f64(moments.next_f64());
+        let at = interval + EVERY.mul_f64(moments.next_f64());
         match whom.recv_timeout(at.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -184,26 +174,11 @@ fn sample_into(
             Err(_) => {}
         }
         let now = Instant::now();
-        interval += found.every;
-        while interval + found.every <= now {
-            interval += found.every;
+        interval += EVERY;
+        while interval + EVERY <= now {
+            interval += EVERY;
         }
     }
-}
-
-/// What a look takes when nothing disturbs it: the shortest of some.
-fn cost(
-    client: &mut Client,
-    statement: &Statement,
-    pids: &[i32],
-) -> Result<Duration, postgres::Error> {
-    let mut shortest = Duration::MAX;
-    for _ in 0..5 {
-        let asked = Instant::now();
-        client.query(statement, &[&pids])?;
-        shortest = shortest.min(asked.elapsed());
-    }
-    Ok(shortest)
 }
 
 #[cfg(test)]
@@ -211,7 +186,7 @@ mod tests {
     use super::*;
 
     fn found(moments: &[u64], opened: Instant) -> Found {
-        let mut found = Found { sessions: 2, every: OFTEN, ..Found::default() };
+        let mut found = Found { sessions: 2, ..Found::default() };
         let (cpu, flush) = (found.event("CPU"), found.event("IO:WALSync"));
         let round = |ms: &u64| Round {
             at: opened + Duration::from_millis(*ms),
@@ -226,9 +201,9 @@ mod tests {
         let start = Instant::now();
         let opened = start + Duration::from_millis(100);
         let span = Span { opened, closed: opened + Duration::from_millis(200) };
-        // Of ten intervals three were looked at; before and after do not count.
+        // Of four intervals three were looked at; before and after do not count.
         let waits = found(&[50, 110, 150, 290, 310], start).sum_up(span).waits.unwrap();
-        assert_eq!((waits.rounds, waits.missed_rounds, waits.sessions), (3, 7, 2));
+        assert_eq!((waits.rounds, waits.missed_rounds, waits.sessions), (3, 1, 2));
         assert!((waits.hertz - 15.0).abs() < 1e-9, "{}", waits.hertz);
         assert_eq!(waits.sightings["CPU"], 3);
         assert_eq!(waits.sightings["IO:WALSync"], 3);
