@@ -7,8 +7,7 @@
 
 use super::live::{self, LiveError, Target};
 use crate::config::experiment::Reset;
-use crate::dataset::database::{self, Database};
-use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, verify};
+use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, database, verify};
 use crate::host::stop::Stop;
 use crate::pg::connect;
 use crate::results::model::Warning;
@@ -20,7 +19,6 @@ pub enum Way {
     Checkpoint,
     Reload(LoadSpec),
     Recreate {
-        database: Database,
         /// None where no data set was loaded.
         load: Option<LoadSpec>,
     },
@@ -42,8 +40,8 @@ pub fn prepare(reset: &Reset, target: &mut Target) -> Result<Way, DatasetError> 
                     why: format!("recreate_database names `{named}`, the target `{found}`"),
                 });
             }
-            let database = database::describe(&mut target.admin, private)?;
-            Ok(Way::Recreate { database, load: loaded })
+            database::describe(&mut target.admin, private)?;
+            Ok(Way::Recreate { load: loaded })
         }
         _ => Ok(loaded.map_or(Way::Checkpoint, Way::Reload)),
     }
@@ -55,8 +53,8 @@ pub fn perform(target: &mut Target, run_id: &str, stop: &Stop) -> Result<Vec<War
     let spec = match &way {
         Way::Checkpoint => None,
         Way::Reload(spec) => Some(spec),
-        Way::Recreate { database, load } => {
-            make_again(target, database, run_id)?;
+        Way::Recreate { load } => {
+            make_again(target, run_id)?;
             load.as_ref()
         }
     };
@@ -72,7 +70,9 @@ pub fn perform(target: &mut Target, run_id: &str, stop: &Stop) -> Result<Vec<War
     Ok(warnings)
 }
 
-fn make_again(target: &mut Target, database: &Database, run_id: &str) -> Result<(), LiveError> {
+fn make_again(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
+    // Looked at anew: someone may have put something into it since the last trial.
+    let database = &database::describe(&mut target.admin, target.cluster.is_some())?;
     let beside = if database.name == "postgres" { "template1" } else { "postgres" };
     let params = target.params.clone().with_dbname(beside);
     // In its place, so that the session in the database ends.

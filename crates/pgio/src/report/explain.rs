@@ -42,10 +42,16 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
         );
         cells
     };
+    // A transaction is its commit and little else: once is enough.
+    let commits_are_told = |condition: &str| {
+        let mut all = analysis.decomposition_differences.iter();
+        all.any(|d| d.class == "commit" && d.condition == condition)
+    };
     let mut notes: Vec<String> = analysis
         .decomposition_differences
         .iter()
         .filter(|d| !analysis.is_aa(&d.condition) && (is_decided(d) || is_commit(d)))
+        .filter(|d| d.class != "transaction" || !commits_are_told(&d.condition))
         .map(|d| difference(d, &analysis.baseline))
         .collect();
     notes.push(
