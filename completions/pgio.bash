@@ -208,7 +208,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth__subcmd__aa)
-            opts="-h --experiments --blocks --seconds --out --pg --help"
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -227,6 +227,10 @@ _pgio() {
                     return 0
                     ;;
                 --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tolerate)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -242,7 +246,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth__subcmd__commit__subcmd__delay)
-            opts="-h --experiments --blocks --seconds --out --pg --help"
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -261,6 +265,10 @@ _pgio() {
                     return 0
                     ;;
                 --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tolerate)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -276,7 +284,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth__subcmd__read__subcmd__iops)
-            opts="-h --experiments --blocks --seconds --out --pg --help"
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -295,6 +303,10 @@ _pgio() {
                     return 0
                     ;;
                 --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tolerate)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
