@@ -16,7 +16,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::summary::{geometric_mean, mean};
-use benchmath::{holm, welch};
+use benchmath::welch;
 use serde::{Deserialize, Serialize};
 
 use super::pairing::{self, Arm};
@@ -215,15 +215,8 @@ fn logs(values: &[f64]) -> Vec<f64> {
 
 /// As within an experiment: the secondary metrics of a condition are one family.
 fn adjust(family: &mut [AcrossComparison]) {
-    let mut secondary: Vec<&mut AcrossComparison> =
-        family.iter_mut().filter(|c| !c.primary && c.p.is_some()).collect();
-    let p_values: Vec<f64> = secondary.iter().filter_map(|c| c.p).collect();
-    for (comparison, adjusted) in secondary.iter_mut().zip(holm::adjust(&p_values)) {
-        comparison.p_adjusted = Some(adjusted);
-        if adjusted > ALPHA && comparison.verdict.is_decided() {
-            comparison.verdict = Verdict::NoDifference;
-        }
-    }
+    let secondary = family.iter_mut().filter(|c| !c.primary);
+    compare::adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
 }
 
 /// Only where both have the same baseline: an effect is against something.

@@ -121,16 +121,23 @@ fn renumbered(warning: Warning, blocks: &[u32]) -> Warning {
     }
 }
 
-/// Adjusts the secondary metrics of one condition together; one that no longer holds is told as
-/// no difference.
 fn adjust(family: &mut [Comparison]) {
-    let mut secondary: Vec<&mut Comparison> =
-        family.iter_mut().filter(|c| !c.primary && c.p.is_some()).collect();
-    let p_values: Vec<f64> = secondary.iter().filter_map(|c| c.p).collect();
-    for (comparison, adjusted) in secondary.iter_mut().zip(holm::adjust(&p_values)) {
-        comparison.p_adjusted = Some(adjusted);
-        if adjusted > ALPHA && comparison.verdict.is_decided() {
-            comparison.verdict = Verdict::NoDifference;
+    let secondary = family.iter_mut().filter(|c| !c.primary);
+    adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
+}
+
+/// Adjusts the secondary metrics of one condition together, those that have a p; one that no longer
+/// holds is told as no difference.
+pub(super) fn adjust_together<'a>(
+    family: impl Iterator<Item = (Option<f64>, &'a mut Option<f64>, &'a mut Verdict)>,
+) {
+    let judged: Vec<_> =
+        family.filter_map(|(p, adjusted, told)| Some((p?, adjusted, told))).collect();
+    let p_values: Vec<f64> = judged.iter().map(|(p, ..)| *p).collect();
+    for ((_, p_adjusted, verdict), adjusted) in judged.into_iter().zip(holm::adjust(&p_values)) {
+        *p_adjusted = Some(adjusted);
+        if adjusted > ALPHA && verdict.is_decided() {
+            *verdict = Verdict::NoDifference;
         }
     }
 }

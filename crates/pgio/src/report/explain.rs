@@ -42,16 +42,8 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
         );
         cells
     };
-    // A transaction is its commit and little else: once is enough.
-    let commits_are_told = |condition: &str| {
-        let mut all = analysis.decomposition_differences.iter();
-        all.any(|d| d.class == "commit" && d.condition == condition)
-    };
-    let mut notes: Vec<String> = analysis
-        .decomposition_differences
-        .iter()
-        .filter(|d| !analysis.is_aa(&d.condition) && (is_decided(d) || is_commit(d)))
-        .filter(|d| d.class != "transaction" || !commits_are_told(&d.condition))
+    let mut notes: Vec<String> = worth_telling(analysis)
+        .filter(|d| is_decided(d) || is_commit(d))
         .map(|d| difference(d, &analysis.baseline))
         .collect();
     notes.push(
@@ -67,8 +59,18 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
     })
 }
 
+/// Of conditions that are not the baseline itself. A transaction is its commit and little else: where
+/// that is told, once is enough.
+pub(super) fn worth_telling(analysis: &Analysis) -> impl Iterator<Item = &DecompositionDifference> {
+    let all = &analysis.decomposition_differences;
+    let has_commits = |of: &str| all.iter().any(|d| d.class == "commit" && d.condition == of);
+    all.iter()
+        .filter(|d| !analysis.is_aa(&d.condition))
+        .filter(move |d| d.class != "transaction" || !has_commits(&d.condition))
+}
+
 /// Whether the interval leaves out no difference at all.
-fn is_decided(d: &DecompositionDifference) -> bool {
+pub(super) fn is_decided(d: &DecompositionDifference) -> bool {
     d.low.zip(d.high).is_some_and(|(low, high)| low > 0.0 || high < 0.0)
 }
 

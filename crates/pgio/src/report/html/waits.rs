@@ -12,7 +12,6 @@ use super::look::clipped;
 use super::svg::{percent, picture, px};
 use super::{Page, Section, table};
 use crate::analysis::Condition;
-use crate::analysis::waits::DecompositionDifference;
 use crate::results::waits::{GROUPS, WaitGroup};
 
 const BAR: f64 = 26.0;
@@ -72,12 +71,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 
 /// What each condition adds, in words, where it adds anything.
 fn differences(page: &Page<'_>) -> Vec<String> {
-    let is_decided = |d: &&DecompositionDifference| {
-        let interval = d.low.zip(d.high);
-        interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0)
-    };
-    let all = page.analysis.decomposition_differences.iter();
-    let told = all.filter(|d| !page.analysis.is_aa(&d.condition)).filter(is_decided);
+    let told = explain::worth_telling(page.analysis).filter(|d| explain::is_decided(d));
     told.map(|d| explain::difference(d, &page.analysis.baseline)).collect()
 }
 
