@@ -2,7 +2,7 @@
 //!
 //! [`exec`] is the only place in the crate that starts a process; [`machine`] gives every host
 //! the same two ways in, a command and a [`shell`] that lives on. [`proc`] parses and touches
-//! nothing; [`storage`] finds the devices under a directory. [`stop`] is the flag that ends
+//! nothing; [`storage`] finds the devices under a directory, [`signature`] what a device holds. [`stop`] is the flag that ends
 //! everything. Nothing here knows PostgreSQL or what is measured.
 
 pub mod command;
@@ -11,6 +11,7 @@ pub mod exec;
 pub mod machine;
 pub mod proc;
 pub mod shell;
+pub mod signature;
 mod ssh;
 pub mod stop;
 pub mod storage;
