@@ -9,6 +9,7 @@ mod compare;
 mod connection;
 mod demo;
 mod destroy;
+mod device;
 mod doctor;
 mod example;
 pub mod exit;
@@ -56,6 +57,8 @@ enum Command {
     Report(report::Args),
     /// Say what is here, what is missing and what would spoil a measurement, and change nothing
     Doctor(doctor::Args),
+    /// Measure a device, or two in turn, without PostgreSQL: throughput, latency, random I/O
+    Device(device::Args),
     /// Put back whatever an interrupted run left changed
     Undo(undo::Args),
     /// Remove what setup made, and nothing else
@@ -94,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Device(args) => device::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),
