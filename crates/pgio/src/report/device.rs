@@ -56,7 +56,7 @@ fn one(results: &[TestResult]) -> Table {
             Column::right("p50 / p95 / p99"),
         ],
         rows: results.iter().map(row).collect(),
-        notes: vec![SPREAD.to_owned()],
+        notes: explained(results),
         ..Table::default()
     }
 }
@@ -100,7 +100,7 @@ fn two(record: &DeviceRecord, results: &[TestResult]) -> Table {
 
 fn notes(baseline: &str, results: &[TestResult]) -> Vec<String> {
     let compared = || results.iter().filter_map(|r| Some((&r.test, r.comparison.as_ref()?)));
-    let mut notes = vec![SPREAD.to_owned()];
+    let mut notes = explained(results);
     if compared().any(|(_, c)| !c.verdict.is_decided()) {
         notes.push(format!("~ cannot be told apart from {baseline}."));
     }
@@ -133,14 +133,23 @@ fn latencies(record: &DeviceRecord, results: &[TestResult]) -> Table {
     }
 }
 
-/// `throughput, 1 MiB writes`, `random reads, 8 KiB, depth 32`
+/// `throughput, 1 MiB writes`, `random reads, depth 32`
 fn title(test: &DeviceTest) -> String {
-    let block = human::bytes(test.block_bytes);
     match test.kind.as_str() {
-        "random_read" => format!("random reads, {block}, depth {}", test.depth),
-        "random_write" => format!("random writes, {block}, depth {}", test.depth),
-        kind => format!("{kind}, {block} writes"),
+        "random_read" => format!("random reads, depth {}", test.depth),
+        "random_write" => format!("random writes, depth {}", test.depth),
+        kind => format!("{kind}, {} writes", human::bytes(test.block_bytes)),
     }
+}
+
+fn explained(results: &[TestResult]) -> Vec<String> {
+    let mut notes = vec![SPREAD.to_owned()];
+    let random = results.iter().find(|r| r.test.kind.starts_with("random"));
+    notes.extend(random.map(|r| {
+        let block = human::bytes(r.test.block_bytes);
+        format!("Random I/O is of {block} each; the depth is how many are in flight.")
+    }));
+    notes
 }
 
 fn median(found: &Described, test: &DeviceTest) -> String {

@@ -9,6 +9,8 @@ mod compare_cmd;
 mod config;
 mod connecting;
 mod demo_cmd;
+mod device_cmd;
+mod disk;
 mod doctor_cmd;
 mod examples;
 mod fixture;
