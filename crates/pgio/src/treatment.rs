@@ -133,6 +133,8 @@ pub struct Kind {
     pub undo: fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>,
 }
 
+/// In the order in which they are applied, whatever that of the file: one that restarts the server
+/// comes before those that a restart would undo.
 pub const KINDS: &[Kind] = &[postgres::KIND];
 
 pub fn names() -> Vec<&'static str> {
@@ -147,10 +149,12 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
     (kind.parse)(spec)
 }
 
-/// All of a condition. That of `postgres` is always among them: what a server does by default needs
-/// proof as well.
+/// All of a condition, in the order in which they are applied. That of `postgres` is always among
+/// them: what a server does by default needs proof as well.
 pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
-    let mut all = specs.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut sorted: Vec<&TreatmentSpec> = specs.iter().collect();
+    sorted.sort_by_key(|spec| KINDS.iter().position(|kind| kind.name == spec.kind));
+    let mut all = sorted.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
         all.push(postgres::unchanged());
     }
