@@ -5,6 +5,7 @@
 //! nothing; [`storage`] finds the devices under a directory. [`stop`] is the flag that ends
 //! everything. Nothing here knows PostgreSQL or what is measured.
 
+pub mod blkio;
 pub mod command;
 pub mod error;
 pub mod exec;
