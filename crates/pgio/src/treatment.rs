@@ -10,6 +10,7 @@
 mod body;
 pub mod journal;
 pub mod postgres;
+mod throttle;
 mod values;
 mod world;
 
@@ -135,7 +136,7 @@ pub struct Kind {
 
 /// In the order in which they are applied, whatever that of the file: one that restarts the server
 /// comes before those that a restart would undo.
-pub const KINDS: &[Kind] = &[postgres::KIND];
+pub const KINDS: &[Kind] = &[postgres::KIND, throttle::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()
