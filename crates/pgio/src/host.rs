@@ -3,7 +3,7 @@
 //! [`exec`] is the only place in the crate that starts a process; [`machine`] gives every host
 //! the same two ways in, a command and a [`shell`] that lives on. [`proc`] parses and touches
 //! nothing; [`storage`] finds the devices under a directory. [`stop`] is the flag that ends
-//! everything. Nothing here knows PostgreSQL or what is measured.
+//! everything; [`rights`] is who may do what. Nothing here knows PostgreSQL or what is measured.
 
 pub mod blkio;
 pub mod command;
@@ -11,6 +11,7 @@ pub mod error;
 pub mod exec;
 pub mod machine;
 pub mod proc;
+pub mod rights;
 pub mod shell;
 mod ssh;
 pub mod stop;

@@ -10,6 +10,7 @@
 mod body;
 pub mod journal;
 pub mod postgres;
+mod stopped;
 mod throttle;
 mod values;
 mod world;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::experiment::TreatmentSpec;
 use crate::host::exec::ExecError;
+use crate::host::rights::RightsError;
 use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
@@ -47,6 +49,8 @@ pub enum TreatmentError {
     ChangedSince { what: String, found: String, ours: String, prior: String },
     #[error(transparent)]
     Host(#[from] ExecError),
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
@@ -131,8 +135,12 @@ pub struct Kind {
     pub name: &'static str,
     pub help: &'static str,
     pub parse: fn(&TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>,
-    pub undo: fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>,
+    pub undo: Undo,
 }
+
+/// Idempotent; what it finds is ours, the prior value, something in between that a crash left, or
+/// a stranger's.
+pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>;
 
 /// In the order in which they are applied, whatever that of the file: one that restarts the server
 /// comes before those that a restart would undo.
@@ -182,6 +190,16 @@ pub fn put_in_force(
     Ok(())
 }
 
+fn undo_of(step: &Step) -> Result<Undo, TreatmentError> {
+    let kind = KINDS.iter().find(|k| k.name == step.kind).map(|k| k.undo);
+    kind.or((step.kind == stopped::KIND).then_some(stopped::undo as Undo)).ok_or_else(|| {
+        TreatmentError::Config(format!(
+            "the journal holds a step of kind `{}` that this pgio does not know; use the pgio that wrote it",
+            step.kind
+        ))
+    })
+}
+
 /// Takes back every step that the journal still holds, the last one first.
 pub fn take_back(
     world: &mut World<'_>,
@@ -190,13 +208,7 @@ pub fn take_back(
 ) -> Result<Vec<(Step, Undone)>, TreatmentError> {
     let mut all = Vec::new();
     for (number, step) in journal.open_steps() {
-        let kind = KINDS.iter().find(|k| k.name == step.kind).ok_or_else(|| {
-            TreatmentError::Config(format!(
-                "the journal holds a step of kind `{}` that this pgio does not know; use the pgio that wrote it",
-                step.kind
-            ))
-        })?;
-        let undone = (kind.undo)(world, &step, stranger)?;
+        let undone = undo_of(&step)?(world, &step, stranger)?;
         journal.undone(number)?;
         all.push((step, undone));
     }
