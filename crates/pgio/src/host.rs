@@ -6,6 +6,7 @@
 //! everything. Nothing here knows PostgreSQL or what is measured.
 
 pub mod command;
+pub mod drbd;
 pub mod error;
 pub mod exec;
 pub mod machine;
