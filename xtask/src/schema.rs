@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use pgio::cli::{DOCTOR_SCHEMA, DoctorDocument};
 use pgio::report::json::across::{ACROSS_SCHEMA, AcrossV1};
 use pgio::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
 use pgio::results::series::{SERIES_SCHEMA, Series};
@@ -20,6 +21,7 @@ pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
         artefact::<Manifest>(MANIFEST_SCHEMA)?,
         artefact::<AnalysisV1>(ANALYSIS_SCHEMA)?,
         artefact::<AcrossV1>(ACROSS_SCHEMA)?,
+        artefact::<DoctorDocument>(DOCTOR_SCHEMA)?,
     ])
 }
 

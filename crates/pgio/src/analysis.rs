@@ -28,6 +28,7 @@ pub(crate) mod test_support;
 #[cfg(test)]
 mod tests;
 pub mod waits;
+pub mod width;
 
 use std::collections::BTreeMap;
 

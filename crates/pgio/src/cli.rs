@@ -21,6 +21,8 @@ mod signals;
 mod state;
 mod undo;
 
+pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
+
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -17,5 +17,5 @@ pub mod stop;
 pub mod storage;
 
 pub use error::HostError;
-pub use machine::{Host, LOCAL};
+pub use machine::{Host, Hosts, LOCAL};
 pub use shell::Shell;

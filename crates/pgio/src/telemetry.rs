@@ -30,7 +30,7 @@ use crate::results::Warning;
 use crate::results::series::{Series, Track};
 use crate::results::telemetry::Telemetry;
 pub use expected::Standby;
-pub use scene::{Hosts, Scene, Survey};
+pub use scene::{Scene, Survey};
 
 /// Sessions of the server that a recorder takes.
 pub const SESSIONS: u32 = 2;

@@ -11,6 +11,7 @@ mod body;
 pub mod journal;
 pub mod postgres;
 mod values;
+mod world;
 
 use std::fmt;
 
@@ -18,9 +19,12 @@ use ::postgres::Client;
 use serde::{Deserialize, Serialize};
 
 use crate::config::experiment::TreatmentSpec;
-use crate::pg::connect::{self, ConnectError, ConnectParams};
-use crate::results::model::{Evidence, When};
+use crate::host::exec::ExecError;
+use crate::pg::connect::ConnectError;
+use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
+
+pub use world::{Control, Door, World};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TreatmentError {
@@ -41,6 +45,8 @@ pub enum TreatmentError {
     )]
     ChangedSince { what: String, found: String, ours: String, prior: String },
     #[error(transparent)]
+    Host(#[from] ExecError),
+    #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
@@ -51,6 +57,9 @@ pub struct Step {
     pub kind: String,
     /// In words, such as `synchronous_standby_names in postgresql.auto.conf`.
     pub what: String,
+    /// Where; absent: on the server, through its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// What was found, `null` for absence.
     pub prior: serde_json::Value,
     pub ours: serde_json::Value,
@@ -85,51 +94,33 @@ pub struct Outlook {
     pub how: &'static str,
 }
 
-/// Restarts a server that is ours, and returns when it answers again.
-pub trait Restarter {
-    fn restart(&mut self) -> Result<(), String>;
-}
-
-/// What treatments act on.
-pub struct World<'a> {
-    pub params: &'a ConnectParams,
-    pub admin: &'a mut Client,
-    /// Present only when the cluster is ours.
-    pub restarter: Option<&'a mut dyn Restarter>,
-}
-
-impl fmt::Debug for World<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "World({})", self.params.describe())
-    }
-}
-
-impl World<'_> {
-    /// A connection in place of one that a restart ended.
-    pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
-        *self.admin = connect::connect(self.params).map_err(TreatmentError::Connect)?;
-        Ok(())
-    }
-}
-
 /// One thing applied to the world.
 pub trait Treatment: fmt::Debug {
     /// Each change in words, such as `synchronous_commit = local`.
     fn describe(&self) -> Vec<String>;
-    /// What would change on this server, by reading alone.
-    fn outlook(&self, admin: &mut Client) -> Result<Vec<Outlook>, TreatmentError>;
+    /// What would change, by reading alone.
+    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError>;
     /// Settings that hold by session and leave the server alone.
-    fn session_settings(&self, admin: &mut Client)
-    -> Result<Vec<(String, String)>, TreatmentError>;
+    fn session_settings(
+        &self,
+        _admin: &mut Client,
+    ) -> Result<Vec<(String, String)>, TreatmentError> {
+        Ok(Vec::new())
+    }
     /// Refuses before anything is changed what could not work or could not be verified.
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
-    /// What will have to be changed, with what is there now.
+    /// What will have to be changed, with what is there now, in the order in which it is applied.
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError>;
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError>;
     /// After all steps are applied: make them take effect, and see that they did.
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
-    /// What can be read back now to prove that it is in force.
-    fn verify(&self, admin: &mut Client, when: When) -> Vec<Evidence>;
+    /// What can be read back now to prove that it is in force. Several times a second inside the
+    /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
+    fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
+    /// What the record of a complete trial proves or disproves.
+    fn judge(&self, _trial: &Trial) -> Vec<Check> {
+        Vec::new()
+    }
 }
 
 /// A row of the table of treatments.

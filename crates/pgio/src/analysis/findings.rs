@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use benchmath::signed_rank::fewest_values;
 
 use super::pairing::Arm;
+use super::width::width;
 use super::{ALPHA, Comparison, Finding, Verdict, steady};
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{CheckVerdict, Outcome, Trial, Warning};
@@ -24,6 +25,7 @@ pub(super) fn all(
     found.extend(torn(stored));
     found.extend(aa_differs(manifest, comparisons));
     found.extend(factors(manifest));
+    found.extend(not_precise(manifest, comparisons));
     for info in &manifest.conditions {
         let arm = &arms[info.name.as_str()];
         found.extend(too_few_blocks(info, comparisons));
@@ -91,6 +93,22 @@ fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding
                 manifest.baseline
             ),
             "look for other work on the machine, repeat, and distrust effects of this size",
+        )
+    })
+}
+
+fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {
+    let precision = manifest.rules.precision?;
+    let width = width(comparisons)?;
+    (!width.is_within(precision)).then(|| {
+        let limit = manifest.rules.max_blocks;
+        let limit =
+            limit.map_or_else(String::new, |n| format!("; at most {n} blocks were allowed"));
+        warning(
+            "precision",
+            None,
+            width.told(precision) + &limit,
+            "raise max_blocks and go on with --resume, or take longer windows",
         )
     })
 }

@@ -5,7 +5,7 @@
 //! classic check by hand is the mean of iostat's r/s against RIOPS: here it is a line per condition.
 //! Devices see reads of others as well, and read-ahead, so they may read more than was asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use benchmath::summary::mean;
 use serde::{Deserialize, Serialize};
@@ -73,21 +73,10 @@ pub fn of_trial(trial: &Trial) -> Option<Reads> {
     })
 }
 
-/// Of the devices right under the file systems of the server: what lies below those reads the same
-/// bytes again.
+/// Read from the devices that the server lies on.
 fn device_bytes(trial: &Trial) -> Option<f64> {
-    let telemetry = trial.telemetry.as_ref()?;
-    let mut counted = BTreeSet::new();
-    let mut bytes = None;
-    for storage in &telemetry.storage {
-        let Some(host) = telemetry.hosts.get(&storage.host) else { continue };
-        let watched = storage.devices.iter().find_map(|d| Some((d, host.devices.get(&d.name)?)));
-        let Some((device, used)) = watched else { continue };
-        if counted.insert((&storage.host, &device.name)) {
-            *bytes.get_or_insert(0.0) += used.read_bytes_per_second;
-        }
-    }
-    bytes
+    let devices = trial.telemetry.as_ref()?.devices_in_use()?;
+    Some(devices.iter().map(|device| device.read_bytes_per_second).sum())
 }
 
 fn averaged(trials: &[Reads]) -> Option<Reads> {

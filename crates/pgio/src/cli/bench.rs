@@ -27,12 +27,13 @@ use crate::dataset::LoadSpec;
 use crate::experiment::live;
 use crate::experiment::trial::{self, Request};
 use crate::host::stop::Stop;
+use crate::host::{Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::telemetry::Scene;
-use crate::units::{self, Scale};
+use crate::units::Scale;
 use crate::workload::{Progress, Workload};
 
 #[derive(Debug, clap::Args)]
@@ -55,17 +56,7 @@ enum What {
         pg: Option<VersionRequest>,
     },
     /// What telemetry costs: the same work with it and without
-    Telemetry {
-        /// Pairs of runs
-        #[arg(long, default_value_t = 10)]
-        blocks: usize,
-        #[arg(long, value_name = "SECONDS", default_value_t = 2)]
-        seconds: u64,
-        #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
-        cadence: Duration,
-        #[arg(long, value_name = "VERSION")]
-        pg: Option<VersionRequest>,
-    },
+    Telemetry(telemetry::Args),
     /// Half of the calls updates, four sessions on one table: does the table stay as it is?
     Updates {
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
@@ -100,9 +91,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         What::Visits(versus) => visits::run(versus),
         What::Load(versus) => load::run(versus),
         What::Driver { sessions, pg } => driver::run(*sessions, *pg),
-        What::Telemetry { blocks, seconds, cadence, pg } => {
-            telemetry::run(*blocks, Duration::from_secs(*seconds), *cadence, *pg)
-        }
+        What::Telemetry(args) => telemetry::run(args),
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),
         What::Truth(args) => truth::run(args),
     }
@@ -187,6 +176,9 @@ impl Bench {
             seed: 42,
             stop: &self.stop,
             scene,
+            hosts: &Hosts::new(),
+            server_host: Some(LOCAL),
+            private: true,
         };
         let trial = trial::run(&request, &mut self.admin, observe).trial;
         match &trial.outcome {

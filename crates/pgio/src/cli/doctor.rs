@@ -12,6 +12,8 @@ mod storage;
 mod subject;
 mod telling;
 
+pub use telling::{DOCTOR_SCHEMA, DoctorDocument};
+
 use std::path::PathBuf;
 
 use clap::ValueEnum;

@@ -17,13 +17,14 @@ use crate::config::{Layer, ResolveError, SlobSettings};
 use crate::dataset::{self, Mark, sizes, verify};
 use crate::experiment::live;
 use crate::experiment::trial::{self, Measured, Request};
+use crate::host::{Host, Hosts};
 use crate::pg::connect::ConnectParams;
 use crate::pg::server;
 use crate::report::{classic, session_detail, trial as trial_report};
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::results::{store, wire};
 use crate::telemetry::sysstat::Monitors;
-use crate::telemetry::{Hosts, Scene, Survey};
+use crate::telemetry::{Scene, Survey};
 use crate::treatment::journal;
 use crate::units::{self, human};
 use crate::workload::Workload;
@@ -78,8 +79,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::print(&classic::head(&head, running, &TimeZone::system()));
     }
     let workload: Arc<dyn Workload> = Arc::new(slob);
+    let hosts = Hosts::new();
     let scene = (!args.telemetry.is_zero()).then(|| {
-        let (params, server, hosts) = (&params, &found, &Hosts::new());
+        let (params, server, hosts) = (&params, &found, &hosts);
         let survey = Survey { params, server, cadence: args.telemetry, hosts, host: None };
         Scene::survey(&survey, &mut admin)
     });
@@ -95,6 +97,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         seed: settings.seed.unwrap_or_else(state::new_seed),
         stop: &stop,
         scene: scene.as_ref(),
+        hosts: &hosts,
+        server_host: scene.as_ref().and_then(Scene::server_host).map(Host::name),
+        private: false,
     };
     let mut status = Status::new();
     let window = settings.run_time.as_secs_f64();

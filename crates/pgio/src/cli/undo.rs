@@ -1,14 +1,18 @@
 //! `pgio undo`: puts back whatever an interrupted run left changed.
 
+use std::sync::Arc;
+
 use postgres::Client;
+use serde_json::Value;
 
 use super::exit::Failure;
 use super::{Outcome, connection, output, state};
 use crate::config::ConnectString;
+use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::treatment::journal::{self, Journal};
-use crate::treatment::{self, Stranger, Undone, World};
+use crate::treatment::{self, Door, Step, Stranger, Undone, World};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -36,7 +40,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     // A run that changed no setting has no journal, and may have left sessions all the same.
     if let Some(text) = &args.connect {
-        found |= end_sessions(&mut connect_to(text)?.1);
+        found |= end_sessions(&mut connect::connect(&params_of(text)?)?);
     }
     if !found {
         output::line("Nothing to undo.");
@@ -54,19 +58,28 @@ fn undo_one(
         journal.finish()?;
         return Ok(false);
     }
-    let (params, mut admin) = connect_to(connect.unwrap_or(journal.connect()))
-        .map_err(|e| e.context("the changes are still in place"))?;
-    end_sessions(&mut admin);
-    let mut world = World { params: &params, admin: &mut admin, restarter: None };
-    for (step, undone) in treatment::take_back(&mut world, &mut journal, stranger)? {
-        let prior = match step.prior.as_str() {
-            Some(value) => format!("`{value}`"),
-            None => "absent".to_owned(),
-        };
+    let ground = journal.ground().clone();
+    let hosts = hosts_of(&journal).map_err(|e| e.context("the changes are still in place"))?;
+    let params = params_of(connect.unwrap_or(&ground.connect))?;
+    let mut world = World {
+        params: &params,
+        door: Door::OnDemand(Box::default()),
+        hosts: &hosts,
+        server_host: None,
+        control: None,
+        private: ground.private,
+    };
+    // A server that is down now may be started by a step below; one that is not needed may stay so.
+    if !ground.private
+        && let Ok(admin) = world.admin()
+    {
+        end_sessions(admin);
+    }
+    let undone = treatment::take_back(&mut world, &mut journal, stranger)
+        .map_err(|e| Failure::from(e).context("not everything is put back"))?;
+    for (step, undone) in undone {
         output::line(&match undone {
-            Undone::PutBack => {
-                format!("Put back {}: {prior} in postgresql.auto.conf.", step.what)
-            }
+            Undone::PutBack => format!("Put back {}.", told(&step)),
             Undone::Kept => format!("Left {} as it is now.", step.what),
         });
     }
@@ -74,12 +87,33 @@ fn undo_one(
     Ok(true)
 }
 
-fn connect_to(text: &str) -> Result<(ConnectParams, Client), Failure> {
+/// Those on which something is to be put back.
+fn hosts_of(journal: &Journal) -> Result<Hosts, Failure> {
+    let mut hosts = Hosts::new();
+    for (_, step) in journal.open_steps() {
+        if let Some(name) = step.host {
+            let spec = journal.ground().hosts.get(&name).cloned().unwrap_or_default();
+            hosts.insert(name.clone(), Arc::new(Host::connect(&name, &spec)?));
+        }
+    }
+    Ok(hosts)
+}
+
+fn told(step: &Step) -> String {
+    let prior = match &step.prior {
+        Value::Null => "absent".to_owned(),
+        Value::String(text) => format!("`{text}`"),
+        other => other.to_string(),
+    };
+    match &step.host {
+        None => format!("{}: {prior} in postgresql.auto.conf", step.what),
+        Some(host) => format!("{} on host {host}: {prior}", step.what),
+    }
+}
+
+fn params_of(text: &str) -> Result<ConnectParams, Failure> {
     // No run: nothing that `leftovers` would take for one that lives.
-    let params =
-        connection::params(&ConnectString::new(text), "undo")?.with_application_name("pgio undo");
-    let admin = connect::connect(&params)?;
-    Ok((params, admin))
+    Ok(connection::params(&ConnectString::new(text), "undo")?.with_application_name("pgio undo"))
 }
 
 fn end_sessions(admin: &mut Client) -> bool {

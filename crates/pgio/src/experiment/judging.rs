@@ -1,10 +1,10 @@
-//! What the loop asks of the analysis: which trials must not count, how wide the intervals are.
+//! What the loop asks of the analysis: which trials must not count.
 //!
-//! The verdicts are the analysis's own, so that the loop never repeats a trial that the report then
+//! How wide the intervals are it asks `analysis::width`. The verdicts are the analysis's own, so that the loop never repeats a trial that the report then
 //! counts, or the other way round.
 
 use super::run::Invalid;
-use crate::analysis::{Analysis, cross};
+use crate::analysis::cross;
 use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
 use crate::results::store::Stored;
 
@@ -36,45 +36,6 @@ fn reasons<'a>(checks: impl Iterator<Item = &'a Check>) -> String {
     invalid.map(|c| format!("{}: {}", c.id, c.message)).collect::<Vec<_>>().join("; ")
 }
 
-/// How wide the primary intervals are.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Width {
-    /// The widest half-width, of a ratio (0.05 is ±5 %), and its condition.
-    Widest(String, f64),
-    /// This condition has no interval yet.
-    None(String),
-}
-
-impl Width {
-    pub fn is_within(&self, precision: f64) -> bool {
-        matches!(self, Width::Widest(_, half) if *half <= precision)
-    }
-}
-
-/// Of all comparisons, that of the baseline with itself included; none where there is no other
-/// condition to compare.
-pub fn width(analysis: &Analysis) -> Option<Width> {
-    let mut widest: Option<(String, f64)> = None;
-    for c in analysis.comparisons.iter().filter(|c| c.primary) {
-        let (Some(low), Some(high)) = (c.low, c.high) else {
-            return Some(Width::None(c.condition.clone()));
-        };
-        let half = half_width(low, high);
-        if !half.is_finite() {
-            return Some(Width::None(c.condition.clone()));
-        }
-        if widest.as_ref().is_none_or(|(_, w)| half > *w) {
-            widest = Some((c.condition.clone(), half));
-        }
-    }
-    widest.map(|(condition, half)| Width::Widest(condition, half))
-}
-
-/// p with high / low = (1 + p) / (1 - p): the interval is its middle ± p.
-fn half_width(low: f64, high: f64) -> f64 {
-    (high - low) / (high + low)
-}
-
 /// The last attempt of each planned trial on record.
 pub fn done(trials: &[Trial], conditions: &[&str]) -> super::run::Done {
     let mut done = super::run::Done::default();
@@ -98,8 +59,9 @@ mod tests {
     use benchmath::signed_rank;
 
     use super::*;
-    use crate::analysis::test_support::{demo, experiment, trial};
-    use crate::analysis::{ALPHA, analyse};
+    use crate::analysis::ALPHA;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::analysis::width::half_width;
     use crate::experiment::run::Last;
     use crate::rng::SplitMix64;
 
@@ -131,25 +93,6 @@ mod tests {
         assert_eq!(done.0[&(1, 0)], Last { attempt: 1, complete: true });
         assert_eq!(done.0[&(2, 1)], Last { attempt: 0, complete: false });
         assert_eq!(done.0.len(), 4);
-    }
-
-    #[test]
-    fn the_widest_interval_decides() {
-        let mut stored = demo();
-        let Some(Width::Widest(condition, half)) = width(&analyse(&stored)) else {
-            panic!("six blocks have intervals");
-        };
-        let analysis = analyse(&stored);
-        let c = analysis.primary(&condition).unwrap();
-        assert!((c.high.unwrap() / c.low.unwrap() - (1.0 + half) / (1.0 - half)).abs() < 1e-9);
-        assert!(Width::Widest(condition.clone(), half).is_within(half));
-        assert!(!Width::Widest(condition, half).is_within(half * 0.99));
-        // Every comparison counts: one without an interval is as wide as can be.
-        stored
-            .trials
-            .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block < 4));
-        let found = width(&analyse(&stored));
-        assert_eq!(found, Some(Width::None("on".to_owned())));
     }
 
     /// Experiments of two equal conditions that stop by a rule: the share that finds a difference.

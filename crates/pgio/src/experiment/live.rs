@@ -7,15 +7,17 @@ use std::time::Duration;
 use postgres::Client;
 
 pub use super::admin::{check_unpooled, open_admin};
-use super::judging::{self, Width};
+use super::judging;
 use super::plan::Planned;
 use super::reset;
 use super::run::{Invalid, News, Stage};
 use super::trial::{self, Request};
 use super::trial_checks;
 use crate::analysis;
-use crate::config::experiment::Rules;
+use crate::analysis::width::{self, Width};
+use crate::config::experiment::{HostSpec, Rules};
 use crate::dataset::DatasetError;
+use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::connect::{ConnectError, ConnectParams};
 use crate::pg::private::PrivateCluster;
@@ -25,8 +27,8 @@ use crate::results::model::{Outcome, Place, Trial, Warning};
 use crate::results::series::Series;
 use crate::results::store::{Store, StoreError, Stored};
 use crate::telemetry::Scene;
-use crate::treatment::journal::Journal;
-use crate::treatment::{self, Restarter, Stranger, Treatment, TreatmentError, World};
+use crate::treatment::journal::{Ground, Journal};
+use crate::treatment::{self, Control, Door, Stranger, Treatment, TreatmentError, World};
 use crate::workload::{EngineError, Progress, Workload};
 
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,8 @@ pub struct Target {
     pub workload: Arc<dyn Workload>,
     /// Present when the server is ours.
     pub cluster: Option<Arc<PrivateCluster>>,
+    /// Where it runs, as far as that is known.
+    pub host: Option<String>,
     /// The block device that is to be measured, where the file names one.
     pub device: Option<String>,
     /// What is observed there; absent: nothing.
@@ -71,9 +75,13 @@ impl std::fmt::Debug for Target {
     }
 }
 
-impl Restarter for Arc<PrivateCluster> {
-    fn restart(&mut self) -> Result<(), String> {
-        self.restart_primary().map_err(|e| e.to_string())
+impl Control for Arc<PrivateCluster> {
+    fn stop(&mut self) -> Result<(), String> {
+        self.stop_primary().map_err(|e| e.to_string())
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        self.start_primary().map_err(|e| e.to_string())
     }
 }
 
@@ -120,6 +128,10 @@ pub struct Live<'a> {
     pub run_id: String,
     pub experiment: String,
     pub targets: BTreeMap<String, Target>,
+    /// Reached.
+    pub hosts: Hosts,
+    /// How, for the journal.
+    pub host_specs: BTreeMap<String, HostSpec>,
     pub conditions: Vec<LiveCondition>,
     pub warmup: Duration,
     pub rules: Rules,
@@ -146,8 +158,8 @@ impl Live<'_> {
         for condition in &self.conditions {
             let target =
                 self.targets.get_mut(&condition.target).expect("conditions name known targets");
-            let mut restarter = target.cluster.clone();
-            let mut world = world(target_parts(target), &mut restarter);
+            let mut cluster = target.cluster.clone();
+            let mut world = world(target, &mut cluster, &self.hosts);
             for treatment in &condition.treatments {
                 treatment.check(&mut world).map_err(|source| LiveError::Treatment {
                     condition: condition.name.clone(),
@@ -197,17 +209,19 @@ impl Live<'_> {
     }
 }
 
-type Parts<'a> = (&'a ConnectParams, &'a mut Client);
-
-fn target_parts(target: &mut Target) -> Parts<'_> {
-    (&target.params, &mut target.admin)
-}
-
 fn world<'a>(
-    (params, admin): Parts<'a>,
+    target: &'a mut Target,
     cluster: &'a mut Option<Arc<PrivateCluster>>,
+    hosts: &'a Hosts,
 ) -> World<'a> {
-    World { params, admin, restarter: cluster.as_mut().map(|c| c as &mut dyn Restarter) }
+    World {
+        params: &target.params,
+        door: Door::Open(&mut target.admin),
+        hosts,
+        server_host: target.host.as_deref(),
+        private: cluster.is_some(),
+        control: cluster.as_mut().map(|c| c as &mut dyn Control),
+    }
 }
 
 impl Stage for Live<'_> {
@@ -235,9 +249,14 @@ impl Stage for Live<'_> {
         (self.observe)(Happening::Begins { planned, condition: &condition.name });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut cluster = target.cluster.clone();
-        let place = cluster.is_none().then(|| target.params.without_secrets());
-        let mut world = world(target_parts(target), &mut cluster);
-        let turned = self.journal.turn_to(place).map_err(TreatmentError::from);
+        let private = cluster.is_some();
+        let ground = Ground {
+            connect: if private { String::new() } else { target.params.without_secrets() },
+            private,
+            hosts: self.host_specs.clone(),
+        };
+        let mut world = world(target, &mut cluster, &self.hosts);
+        let turned = self.journal.turn_to(ground).map_err(TreatmentError::from);
         let put =
             |()| treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal);
         turned.and_then(put).map_err(|source| LiveError::Treatment {
@@ -279,6 +298,9 @@ impl Stage for Live<'_> {
             seed: planned.seed,
             stop: &self.stop,
             scene: target.scene.as_ref(),
+            hosts: &self.hosts,
+            server_host: target.host.as_deref(),
+            private: target.cluster.is_some(),
         };
         let observe = &mut *self.observe;
         let measured = trial::run(&request, &mut target.admin, &mut |progress| {
@@ -313,7 +335,7 @@ impl Stage for Live<'_> {
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut cluster = target.cluster.clone();
-        let mut world = world(target_parts(target), &mut cluster);
+        let mut world = world(target, &mut cluster, &self.hosts);
         treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map(drop).map_err(
             |source| LiveError::Treatment {
                 condition: self.conditions[planned.condition].name.clone(),
@@ -333,7 +355,9 @@ impl Stage for Live<'_> {
     fn is_precise(&mut self) -> bool {
         let Some(precision) = self.rules.precision else { return true };
         // With one condition there is nothing to be precise about.
-        let Some(width) = judging::width(&analysis::analyse(&self.stored)) else { return true };
+        let Some(width) = width::width(&analysis::analyse(&self.stored).comparisons) else {
+            return true;
+        };
         (self.observe)(Happening::Looked { width: &width, precision });
         width.is_within(precision)
     }

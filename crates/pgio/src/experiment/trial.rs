@@ -16,6 +16,7 @@ use postgres::Client;
 
 use super::{environment, trial_checks};
 use crate::config::resolve::Extent;
+use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 use crate::pg::server::{self, Server};
@@ -26,7 +27,7 @@ use crate::results::model::{
 };
 use crate::results::series::Series;
 use crate::telemetry::Scene;
-use crate::treatment::Treatment;
+use crate::treatment::{Door, Treatment, World};
 use crate::workload::{EngineError, Gang, Progress, Setup, WindowEvent, Workload};
 use counters::{durability, readings};
 use record::{record_run, session_evidence};
@@ -48,6 +49,26 @@ pub struct Request<'a> {
     pub stop: &'a Stop,
     /// What is observed beside it; absent: nothing.
     pub scene: Option<&'a Scene>,
+    /// For the treatments to read back.
+    pub hosts: &'a Hosts,
+    pub server_host: Option<&'a str>,
+    pub private: bool,
+}
+
+impl Request<'_> {
+    /// What can be read back now of everything that the condition put in force.
+    fn verify(&self, admin: &mut Client, when: When) -> Vec<Evidence> {
+        let mut world = World {
+            params: self.params,
+            door: Door::Open(admin),
+            hosts: self.hosts,
+            server_host: self.server_host,
+            // To look is not to touch.
+            control: None,
+            private: self.private,
+        };
+        self.treatments.iter().flat_map(|t| t.verify(&mut world, when)).collect()
+    }
 }
 
 impl std::fmt::Debug for Request<'_> {
@@ -113,8 +134,7 @@ fn measure(
         trial.warnings.push(warning);
     }
     // Sessions that are made ready without it would wait for the standby already.
-    let first: Vec<Evidence> =
-        request.treatments.iter().flat_map(|t| t.verify(admin, When::Before)).collect();
+    let first = request.verify(admin, When::Before);
     for e in &first {
         if let (false, Some(expected)) = (e.holds(), &e.expected) {
             return Err(EngineError::NotInForce(format!(
@@ -143,7 +163,7 @@ fn measure(
     trial.evidence = session_evidence(request, trial);
     // What was expected then is still to hold now, even where nothing expects it any more.
     trial.evidence.extend(first);
-    for e in request.treatments.iter().flat_map(|t| t.verify(admin, When::Before)) {
+    for e in request.verify(admin, When::Before) {
         if !trial.evidence.contains(&e) {
             trial.evidence.push(e);
         }
@@ -162,7 +182,7 @@ fn measure(
         WindowEvent::Progress(progress) => {
             if next_evidence <= Instant::now() {
                 next_evidence = Instant::now() + EVIDENCE_EVERY;
-                for e in request.treatments.iter().flat_map(|t| t.verify(admin, When::During)) {
+                for e in request.verify(admin, When::During) {
                     if !during.contains(&e) {
                         during.push(e);
                     }
@@ -185,7 +205,7 @@ fn measure(
             *found = after;
         }
     }
-    trial.evidence.extend(request.treatments.iter().flat_map(|t| t.verify(admin, When::After)));
+    trial.evidence.extend(request.verify(admin, When::After));
     if let (Some(info), Some(now)) =
         (&mut trial.dataset, request.workload.dataset(admin).map_err(pg("measuring the data set"))?)
     {

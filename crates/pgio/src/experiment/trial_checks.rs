@@ -26,6 +26,7 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
         found.extend(size(trial));
         found.extend(sessions(trial));
         found.extend(observed::checks(trial, series));
+        found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
     }
     trial.checks.extend(found);
     // One that is not in the table can neither be tolerated nor looked up: a mistake of ours.

@@ -4,7 +4,9 @@
 //! difference is [`Host::here`], which for a remote host puts ssh in front. What is found on a
 //! host is none of this module's business. Next: [`super::ssh`], [`super::storage`].
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 
 use super::error::HostError;
 use super::exec::{CommandLine, Exec, ExecError, Local, Output, run_to_end};
@@ -13,6 +15,9 @@ use crate::config::experiment::HostSpec;
 
 /// The name of this machine where the experiment gives it none.
 pub const LOCAL: &str = "local";
+
+/// Machines by the experiment's names, this one included.
+pub type Hosts = BTreeMap<String, Arc<Host>>;
 
 #[derive(Debug)]
 pub struct Host {

@@ -13,6 +13,8 @@ use crate::results::model::{DatabaseRow, ServerInfo, Warning};
 pub const FORCE_FLUSH_SINCE: u32 = 150_000;
 /// pg_stat_wal.
 const STAT_WAL_SINCE: u32 = 140_000;
+/// num_done in pg_stat_checkpointer.
+const CHECKPOINTS_DONE_SINCE: u32 = 180_000;
 /// pg_stat_checkpointer, before it pg_stat_bgwriter.
 const STAT_CHECKPOINTER_SINCE: u32 = 170_000;
 /// The oldest major version that is tested.
@@ -182,8 +184,21 @@ pub struct Counters {
     /// Bytes of WAL ever written: the insert position.
     pub wal_bytes: Option<f64>,
     pub wal_full_page_images: Option<i64>,
-    /// Checkpoints ever begun, timed and requested.
+    /// Checkpoints ever begun, timed and requested; from 18 on those done.
     pub checkpoints: Option<i64>,
+    /// Moves with each that was done. 17 also counts those that were skipped, since nothing had
+    /// been written.
+    pub last_checkpoint: Option<f64>,
+}
+
+impl Counters {
+    /// Done since then.
+    pub fn checkpoints_since(&self, before: &Counters) -> Option<f64> {
+        if self.last_checkpoint.is_some() && self.last_checkpoint == before.last_checkpoint {
+            return Some(0.0);
+        }
+        Some((self.checkpoints? - before.checkpoints?) as f64)
+    }
 }
 
 /// Before 15 counters travel through a collector and arrive late: the caller waits there.
@@ -198,11 +213,16 @@ pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
             _ => None,
         },
         checkpoints: match version_num {
+            CHECKPOINTS_DONE_SINCE.. => one(client, "SELECT num_done FROM pg_stat_checkpointer"),
             STAT_CHECKPOINTER_SINCE.. => {
                 one(client, "SELECT num_timed + num_requested FROM pg_stat_checkpointer")
             }
             _ => one(client, "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"),
         },
+        last_checkpoint: one(
+            client,
+            "SELECT pg_wal_lsn_diff(checkpoint_lsn, '0/0')::float8 FROM pg_control_checkpoint()",
+        ),
     }
 }
 

@@ -4,7 +4,7 @@
 //! means over the window. What could not be read is absent, never 0. Next: `analysis` draws the
 //! reconciliation and the wait decomposition from this.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,20 @@ pub struct Telemetry {
     pub driver_cpu_seconds: Option<f64>,
     /// Of these, in the threads that only sample.
     pub sampling_cpu_seconds: Option<f64>,
+}
+
+impl Telemetry {
+    /// The devices that the server's file systems lie on, each once. Those below them (the disks of
+    /// a volume) do the same work a second time. None where any of them was not observed: a sum
+    /// without it would be of something else.
+    pub fn devices_in_use(&self) -> Option<Vec<&DeviceUse>> {
+        let first = |s: &'_ Storage| s.devices.first().map(|d| (s.host.clone(), d.name.clone()));
+        let names: BTreeSet<(String, String)> =
+            self.storage.iter().map(first).collect::<Option<_>>()?;
+        let used = |(host, device): &(String, String)| self.hosts.get(host)?.devices.get(device);
+        let found: Option<Vec<_>> = names.iter().map(used).collect();
+        found.filter(|devices| !devices.is_empty())
+    }
 }
 
 /// One host during the window.

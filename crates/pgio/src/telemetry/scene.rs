@@ -9,7 +9,7 @@ use postgres::Client;
 use super::storage::{self, Place};
 use super::{Watched, environment, session};
 use crate::host::exec::{CommandLine, Exec};
-use crate::host::{Host, LOCAL};
+use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
 use crate::pg::quote;
 use crate::pg::server::Server;
@@ -17,9 +17,6 @@ use crate::results::Warning;
 use crate::results::telemetry::{Probes, Storage};
 
 const DIRECTORIES: &str = include_str!("sql/directories.sql");
-
-/// All machines of an experiment by name, this one included.
-pub type Hosts = BTreeMap<String, Arc<Host>>;
 
 #[derive(Debug)]
 pub struct Scene {

@@ -4,6 +4,7 @@
 //! file, so that an unfinished journal is told apart from one that is being written. A run that
 //! changes nothing writes nothing; a run that took everything back removes its file.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Step;
+use crate::config::experiment::HostSpec;
 
 pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
 
@@ -32,8 +34,8 @@ enum Line {
     Begin {
         schema: String,
         run: String,
-        /// How to reach the server again, without a password.
-        connect: String,
+        #[serde(flatten)]
+        ground: Ground,
     },
     Intent {
         number: u32,
@@ -47,12 +49,23 @@ enum Line {
     },
 }
 
+/// Where steps are taken: all that `undo` needs to get there again, and no password.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ground {
+    pub connect: String,
+    /// The server goes at the end whatever is done to it, so only steps on hosts have to be kept.
+    #[serde(default)]
+    pub private: bool,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<String, HostSpec>,
+}
+
 /// The journal of one run.
 #[derive(Debug)]
 pub struct Journal {
     run: String,
     dir: Option<PathBuf>,
-    connect: Option<String>,
+    ground: Ground,
     /// Opened with the first intent.
     file: Option<(PathBuf, File)>,
     steps: Vec<(u32, Step)>,
@@ -69,32 +82,32 @@ impl Journal {
         Journal {
             run: run.to_owned(),
             dir: None,
-            connect: None,
+            ground: Ground::default(),
             file: None,
             steps: Vec::new(),
             next: 1,
         }
     }
 
-    /// The next steps are taken on the server that `connect` reaches, which must hold no password;
-    /// `None` is a private cluster, which is gone whatever happens and needs no file. All steps on
-    /// the former server must have been taken back: a journal is undone in one place.
-    pub fn turn_to(&mut self, connect: Option<String>) -> Result<(), JournalError> {
-        if self.connect != connect && self.steps.is_empty() {
+    /// The next steps are taken there. All steps on the former ground must have been taken back: a
+    /// journal is undone in one place.
+    pub fn turn_to(&mut self, ground: Ground) -> Result<(), JournalError> {
+        if self.ground != ground && self.steps.is_empty() {
             self.remove()?;
-            self.connect = connect;
+            self.ground = ground;
         }
         Ok(())
     }
 
-    /// How to reach the server again.
-    pub fn connect(&self) -> &str {
-        self.connect.as_deref().unwrap_or_default()
+    pub fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// Appends the intent; when this returns it is on disk.
     pub fn intent(&mut self, step: &Step) -> Result<u32, JournalError> {
-        self.open()?;
+        if step.host.is_some() || !self.ground.private {
+            self.open()?;
+        }
         let number = self.next;
         self.write(&Line::Intent { number, step: step.clone() })?;
         self.next += 1;
@@ -131,7 +144,7 @@ impl Journal {
     }
 
     fn open(&mut self) -> Result<(), JournalError> {
-        let (Some(dir), Some(connect), None) = (&self.dir, &self.connect, &self.file) else {
+        let (Some(dir), None) = (&self.dir, &self.file) else {
             return Ok(());
         };
         fs::create_dir_all(dir).map_err(|e| io("make the directory of", dir, e))?;
@@ -143,9 +156,9 @@ impl Journal {
             .map_err(|e| io("create", &path, e))?;
         file.try_lock().map_err(|_| JournalError::Busy(path.clone()))?;
         File::open(dir).and_then(|d| d.sync_all()).map_err(|e| io("make durable", &path, e))?;
-        let (run, connect) = (self.run.clone(), connect.clone());
+        let (run, ground) = (self.run.clone(), self.ground.clone());
         self.file = Some((path, file));
-        self.write(&Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, connect })
+        self.write(&Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, ground })
     }
 
     fn write(&mut self, line: &Line) -> Result<(), JournalError> {
@@ -203,7 +216,7 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
     let mut journal = Journal {
         run: path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default(),
         dir: Some(dir.to_owned()),
-        connect: None,
+        ground: Ground::default(),
         file: None,
         steps: Vec::new(),
         next: 1,
@@ -222,11 +235,11 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
             Err(e) => return Err(broken(path, at + 1, e.to_string())),
         };
         match parsed {
-            Line::Begin { schema, connect, .. } => {
+            Line::Begin { schema, ground, .. } => {
                 if schema != JOURNAL_SCHEMA {
                     return Err(broken(path, at + 1, format!("format {schema} is not known here")));
                 }
-                journal.connect = Some(connect);
+                journal.ground = ground;
             }
             Line::Intent { number, step } => {
                 journal.next = number + 1;
@@ -257,6 +270,7 @@ mod tests {
         Step {
             kind: "postgres".to_owned(),
             what: what.to_owned(),
+            host: None,
             prior: json!(null),
             ours: json!("on"),
         }
@@ -264,8 +278,12 @@ mod tests {
 
     fn on(dir: &Path, connect: &str) -> Journal {
         let mut journal = Journal::new(dir, "r1");
-        journal.turn_to(Some(connect.to_owned())).unwrap();
+        journal.turn_to(server(connect)).unwrap();
         journal
+    }
+
+    fn server(connect: &str) -> Ground {
+        Ground { connect: connect.to_owned(), ..Ground::default() }
     }
 
     #[test]
@@ -274,16 +292,23 @@ mod tests {
         let mut journal = on(dir.path(), "host=a");
         let number = journal.intent(&step("x")).unwrap();
         journal.undone(number).unwrap();
-        journal.turn_to(Some("host=b".to_owned())).unwrap();
+        journal.turn_to(server("host=b")).unwrap();
         let number = journal.intent(&step("y")).unwrap();
         journal.undone(number).unwrap();
-        journal.turn_to(None).unwrap();
+        journal.turn_to(Ground { private: true, ..Ground::default() }).unwrap();
         journal.intent(&step("a private cluster's")).unwrap();
         assert!(check_finished(dir.path()).is_ok(), "nothing on disk");
+        let of_a_host = Step { host: Some("db".to_owned()), ..step("a device of this machine's") };
+        journal.intent(&of_a_host).unwrap();
+        drop(journal);
+        let [found] = &mut unfinished(dir.path()).unwrap()[..] else { panic!() };
+        assert_eq!(found.open_steps(), [(4, of_a_host)]);
+        found.undone(4).unwrap();
+        found.remove().unwrap();
         let mut journal = on(dir.path(), "host=b");
         journal.intent(&step("y")).unwrap();
         drop(journal);
-        assert_eq!(unfinished(dir.path()).unwrap()[0].connect(), "host=b");
+        assert_eq!(unfinished(dir.path()).unwrap()[0].ground(), &server("host=b"));
     }
 
     #[test]
@@ -305,7 +330,7 @@ mod tests {
         assert!(matches!(check_finished(dir.path()), Err(JournalError::Unfinished(_))));
         let mut found = unfinished(dir.path()).unwrap();
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].connect(), "host=/tmp");
+        assert_eq!(found[0].ground().connect, "host=/tmp");
         let steps = found[0].open_steps();
         assert_eq!(steps.iter().map(|(_, s)| s.what.as_str()).collect::<Vec<_>>(), ["b", "a"]);
         for (number, _) in steps {

@@ -113,7 +113,8 @@ impl Treatment for Postgres {
         self.settings.iter().map(|s| format!("{} = {}", s.name, s.value)).collect()
     }
 
-    fn outlook(&self, admin: &mut Client) -> Result<Vec<Outlook>, TreatmentError> {
+    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
+        let admin = world.admin()?;
         let routed = self.routed(admin)?.into_iter();
         routed
             .map(|(setting, route)| {
@@ -146,8 +147,8 @@ impl Treatment for Postgres {
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        for (setting, route) in self.routed(world.admin)? {
-            let described = describe_setting(world.admin, &setting.name)?;
+        for (setting, route) in self.routed(world.admin()?)? {
+            let described = describe_setting(world.admin()?, &setting.name)?;
             if let Some(why) = refusal(&described, &setting.value) {
                 return Err(TreatmentError::Refused(format!(
                     "{} cannot be `{}`: {why}",
@@ -157,7 +158,7 @@ impl Treatment for Postgres {
             match route {
                 Route::Session => {
                     let Setting { name, value } = setting;
-                    let mut trial = world.admin.transaction().map_err(failed("begin"))?;
+                    let mut trial = world.admin()?.transaction().map_err(failed("begin"))?;
                     // Rolled back with the transaction, which is dropped here.
                     trial.execute("SELECT set_config($1, $2, true)", &[name, value]).map_err(denied(
                         format!("set {name} = {value} in a session"),
@@ -165,34 +166,35 @@ impl Treatment for Postgres {
                     ))?;
                 }
                 Route::Reload => {
-                    check_privileges(world.admin, &setting.name)?;
-                    auto_conf(world.admin, &setting.name)?;
+                    check_privileges(world.admin()?, &setting.name)?;
+                    auto_conf(world.admin()?, &setting.name)?;
                 }
-                Route::Restart if world.restarter.is_none() => {
+                Route::Restart if world.control.is_none() => {
                     return Err(TreatmentError::Refused(format!(
-                        "{} needs a restart, which pgio does only to a cluster of its own: set it by hand and compare two runs, or use [target] private = true",
+                        "{} needs a restart, which pgio does only to a cluster of its own or where [target] says control = \"pg_ctl\" or \"systemctl UNIT\"",
                         setting.name
                     )));
                 }
                 Route::Restart => {}
             }
         }
-        if self.may_wait_for_standby(world.admin)? {
-            check_standby(world.admin, self.needs_standby())?;
+        if self.may_wait_for_standby(world.admin()?)? {
+            check_standby(world.admin()?, self.needs_standby())?;
         }
         Ok(())
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
         let mut steps = Vec::new();
-        for (setting, route) in self.routed(world.admin)? {
+        for (setting, route) in self.routed(world.admin()?)? {
             if route == Route::Session {
                 continue;
             }
             steps.push(Step {
                 kind: KIND.name.to_owned(),
                 what: setting.name.clone(),
-                prior: json!(auto_conf(world.admin, &setting.name)?),
+                host: None,
+                prior: json!(auto_conf(world.admin()?, &setting.name)?),
                 ours: json!(setting.value),
             });
         }
@@ -200,26 +202,29 @@ impl Treatment for Postgres {
     }
 
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
-        alter_system(world.admin, &step.what, step.ours.as_str())
+        alter_system(world.admin()?, &step.what, step.ours.as_str())
     }
 
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        let routed = self.routed(world.admin)?;
+        let routed = self.routed(world.admin()?)?;
         if routed.iter().any(|(_, route)| *route == Route::Restart) {
-            restart(world)?;
+            world.restart("a setting")?;
         } else {
-            reload(world.admin)?;
+            reload(world.admin()?)?;
         }
         for (setting, route) in routed {
             if route != Route::Session {
-                wait_for(world.admin, &setting.name, &|found| agree(found, &setting.value))?;
+                wait_for(world.admin()?, &setting.name, &|found| agree(found, &setting.value))?;
             }
         }
         Ok(())
     }
 
-    fn verify(&self, admin: &mut Client, when: When) -> Vec<Evidence> {
+    fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence> {
         let mut evidence = Vec::new();
+        let Ok(admin) = world.admin() else {
+            return vec![unreadable(when, "settings")];
+        };
         let Ok(routed) = self.routed(admin) else {
             return vec![unreadable(when, "settings")];
         };
@@ -297,18 +302,10 @@ fn check_standby(admin: &mut Client, needed: bool) -> Result<(), TreatmentError>
     }
 }
 
-fn restart(world: &mut World<'_>) -> Result<(), TreatmentError> {
-    let restarter = world.restarter.as_mut().ok_or_else(|| {
-        TreatmentError::Refused("a restart is needed, but the server is not ours".to_owned())
-    })?;
-    restarter.restart().map_err(TreatmentError::Restart)?;
-    world.reconnect()
-}
-
 /// Puts the line of postgresql.auto.conf back, or its absence.
 fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
     let name = &step.what;
-    let found = auto_conf(world.admin, name)?;
+    let found = auto_conf(world.admin()?, name)?;
     let (prior, ours) = (step.prior.as_str(), step.ours.as_str());
     let is_ours = same_line(found.as_deref(), ours);
     let is_prior = same_line(found.as_deref(), prior);
@@ -328,18 +325,18 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone
         }
     }
     if !is_prior {
-        alter_system(world.admin, name, prior)?;
+        alter_system(world.admin()?, name, prior)?;
     }
-    let described = describe_setting(world.admin, name)?;
-    if route(name, &described.context)? == Route::Restart && world.restarter.is_some() {
-        return restart(world).map(|()| Undone::PutBack);
+    let described = describe_setting(world.admin()?, name)?;
+    if route(name, &described.context)? == Route::Restart && world.control.is_some() {
+        return world.restart("a setting").map(|()| Undone::PutBack);
     }
     // Also where the line was right already: a crash may have come between it and the reload.
-    reload(world.admin)?;
+    reload(world.admin()?)?;
     match prior {
         // Without a line the value comes from elsewhere: any but a pending one is right.
         None => {}
-        Some(prior) => wait_for(world.admin, name, &|found| agree(found, prior))?,
+        Some(prior) => wait_for(world.admin()?, name, &|found| agree(found, prior))?,
     }
     Ok(Undone::PutBack)
 }

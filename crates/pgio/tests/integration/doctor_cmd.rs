@@ -5,11 +5,15 @@ use serde_json::Value;
 use pgio::pg::private::{PrivateCluster, Spec};
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use crate::hosts::sshd::Sshd;
+use crate::schema;
 use crate::workdir::{Workdir, alter_system, experiment, sessions_of_ours, show, wait_until};
 
 fn doctor(dir: &Workdir, args: &[&str], code: i32) -> Value {
     let said = dir.pgio(&[&["doctor", "--format", "json"], args].concat()).expect(code, &[]);
-    serde_json::from_str(&said.out).unwrap()
+    let found = serde_json::from_str(&said.out).unwrap();
+    schema::assert_valid("pgio.doctor/1", &found);
+    found
 }
 
 /// The checks of the last section, which is the server's.
@@ -150,4 +154,30 @@ fn a_journal_that_was_left_and_a_host_out_of_reach_forbid_to_measure() {
     assert_eq!(verdict("journal"), "invalid");
     assert_eq!(verdict("host-reachable"), "invalid");
     assert_eq!(verdict("server-programs"), "ok");
+}
+
+#[test]
+fn a_host_over_ssh_is_looked_at_as_this_machine_is() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let (dir, mut sshd) = (Workdir::new(), Sshd::start());
+    let config = sshd.config().display().to_string();
+    dir.write(
+        "e.toml",
+        &format!(
+            "[hosts.box]\nssh = 'box'\nssh_config = '{config}'\n\
+             [target]\ndsn = \"{dsn}\"\nhost = 'box'\n\
+             [workload]\nkind = 'commit'\n[[condition]]\nname = 'as it is'\n"
+        ),
+    );
+    let found = doctor(&dir, &["e.toml"], 0);
+    let titles: Vec<&str> =
+        found["sections"].as_array().unwrap().iter().filter_map(|s| s["title"].as_str()).collect();
+    assert!(titles.iter().any(|t| t.contains("box")), "{titles:?}");
+    let storage = check(&found, "storage");
+    assert!(storage["message"].as_str().unwrap().contains("/"), "{storage}");
+    sshd.wait_until_idle();
+
+    sshd.stop();
+    let said = dir.pgio(&["doctor", "e.toml"]).expect(4, &["host box cannot be reached"]);
+    assert!(said.out.contains("server-reachable"), "the rest is looked at: {}", said.out);
 }

@@ -14,21 +14,34 @@ use super::{Bench, metric};
 use crate::cli::exit::{FAILED, Failure};
 use crate::cli::{Outcome, connection, output, run};
 use crate::config::{ConnectString, Layer};
+use crate::host::Hosts;
 use crate::pg::private::VersionRequest;
 use crate::results::model::Trial;
-use crate::telemetry::{Hosts, Scene, Survey};
-use crate::units::Scale;
+use crate::telemetry::{Scene, Survey};
+use crate::units::{self, Scale};
 use crate::workload::Workload;
 
-const SESSIONS: u32 = 2;
 const ALPHA: f64 = 0.05;
 
-pub(super) fn run(
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Pairs of runs
+    #[arg(long, default_value_t = 10)]
     blocks: usize,
-    window: Duration,
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    seconds: u64,
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
     cadence: Duration,
+    /// At work all the time: as many as there are cores leave telemetry none to itself
+    #[arg(long, default_value_t = 1)]
+    sessions: u32,
+    #[arg(long, value_name = "VERSION")]
     pg: Option<VersionRequest>,
-) -> Outcome {
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let Args { blocks, seconds, cadence, sessions, pg } = *args;
+    let window = Duration::from_secs(seconds);
     let settings = [("shared_buffers", "512MB"), ("autovacuum", "off")];
     let mut bench = Bench::start(pg, &settings)?;
     let scale: Scale = "64M".parse().expect("a valid size");
@@ -37,7 +50,7 @@ pub(super) fn run(
         update_pct: Some(0),
         work_unit: Some(1),
         num_schemas: Some(1),
-        num_threads: Some(SESSIONS),
+        num_threads: Some(sessions),
         run_time: Some(window),
         ..Layer::default()
     };

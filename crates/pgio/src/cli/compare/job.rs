@@ -164,6 +164,8 @@ impl Job {
             run_id: run_id.to_owned(),
             experiment: name,
             targets,
+            hosts: servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
+            host_specs: self.experiment.hosts.clone(),
             conditions,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
             rules: rules.clone(),

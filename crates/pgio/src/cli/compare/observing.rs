@@ -10,9 +10,9 @@ use super::targets::Reached;
 use crate::cli::exit::Failure;
 use crate::config::experiment::WorkloadSpec;
 use crate::config::resolve::Extent;
-use crate::host::{Host, LOCAL};
+use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::server::Server;
-use crate::telemetry::{Hosts, Scene, Standby, Survey};
+use crate::telemetry::{Scene, Standby, Survey};
 use crate::workload::Workload;
 
 /// Windows of all trials together, from which on it is worth a second or two to measure flush and

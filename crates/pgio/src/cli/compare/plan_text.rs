@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use postgres::Client;
@@ -16,9 +17,11 @@ use crate::cli::state;
 use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
 use crate::experiment::live::LiveCondition;
 use crate::experiment::plan::plan;
+use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::words;
+use crate::treatment::{Door, World};
 use crate::units::exact_duration;
 
 /// A server that does not answer by then is not asked.
@@ -27,7 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 impl Job {
     pub(super) fn plan_text(&self, out: &Path) -> Result<String, Failure> {
         let e = &self.experiment;
-        let mut servers = self.ask(&self.params("plan")?);
+        let params = self.params("plan")?;
+        let mut servers = self.ask(&params);
+
         let mut text = format!(
             "Experiment {}: {} blocks, seed {}, baseline {}.\n",
             e.name, e.blocks, self.seed, e.baseline
@@ -37,9 +42,16 @@ impl Job {
                 add(&mut text, &format!("Present values are not shown: {why}."));
             }
         }
+        let hosts = self.reachable(&mut text);
         for workload in &e.workloads {
             let conditions = self.conditions(workload)?;
-            self.add_workload(&mut text, workload, &conditions, &mut servers)?;
+            let mut lines = Vec::new();
+            for condition in &conditions {
+                let server = servers.get_mut(&condition.target).and_then(|s| s.as_mut().ok());
+                let server = params.get(&condition.target).zip(server);
+                lines.extend(self.changes(condition, server, &hosts)?);
+            }
+            self.add_workload(&mut text, workload, &conditions, &lines);
         }
         text.push('\n');
         for line in self.surroundings(out) {
@@ -53,8 +65,8 @@ impl Job {
         text: &mut String,
         workload: &WorkloadSpec,
         conditions: &[LiveCondition],
-        servers: &mut BTreeMap<String, Result<Client, String>>,
-    ) -> Result<(), Failure> {
+        changes: &[String],
+    ) {
         let e = &self.experiment;
         let warmup = workload.layer.warmup.unwrap_or(e.warmup);
         let window = workload.layer.run_time.unwrap_or(e.duration);
@@ -66,11 +78,8 @@ impl Job {
         let (name, kind, warm) = (&workload.name, workload.kind.name(), exact_duration(warmup));
         add(text, &format!("\nWorkload {name} ({kind}): {warm} of warm-up, then {length}."));
         add(text, &format!("  before each trial: {}", self.reset_text(workload.kind)));
-        for condition in conditions {
-            let server = servers.get_mut(&condition.target).and_then(|s| s.as_mut().ok());
-            for change in changes(condition, server)? {
-                add(text, &format!("  {} changes {change}", condition.name));
-            }
+        for change in changes {
+            add(text, &format!("  {change}"));
         }
         let each =
             if by_time { seconds(warmup + window) } else { "as long as it takes".to_owned() };
@@ -90,7 +99,61 @@ impl Job {
         for (why, most) in self.limits(trials) {
             add(text, &format!("  at most {} {why}", total(most)));
         }
-        Ok(())
+    }
+
+    /// In words; with the present value and the way where a server could be asked.
+    fn changes(
+        &self,
+        condition: &LiveCondition,
+        server: Option<(&ConnectParams, &mut Client)>,
+        hosts: &Hosts,
+    ) -> Result<Vec<String>, Failure> {
+        let line = |change: &str| format!("{} changes {change}", condition.name);
+        let described: Vec<String> =
+            condition.treatments.iter().flat_map(|t| t.describe()).collect();
+        if described.is_empty() {
+            return Ok(vec![line("nothing")]);
+        }
+        let Some((params, client)) = server else {
+            return Ok(vec![line(&format!(
+                "{} (settings in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart)",
+                described.join(", ")
+            ))]);
+        };
+        let named = match self.experiment.targets.get(&condition.target) {
+            Some(Target::Server { host, .. }) => host.as_deref(),
+            _ => None,
+        };
+        let mut world = World {
+            params,
+            door: Door::Open(client),
+            hosts,
+            // A session that came over a socket shows that the server is here.
+            server_host: named.or(params.is_by_socket().then_some(LOCAL)),
+            control: None,
+            private: false,
+        };
+        let mut all = Vec::new();
+        for treatment in &condition.treatments {
+            for o in treatment.outlook(&mut world)? {
+                all.push(line(&format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The hosts that can be asked at this moment.
+    fn reachable(&self, text: &mut String) -> Hosts {
+        let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
+        for (name, spec) in &self.experiment.hosts {
+            match Host::connect(name, spec) {
+                Ok(host) => drop(hosts.insert(name.clone(), Arc::new(host))),
+                Err(why) => {
+                    add(text, &format!("Present values are not shown: {}.", words::sentence(&why)));
+                }
+            }
+        }
+        hosts
     }
 
     /// What may come on top, each with the number of trials that it can lead to.
@@ -196,27 +259,6 @@ fn reader(params: &ConnectParams) -> Result<Client, String> {
         .batch_execute("SET default_transaction_read_only = on")
         .map_err(|e| words::sentence(&e))?;
     Ok(client)
-}
-
-/// In words; with the present value and the way where a server could be asked.
-fn changes(condition: &LiveCondition, server: Option<&mut Client>) -> Result<Vec<String>, Failure> {
-    let described: Vec<String> = condition.treatments.iter().flat_map(|t| t.describe()).collect();
-    if described.is_empty() {
-        return Ok(vec!["nothing".to_owned()]);
-    }
-    let Some(client) = server else {
-        return Ok(vec![format!(
-            "{} (in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart)",
-            described.join(", ")
-        )]);
-    };
-    let mut all = Vec::new();
-    for treatment in &condition.treatments {
-        for o in treatment.outlook(client)? {
-            all.push(format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now));
-        }
-    }
-    Ok(all)
 }
 
 fn seconds(duration: Duration) -> String {

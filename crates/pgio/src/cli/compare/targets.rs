@@ -12,9 +12,9 @@ use crate::config::{CommitSettings, ConnectString, Layer, LoadSettings, SlobSett
 use crate::dataset::DatasetError;
 use crate::experiment::{live, reset};
 use crate::host::stop::Stop;
+use crate::host::{Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
-use crate::telemetry::Hosts;
 use crate::workload::Workload;
 use crate::workload::commit::Commit;
 
@@ -122,6 +122,11 @@ impl Job {
             }
         };
         let scene = self.scene(spec, reached, &server, &mut admin, workload.as_ref());
+        let seen = || Some(scene.as_ref()?.server_host()?.name().to_owned());
+        let host = match &reached.cluster {
+            Some(_) => Some(LOCAL.to_owned()),
+            None => reached.host.clone().or_else(seen),
+        };
         Ok(live::Target {
             params: reached.params.clone(),
             scene,
@@ -129,6 +134,7 @@ impl Job {
             server,
             workload,
             cluster: reached.cluster.clone(),
+            host,
             device: reached.device.clone(),
             reset: reset::Way::default(),
         })

@@ -1,7 +1,6 @@
 //! Says on stderr how far an experiment is, what is repeated, and why it goes on.
 
 use crate::cli::output::{self, Status};
-use crate::experiment::judging::Width;
 use crate::experiment::live::Happening;
 use crate::experiment::plan::Planned;
 use crate::experiment::run::News;
@@ -47,7 +46,7 @@ impl Teller {
             }
             Happening::Ended { planned, trial } => self.ended(planned, trial),
             Happening::Decided { news, condition } => self.decided(*news, condition),
-            Happening::Looked { width, precision } => self.lasting(&looked(width, *precision)),
+            Happening::Looked { width, precision } => self.lasting(&width.told(*precision)),
         }
     }
 
@@ -105,41 +104,11 @@ impl Teller {
     }
 }
 
-fn looked(width: &Width, precision: f64) -> String {
-    let asked = precision * 100.0;
-    match width {
-        Width::Widest(_, half) if width.is_within(precision) => format!(
-            "the widest interval is ±{:.1} %: as narrow as asked for (±{asked:.1} %)",
-            half * 100.0
-        ),
-        Width::Widest(condition, half) => format!(
-            "the widest interval is ±{:.1} % (`{condition}`), asked for is ±{asked:.1} %",
-            half * 100.0
-        ),
-        Width::None(condition) => {
-            format!("`{condition}` has no interval yet, asked for is ±{asked:.1} %")
-        }
-    }
-}
-
 fn ordinal(n: u32) -> String {
     match n {
         1 => "first".to_owned(),
         2 => "second".to_owned(),
         3 => "third".to_owned(),
         n => format!("{n}th"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_width_is_said_in_per_cent() {
-        let widest = |half| Width::Widest("on".to_owned(), half);
-        insta::assert_snapshot!(looked(&widest(0.062), 0.05), @"the widest interval is ±6.2 % (`on`), asked for is ±5.0 %");
-        insta::assert_snapshot!(looked(&widest(0.04), 0.05), @"the widest interval is ±4.0 %: as narrow as asked for (±5.0 %)");
-        insta::assert_snapshot!(looked(&Width::None("on".to_owned()), 0.05), @"`on` has no interval yet, asked for is ±5.0 %");
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::Section;
 use crate::config::experiment::HostSpec;
+use crate::host::Hosts;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{Host, LOCAL};
 use crate::pg::words;
 use crate::results::Check;
-use crate::telemetry::Hosts;
 use crate::units::human;
 
 const SCRIPT: &str = include_str!("machine.sh");

@@ -12,16 +12,16 @@ use postgres::{Client, Row};
 use super::subject::{Reach, Subject};
 use super::{Section, data, storage};
 use crate::experiment::live;
-use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
+use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
 use crate::results::Check;
-use crate::telemetry::{Hosts, Scene, Survey};
-use crate::treatment::World;
+use crate::telemetry::{Scene, Survey};
+use crate::treatment::{Door, World};
 
 const FACTS: &str = include_str!("server.sql");
 
@@ -96,7 +96,7 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
     let memory = scene.server_host().and_then(memory);
     checks.extend(data::judge(subject, &row, memory, &mut client));
     checks.extend(storage::judge(&scene, subject.device.as_deref()));
-    checks.extend(conditions(subject, &params, &mut client));
+    checks.extend(conditions(subject, &params, &mut client, hosts));
     checks
 }
 
@@ -181,11 +181,23 @@ fn left(ours: i64) -> Option<Check> {
 }
 
 /// What each condition would be refused for.
-fn conditions(subject: &Subject, params: &ConnectParams, client: &mut Client) -> Option<Check> {
+fn conditions(
+    subject: &Subject,
+    params: &ConnectParams,
+    client: &mut Client,
+    hosts: &Hosts,
+) -> Option<Check> {
     const ID: &str = "conditions";
     let mut refused = Vec::new();
     for arm in &subject.conditions {
-        let mut world = World { params, admin: client, restarter: None };
+        let mut world = World {
+            params,
+            door: Door::Open(client),
+            hosts,
+            server_host: subject.host.as_deref(),
+            control: None,
+            private: false,
+        };
         for treatment in &arm.treatments {
             if let Err(error) = treatment.check(&mut world) {
                 refused.push(format!("{}: {}", arm.name, words::sentence(&error)));

@@ -1,14 +1,31 @@
 //! The sections as text, in the style of a report, and as JSON.
 
-use serde_json::json;
+use serde::Serialize;
 
 use super::Section;
 use crate::report::table::{Column, Document, Table};
 use crate::report::text;
 use crate::results::{Check, CheckVerdict};
 
-/// The tag of the JSON document.
-const SCHEMA: &str = "pgio.doctor/1";
+pub const DOCTOR_SCHEMA: &str = "pgio.doctor/1";
+
+/// What `pgio doctor --format json` prints.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DoctorDocument {
+    schema: String,
+    /// The worst of all.
+    verdict: CheckVerdict,
+    sections: Vec<DoctorSection>,
+}
+
+/// The checks of one subject: this machine, a host, a server.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct DoctorSection {
+    title: String,
+    checks: Vec<Check>,
+}
 
 pub(super) fn text(sections: &[Section]) -> String {
     let tables = sections.iter().map(table).collect();
@@ -53,11 +70,13 @@ fn summary(sections: &[Section]) -> String {
 
 pub(super) fn json(sections: &[Section]) -> String {
     let all = sections.iter().flat_map(|s| &s.checks);
-    let worst = all.map(|c| c.verdict).max().unwrap_or(CheckVerdict::Ok);
-    let sections: Vec<_> =
-        sections.iter().map(|s| json!({ "title": s.title, "checks": s.checks })).collect();
-    let document = json!({ "schema": SCHEMA, "verdict": worst, "sections": sections });
-    format!("{document:#}\n")
+    let part = |s: &Section| DoctorSection { title: s.title.clone(), checks: s.checks.clone() };
+    let document = DoctorDocument {
+        schema: DOCTOR_SCHEMA.to_owned(),
+        verdict: all.map(|c| c.verdict).max().unwrap_or(CheckVerdict::Ok),
+        sections: sections.iter().map(part).collect(),
+    };
+    serde_json::to_string_pretty(&document).expect("plain data always serializes") + "\n"
 }
 
 #[cfg(test)]

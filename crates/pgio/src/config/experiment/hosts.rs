@@ -5,13 +5,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
 
 /// This machine's name in results, whether the file names it or not.
 const THIS_MACHINE: &str = "local";
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSpec {
     /// What is given to ssh, such as `postgres@db1`; absent: this machine.
     pub ssh: Option<String>,

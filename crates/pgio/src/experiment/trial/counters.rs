@@ -63,9 +63,7 @@ pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) 
     if images.is_some() {
         put(trial, "wal_full_page_images", images);
     }
-    let checkpoints =
-        difference(before.checkpoints.map(|n| n as f64), after.checkpoints.map(|n| n as f64));
-    put(trial, "checkpoints", checkpoints);
+    put(trial, "checkpoints", after.checkpoints_since(&before));
 }
 
 fn difference(before: Option<f64>, after: Option<f64>) -> Option<f64> {

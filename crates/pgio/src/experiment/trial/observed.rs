@@ -1,7 +1,5 @@
 //! Telemetry's place in a trial: around the window, into the record, and the metrics drawn from it.
 
-use std::collections::BTreeSet;
-
 use postgres::Client;
 
 use super::Request;
@@ -10,7 +8,7 @@ use crate::config::resolve::Extent;
 use crate::pg::server;
 use crate::results::model::Trial;
 use crate::results::series::Series;
-use crate::results::telemetry::{DeviceUse, Telemetry};
+use crate::results::telemetry::DeviceUse;
 use crate::results::waits::{GROUPS, by_group};
 use crate::rng::derive;
 use crate::telemetry::{self, Course, Recorder};
@@ -42,7 +40,7 @@ pub(super) fn record(trial: &mut Trial, recorder: Recorder<'_>) -> Option<Series
 /// After the server's counters are in, since one is the difference of the two.
 pub(super) fn add_metrics(trial: &mut Trial) {
     let Some(telemetry) = trial.telemetry.clone() else { return };
-    if let Some(devices) = devices_in_use(&telemetry) {
+    if let Some(devices) = telemetry.devices_in_use() {
         let sum = |of: fn(&DeviceUse) -> f64| devices.iter().map(|d| of(d)).sum::<f64>();
         put(trial, "device_reads_per_second", Some(sum(|d| d.reads_per_second)));
         put(trial, "device_writes_per_second", Some(sum(|d| d.writes_per_second)));
@@ -63,25 +61,12 @@ pub(super) fn add_metrics(trial: &mut Trial) {
     }
 }
 
-/// The devices that the server's file systems lie on, each once. Those below them (the disks of a
-/// volume) do the same work a second time. None where any of them was not observed.
-fn devices_in_use(telemetry: &Telemetry) -> Option<Vec<&DeviceUse>> {
-    let names: BTreeSet<(&str, &str)> = telemetry
-        .storage
-        .iter()
-        .map(|s| s.devices.first().map(|device| (s.host.as_str(), device.name.as_str())))
-        .collect::<Option<_>>()?;
-    let used = |(host, device): &(&str, &str)| telemetry.hosts.get(*host)?.devices.get(*device);
-    let found: Option<Vec<_>> = names.iter().map(used).collect();
-    found.filter(|devices| !devices.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiment::trial::blank;
     use crate::results::model::Metric;
-    use crate::results::telemetry::{Device, HostUse, Storage, Waits};
+    use crate::results::telemetry::{Device, HostUse, Storage, Telemetry, Waits};
 
     fn storage(role: &str, devices: &[&str]) -> Storage {
         let device = |name: &&str| Device { name: (*name).to_owned(), ..Device::default() };

@@ -171,6 +171,11 @@ impl ConnectParams {
         self
     }
 
+    /// So on this machine.
+    pub fn is_by_socket(&self) -> bool {
+        self.hosts.iter().all(|endpoint| matches!(endpoint, Endpoint::Socket { .. }))
+    }
+
     /// What resolving passed over although it was probably not meant so.
     pub fn warnings(&self) -> &[ConnectWarning] {
         &self.warnings

@@ -133,6 +133,16 @@ impl PrivateCluster {
         if self.command(Command::RestartPrimary)? { self.wait_synchronous() } else { Ok(()) }
     }
 
+    /// As for work on its files; [`PrivateCluster::start_primary`] ends it.
+    pub fn stop_primary(&self) -> Result<(), Error> {
+        self.command(Command::StopPrimary).map(drop)
+    }
+
+    /// Returns when the primary takes connections, and a running standby is synchronous again.
+    pub fn start_primary(&self) -> Result<(), Error> {
+        if self.command(Command::StartPrimary)? { self.wait_synchronous() } else { Ok(()) }
+    }
+
     /// Commits on the primary wait from now on, unless `synchronous_commit` is local or off.
     pub fn stop_standby(&self) -> Result<(), Error> {
         self.command(Command::StopStandby).map(drop)
@@ -158,7 +168,7 @@ impl PrivateCluster {
         match command {
             Command::StopStandby => supervisor.standby_stopped = true,
             Command::StartStandby => supervisor.standby_stopped = false,
-            Command::RestartPrimary => {}
+            Command::RestartPrimary | Command::StopPrimary | Command::StartPrimary => {}
         }
         Ok(!supervisor.standby_stopped)
     }

@@ -1,6 +1,6 @@
 //! What owner and supervisor say to each other over two pipes, one line each time.
 //!
-//! The owner's lines are commands: `restart primary`, `stop standby`, `start standby`.
+//! The owner's lines are commands: `restart`, `stop` and `start` of a server.
 //! Each is answered by one line, `ok TEXT` or `error TEXT` with TEXT as a JSON string,
 //! since server logs have line breaks. Before the first command the supervisor says one
 //! `ok` with the cluster's directory, or `error` and ends.
@@ -11,12 +11,16 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     RestartPrimary,
+    StopPrimary,
+    StartPrimary,
     StopStandby,
     StartStandby,
 }
 
 const COMMANDS: &[(Command, &str)] = &[
     (Command::RestartPrimary, "restart primary"),
+    (Command::StopPrimary, "stop primary"),
+    (Command::StartPrimary, "start primary"),
     (Command::StopStandby, "stop standby"),
     (Command::StartStandby, "start standby"),
 ];
@@ -68,7 +72,7 @@ mod tests {
         for (command, text) in COMMANDS {
             assert_eq!(format!("{command}\n").parse(), Ok(*command), "{text}");
         }
-        assert!("stop primary".parse::<Command>().is_err());
+        assert!("promote standby".parse::<Command>().is_err());
         for answer in [Ok("/var/tmp/pgio-x".into()), Err("a\n\"b\"\\".into())] {
             let line = write_answer(&answer);
             assert_eq!(line.matches('\n').count(), 1);

@@ -253,6 +253,13 @@ impl Servers {
                 stop(Role::Primary, &mut self.primary)?;
                 self.primary = Some(self.start(Role::Primary)?);
             }
+            Command::StopPrimary => return stop(Role::Primary, &mut self.primary),
+            Command::StartPrimary => {
+                let ended = |c: &mut Child| !matches!(c.try_wait(), Ok(None));
+                if self.primary.as_mut().is_none_or(ended) {
+                    self.primary = Some(self.start(Role::Primary)?);
+                }
+            }
             _ if !self.has_standby => return Err(Error::NoStandby),
             Command::StopStandby => return stop(Role::Standby, &mut self.standby),
             Command::StartStandby => {

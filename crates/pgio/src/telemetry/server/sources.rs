@@ -20,7 +20,7 @@ pub(super) struct Source {
 pub(super) enum Kind {
     /// Grows; a track is its rate.
     Counter,
-    /// Grows by one with each event; a moment is when it was seen to have grown.
+    /// Grows with each event; a moment is when it was seen to have grown.
     Events,
     /// A number of processes; a moment is when the first was seen.
     Running,
@@ -44,16 +44,7 @@ const SOURCES: &[Source] = &[
     counter("pg_stat_io", include_str!("../sql/io_18.sql"), 18, ALWAYS),
     Source {
         kind: Kind::Events,
-        ..counter("the number of checkpoints", include_str!("../sql/checkpoints_13.sql"), 13, 16)
-    },
-    Source {
-        kind: Kind::Events,
-        ..counter(
-            "the number of checkpoints",
-            include_str!("../sql/checkpoints_17.sql"),
-            17,
-            ALWAYS,
-        )
+        ..counter("when a checkpoint ends", include_str!("../sql/checkpoints.sql"), 13, ALWAYS)
     },
     Source {
         kind: Kind::Running,

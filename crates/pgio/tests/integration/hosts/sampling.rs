@@ -1,6 +1,7 @@
 //! Hosts observed: over ssh, with a real loop device, and with a real server at work.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +15,8 @@ use rustix::process::geteuid;
 
 use super::sh;
 use super::sshd::{Sshd, wait_for};
-use crate::fixture::{INSTALLED, connect, shared_primary};
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::workdir::{Workdir, failed_checks};
 
 #[test]
 fn a_host_is_sampled_over_ssh_as_here() {
@@ -34,6 +36,37 @@ fn a_host_is_sampled_over_ssh_as_here() {
     assert!(tracks.iter().all(|track| track.source == "box"));
     drop(host);
     sshd.wait_until_idle();
+}
+
+/// The host's `date` is ten seconds ahead, in the experiment as a whole: a warning, and all is kept.
+#[test]
+fn clocks_that_differ_are_told() {
+    let sshd = Sshd::start();
+    let fake = sshd.path("date");
+    fs::write(&fake, "#!/bin/sh\nexec /bin/date -d '+10 seconds' \"$@\"\n").unwrap();
+    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    let key = fs::read_to_string(sshd.path("authorized_keys")).unwrap();
+    let bin = fake.parent().unwrap().display();
+    let forced = format!(
+        "command=\"PATH={bin}:$PATH; export PATH; eval \\\"$SSH_ORIGINAL_COMMAND\\\"\" {key}"
+    );
+    fs::write(sshd.path("authorized_keys"), forced).unwrap();
+
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let said = dir.compare(&format!(
+        "[experiment]\nblocks = 1\naa = false\nwarmup = '0s'\nduration = '1s'\n\
+         [hosts.box]\nssh = 'box'\nssh_config = '{}'\n\
+         [target]\ndsn = \"{dsn}\"\n[workload]\nkind = 'commit'\n\
+         [[condition]]\nname = 'as it is'\n",
+        sshd.config().display()
+    ));
+    said.expect(0, &[]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 1);
+    let offset = trials[0]["telemetry"]["hosts"]["box"]["clock_offset_seconds"].as_f64().unwrap();
+    assert!((9.0..11.0).contains(&offset), "{offset}");
+    assert!(failed_checks(&trials[0], "warning").contains(&"clock-skew".to_owned()));
 }
 
 #[test]

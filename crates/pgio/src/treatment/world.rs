@@ -1,0 +1,107 @@
+//! What treatments act on: the server of a target, the hosts of the experiment, the way to stop and
+//! start PostgreSQL.
+//!
+//! The same for a running experiment, which has connections already, and for `pgio undo`, which
+//! connects only when a step needs it: a server that an interrupted run left stopped must not keep a
+//! mount from being put back. Next: the treatments, one file each.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::postgres::Client;
+
+use super::TreatmentError;
+use crate::host::{Host, Hosts};
+use crate::pg::connect::{self, ConnectParams};
+
+/// Stops and starts the server of a target; each returns when that is done.
+pub trait Control {
+    fn stop(&mut self) -> Result<(), String>;
+    /// When it answers again.
+    fn start(&mut self) -> Result<(), String>;
+}
+
+/// The coordinating session.
+pub enum Door<'a> {
+    Open(&'a mut Client),
+    /// Connected when first asked for.
+    OnDemand(Box<Option<Client>>),
+}
+
+/// What treatments act on.
+pub struct World<'a> {
+    pub params: &'a ConnectParams,
+    pub door: Door<'a>,
+    /// Those that are reached; in an undo the ones that the steps name.
+    pub hosts: &'a Hosts,
+    /// In `hosts`: where the server runs, as far as that is known.
+    pub server_host: Option<&'a str>,
+    /// Present where the server may be stopped: it is ours, or its target says how.
+    pub control: Option<&'a mut dyn Control>,
+    /// The server is a private cluster: gone at the end, whatever is done to it.
+    pub private: bool,
+}
+
+impl fmt::Debug for Door<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Door")
+    }
+}
+
+impl fmt::Debug for World<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "World({})", self.params.describe())
+    }
+}
+
+impl World<'_> {
+    /// The session; a new one in place of one that a restart ended.
+    pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
+        let open = || connect::connect(self.params).map_err(TreatmentError::Connect);
+        match &mut self.door {
+            Door::Open(client) => {
+                if client.is_closed() {
+                    **client = open()?;
+                }
+                Ok(client)
+            }
+            Door::OnDemand(client) => {
+                if client.as_ref().as_ref().is_none_or(Client::is_closed) {
+                    **client = Some(open()?);
+                }
+                Ok(client.as_mut().as_mut().expect("opened above"))
+            }
+        }
+    }
+
+    /// The host of that name; without a name the server's own.
+    pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
+        let name = name.or(self.server_host).ok_or_else(|| {
+            TreatmentError::Refused(
+                "where the server runs is not known, and no other machine is touched in its place: set host in [target], or in the treatment".to_owned(),
+            )
+        })?;
+        self.hosts.get(name).cloned().ok_or_else(|| {
+            TreatmentError::Refused(format!(
+                "host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\""
+            ))
+        })
+    }
+
+    /// To be stopped or started for `what`; refused where nothing says how.
+    pub fn control(&mut self, what: &str) -> Result<&mut (dyn Control + '_), TreatmentError> {
+        match &mut self.control {
+            Some(control) => Ok(&mut **control),
+            None => Err(TreatmentError::Refused(format!(
+                "{what} needs PostgreSQL stopped and started, which pgio does only to a cluster of its own or where [target] says control = \"pg_ctl\" or \"systemctl UNIT\""
+            ))),
+        }
+    }
+
+    /// Returns when the server answers again, through a new session.
+    pub fn restart(&mut self, what: &str) -> Result<(), TreatmentError> {
+        let control = self.control(what)?;
+        control.stop().and_then(|()| control.start()).map_err(TreatmentError::Restart)?;
+        self.admin().map(drop)
+    }
+}
