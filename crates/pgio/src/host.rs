@@ -7,6 +7,7 @@
 
 pub mod blkio;
 pub mod command;
+pub mod drbd;
 pub mod error;
 pub mod exec;
 pub mod machine;

@@ -119,6 +119,11 @@ pub trait Treatment: fmt::Debug {
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError>;
     /// After all steps are applied: make them take effect, and see that they did.
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
+    /// Waits until nothing that came before disturbs any more, such as a resync: under each condition,
+    /// whether or not anything had to be changed for it.
+    fn rest(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
+        Ok(())
+    }
     /// What can be read back now to prove that it is in force. Several times a second inside the
     /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
@@ -186,6 +191,7 @@ pub fn put_in_force(
         if !steps.is_empty() {
             treatment.settle(world)?;
         }
+        treatment.rest(world)?;
     }
     Ok(())
 }
