@@ -11,6 +11,7 @@ mod body;
 pub mod journal;
 pub mod postgres;
 mod stopped;
+mod throttle;
 mod values;
 mod world;
 
@@ -118,6 +119,11 @@ pub trait Treatment: fmt::Debug {
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError>;
     /// After all steps are applied: make them take effect, and see that they did.
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
+    /// Waits until nothing that came before disturbs any more, such as a resync: under each condition,
+    /// whether or not anything had to be changed for it.
+    fn rest(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
+        Ok(())
+    }
     /// What can be read back now to prove that it is in force. Several times a second inside the
     /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
@@ -141,7 +147,9 @@ pub struct Kind {
 /// a stranger's.
 pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>;
 
-pub const KINDS: &[Kind] = &[postgres::KIND];
+/// In the order in which they are applied, whatever that of the file: one that restarts the server
+/// comes before those that a restart would undo.
+pub const KINDS: &[Kind] = &[postgres::KIND, throttle::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()
@@ -155,10 +163,12 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
     (kind.parse)(spec)
 }
 
-/// All of a condition. That of `postgres` is always among them: what a server does by default needs
-/// proof as well.
+/// All of a condition, in the order in which they are applied. That of `postgres` is always among
+/// them: what a server does by default needs proof as well.
 pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
-    let mut all = specs.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut sorted: Vec<&TreatmentSpec> = specs.iter().collect();
+    sorted.sort_by_key(|spec| KINDS.iter().position(|kind| kind.name == spec.kind));
+    let mut all = sorted.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
         all.push(postgres::unchanged());
     }
@@ -181,6 +191,7 @@ pub fn put_in_force(
         if !steps.is_empty() {
             treatment.settle(world)?;
         }
+        treatment.rest(world)?;
     }
     Ok(())
 }

@@ -122,6 +122,11 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Whether a trial may follow, which nothing left running may disturb; not so in `pgio undo`.
+    pub fn goes_on(&self) -> bool {
+        matches!(self.door, Door::Open(_))
+    }
+
     /// The host of that name; without a name the server's own.
     pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
         let name = name.or(self.server_host).ok_or_else(|| {
