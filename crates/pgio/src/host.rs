@@ -11,6 +11,7 @@ pub mod error;
 pub mod exec;
 pub mod machine;
 pub mod proc;
+pub mod rights;
 pub mod shell;
 mod ssh;
 pub mod stop;

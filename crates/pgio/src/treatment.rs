@@ -8,6 +8,7 @@
 //! A new treatment is one file here, one line in [`KINDS`], one example, one section of the docs.
 
 mod body;
+mod drbd;
 pub mod journal;
 pub mod postgres;
 mod values;
@@ -138,7 +139,7 @@ pub struct Kind {
     pub undo: fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>,
 }
 
-pub const KINDS: &[Kind] = &[postgres::KIND];
+pub const KINDS: &[Kind] = &[drbd::KIND, postgres::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()

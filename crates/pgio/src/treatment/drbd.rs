@@ -124,8 +124,12 @@ impl Drbd {
             let seen = node.see(&self.resource)?;
             for (change, value) in self.changes(at == 0, &seen) {
                 let prior = change.present(&seen);
-                let ours =
-                    Ours { resource: self.resource.clone(), value, boot: node.boot.clone(), change };
+                let ours = Ours {
+                    resource: self.resource.clone(),
+                    value,
+                    boot: node.boot.clone(),
+                    change,
+                };
                 steps.push(ours.step(node, prior));
             }
         }
@@ -161,9 +165,11 @@ impl Drbd {
             }
             // Both wait for each other in vain, as after a split brain or without a network.
             if self.connected && seen.states.iter().any(|s| s.connection == "Connecting") {
-                let alone = |n: &Node| Ok::<_, TreatmentError>(
-                    connection_of(&n.see(&self.resource)?.states) == DISCONNECTED,
-                );
+                let alone = |n: &Node| {
+                    Ok::<_, TreatmentError>(
+                        connection_of(&n.see(&self.resource)?.states) == DISCONNECTED,
+                    )
+                };
                 let other = nodes.iter().find(|n| n.name != node.name);
                 if !other.map(alone).transpose()?.unwrap_or(false) {
                     return Err(self.refused(format!(
@@ -216,9 +222,8 @@ impl Treatment for Drbd {
             (true, Some(protocol)) => format!("{CONNECTED} by protocol {protocol}"),
         };
         let mut all = vec![format!("DRBD {} = {connection}", self.resource)];
-        let option = |(name, value): &(&str, String)| {
-            format!("{name} of DRBD {} = {value}", self.resource)
-        };
+        let option =
+            |(name, value): &(&str, String)| format!("{name} of DRBD {} = {value}", self.resource);
         all.extend(self.options.iter().map(option));
         all
     }

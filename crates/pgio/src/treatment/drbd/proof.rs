@@ -1,9 +1,9 @@
 //! That the condition held: evidence read back at the window's ends, and the telemetry's samples in
 //! between.
 
+use super::Drbd;
 use super::change::DISCONNECTED;
 use super::node::{Node, Seen};
-use super::Drbd;
 use crate::host::drbd::{self, State};
 use crate::results::model::{Check, Evidence, Trial, When};
 use crate::results::telemetry::{DrbdState, DrbdUse, Telemetry};
@@ -173,8 +173,10 @@ fn stayed_apart(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
 fn not_congested(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
     const ID: &str = "drbd-congested";
     let remedy = "offer less than the link can carry, or use larger sndbuf-size; or declare it meant: tolerate = [\"drbd-congested\"]";
-    let behind: u64 =
-        states(found).filter(|(_, s)| drbd::is_behind(&s.replication)).map(|(_, s)| s.samples).sum();
+    let behind: u64 = states(found)
+        .filter(|(_, s)| drbd::is_behind(&s.replication))
+        .map(|(_, s)| s.samples)
+        .sum();
     if behind > 0 {
         let told = format!(
             "DRBD {} left its peer behind (Ahead/Behind) in {}",
@@ -183,7 +185,8 @@ fn not_congested(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
         );
         return Check::invalid(ID, told, remedy);
     }
-    let full: u64 = states(found).filter(|(_, s)| s.congested == Some(true)).map(|(_, s)| s.samples).sum();
+    let full: u64 =
+        states(found).filter(|(_, s)| s.congested == Some(true)).map(|(_, s)| s.samples).sum();
     let all: u64 = states(found).map(|(_, s)| s.samples).sum();
     let told = format!(
         "the buffer to the peer of DRBD {} was full in {full} of {}",
