@@ -15,7 +15,7 @@ started() {
 
 # Called by the process itself, before it becomes the lab.
 record_myself() {
-    echo "$BASHPID $(started "$BASHPID")" >"$LAB_DIR/owner.new"
+    echo "$$ $(started $$)" >"$LAB_DIR/owner.new"
     mv "$LAB_DIR/owner.new" "$LAB_DIR/owner"
 }
 
