@@ -12,15 +12,15 @@ macro_rules! nine {
 
 /// Recorded from a real pair.
 macro_rules! eight {
-    ($file:literal) => {
-        include_str!(concat!("fixtures/8.4/", $file))
+    ($($part:literal),+) => {
+        include_str!(concat!("fixtures/8.4/", $($part),+))
     };
 }
 
 /// `drbdsetup events2` and /proc/drbd, read one right after the other.
 macro_rules! both {
     ($name:literal) => {
-        ($name, eight!(concat!($name, ".events2")), eight!(concat!($name, ".proc")))
+        ($name, eight!($name, ".events2"), eight!($name, ".proc"))
     };
 }
 
@@ -59,11 +59,11 @@ fn module_8_4_says_the_same_either_way() {
         assert_eq!((named.minor, named.al_writes), (cheap.minor, cheap.al_writes));
         assert_eq!(named.resource.as_deref(), Some("pgio"));
         assert_eq!(named.congested, Some(false));
-        let counts = |s: &State| (s.sent_kib, s.received_kib, s.out_of_sync_kib);
-        // Of a moving resync each reading has its own.
-        if !is_resync(&named.replication) {
-            assert_eq!(counts(&named), counts(&cheap), "{name}");
-        }
+        // The second came a moment later.
+        let near = |a: u64, b: u64| assert!(a.abs_diff(b) < 4096, "{name}: {a} {b}");
+        near(named.sent_kib, cheap.sent_kib);
+        near(named.received_kib, cheap.received_kib);
+        near(named.out_of_sync_kib, cheap.out_of_sync_kib);
         let protocol = cheap.protocol.as_deref().unwrap_or("no protocol");
         all.push(format!("{}, {protocol}", told(name, &named)));
     }
