@@ -16,6 +16,7 @@ pub mod resolve;
 pub mod value;
 
 pub use error::ConfigError;
+pub(crate) use error::nearest;
 pub use experiment::Experiment;
 pub use keys::{KEYS, Key, Layer, Use};
 pub use pgio_conf::PgioConf;

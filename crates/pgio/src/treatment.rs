@@ -7,6 +7,7 @@
 //!
 //! A new treatment is one file here, one line in [`KINDS`], one example, one section of the docs.
 
+mod body;
 pub mod journal;
 pub mod postgres;
 mod values;

@@ -20,7 +20,7 @@ fn prefix(key: Option<&str>) -> String {
 }
 
 /// Completes "unknown key": the nearest of the valid names, or all of them.
-pub(super) fn nearest(given: &str, valid: &[&str]) -> String {
+pub(crate) fn nearest(given: &str, valid: &[&str]) -> String {
     let folded = given.to_ascii_lowercase();
     let distance = |name: &str| strsim::osa_distance(&folded, &name.to_ascii_lowercase());
     // Half of the letters wrong is no slip any more: then the list says more than a guess.
