@@ -24,7 +24,7 @@ use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
 
-pub use world::{Control, Door, World};
+pub use world::{Control, Door, Pair, World};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TreatmentError {
@@ -117,6 +117,8 @@ pub trait Treatment: fmt::Debug {
     /// What can be read back now to prove that it is in force. Several times a second inside the
     /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
+    /// All its steps are undone: lets go of what it held beside them.
+    fn taken_back(&self) {}
     /// What the record of a complete trial proves or disproves.
     fn judge(&self, _trial: &Trial) -> Vec<Check> {
         Vec::new()

@@ -28,7 +28,7 @@ use crate::results::series::Series;
 use crate::results::store::{Store, StoreError, Stored};
 use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
-use crate::treatment::{self, Control, Door, Stranger, Treatment, TreatmentError, World};
+use crate::treatment::{self, Control, Door, Pair, Stranger, Treatment, TreatmentError, World};
 use crate::workload::{EngineError, Progress, Workload};
 
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,14 @@ impl Control for Arc<PrivateCluster> {
 
     fn start(&mut self) -> Result<(), String> {
         self.start_primary().map_err(|e| e.to_string())
+    }
+
+    fn pair(&self) -> Option<Pair> {
+        Some(Pair {
+            directory: self.directory().to_owned(),
+            primary_socket: self.primary_socket(),
+            standby: self.standby_conninfo()?,
+        })
     }
 }
 
@@ -336,12 +344,12 @@ impl Stage for Live<'_> {
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut cluster = target.cluster.clone();
         let mut world = world(target, &mut cluster, &self.hosts);
-        treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map(drop).map_err(
-            |source| LiveError::Treatment {
-                condition: self.conditions[planned.condition].name.clone(),
-                source: Box::new(source),
-            },
-        )
+        let condition = &self.conditions[planned.condition];
+        treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map_err(|source| {
+            LiveError::Treatment { condition: condition.name.clone(), source: Box::new(source) }
+        })?;
+        condition.treatments.iter().for_each(|t| t.taken_back());
+        Ok(())
     }
 
     fn stop_requested(&self) -> bool {

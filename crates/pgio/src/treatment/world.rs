@@ -6,6 +6,7 @@
 //! mount from being put back. Next: the treatments, one file each.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::postgres::Client;
@@ -19,6 +20,21 @@ pub trait Control {
     fn stop(&mut self) -> Result<(), String>;
     /// When it answers again.
     fn start(&mut self) -> Result<(), String>;
+    /// Of a private cluster with a standby.
+    fn pair(&self) -> Option<Pair> {
+        None
+    }
+}
+
+/// A private primary and its standby, for what is put between them.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// Only the servers' user and root may enter; gone with the cluster.
+    pub directory: PathBuf,
+    /// Where the primary listens.
+    pub primary_socket: PathBuf,
+    /// A connection string for the standby.
+    pub standby: String,
 }
 
 /// The coordinating session.
