@@ -7,8 +7,12 @@
 //!
 //! A new treatment is one file here, one line in [`KINDS`], one example, one section of the docs.
 
+pub mod ballast;
 mod body;
+mod command;
+mod guard;
 pub mod journal;
+mod link;
 pub mod postgres;
 mod values;
 mod world;
@@ -135,7 +139,7 @@ pub struct Kind {
     pub undo: fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>,
 }
 
-pub const KINDS: &[Kind] = &[postgres::KIND];
+pub const KINDS: &[Kind] = &[postgres::KIND, ballast::KIND, link::KIND, command::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()
