@@ -164,7 +164,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__telemetry)
-            opts="-h --blocks --seconds --cadence --pg --help"
+            opts="-h --blocks --seconds --cadence --sessions --pg --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -179,6 +179,10 @@ _pgio() {
                     return 0
                     ;;
                 --cadence)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sessions)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -175,6 +175,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcomm
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l blocks -d 'Pairs of runs' -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l seconds -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l cadence -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l sessions -d 'At work all the time: as many as there are cores leave telemetry none to itself' -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l pg -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l seconds -r

@@ -77,8 +77,12 @@ pub(super) fn undo_one(
     {
         end_sessions(admin);
     }
-    let undone = treatment::take_back(&mut world, &mut journal, stranger)
-        .map_err(|e| Failure::from(e).context("not everything is put back"))?;
+    let all = journal.open_steps().len();
+    let undone = treatment::take_back(&mut world, &mut journal, stranger).map_err(|e| {
+        let left = journal.open_steps().len();
+        let which = if left == all { "the" } else { "some" };
+        Failure::from(e).context(format!("{which} changes are still in place"))
+    })?;
     for (step, undone) in undone {
         output::line(&match undone {
             Undone::PutBack => format!("Put back {}.", told(&step)),

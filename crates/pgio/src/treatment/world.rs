@@ -90,6 +90,16 @@ impl World<'_> {
         }
     }
 
+    /// In place of a session that a restart ended, which it may not have noticed yet.
+    pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
+        let client = connect::connect(self.params).map_err(TreatmentError::Connect)?;
+        match &mut self.door {
+            Door::Open(admin) => **admin = client,
+            Door::OnDemand(admin) => **admin = Some(client),
+        }
+        Ok(())
+    }
+
     /// The host of that name; without a name the server's own.
     pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
         let name = name.or(self.server_host).ok_or_else(|| {
@@ -118,6 +128,6 @@ impl World<'_> {
     pub fn restart(&mut self, what: &str) -> Result<(), TreatmentError> {
         let control = self.control(what)?;
         control.stop().and_then(|()| control.start()).map_err(TreatmentError::Restart)?;
-        self.admin().map(drop)
+        self.reconnect()
     }
 }

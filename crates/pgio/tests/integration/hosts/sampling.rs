@@ -55,7 +55,7 @@ fn clocks_that_differ_are_told() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let said = dir.compare(&format!(
-        "[experiment]\nblocks = 1\naa = false\nwarmup = '0s'\nduration = '1s'\n\
+        "[experiment]\nblocks = 1\nrepeats = 0\naa = false\nwarmup = '0s'\nduration = '1s'\n\
          [hosts.box]\nssh = 'box'\nssh_config = '{}'\n\
          [target]\ndsn = \"{dsn}\"\n[workload]\nkind = 'commit'\n\
          [[condition]]\nname = 'as it is'\n",
