@@ -7,6 +7,7 @@ use crate::dataset::DatasetError;
 use crate::experiment::live::LiveError;
 use crate::host::exec::ExecError;
 use crate::pg::connect::ConnectError;
+use crate::pg::control::ControlError;
 use crate::pg::server::ServerError;
 use crate::pg::words;
 use crate::results::store::StoreError;
@@ -156,6 +157,7 @@ coded! {
     },
     StoreError => |_| FILES,
     ExecError => |_| CONNECT,
+    ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,
     crate::pg::private::Error => |_| FAILED,
 }

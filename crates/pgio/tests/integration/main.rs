@@ -8,6 +8,7 @@ mod command;
 mod compare_cmd;
 mod config;
 mod connecting;
+mod controlling;
 mod demo_cmd;
 mod device_cmd;
 mod disk;

@@ -7,7 +7,7 @@ use super::job::Job;
 use crate::cli::exit::{FAILED, Failure, REFUSED};
 use crate::cli::output::{self, Status};
 use crate::cli::{Outcome, connection, run, setup};
-use crate::config::experiment::{Target, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
     CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, SlobSettings,
 };
@@ -16,6 +16,7 @@ use crate::experiment::{live, reset};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
+use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::workload::commit::Commit;
 use crate::workload::{Device, Workload};
@@ -27,6 +28,8 @@ pub(super) struct Reached {
     pub(super) cluster: Option<Arc<PrivateCluster>>,
     /// The block device that is to be measured.
     device: Option<String>,
+    /// By what it may be stopped.
+    control: Option<ControlWay>,
     /// All of the experiment's, for its scene.
     pub(super) hosts: Hosts,
     /// Names in `hosts`, as the file says.
@@ -65,6 +68,7 @@ impl Job {
             params,
             cluster,
             device: None,
+            control: None,
             hosts: hosts.clone(),
             host: None,
             standby_host: None,
@@ -72,8 +76,9 @@ impl Job {
         let reached = |(name, params)| {
             let plain = plain(params, None);
             let reached = match self.experiment.targets.get(&name) {
-                Some(Target::Server { device, host, standby_host, .. }) => Reached {
+                Some(Target::Server { device, control, host, standby_host, .. }) => Reached {
                     device: device.clone(),
+                    control: control.clone(),
                     host: host.clone(),
                     standby_host: standby_host.clone(),
                     ..plain
@@ -136,8 +141,11 @@ impl Job {
                 "where the server runs is not known, and no other machine's device is measured in its place: set host in [target]",
             ));
         }
+        let control = reached.control.as_ref();
+        let control = control.map(|way| controller(way, host.as_deref(), reached, &mut admin));
         Ok(live::Target {
             params: reached.params.clone(),
+            control: control.transpose()?,
             scene,
             admin,
             server,
@@ -156,6 +164,20 @@ fn device(layer: Layer, reached: &Reached) -> Result<Device, Failure> {
     let name = reached.host.as_deref().unwrap_or(LOCAL);
     let host = reached.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
     Ok(Device::new(DeviceSettings::resolve(layer), reached.device.as_deref(), host)?)
+}
+
+/// Looked for before anything is changed.
+fn controller(
+    way: &ControlWay,
+    host: Option<&str>,
+    reached: &Reached,
+    admin: &mut postgres::Client,
+) -> Result<Controller, Failure> {
+    let Some((name, host)) = host.and_then(|name| Some((name, reached.hosts.get(name)?))) else {
+        let unknown = "control in [target] needs to know where the server runs: set host there too";
+        return Err(Failure::message(REFUSED, unknown));
+    };
+    Ok(Controller::find(admin, name, host.clone(), way)?)
 }
 
 fn start_private(
