@@ -8,6 +8,7 @@
 //! A new treatment is one file here, one line in [`KINDS`], one example, one section of the docs.
 
 mod body;
+mod filesystem;
 pub mod journal;
 pub mod postgres;
 mod stopped;
@@ -141,7 +142,7 @@ pub struct Kind {
 /// a stranger's.
 pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>;
 
-pub const KINDS: &[Kind] = &[postgres::KIND];
+pub const KINDS: &[Kind] = &[postgres::KIND, filesystem::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()

@@ -110,16 +110,12 @@ impl Scene {
 
     fn find_storage(&mut self, host: &Host, admin: &mut Client) {
         let found = directories(admin).unwrap_or_default().into_iter();
-        let places: Vec<Place> =
-            found.map(|d| Place { role: d.role, directory: d.path }).collect();
+        let places: Vec<Place> = found.map(|d| Place { role: d.role, directory: d.path }).collect();
         if places.is_empty() {
             self.warnings.push(Warning::new(
                 "the devices under the server were not observed",
                 "the role may not see data_directory",
-                format!(
-                    "GRANT {GRANT} TO {}",
-                    quote::identifier(&self.watched.params.user)
-                ),
+                format!("GRANT {GRANT} TO {}", quote::identifier(&self.watched.params.user)),
             ));
             return;
         }

@@ -56,6 +56,14 @@ impl<'a> Body<'a> {
         self.typed(key, "a text", |value| value.as_str().filter(|text| !text.trim().is_empty()))
     }
 
+    /// A list of texts.
+    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, TreatmentError> {
+        self.typed(key, "a list of texts", |value| {
+            let items = value.as_array()?.iter();
+            items.map(|item| item.as_str().map(str::to_owned)).collect()
+        })
+    }
+
     /// `what` completes the sentence where it is missing, such as `the block device`.
     pub(super) fn required(&self, key: &str, what: &str) -> Result<&'a str, TreatmentError> {
         self.text(key)?.ok_or_else(|| self.error(key, format!("is missing: {what}")))

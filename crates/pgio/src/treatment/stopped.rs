@@ -5,9 +5,6 @@
 //! its others, calls [`apply`] for it, starts the server in its `settle`, and may stop it again in
 //! its `undo`.
 
-// Its users are on their way.
-#![allow(dead_code)]
-
 use serde_json::json;
 
 use super::{Step, Stranger, TreatmentError, Undone, World};
