@@ -33,6 +33,9 @@ pub(super) fn apply(world: &mut World<'_>) -> Result<(), TreatmentError> {
 }
 
 pub(super) fn undo(world: &mut World<'_>, _: &Step, _: Stranger) -> Result<Undone, TreatmentError> {
-    world.start("to undo a stop")?;
+    // A private cluster that is gone needs no start.
+    if !world.private || world.control.is_some() {
+        world.start("to undo a stop")?;
+    }
     Ok(Undone::PutBack)
 }

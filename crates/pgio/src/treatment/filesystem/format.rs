@@ -8,12 +8,14 @@
 //! be formatted at all is decided by [`crate::host::signature`].
 
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::mounts::Mounts;
 use super::options::{self, How, Setting};
-use super::tools::{self, Tools};
+use super::tools::{self, BUSY, POLL, Tools};
 use super::{Change, KIND, change_of, described, evidence, in_force};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
@@ -355,14 +357,26 @@ pub(super) fn undo_format(
             }),
         };
     }
-    match found.refusal(&[uuid]) {
-        Some(why) => Err(TreatmentError::Refused(format!("{why}; the file system is pgio's own"))),
-        None => {
-            let tools = Tools::find(&host, &format!("to clear {device}"), &["wipefs"])?;
-            tools.run(["wipefs", "--all", "--quiet", "--", device])?;
-            Ok(Undone::PutBack)
+    let deadline = Instant::now() + BUSY;
+    while let Some(why) = refusal(&host, device, uuid)? {
+        // A name space that was made meanwhile holds what is unmounted here, and the kernel lets go
+        // of a file system a moment after its umount.
+        if !matches!(why, Refusal::InUse { .. }) || Instant::now() > deadline {
+            let why = format!("{why}; the file system is pgio's own");
+            return Err(TreatmentError::Refused(why));
         }
+        thread::sleep(POLL);
     }
+    let tools = Tools::find(&host, &format!("to clear {device}"), &["wipefs"])?;
+    tools.run(["wipefs", "--all", "--quiet", "--", device])?;
+    Ok(Undone::PutBack)
+}
+
+fn refusal(host: &Host, device: &str, uuid: &str) -> Result<Option<Refusal>, TreatmentError> {
+    Ok(match signature::look(host, device)? {
+        Found::Block(found) => found.refusal(&[uuid]),
+        _ => None,
+    })
 }
 
 pub(super) fn undo_copy(

@@ -12,8 +12,8 @@ use crate::treatment::{TreatmentError, World};
 /// For one program; mkfs and a copy may take their time.
 const LIMIT: Duration = Duration::from_secs(900);
 /// Processes that end hold a file system for a moment.
-const BUSY: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const BUSY: Duration = Duration::from_secs(20);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// Root's, on one host.
 #[derive(Debug)]
