@@ -6,7 +6,9 @@
 //! [`rights`] is who may do what, [`stop`] the flag that ends everything. Nothing here knows
 //! PostgreSQL or what is measured.
 
+pub mod blkio;
 pub mod command;
+pub mod drbd;
 pub mod error;
 pub mod exec;
 pub mod machine;

@@ -7,11 +7,17 @@
 //!
 //! A new treatment is one file here, one line in [`KINDS`], one example, one section of the docs.
 
+pub mod ballast;
 mod body;
+mod command;
+mod drbd;
 mod filesystem;
+mod guard;
 pub mod journal;
+mod link;
 pub mod postgres;
 mod stopped;
+mod throttle;
 mod values;
 mod world;
 
@@ -27,7 +33,7 @@ use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
 
-pub use world::{Control, Door, World};
+pub use world::{Control, Door, Pair, World};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TreatmentError {
@@ -119,9 +125,16 @@ pub trait Treatment: fmt::Debug {
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError>;
     /// After all steps are applied: make them take effect, and see that they did.
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
+    /// Waits until nothing that came before disturbs any more, such as a resync: under each condition,
+    /// whether or not anything had to be changed for it.
+    fn rest(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
+        Ok(())
+    }
     /// What can be read back now to prove that it is in force. Several times a second inside the
     /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
+    /// All its steps are undone: lets go of what it held beside them.
+    fn taken_back(&self) {}
     /// What the record of a complete trial proves or disproves.
     fn judge(&self, _trial: &Trial) -> Vec<Check> {
         Vec::new()
@@ -142,7 +155,17 @@ pub struct Kind {
 /// a stranger's.
 pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>;
 
-pub const KINDS: &[Kind] = &[postgres::KIND, filesystem::KIND];
+/// In the order in which they are applied, whatever that of the file: one that restarts the server
+/// comes before those that a restart would undo.
+pub const KINDS: &[Kind] = &[
+    drbd::KIND,
+    postgres::KIND,
+    filesystem::KIND,
+    ballast::KIND,
+    link::KIND,
+    throttle::KIND,
+    command::KIND,
+];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()
@@ -156,10 +179,12 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
     (kind.parse)(spec)
 }
 
-/// All of a condition. That of `postgres` is always among them: what a server does by default needs
-/// proof as well.
+/// All of a condition, in the order in which they are applied. That of `postgres` is always among
+/// them: what a server does by default needs proof as well.
 pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
-    let mut all = specs.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut sorted: Vec<&TreatmentSpec> = specs.iter().collect();
+    sorted.sort_by_key(|spec| KINDS.iter().position(|kind| kind.name == spec.kind));
+    let mut all = sorted.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
         all.push(postgres::unchanged());
     }
@@ -182,6 +207,7 @@ pub fn put_in_force(
         if !steps.is_empty() {
             treatment.settle(world)?;
         }
+        treatment.rest(world)?;
     }
     Ok(())
 }

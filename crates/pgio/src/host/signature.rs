@@ -21,10 +21,15 @@ pub enum Found {
     Nothing,
     Directory {
         path: PathBuf,
+        /// Bytes that this user may still write there.
+        free: Option<u64>,
+        /// Of the device below, as in [`BlockDevice::sector`].
+        sector: Option<u64>,
     },
     File {
         path: PathBuf,
         bytes: u64,
+        sector: Option<u64>,
     },
     Block(BlockDevice),
     /// A pipe, a terminal and the like.
@@ -43,7 +48,7 @@ pub struct BlockDevice {
     pub number: String,
     pub bytes: u64,
     /// The smallest unit of direct I/O, in bytes.
-    pub sector: u64,
+    pub sector: Option<u64>,
     pub read_only: bool,
     /// Of a loop device.
     pub backing: Option<PathBuf>,
@@ -131,7 +136,7 @@ impl BlockDevice {
 /// What look.sh printed.
 fn parse(text: &str) -> Found {
     let mut device = BlockDevice::default();
-    let (mut is, mut mounts, mut busy) = ("nothing", String::new(), None);
+    let (mut is, mut mounts, mut busy, mut free) = ("nothing", String::new(), None, None);
     for line in text.lines() {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let number = || rest.parse().unwrap_or(0);
@@ -144,7 +149,8 @@ fn parse(text: &str) -> Found {
             // The kernel's unit here, whatever the device's own sector is.
             "sectors" => device.bytes = number() * 512,
             "read-only" => device.read_only = rest != "0",
-            "sector" => device.sector = number(),
+            "sector" => device.sector = rest.parse().ok(),
+            "free" => free = rest.parse().ok(),
             "backing" => device.backing = Some(rest.into()),
             "holder" => device.uses.push(format!("below {rest}")),
             "partition" => device.uses.push(format!("has the partition {rest}")),
@@ -162,8 +168,8 @@ fn parse(text: &str) -> Found {
     }
     let path = std::mem::take(&mut device.path);
     match is {
-        "directory" => Found::Directory { path },
-        "file" => Found::File { path, bytes: device.bytes },
+        "directory" => Found::Directory { path, free, sector: device.sector },
+        "file" => Found::File { path, bytes: device.bytes, sector: device.sector },
         "other" => Found::Other { path },
         "block" => {
             let on = mountinfo::parse(&mounts).into_iter().filter(|m| m.device == device.number);

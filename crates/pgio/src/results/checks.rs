@@ -35,6 +35,12 @@ pub const CHECKS: &[CheckDef] = &[
         "find out who changes it, and run again",
     ),
     def(
+        "throttle",
+        "a throttled device did more than its limit allows, or was not observed",
+        "it did less than 80 % of it, so the limit explains nothing",
+        "see that whoever uses it is in the limited group, and that there is work enough",
+    ),
+    def(
         "durability",
         "fsync or full_page_writes is off and the condition does not say so",
         "",
@@ -63,6 +69,24 @@ pub const CHECKS: &[CheckDef] = &[
         "data, WAL or a tablespace does not lie on the device that the target names",
         "",
         "move it there, or correct device = in [target]",
+    ),
+    def(
+        "drbd-connection",
+        "DRBD was seen in another state than the condition says, or blocks went out of sync",
+        "DRBD was not watched inside the window",
+        "see the kernel's log on both hosts and the network between",
+    ),
+    def(
+        "drbd-congested",
+        "DRBD left its peer behind (Ahead, Behind), or its send buffer was full in more than 10 % of the samples",
+        "the send buffer was full in a sample",
+        "offer less than the link can carry, or use a larger sndbuf-size",
+    ),
+    def(
+        "drbd-resync",
+        "a resync or an online verification ran on a watched host",
+        "",
+        "wait for its end, or pause it",
     ),
     def(
         "foreign-load",

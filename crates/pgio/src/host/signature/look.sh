@@ -14,11 +14,24 @@ else
     echo "is nothing"
     exit 0
 fi
+sector() { # ENTRY of a device in /sys; a partition has the queue of its disk
+    tell sector "$1/queue/logical_block_size" || tell sector "${1%/*}/queue/logical_block_size"
+}
+below() { # of a file or a directory, where its file system names one device
+    lies=$(stat -c %d -- "$real")
+    major=$((lies >> 8 & 4095))
+    minor=$((lies & 255 | lies >> 12 & 1048320))
+    [ ! -e "/sys/dev/block/$major:$minor" ] || sector "$(readlink -f "/sys/dev/block/$major:$minor")"
+}
 if [ -d "$real" ]; then
     echo "is directory"
+    set -- $(stat -f -c '%a %S' -- "$real")
+    echo "free $(($1 * $2))"
+    below
 elif [ -f "$real" ]; then
     echo "is file"
     echo "bytes $(stat -c %s -- "$real")"
+    below
 elif [ ! -b "$real" ]; then
     echo "is other"
 fi
@@ -31,7 +44,7 @@ entry=$(readlink -f "/sys/dev/block/$number")
 echo "name ${entry##*/}"
 tell sectors "$entry/size"
 tell read-only "$entry/ro"
-tell sector "$entry/queue/logical_block_size" || tell sector "${entry%/*}/queue/logical_block_size"
+sector "$entry"
 tell backing "$entry/loop/backing_file"
 for above in "$entry"/holders/*; do
     [ -e "$above" ] && echo "holder ${above##*/}"
