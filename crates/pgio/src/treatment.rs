@@ -8,6 +8,7 @@
 //! A new treatment is one file here, one line in [`KINDS`], one example, one section of the docs.
 
 mod body;
+mod cache;
 pub mod journal;
 pub mod postgres;
 mod stopped;
@@ -149,7 +150,7 @@ pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentE
 
 /// In the order in which they are applied, whatever that of the file: one that restarts the server
 /// comes before those that a restart would undo.
-pub const KINDS: &[Kind] = &[postgres::KIND, throttle::KIND];
+pub const KINDS: &[Kind] = &[postgres::KIND, cache::KIND, throttle::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()
