@@ -2,9 +2,9 @@
 //!
 //! [`exec`] is the only place in the crate that starts a process; [`machine`] gives every host
 //! the same two ways in, a command and a [`shell`] that lives on. [`proc`] parses and touches
-//! nothing; [`storage`] finds the devices under a directory, [`blkio`] slows them down, [`loop_disk`]
-//! makes one. [`stop`] is the flag that ends everything; [`rights`] is who may do what. Nothing here
-//! knows PostgreSQL or what is measured.
+//! nothing; [`storage`] finds the devices under a directory, [`signature`] what a device holds,
+//! [`blkio`] slows them down, [`loop_disk`] makes one. [`rights`] is who may do what, [`stop`] the
+//! flag that ends everything. Nothing here knows PostgreSQL or what is measured.
 
 pub mod blkio;
 pub mod command;
@@ -16,6 +16,7 @@ pub mod machine;
 pub mod proc;
 pub mod rights;
 pub mod shell;
+pub mod signature;
 mod ssh;
 pub mod stop;
 pub mod storage;

@@ -15,6 +15,7 @@ use crate::telemetry::sysstat;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
+use crate::workload::device::DeviceError;
 
 /// Every code and what it means: for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[
@@ -125,6 +126,13 @@ coded! {
         | EngineError::Plan { .. }
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
+    },
+    DeviceError => |e| match e {
+        DeviceError::Place(_) => USAGE,
+        DeviceError::NoFio { .. } | DeviceError::Refused { .. } => REFUSED,
+        DeviceError::Stopped => INTERRUPTED,
+        DeviceError::Host(_) => CONNECT,
+        DeviceError::Failed { .. } | DeviceError::Answer { .. } => FAILED,
     },
     TreatmentError => |e| match e {
         TreatmentError::Config(_) => USAGE,

@@ -263,7 +263,7 @@ impl Stage for Live<'_> {
             condition: condition.name.clone(),
             source: Box::new(source),
         })?;
-        match Controlled::restarted(&control) {
+        match Controlled::restarted(control.as_ref()) {
             true => renew(target, &self.run_id),
             false => Ok(()),
         }
@@ -346,7 +346,9 @@ impl Stage for Live<'_> {
                 source: Box::new(source),
             }
         })?;
-        match Controlled::restarted(&control) {
+        let condition = &self.conditions[planned.condition];
+        condition.treatments.iter().for_each(|t| t.taken_back());
+        match Controlled::restarted(control.as_ref()) {
             true => renew(target, &self.run_id),
             false => Ok(()),
         }

@@ -6,9 +6,13 @@
 mod bad_input;
 mod command;
 mod compare_cmd;
+mod conditions;
 mod config;
 mod connecting;
+mod controlling;
 mod demo_cmd;
+mod device_cmd;
+mod disk;
 mod doctor_cmd;
 mod examples;
 mod fixture;

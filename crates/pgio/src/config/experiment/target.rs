@@ -126,7 +126,7 @@ fn target(
 
 fn control(section: &Section<'_>) -> Result<Option<ControlWay>, ConfigError> {
     let Some(text) = section.string("control")? else { return Ok(None) };
-    let way = ControlWay::parse(&text);
+    let way = ControlWay::parse(text);
     way.map(Some).ok_or_else(|| {
         section.error(
             "control",
