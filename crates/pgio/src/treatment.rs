@@ -9,6 +9,7 @@
 
 pub mod ballast;
 mod body;
+mod cache;
 mod command;
 mod drbd;
 mod filesystem;
@@ -162,6 +163,7 @@ pub const KINDS: &[Kind] = &[
     postgres::KIND,
     filesystem::KIND,
     ballast::KIND,
+    cache::KIND,
     link::KIND,
     throttle::KIND,
     command::KIND,
