@@ -4,6 +4,7 @@
 //! results go to stdout or to files, what is told on the way to stderr, so that a pipe gets the
 //! result alone.
 
+mod ballast;
 mod bench;
 mod compare;
 mod connection;
@@ -61,6 +62,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Measure a device, or two in turn, without PostgreSQL: throughput, latency, random I/O
     Device(device::Args),
+    /// Leave only SIZE of this machine's memory free, until --release
+    Ballast(ballast::Args),
     /// Put back whatever an interrupted run left changed
     Undo(undo::Args),
     /// Remove what setup made, and nothing else
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Device(args) => device::run(&args),
+        Command::Ballast(args) => ballast::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),

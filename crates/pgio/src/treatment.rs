@@ -7,9 +7,13 @@
 //!
 //! A new treatment is one file here, one line in [`KINDS`], one example, one section of the docs.
 
+pub mod ballast;
 mod body;
+mod command;
 mod drbd;
+mod guard;
 pub mod journal;
+mod link;
 pub mod postgres;
 mod stopped;
 mod throttle;
@@ -28,7 +32,7 @@ use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
 
-pub use world::{Control, Door, World};
+pub use world::{Control, Door, Pair, World};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TreatmentError {
@@ -128,6 +132,8 @@ pub trait Treatment: fmt::Debug {
     /// What can be read back now to prove that it is in force. Several times a second inside the
     /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
+    /// All its steps are undone: lets go of what it held beside them.
+    fn taken_back(&self) {}
     /// What the record of a complete trial proves or disproves.
     fn judge(&self, _trial: &Trial) -> Vec<Check> {
         Vec::new()
@@ -150,7 +156,8 @@ pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentE
 
 /// In the order in which they are applied, whatever that of the file: one that restarts the server
 /// comes before those that a restart would undo.
-pub const KINDS: &[Kind] = &[drbd::KIND, postgres::KIND, throttle::KIND];
+pub const KINDS: &[Kind] =
+    &[drbd::KIND, postgres::KIND, ballast::KIND, link::KIND, throttle::KIND, command::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()

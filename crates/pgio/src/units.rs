@@ -7,6 +7,7 @@
 //! Next: `config::keys`, which says which setting takes which of these.
 
 pub mod human;
+pub mod link;
 
 use std::fmt;
 use std::str::FromStr;

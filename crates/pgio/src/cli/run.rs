@@ -12,7 +12,7 @@ use postgres::Client;
 use super::exit::{FILES, Failure};
 use super::flags::Source;
 use super::output::{self, Status};
-use super::{Outcome, connection, signals, state};
+use super::{Outcome, ballast, connection, signals, state};
 use crate::config::{Layer, ResolveError, SlobSettings};
 use crate::dataset::{self, Mark, sizes, verify};
 use crate::experiment::live;
@@ -50,6 +50,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
     journal::check_finished(&state::journal_dir())?;
+    let held = ballast::held();
+    ballast::warn_if_held(held.as_deref());
     let run_id = state::new_run_id();
     let params = given.params(&run_id)?;
     let stop = signals::stop_on_signals()?;
@@ -103,11 +105,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let mut status = Status::new();
     let window = settings.run_time.as_secs_f64();
-    let Measured { trial, error, .. } = trial::run(&request, &mut admin, &mut |p| {
+    let Measured { mut trial, error, .. } = trial::run(&request, &mut admin, &mut |p| {
         let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
         status.show(&format!("{:.0} of {window:.0} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
     status.clear();
+    trial.environment.extend(held.map(|held| ("driver.ballast".to_owned(), held)));
     monitors.map_or(Ok(()), Monitors::finish)?;
     if let Some(path) = &args.json {
         store_json(path, &trial)?;

@@ -8,10 +8,20 @@ use jiff::Zoned;
 
 use crate::rng::SplitMix64;
 
-/// Where journals are kept: /var/lib/pgio for root, else below the user's state directory.
+/// Where journals of runs are kept.
 pub(super) fn journal_dir() -> PathBuf {
+    base_dir().join("journal")
+}
+
+/// Where the journal of what is held on purpose is kept, beside which runs go on.
+pub(super) fn held_dir() -> PathBuf {
+    base_dir().join("held")
+}
+
+/// /var/lib/pgio for root, else below the user's state directory.
+fn base_dir() -> PathBuf {
     let from = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let base = from("PGIO_STATE_DIR").unwrap_or_else(|| {
+    from("PGIO_STATE_DIR").unwrap_or_else(|| {
         if rustix::process::geteuid().is_root() {
             return PathBuf::from("/var/lib/pgio");
         }
@@ -19,8 +29,7 @@ pub(super) fn journal_dir() -> PathBuf {
             .or_else(|| from("HOME").map(|home| home.join(".local/state")))
             .unwrap_or_else(|| PathBuf::from("/var/tmp"))
             .join("pgio")
-    });
-    base.join("journal")
+    })
 }
 
 /// Unique among the runs of a server: time and process.

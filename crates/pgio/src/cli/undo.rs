@@ -1,4 +1,4 @@
-//! `pgio undo`: puts back whatever an interrupted run left changed.
+//! `pgio undo`: puts back whatever an interrupted run left changed, and a ballast that is held.
 
 use std::sync::Arc;
 
@@ -36,8 +36,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         _ => Stranger::Ask,
     };
     let mut found = false;
-    for journal in journal::unfinished(&state::journal_dir())? {
-        found |= undo_one(journal, args.connect.as_deref(), stranger)?;
+    for dir in [state::journal_dir(), state::held_dir()] {
+        for journal in journal::unfinished(&dir)? {
+            found |= undo_one(journal, args.connect.as_deref(), stranger)?;
+        }
     }
     // A run that changed no setting has no journal, and may have left sessions all the same.
     if let Some(text) = &args.connect {
@@ -50,7 +52,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 /// Returns whether there was anything.
-fn undo_one(
+pub(super) fn undo_one(
     mut journal: Journal,
     connect: Option<&str>,
     stranger: Stranger,

@@ -2,7 +2,7 @@
 //! the server end all of its sessions, the coordinating one among them.
 
 use super::live::Target;
-use crate::treatment::Control;
+use crate::treatment::{Control, Pair};
 
 pub(super) struct Controlled {
     way: Box<dyn Control>,
@@ -33,5 +33,9 @@ impl Control for Controlled {
     fn start(&mut self) -> Result<(), String> {
         self.restarted = true;
         self.way.start()
+    }
+
+    fn pair(&self) -> Option<Pair> {
+        self.way.pair()
     }
 }

@@ -346,6 +346,8 @@ impl Stage for Live<'_> {
                 source: Box::new(source),
             }
         })?;
+        let condition = &self.conditions[planned.condition];
+        condition.treatments.iter().for_each(|t| t.taken_back());
         match Controlled::restarted(control.as_ref()) {
             true => renew(target, &self.run_id),
             false => Ok(()),

@@ -78,6 +78,11 @@ impl Host {
         &self.identity.boot
     }
 
+    /// Reached without a connection that could break.
+    pub fn is_here(&self) -> bool {
+        self.link.is_none()
+    }
+
     /// Whether two names, perhaps of two ways there, mean one machine.
     pub fn is_same_machine(&self, other: &Host) -> bool {
         !self.identity.boot.is_empty() && self.identity.boot == other.identity.boot

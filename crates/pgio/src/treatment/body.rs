@@ -47,6 +47,10 @@ impl<'a> Body<'a> {
         self.table.contains_key(key)
     }
 
+    pub(super) fn is_text(&self, key: &str) -> bool {
+        self.table.get(key).is_some_and(Value::is_str)
+    }
+
     pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, TreatmentError> {
         self.typed(key, "true or false", Value::as_bool)
     }
@@ -54,6 +58,13 @@ impl<'a> Body<'a> {
     /// Never empty.
     pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, TreatmentError> {
         self.typed(key, "a text", |value| value.as_str().filter(|text| !text.trim().is_empty()))
+    }
+
+    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, TreatmentError> {
+        self.typed(key, "a list of texts", |value| {
+            let items = value.as_array().filter(|items| !items.is_empty())?;
+            items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+        })
     }
 
     /// `what` completes the sentence where it is missing, such as `the block device`.

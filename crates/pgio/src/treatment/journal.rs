@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -153,9 +154,11 @@ impl Journal {
         };
         fs::create_dir_all(dir).map_err(|e| io("make the directory of", dir, e))?;
         let path = dir.join(format!("{}.journal", self.run));
+        // A command of the user's stands in it as it is.
         let file = OpenOptions::new()
             .create_new(true)
             .append(true)
+            .mode(0o600)
             .open(&path)
             .map_err(|e| io("create", &path, e))?;
         file.try_lock().map_err(|_| JournalError::Busy(path.clone()))?;
@@ -191,6 +194,23 @@ pub fn check_finished(dir: &Path) -> Result<(), JournalError> {
 /// The unfinished journals, read back and locked, for `undo`.
 pub fn unfinished(dir: &Path) -> Result<Vec<Journal>, JournalError> {
     paths(dir)?.into_iter().map(|path| read(dir, &path)).collect()
+}
+
+/// What journals hold at this moment, for those who only want to know.
+pub fn steps_of(dir: &Path) -> Vec<Step> {
+    let texts =
+        paths(dir).unwrap_or_default().into_iter().filter_map(|p| fs::read_to_string(p).ok());
+    let mut steps = BTreeMap::new();
+    for (at, text) in texts.enumerate() {
+        for line in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+            match line {
+                Line::Intent { number, step } => drop(steps.insert((at, number), step)),
+                Line::Undone { number } => drop(steps.remove(&(at, number))),
+                Line::Begin { .. } | Line::Done { .. } => {}
+            }
+        }
+    }
+    steps.into_values().collect()
 }
 
 fn paths(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {

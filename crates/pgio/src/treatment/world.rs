@@ -6,6 +6,7 @@
 //! mount from being put back. Next: the treatments, one file each.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,6 +30,21 @@ pub trait Control {
     fn stop(&mut self) -> Result<(), String>;
     /// When it answers again.
     fn start(&mut self) -> Result<(), String>;
+    /// Of a private cluster with a standby.
+    fn pair(&self) -> Option<Pair> {
+        None
+    }
+}
+
+/// A private primary and its standby, for what is put between them.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// Only the servers' user and root may enter; gone with the cluster.
+    pub directory: PathBuf,
+    /// Where the primary listens.
+    pub primary_socket: PathBuf,
+    /// A connection string for the standby.
+    pub standby: String,
 }
 
 impl Control for Arc<PrivateCluster> {
@@ -38,6 +54,14 @@ impl Control for Arc<PrivateCluster> {
 
     fn start(&mut self) -> Result<(), String> {
         self.start_primary().map_err(|e| words::sentence(&e))
+    }
+
+    fn pair(&self) -> Option<Pair> {
+        Some(Pair {
+            directory: self.directory().to_owned(),
+            primary_socket: self.primary_socket(),
+            standby: self.standby_conninfo()?,
+        })
     }
 }
 

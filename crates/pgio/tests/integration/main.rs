@@ -6,6 +6,7 @@
 mod bad_input;
 mod command;
 mod compare_cmd;
+mod conditions;
 mod config;
 mod connecting;
 mod controlling;

@@ -89,13 +89,3 @@ fn without_pgio_a_shim_says_what_to_do() {
         assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{call}");
     }
 }
-
-#[test]
-fn memory_is_left_alone_until_there_is_a_ballast() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = format!("'{}' 1", shim("pgio_reduce_free_memory.sh").display());
-    let output = sh(dir.path(), &script).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("pgio ballast"), "{said}");
-}

@@ -7,7 +7,7 @@ use super::resume;
 use super::targets::{Reached, params_of};
 use super::telling::Teller;
 use crate::cli::exit::{Failure, TRIAL, USAGE};
-use crate::cli::{Outcome, connection, report, state};
+use crate::cli::{Outcome, ballast, connection, report, state};
 use crate::config::experiment::{self, AA_SUFFIX, Experiment, WorkloadSpec};
 use crate::experiment::judging;
 use crate::experiment::live::{Happening, Live, LiveCondition};
@@ -86,6 +86,7 @@ impl Job {
         pg: Option<VersionRequest>,
     ) -> Result<Vec<PathBuf>, Failure> {
         journal::check_finished(&state::journal_dir())?;
+        ballast::warn_if_held(ballast::held().as_deref());
         let run_id = state::new_run_id();
         let params = self.params(&run_id)?;
         if start == Start::Resume {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::job::Job;
+use crate::cli::ballast;
 use crate::config::experiment::{AA_SUFFIX, Target};
 use crate::experiment::environment;
 use crate::experiment::live::{self, LiveCondition};
@@ -31,6 +32,9 @@ impl Job {
                 environment.insert(format!("{prefix}{key}"), value);
             }
             primary.get_or_insert_with(|| target.workload.info().primary_metric);
+        }
+        if let Some(held) = ballast::held() {
+            environment.insert("driver.ballast".to_owned(), held);
         }
         let aa = e.aa.then(|| format!("{}{AA_SUFFIX}", e.baseline));
         Manifest {

@@ -113,6 +113,11 @@ impl PrivateCluster {
         &self.layout.root
     }
 
+    /// Where the primary listens; the only place.
+    pub fn primary_socket(&self) -> PathBuf {
+        self.layout.sockets().join(format!(".s.PGSQL.{}", Role::Primary.port()))
+    }
+
     /// A connection string for any libpq client, to the database `pgio` as superuser.
     pub fn primary_conninfo(&self) -> String {
         self.primary_conninfo_to(DATABASE)

@@ -1,0 +1,124 @@
+//! `pgio ballast SIZE`: leaves only so much of this machine's memory free, until it is released.
+//!
+//! Journaled apart from the runs, which go on beside it and say that it is held; `--release` and
+//! `pgio undo` give it back. Next: `treatment::ballast`, the same inside an experiment.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use super::exit::{Failure, REFUSED};
+use super::{Outcome, output, state, undo};
+use crate::host::Host;
+use crate::results::Warning;
+use crate::treatment::Stranger;
+use crate::treatment::ballast::huge_pages::{self, Memory};
+use crate::treatment::journal::{self, Ground, Journal};
+use crate::units::{self, exact_bytes, human};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// How much to leave free, such as 1G
+    #[arg(
+        value_name = "SIZE",
+        value_parser = units::parse_bytes,
+        allow_hyphen_values = true,
+        required_unless_present = "release",
+        conflicts_with = "release"
+    )]
+    size: Option<u64>,
+    /// Give the memory back
+    #[arg(long)]
+    release: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    match args.size {
+        Some(size) => take(size, args.yes),
+        None if release()? => Ok(()),
+        None => {
+            output::line("No ballast is held.");
+            Ok(())
+        }
+    }
+}
+
+/// What a measurement should say of a ballast that is held beside it.
+pub(super) fn held() -> Option<String> {
+    let host = Host::local();
+    let steps = journal::steps_of(&state::held_dir());
+    steps.iter().find_map(|step| huge_pages::held(&host, step))
+}
+
+pub(super) fn warn_if_held(held: Option<&str>) {
+    if let Some(held) = held {
+        output::warn(&Warning::new(
+            "a ballast is held on this machine",
+            held.to_owned(),
+            "`pgio ballast --release` gives the memory back",
+        ));
+    }
+}
+
+/// Returns whether there was any.
+fn release() -> Result<bool, Failure> {
+    let mut any = false;
+    for journal in journal::unfinished(&state::held_dir())? {
+        any |= undo::undo_one(journal, None, Stranger::Ask)?;
+    }
+    if any {
+        tell(&huge_pages::look(&Host::local())?);
+    }
+    Ok(any)
+}
+
+fn take(size: u64, yes: bool) -> Outcome {
+    let host = Host::local();
+    // One that is held already is replaced.
+    release()?;
+    let memory = huge_pages::check(&host, size)?;
+    let question = format!(
+        "Take memory until only {} of {} is free on this machine ({:.1} %)? Type YES: ",
+        exact_bytes(size),
+        human::bytes(memory.total),
+        size as f64 * 100.0 / memory.total as f64
+    );
+    if !yes && io::stdin().is_terminal() && !confirmed(&question) {
+        return Err(Failure::message(REFUSED, "no memory was taken"));
+    }
+    let step = huge_pages::plan(&host, size)?;
+    let mut journal = Journal::new(&state::held_dir(), "ballast");
+    journal.turn_to(Ground { private: true, ..Ground::default() })?;
+    let number = journal.intent(&step)?;
+    let given = match huge_pages::take(&host, &step) {
+        Ok(given) => given,
+        Err(error) => {
+            undo::undo_one(journal, None, Stranger::Ask)?;
+            return Err(error.into());
+        }
+    };
+    journal.done(number)?;
+    tell(&given);
+    output::line("Held until `pgio ballast --release`, `pgio undo` or a reboot.");
+    if let Some(why) = huge_pages::too_much_left(&given, size) {
+        output::warn(&Warning::new(
+            "more is left free than asked for",
+            why,
+            "release it and take it again",
+        ));
+    }
+    Ok(())
+}
+
+/// The lines of /proc/meminfo that the original shows at the end.
+fn tell(memory: &Memory) {
+    output::line(&format!("MemAvailable:   {:8} kB", memory.available / 1024));
+    output::line(&format!("HugePages_Total: {:7}", memory.pages));
+}
+
+fn confirmed(question: &str) -> bool {
+    output::print(question);
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).is_ok() && answer.trim() == "YES"
+}

@@ -1,0 +1,133 @@
+# Limits the memory of a server's processes by a control group of our own, version 1 or 2.
+# Functions only; cgroup.rs calls one of them.
+LC_ALL=C
+export LC_ALL
+
+# Where the group of process $1 is for the memory controller: `VERSION DIRECTORY`.
+group_of() {
+    line=$(grep -E '^[0-9]+:([^:]*,)?memory(,[^:]*)?:' "/proc/$1/cgroup")
+    version=1
+    [ -n "$line" ] || { version=2 && line=$(grep '^0::' "/proc/$1/cgroup"); }
+    path=${line#*:}
+    path=${path#*:}
+    mount=$(awk -v version="$version" '
+        { for (i = 7; i < NF && $i != "-"; i++); }
+        version == 1 && $(i + 1) == "cgroup" && $(i + 3) ~ /(^|,)memory(,|$)/ { print $4, $5; exit }
+        version == 2 && $(i + 1) == "cgroup2" { print $4, $5; exit }' /proc/self/mountinfo)
+    [ -n "$mount" ] || return 1
+    root=${mount% *}
+    [ "$root" = / ] || path=${path#"$root"}
+    directory=${mount#* }$path
+    echo "$version ${directory%/}"
+}
+
+# What there is around the server of backend $1.
+look() {
+    postmaster=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+    case $(cat "/proc/${postmaster:-none}/comm" 2>/dev/null) in
+    postgres | postmaster) ;;
+    *) return 0 ;;
+    esac
+    found=$(group_of "$postmaster") || return 0
+    version=${found%% *}
+    directory=${found#* }
+    echo "postmaster $postmaster"
+    echo "prior $directory"
+    if [ "$version" = 1 ]; then
+        ours=$directory/pgio-ballast-$postmaster
+        limit=$directory/memory.limit_in_bytes
+    else
+        # A group that holds processes cannot have groups with a limit below it, so ours is beside it.
+        parent=${directory%/*}
+        [ -e "$directory/memory.max" ] || parent=$directory
+        ours=$parent/pgio-ballast-$postmaster
+        limit=$directory/memory.max
+        grep -qw memory "$parent/cgroup.subtree_control" 2>/dev/null || echo "uncontrolled $parent"
+    fi
+    echo "group $ours"
+    [ -r "$limit" ] && echo "limit $(cat "$limit")"
+    [ -d "$ours" ] && echo "exists"
+    [ -w "${ours%/*}/cgroup.procs" ] && [ -w "$directory/cgroup.procs" ] &&
+        [ -w /proc/sys/vm/drop_caches ] && echo "writable"
+    return 0
+}
+
+# Process $1 and all below it.
+family() {
+    cat /proc/[0-9]*/stat 2>/dev/null | awk -v root="$1" '
+        { pid = $1; sub(/.*\) /, ""); parent[pid] = $2 }
+        END {
+            for (pid in parent) {
+                for (up = pid; up != root && up in parent; up = parent[up]);
+                if (up == root) print pid
+            }
+        }'
+}
+
+# Those of the family of $2 that are not in group $1.
+outside() {
+    inside=$(cat "$1/cgroup.procs" 2>/dev/null)
+    for pid in $(family "$2"); do
+        case "
+$inside
+" in
+        *"
+$pid
+"*) ;;
+        *) echo "$pid" ;;
+        esac
+    done
+}
+
+limit_of() {
+    if [ -e "$1/memory.max" ]; then echo "$1/memory.max"; else echo "$1/memory.limit_in_bytes"; fi
+}
+
+# Moves the family of $3 into group $1, which may have $2 bytes.
+enter() {
+    mkdir "$1" || exit
+    echo "$2" >"$(limit_of "$1")" || exit
+    # Pages that were read before belong to the former group, and would stay as they are.
+    sync
+    echo 3 >/proc/sys/vm/drop_caches || exit
+    # The postmaster first: what it starts from then on is born inside.
+    echo "$3" >"$1/cgroup.procs" || exit
+    for round in 1 2 3 4 5; do
+        left=$(outside "$1" "$3")
+        [ -n "$left" ] || return 0
+        # One that has ended meanwhile is no loss.
+        for pid in $left; do echo "$pid" >"$1/cgroup.procs"; done 2>/dev/null
+    done
+    echo "processes $left cannot be moved to $1" >&2
+    exit 1
+}
+
+# Moves all back from group $1 to $2 and removes it; all is well where it is gone already.
+leave() {
+    [ -d "$1" ] || return 0
+    to=$2
+    [ -d "$to" ] || to=${1%/*}
+    round=0
+    while inside=$(cat "$1/cgroup.procs") && [ -n "$inside" ] && [ $((round += 1)) -le 50 ]; do
+        for pid in $inside; do echo "$pid" >"$to/cgroup.procs"; done 2>/dev/null
+    done
+    # The kernel lets go of the last process a moment later.
+    for attempt in 1 2 3 4 5 6 7 8 9; do
+        rmdir "$1" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    rmdir "$1"
+}
+
+# How group $1 stands, with the family of $2; $3 is `all` where every process is to be looked for.
+state() {
+    [ -d "$1" ] || return 0
+    echo "limit $(cat "$(limit_of "$1")")"
+    grep -qx "$2" "$1/cgroup.procs" && echo "postmaster"
+    [ "$3" = all ] || return 0
+    echo "outside $(outside "$1" "$2" | wc -l)"
+    for file in memory.usage_in_bytes memory.current; do
+        [ -r "$1/$file" ] && echo "used $(cat "$1/$file")"
+    done
+    return 0
+}

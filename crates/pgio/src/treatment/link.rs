@@ -1,0 +1,185 @@
+//! `link = { interface = "eth1", delay = "1ms", … }`: a slower way between two machines.
+//!
+//! By tc netem on an interface of a host ([`netem`]), on both ends where a list or `hosts` says
+//! so; or, for a private primary and standby, by a relay of our own between them ([`relayed`]),
+//! which needs neither root nor netem. What a link does to what passes it is [`shape`].
+
+mod netem;
+mod qdisc;
+mod relay;
+mod relayed;
+mod shape;
+
+use self::netem::{End, Netem};
+use self::relayed::Relayed;
+use self::shape::Shape;
+use super::body::{self, Body};
+use super::{Kind, Treatment, TreatmentError};
+use crate::config::experiment::TreatmentSpec;
+
+pub(super) const KIND: Kind = Kind {
+    name: "link",
+    help: "a slower way between machines: { interface = \"eth1\", delay = \"1ms\", jitter, loss = \"1%\", rate = \"100mbit\" } by tc netem on host = \"…\", or on both hosts = [..], or a list of such tables; ping = \"ADDRESS\" measures the round trip; { relay = true, delay, rate } between a private primary and its standby, delayed each way",
+    parse,
+    undo: netem::undo,
+};
+
+const KEYS: &[&str] =
+    &["host", "hosts", "interface", "delay", "jitter", "loss", "rate", "ping", "relay"];
+const EXAMPLE: &str = "{ host = \"db1\", interface = \"eth1\", delay = \"1ms\" }";
+
+fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
+    let bodies = match &spec.body {
+        toml::Value::Array(items) => items.clone(),
+        single => vec![single.clone()],
+    };
+    let several = bodies.len() > 1;
+    let mut ends = Vec::new();
+    for item in bodies {
+        let spec = TreatmentSpec { body: item, ..spec.clone() };
+        let body = Body::table(&spec, KEYS, EXAMPLE)?;
+        if body.boolean("relay")?.unwrap_or(false) {
+            if several {
+                return Err(body.error("relay", "cannot stand in a list: it is on both ends"));
+            }
+            return relay_of(&body);
+        }
+        ends.extend(ends_of(&body)?);
+    }
+    if ends.is_empty() {
+        return Err(body::error(spec, &spec.kind, &format!("is empty: write {EXAMPLE}")));
+    }
+    for (at, end) in ends.iter().enumerate() {
+        if ends[..at].iter().any(|e| (&e.host, &e.interface) == (&end.host, &end.interface)) {
+            let message = format!("names {} twice", end.place());
+            return Err(body::error(spec, &spec.kind, &message));
+        }
+    }
+    Ok(Box::new(Netem::new(ends)))
+}
+
+fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
+    for key in ["host", "hosts", "interface", "jitter", "loss", "ping"] {
+        if body.has(key) {
+            return Err(body.error(key, "is for tc netem: a relay has delay and rate only"));
+        }
+    }
+    Ok(Box::new(Relayed::new(Shape::read(body)?)))
+}
+
+fn ends_of(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
+    let interface = body.required("interface", "such as \"eth1\"; or relay = true")?;
+    // As the kernel has them; so none can pass for an option of tc's.
+    let is_name = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
+    if interface.len() > 15 || interface.starts_with('-') || !interface.chars().all(is_name) {
+        return Err(
+            body.error("interface", format!("cannot be `{interface}`, which is no name of one"))
+        );
+    }
+    let shape = Shape::read(body)?;
+    let ping = body.text("ping")?.map(str::to_owned);
+    if let Some(address) = &ping
+        && (address.starts_with('-') || address.contains(char::is_whitespace))
+    {
+        return Err(body.error("ping", "must be an address"));
+    }
+    let hosts = match (body.text("host")?, body.texts("hosts")?) {
+        (Some(_), Some(_)) => {
+            return Err(body.error("hosts", "contradicts host: keep one of the two"));
+        }
+        (Some(host), None) => vec![Some(host.to_owned())],
+        (None, Some(hosts)) => hosts.into_iter().map(Some).collect(),
+        (None, None) => vec![None],
+    };
+    let end = |(at, host)| End {
+        host,
+        interface: interface.to_owned(),
+        shape: shape.clone(),
+        // Once is enough, and from the first host.
+        ping: ping.clone().filter(|_| at == 0),
+    };
+    Ok(hosts.into_iter().enumerate().map(end).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(body: &str) -> Result<Vec<String>, String> {
+        let table: toml::Table = format!("link = {body}").parse().unwrap();
+        let spec = TreatmentSpec { kind: "link".to_owned(), body: table["link"].clone(), line: 5 };
+        parse(&spec).map(|t| t.describe()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn one_end_both_ends_and_a_relay() {
+        let read = |body| parsed(body).unwrap();
+        assert_eq!(read("{ interface = \"eth1\", delay = \"1ms\" }"), ["link of eth1 = delay 1ms"]);
+        let both = [
+            "link of eth1 on a = delay 1ms jitter 100us loss 1% rate 100mbit",
+            "link of eth1 on b = delay 1ms jitter 100us loss 1% rate 100mbit",
+        ];
+        assert_eq!(
+            read(
+                "{ hosts = [\"a\", \"b\"], interface = \"eth1\", delay = \"1ms\", jitter = \"100us\", loss = \"1%\", rate = \"100mbit\" }"
+            ),
+            both
+        );
+        assert_eq!(
+            read(
+                "[{ host = \"a\", interface = \"eth1\", delay = \"1ms\" }, { host = \"b\", interface = \"lo\", rate = \"1gbit\" }]"
+            ),
+            ["link of eth1 on a = delay 1ms", "link of lo on b = rate 1gbit"]
+        );
+        assert_eq!(
+            read("{ relay = true, delay = \"1ms\", rate = \"100mbit\" }"),
+            ["link by a relay = delay 1ms rate 100mbit"]
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (body, said) in [
+            ("\"1ms\"", "line 5: link: must be a table, such as { host"),
+            ("[]", "line 5: link: is empty"),
+            ("{ delay = \"1ms\" }", "line 5: link.interface: is missing"),
+            ("{ interface = \"eth1\" }", "line 5: link.delay: is missing"),
+            (
+                "{ interface = \"eth1\", delya = \"1ms\" }",
+                "line 5: link.delya: is an unknown key; the nearest valid one is `delay`",
+            ),
+            ("{ interface = \"eth1\", delay = \"1\" }", "line 5: link.delay: `1` is not a delay"),
+            (
+                "{ interface = \"eth1\", delay = \"0ms\" }",
+                "line 5: link.delay: must be more than 0",
+            ),
+            ("{ interface = \"eth1\", loss = \"2\" }", "line 5: link.loss: `2` is not a share"),
+            ("{ interface = \"eth1\", rate = \"1MB\" }", "line 5: link.rate: `1MB` is not a rate"),
+            (
+                "{ interface = \"eth1\", jitter = \"1ms\" }",
+                "line 5: link.jitter: is nothing without delay",
+            ),
+            (
+                "{ interface = \"eth1\", delay = \"1ms\", jitter = \"2ms\" }",
+                "line 5: link.jitter: is more than the delay",
+            ),
+            ("{ interface = \"-x\", delay = \"1ms\" }", "line 5: link.interface: cannot be `-x`"),
+            (
+                "{ interface = \"e\", host = \"a\", hosts = [\"b\"], delay = \"1ms\" }",
+                "line 5: link.hosts: contradicts",
+            ),
+            (
+                "{ interface = \"e\", hosts = [\"b\", \"b\"], delay = \"1ms\" }",
+                "line 5: link: names e on b twice",
+            ),
+            (
+                "{ relay = true, interface = \"e\", delay = \"1ms\" }",
+                "line 5: link.interface: is for tc netem",
+            ),
+            ("{ relay = true, loss = \"1%\" }", "line 5: link.loss: is for tc netem"),
+        ] {
+            let error = parsed(body).unwrap_err();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! tc netem on an interface of a host, or on one of each of two.
+//!
+//! Only the kernel's own root qdisc is replaced, and only ours is deleted, by its handle; the
+//! kernel then puts its own back. It is put there last and taken away first by what needs root on
+//! that host; a guard there takes it away when we are gone. Whether the kernel has netem is tried
+//! in a network namespace of its own, so that nothing is touched before it is known to work.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::KIND;
+use super::qdisc::{self, HANDLE, Root};
+use super::shape::Shape;
+use crate::host::Host;
+use crate::host::command::quoted;
+use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::results::model::{Evidence, When};
+use crate::treatment::guard::Guard;
+use crate::treatment::{Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use crate::units::link::exact_delay;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// From here on the connection that we hold the host by would break off.
+const CUT_OFF_DELAY: Duration = Duration::from_secs(2);
+const CUT_OFF_LOSS: f64 = 0.2;
+const CUT_OFF_RATE: u64 = 128_000;
+
+/// Of the delay that was asked for, at least this share must be seen in the round trip.
+const SEEN: f64 = 0.8;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct End {
+    /// Absent: the server's.
+    pub(super) host: Option<String>,
+    pub(super) interface: String,
+    pub(super) shape: Shape,
+    /// An address to measure the round trip to.
+    pub(super) ping: Option<String>,
+}
+
+impl End {
+    /// In words.
+    pub(super) fn place(&self) -> String {
+        let on = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+        format!("{}{on}", self.interface)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Netem {
+    ends: Vec<End>,
+    /// One for each end, while it is in force.
+    guards: RefCell<Vec<Guard>>,
+    /// Milliseconds before, by the number of the end.
+    before: RefCell<Vec<Option<f64>>>,
+}
+
+impl Netem {
+    pub(super) fn new(ends: Vec<End>) -> Netem {
+        Netem { ends, guards: RefCell::default(), before: RefCell::default() }
+    }
+
+    fn round_trips(&self, world: &World<'_>) -> Result<Vec<Option<f64>>, TreatmentError> {
+        let one = |end: &End| {
+            let Some(address) = &end.ping else { return Ok(None) };
+            let host = world.host(end.host.as_deref())?;
+            round_trip(&host, address).map(Some)
+        };
+        self.ends.iter().map(one).collect()
+    }
+}
+
+/// Found in PATH or where Debian keeps it, which a login by ssh has not in its PATH.
+fn tc(words: &[&str]) -> CommandLine {
+    let find = "PATH=$PATH:/usr/sbin:/sbin exec tc \"$@\"";
+    CommandLine::new("sh").args(["-c", find, "sh"]).args(words).timeout(LIMIT)
+}
+
+fn root_of(host: &Host, interface: &str) -> Result<Root, TreatmentError> {
+    let json = host.run(&tc(&["-j", "qdisc", "show", "dev", interface]))?;
+    qdisc::root(&json).ok_or_else(|| {
+        TreatmentError::Refused(format!(
+            "what tc on host {} says of {interface} cannot be understood",
+            host.name()
+        ))
+    })
+}
+
+fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
+    let (name, interface) = (host.name(), end.interface.as_str());
+    let refused = |why: String| Err(TreatmentError::Refused(why));
+    let interfaces = host.run(&CommandLine::new("ls").arg("/sys/class/net").timeout(LIMIT))?;
+    if !interfaces.split_whitespace().any(|known| known == interface) {
+        let known = interfaces.split_whitespace().collect::<Vec<_>>().join(", ");
+        return refused(format!("host {name} has no interface `{interface}`; there are {known}"));
+    }
+    match root_of(host, interface)? {
+        Root::Default(_) => {}
+        Root::Ours(_) => {
+            return refused(format!(
+                "{interface} on host {name} has a delay of pgio's already: `pgio undo` takes away what an interrupted run left"
+            ));
+        }
+        Root::Other(theirs) => {
+            return refused(format!(
+                "{interface} on host {name} has a queueing discipline that someone set ({theirs}), which pgio does not replace: take it away first, by `tc qdisc del dev {interface} root`"
+            ));
+        }
+    }
+    let words = end.shape.netem_words();
+    let attempt =
+        "PATH=$PATH:/usr/sbin:/sbin exec unshare -n tc qdisc add dev lo root netem \"$@\"";
+    let attempt = CommandLine::new("sh").args(["-c", attempt, "sh"]).args(&words).timeout(LIMIT);
+    let tried = host.output(&attempt)?;
+    if !tried.status.success() {
+        let said = tried.stderr.trim();
+        let why = match said {
+            _ if said.contains("not permitted") || said.contains("denied") => {
+                "it needs root there (CAP_NET_ADMIN, and CAP_SYS_ADMIN for trying it out): run pgio with sudo, or let ssh log in as root"
+            }
+            _ if said.contains("kind is unknown") => {
+                "its kernel has no netem (module sch_netem); between a private primary and its standby relay = true does without"
+            }
+            _ if said.contains("not found") => "tc and unshare are needed (iproute2, util-linux)",
+            _ => said,
+        };
+        return refused(format!("no netem on host {name}: {why}"));
+    }
+    if let Some(why) = cuts_off(&end.shape)
+        && carries_our_connection(host, interface)?
+    {
+        return refused(format!(
+            "{interface} on host {name} carries the ssh connection that pgio works by, which would break off with {why}: use another interface, or less of it (delay up to {} is fine)",
+            exact_delay(CUT_OFF_DELAY)
+        ));
+    }
+    end.ping.as_ref().map_or(Ok(()), |address| round_trip(host, address).map(drop))
+}
+
+fn cuts_off(shape: &Shape) -> Option<String> {
+    if shape.delay > CUT_OFF_DELAY {
+        Some(format!("a delay of {}", exact_delay(shape.delay)))
+    } else if shape.loss >= CUT_OFF_LOSS {
+        Some(format!("a loss of {} %", shape.loss * 100.0))
+    } else if (1..CUT_OFF_RATE).contains(&shape.rate) {
+        Some(format!("a rate of {} bit/s", shape.rate))
+    } else {
+        None
+    }
+}
+
+/// By what sshd says of the connection; on this machine there is none to lose.
+fn carries_our_connection(host: &Host, interface: &str) -> Result<bool, TreatmentError> {
+    if host.is_here() {
+        return Ok(false);
+    }
+    let script = "PATH=$PATH:/usr/sbin:/sbin; set -- $SSH_CONNECTION; ip -o route get \"$1\"";
+    let said = host.output(&CommandLine::new("sh").args(["-c", script]).timeout(LIMIT))?.stdout;
+    Ok(said.split_whitespace().skip_while(|w| *w != "dev").nth(1) == Some(interface))
+}
+
+/// Mean of a few, in milliseconds.
+fn round_trip(host: &Host, address: &str) -> Result<f64, TreatmentError> {
+    let ping =
+        CommandLine::new("ping").args(["-n", "-q", "-c", "5", "-i", "0.2", "-w", "20", address]);
+    let output = host.output(&ping.env("LC_ALL", "C").timeout(LIMIT))?;
+    mean(&output.stdout).ok_or_else(|| {
+        TreatmentError::Refused(format!(
+            "{address} does not answer a ping from host {}: {}",
+            host.name(),
+            output.stderr.trim()
+        ))
+    })
+}
+
+/// `rtt min/avg/max/mdev = 0.026/0.031/0.037/0.005 ms`
+fn mean(ping: &str) -> Option<f64> {
+    let line = ping.lines().find(|line| line.contains("min/avg/max"))?;
+    line.split_once('=')?.1.trim().split('/').nth(1)?.parse().ok()
+}
+
+impl Treatment for Netem {
+    fn describe(&self) -> Vec<String> {
+        self.ends.iter().map(|end| format!("link of {} = {}", end.place(), end.shape)).collect()
+    }
+
+    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
+        let one = |end: &End| {
+            let host = world.host(end.host.as_deref())?;
+            let now = match root_of(&host, &end.interface)? {
+                Root::Default(kind) => format!("the kernel's own ({kind})"),
+                Root::Ours(shape) => shape.to_string(),
+                Root::Other(text) => text,
+            };
+            Ok(Outlook {
+                what: format!("link of {} on host {}", end.interface, host.name()),
+                now,
+                then: end.shape.to_string(),
+                how: match carries_our_connection(&host, &end.interface)? {
+                    true => "by tc netem, which slows pgio's own ssh connection as well",
+                    false => "by tc netem",
+                },
+            })
+        };
+        self.ends.iter().map(one).collect()
+    }
+
+    fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
+        self.ends.iter().try_for_each(|end| check_end(&*world.host(end.host.as_deref())?, end))
+    }
+
+    fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
+        *self.before.borrow_mut() = self.round_trips(world)?;
+        let one = |end: &End| {
+            let host = world.host(end.host.as_deref())?;
+            let Root::Default(kind) = root_of(&host, &end.interface)? else {
+                // Not so when it was checked.
+                return check_end(&host, end).and(Err(TreatmentError::Refused(format!(
+                    "the queueing discipline of {} changes at this moment",
+                    end.place()
+                ))));
+            };
+            Ok(Step {
+                kind: KIND.name.to_owned(),
+                what: end.interface.clone(),
+                host: Some(host.name().to_owned()),
+                prior: json!(kind),
+                ours: json!(end.shape.netem_words().join(" ")),
+            })
+        };
+        self.ends.iter().map(one).collect()
+    }
+
+    fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
+        let host = world.host(step.host.as_deref())?;
+        let interface = quoted(OsStr::new(&step.what));
+        let functions = "LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH";
+        // The handle makes this a mistake without consequences where it is not ours.
+        let release =
+            format!("tc qdisc del dev {interface} root handle {HANDLE} netem 2>/dev/null");
+        let guard = Guard::start(
+            &host,
+            functions,
+            &release,
+            &format!("tc -s -j qdisc show dev {interface}"),
+        )?;
+        self.guards.borrow_mut().push(guard);
+        let words = step.ours.as_str().unwrap_or_default().split(' ');
+        let add = ["qdisc", "add", "dev", &step.what, "root", "handle", HANDLE, "netem"];
+        let add: Vec<&str> = add.into_iter().chain(words).collect();
+        host.run(&tc(&add))?;
+        Ok(())
+    }
+
+    fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
+        let wanted: Duration = self.ends.iter().map(|end| end.shape.delay).sum();
+        let wanted = wanted.as_secs_f64() * 1e3;
+        let after = self.round_trips(world)?;
+        for (end, (before, after)) in self.ends.iter().zip(self.before.borrow().iter().zip(&after))
+        {
+            if let (Some(address), Some(before), Some(after)) = (&end.ping, before, after)
+                && after - before < wanted * SEEN
+            {
+                return Err(TreatmentError::Refused(format!(
+                    "the round trip to {address} went from {before:.2} ms to {after:.2} ms, and {wanted:.2} ms more was asked for: does the way there go over {}?",
+                    end.interface
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&self, _world: &mut World<'_>, when: When) -> Vec<Evidence> {
+        let mut guards = self.guards.borrow_mut();
+        if guards.is_empty() {
+            return vec![unreadable(when, "link")];
+        }
+        let mut all = Vec::new();
+        for (end, guard) in self.ends.iter().zip(guards.iter_mut()) {
+            let what = format!("netem on {}", end.place());
+            let Ok(json) = guard.ask("") else {
+                all.push(unreadable(when, &what));
+                continue;
+            };
+            let found = match qdisc::root(&json) {
+                Some(Root::Ours(found)) if end.shape.is_close_to(&found) => end.shape.to_string(),
+                Some(Root::Ours(found)) => found.to_string(),
+                Some(Root::Default(_)) => "none".to_owned(),
+                Some(Root::Other(text)) => text,
+                None => "unreadable".to_owned(),
+            };
+            all.push(Evidence { when, what, found, expected: Some(end.shape.to_string()) });
+            if let (When::Before | When::After, Some(packets)) = (when, qdisc::packets(&json)) {
+                let what = format!("packets through {} so far", end.place());
+                all.push(Evidence { when, what, found: packets.to_string(), expected: None });
+            }
+        }
+        all
+    }
+
+    fn taken_back(&self) {
+        self.guards.borrow_mut().clear();
+    }
+}
+
+fn unreadable(when: When, what: &str) -> Evidence {
+    let expected = Some("readable".to_owned());
+    Evidence { when, what: what.to_owned(), found: "unreadable".to_owned(), expected }
+}
+
+/// Deletes ours; what the kernel then puts there is what was found.
+pub(super) fn undo(
+    world: &mut World<'_>,
+    step: &Step,
+    stranger: Stranger,
+) -> Result<Undone, TreatmentError> {
+    if step.host.is_none() {
+        return super::relayed::undo(world);
+    }
+    let host = world.host(step.host.as_deref())?;
+    let interface = step.what.as_str();
+    let there = CommandLine::new("test").arg("-e").arg(format!("/sys/class/net/{interface}"));
+    if !host.output(&there.timeout(LIMIT))?.status.success() {
+        // An interface that is gone took ours with it.
+        return Ok(Undone::PutBack);
+    }
+    let root = root_of(&host, interface)?;
+    let asked = step.ours.as_str().unwrap_or_default();
+    match (&root, stranger) {
+        (Root::Default(_), _) => Ok(Undone::PutBack),
+        (Root::Ours(shape), _) if is_asked(shape, asked) => {
+            delete(&host, interface, &[HANDLE, "netem"])
+        }
+        (_, Stranger::Keep) => Ok(Undone::Kept),
+        // Only a qdisc of the kernel's own was ever replaced, and that is what comes back.
+        (_, Stranger::Restore) => delete(&host, interface, &[]),
+        (other, Stranger::Ask) => Err(TreatmentError::ChangedSince {
+            what: format!("the queueing discipline of {interface} on host {}", host.name()),
+            found: match other {
+                Root::Ours(shape) => format!("netem {shape}"),
+                Root::Other(text) | Root::Default(text) => text.clone(),
+            },
+            ours: format!("netem {asked}"),
+            prior: step.prior.as_str().unwrap_or("the kernel's own").to_owned(),
+        }),
+    }
+}
+
+fn delete(host: &Host, interface: &str, handle: &[&str]) -> Result<Undone, TreatmentError> {
+    let mut words = vec!["qdisc", "del", "dev", interface, "root"];
+    if !handle.is_empty() {
+        words.push("handle");
+        words.extend(handle);
+    }
+    match host.run(&tc(&words)) {
+        Ok(_) => Ok(Undone::PutBack),
+        // A guard may have been quicker.
+        Err(error @ ExecError::Failed { .. }) => match root_of(host, interface)? {
+            Root::Default(_) => Ok(Undone::PutBack),
+            _ => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether what is there was made from these words.
+fn is_asked(found: &Shape, words: &str) -> bool {
+    Shape::of_words(words).is_some_and(|asked| asked.is_close_to(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_step_are_read_back() {
+        let shape = Shape {
+            delay: Duration::from_micros(1500),
+            jitter: Duration::from_micros(100),
+            loss: 0.01,
+            rate: 100_000_000,
+        };
+        for shape in [
+            shape.clone(),
+            Shape { jitter: Duration::ZERO, ..shape.clone() },
+            Shape { delay: Duration::ZERO, jitter: Duration::ZERO, ..shape },
+        ] {
+            assert_eq!(Shape::of_words(&shape.netem_words().join(" ")), Some(shape));
+        }
+        assert_eq!(Shape::of_words("delay"), None);
+    }
+
+    #[test]
+    fn the_mean_of_a_ping() {
+        let said = "--- 10.0.0.2 ping statistics ---\n5 packets transmitted, 5 received, 0% packet loss, time 806ms\nrtt min/avg/max/mdev = 2.026/2.431/2.837/0.205 ms\n";
+        assert_eq!(mean(said), Some(2.431));
+        assert_eq!(mean("5 packets transmitted, 0 received"), None);
+    }
+
+    #[test]
+    fn what_would_cut_us_off() {
+        let with = |delay, loss, rate| cuts_off(&Shape { delay, loss, rate, ..Shape::default() });
+        assert_eq!(with(Duration::from_millis(1500), 0.1, 0), None);
+        assert!(with(Duration::from_secs(3), 0.0, 0).is_some());
+        assert!(with(Duration::ZERO, 1.0, 0).is_some());
+        assert!(with(Duration::ZERO, 0.0, 9600).is_some());
+        assert_eq!(with(Duration::ZERO, 0.0, 1_000_000), None);
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named_before_anything_else() {
+        let end = End {
+            host: None,
+            interface: "pgio-none0".to_owned(),
+            shape: Shape { delay: Duration::from_millis(1), ..Shape::default() },
+            ping: None,
+        };
+        let error = check_end(&Host::local(), &end).unwrap_err().to_string();
+        assert!(error.contains("no interface `pgio-none0`") && error.contains("lo"), "{error}");
+    }
+}

@@ -1,0 +1,323 @@
+//! A relay between two ends of a connection, which delays what passes and limits its rate.
+//!
+//! Each way has a reader, a queue of chunks stamped with the moment at which they are due, and a
+//! writer that waits for it: so any amount can be under way, and a delay takes nothing from the
+//! bandwidth. A full queue stops the reader, and with it the sender, as a full link would.
+//!
+//! Knows nothing of what passes, loses nothing and changes no order. A writer wakes up to 0.1 ms
+//! late, as sleeping threads do.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+const CHUNK: usize = 64 << 10;
+
+/// What may be under way where no rate is given: 64 GiB/s at 1 ms.
+const UNDER_WAY: usize = 64 << 20;
+
+/// Beside what is under way at a given rate, as the buffer before a slow link.
+const BUFFER: usize = 256 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) delay: Duration,
+    /// Bits per second; 0: no limit.
+    pub(super) rate: u64,
+}
+
+impl Way {
+    fn capacity(self) -> usize {
+        if self.rate == 0 {
+            return UNDER_WAY;
+        }
+        let under_way = self.rate as f64 / 8.0 * self.delay.as_secs_f64();
+        (under_way as usize).saturating_add(BUFFER)
+    }
+
+    /// How long the link is busy with so many bytes.
+    fn busy(self, bytes: usize) -> Duration {
+        match self.rate {
+            0 => Duration::ZERO,
+            rate => Duration::from_secs_f64(bytes as f64 * 8.0 / rate as f64),
+        }
+    }
+}
+
+/// Ends, with all connections, when it is dropped.
+#[derive(Debug)]
+pub(super) struct Relay {
+    socket: PathBuf,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    ended: AtomicBool,
+    bytes: AtomicU64,
+    streams: Mutex<Vec<UnixStream>>,
+}
+
+impl Relay {
+    /// Listens at `socket` for anyone who may enter its directory, and connects each to `to`.
+    pub(super) fn start(socket: &Path, to: &Path, way: Way) -> io::Result<Relay> {
+        let listener = UnixListener::bind(socket)?;
+        fs::set_permissions(socket, fs::Permissions::from_mode(0o777))?;
+        let shared = Arc::new(Shared::default());
+        let (to, of_thread) = (to.to_owned(), Arc::clone(&shared));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if of_thread.ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                // A server that does not answer now is tried again by who connects.
+                if let (Ok(client), Ok(server)) = (client, UnixStream::connect(&to)) {
+                    let _ = join(client, server, way, &of_thread);
+                }
+            }
+        });
+        Ok(Relay { socket: socket.to_owned(), shared })
+    }
+
+    /// Passed so far, both ways together.
+    pub(super) fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        // Wakes the listener, which then sees that it is over.
+        let _ = UnixStream::connect(&self.socket);
+        let _ = fs::remove_file(&self.socket);
+        for stream in lock(&self.shared.streams).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn join(a: UnixStream, b: UnixStream, way: Way, shared: &Arc<Shared>) -> io::Result<()> {
+    lock(&shared.streams).extend([a.try_clone()?, b.try_clone()?]);
+    one_way(a.try_clone()?, b.try_clone()?, way, shared);
+    one_way(b, a, way, shared);
+    Ok(())
+}
+
+fn one_way(mut from: UnixStream, mut to: UnixStream, way: Way, shared: &Arc<Shared>) {
+    let queue = Arc::new(Queue::new(way.capacity()));
+    let (of_reader, shared) = (Arc::clone(&queue), Arc::clone(shared));
+    thread::spawn(move || {
+        let mut chunk = vec![0; CHUNK];
+        let mut free_at = Instant::now();
+        while let Ok(n @ 1..) = from.read(&mut chunk) {
+            shared.bytes.fetch_add(n as u64, Ordering::Relaxed);
+            free_at = free_at.max(Instant::now()) + way.busy(n);
+            if !of_reader.push(free_at + way.delay, &chunk[..n]) {
+                break;
+            }
+        }
+        of_reader.close();
+    });
+    thread::spawn(move || {
+        while let Some((due, bytes)) = queue.pop() {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        queue.close();
+        let _ = to.shutdown(Shutdown::Write);
+    });
+}
+
+/// Chunks on their way.
+struct Queue {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+#[derive(Default)]
+struct Inner {
+    chunks: VecDeque<(Instant, Vec<u8>)>,
+    bytes: usize,
+    closed: bool,
+}
+
+impl Queue {
+    fn new(capacity: usize) -> Queue {
+        Queue { inner: Mutex::default(), changed: Condvar::new(), capacity }
+    }
+
+    /// Waits for room; false when nobody takes any more.
+    fn push(&self, due: Instant, bytes: &[u8]) -> bool {
+        let mut inner = lock(&self.inner);
+        while inner.bytes >= self.capacity && !inner.closed {
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        if inner.closed {
+            return false;
+        }
+        inner.bytes += bytes.len();
+        inner.chunks.push_back((due, bytes.to_vec()));
+        self.changed.notify_all();
+        true
+    }
+
+    /// None at the end.
+    fn pop(&self) -> Option<(Instant, Vec<u8>)> {
+        let mut inner = lock(&self.inner);
+        while inner.chunks.is_empty() && !inner.closed {
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        let chunk = inner.chunks.pop_front()?;
+        inner.bytes -= chunk.1.len();
+        self.changed.notify_all();
+        Some(chunk)
+    }
+
+    /// What is under way still arrives.
+    fn close(&self) {
+        lock(&self.inner).closed = true;
+        self.changed.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    /// A relay, the client's end, and the server's.
+    fn relayed(way: Way) -> (TempDir, Relay, UnixStream, UnixStream) {
+        let dir = tempfile::tempdir().unwrap();
+        let server = UnixListener::bind(dir.path().join("server")).unwrap();
+        let socket = dir.path().join("relay");
+        let relay = Relay::start(&socket, &dir.path().join("server"), way).unwrap();
+        let client = UnixStream::connect(&socket).unwrap();
+        let accepted = server.accept().unwrap().0;
+        (dir, relay, client, accepted)
+    }
+
+    fn way(milliseconds: u64, rate: u64) -> Way {
+        Way { delay: Duration::from_millis(milliseconds), rate }
+    }
+
+    #[test]
+    fn everything_arrives_in_its_order_both_ways_also_after_the_end() {
+        let (_dir, relay, mut client, mut server) = relayed(way(2, 0));
+        let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 7 % 251) as u8).collect();
+        let back: Vec<u8> = sent.iter().rev().copied().collect();
+        let (to_send, to_answer) = (sent.clone(), back.clone());
+        let sender = thread::spawn(move || {
+            client.write_all(&to_send).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).unwrap();
+            got
+        });
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).unwrap();
+        assert!(got == sent);
+        server.write_all(&to_answer).unwrap();
+        drop(server);
+        assert!(sender.join().unwrap() == back);
+        assert_eq!(relay.bytes(), 6_000_000);
+    }
+
+    fn ping_pong(way: Way, times: u32) -> Duration {
+        let (_dir, _relay, mut client, mut server) = relayed(way);
+        thread::spawn(move || {
+            let mut byte = [0];
+            while server.read_exact(&mut byte).is_ok() {
+                server.write_all(&byte).unwrap();
+            }
+        });
+        let begun = Instant::now();
+        for _ in 0..times {
+            client.write_all(b"x").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+        }
+        begun.elapsed() / times
+    }
+
+    #[test]
+    fn a_round_trip_takes_the_delay_twice() {
+        let (short, long) = (ping_pong(way(2, 0), 20), ping_pong(way(10, 0), 20));
+        assert!(short >= Duration::from_millis(4), "never early: {short:?}");
+        assert!(long >= Duration::from_millis(20), "never early: {long:?}");
+        // Five times, less what waking up late adds to both.
+        assert!(long > short * 2, "{short:?} {long:?}");
+    }
+
+    #[test]
+    fn a_delay_takes_nothing_from_the_bandwidth() {
+        let delay = Duration::from_millis(20);
+        let (_dir, _relay, mut client, mut server) = relayed(Way { delay, rate: 0 });
+        let chunks: u32 = 200;
+        let begun = Instant::now();
+        thread::spawn(move || {
+            for _ in 0..chunks {
+                client.write_all(&[1; CHUNK]).unwrap();
+            }
+        });
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len(), chunks as usize * CHUNK);
+        // One after the other they would take 200 delays; on the way together about one.
+        assert!(begun.elapsed() < delay * chunks / 4, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn a_rate_is_kept() {
+        let (_dir, _relay, mut client, mut server) = relayed(way(0, 80_000_000));
+        let begun = Instant::now();
+        thread::spawn(move || client.write_all(&vec![1; 2_000_000]).unwrap());
+        server.read_to_end(&mut Vec::new()).unwrap();
+        // 10 MB/s; the last chunk is under way for its own time too.
+        assert!(begun.elapsed() >= Duration::from_millis(190), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn who_does_not_read_stops_the_sender() {
+        let way = way(1, 8_000_000);
+        let (_dir, _relay, mut client, mut server) = relayed(way);
+        client.set_nonblocking(true).unwrap();
+        let (mut accepted, mut refused) = (0, 0);
+        while refused < 20 {
+            match client.write(&[1; CHUNK]) {
+                Ok(n) => (accepted, refused) = (accepted + n, 0),
+                Err(_) => {
+                    refused += 1;
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
+            assert!(accepted < 8 << 20, "nothing ever stops it");
+        }
+        drop(client);
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len(), accepted, "and nothing was lost");
+    }
+
+    #[test]
+    fn it_ends_with_its_connections() {
+        let (dir, relay, mut client, mut server) = relayed(way(1, 0));
+        drop(relay);
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        assert_eq!(server.read(&mut [0]).unwrap(), 0);
+        assert!(!dir.path().join("relay").exists());
+    }
+}

@@ -1,0 +1,127 @@
+//! What a link does to what passes it: delay, jitter, loss, rate; as the file says it, as tc takes
+//! it, as reports show it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::treatment::TreatmentError;
+use crate::treatment::body::Body;
+use crate::units::link::{
+    LinkError, exact_bit_rate, exact_delay, exact_share, parse_bit_rate, parse_delay, parse_share,
+};
+
+/// netem's queue, in packets. Its default of 1000 would drop what a fast link has under way during
+/// the delay, and so be a loss that nobody asked for; memory is taken only for what is under way.
+const QUEUE: u32 = 200_000;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Shape {
+    pub(super) delay: Duration,
+    pub(super) jitter: Duration,
+    /// 0 to 1.
+    pub(super) loss: f64,
+    /// Bits per second; 0: as fast as it goes.
+    pub(super) rate: u64,
+}
+
+impl Shape {
+    pub(super) fn read(body: &Body<'_>) -> Result<Shape, TreatmentError> {
+        let shape = Shape {
+            delay: of(body, "delay", parse_delay)?.unwrap_or_default(),
+            jitter: of(body, "jitter", parse_delay)?.unwrap_or_default(),
+            loss: of(body, "loss", parse_share)?.unwrap_or_default(),
+            rate: of(body, "rate", parse_bit_rate)?.unwrap_or_default(),
+        };
+        if body.has("delay") && shape.delay.is_zero() {
+            return Err(body.error("delay", "must be more than 0"));
+        }
+        if body.has("jitter") && shape.delay.is_zero() {
+            return Err(body.error("jitter", "is nothing without delay, around which it varies"));
+        }
+        if shape.jitter > shape.delay {
+            return Err(body.error("jitter", "is more than the delay, around which it varies"));
+        }
+        if shape == Shape::default() {
+            return Err(body.error("delay", "is missing: write delay, loss or rate"));
+        }
+        Ok(shape)
+    }
+
+    /// The words after `netem`.
+    pub(super) fn netem_words(&self) -> Vec<String> {
+        let mut words = vec!["limit".to_owned(), QUEUE.to_string()];
+        if !self.delay.is_zero() {
+            words.extend(["delay".to_owned(), exact_delay(self.delay)]);
+        }
+        if !self.jitter.is_zero() {
+            words.push(exact_delay(self.jitter));
+        }
+        if self.loss > 0.0 {
+            words.extend(["loss".to_owned(), exact_share(self.loss)]);
+        }
+        if self.rate > 0 {
+            words.extend(["rate".to_owned(), format!("{}bit", self.rate)]);
+        }
+        words
+    }
+
+    /// As [`Shape::netem_words`] wrote them.
+    pub(super) fn of_words(words: &str) -> Option<Shape> {
+        let mut shape = Shape::default();
+        let mut words = words.split(' ').peekable();
+        while let Some(word) = words.next() {
+            let value = words.next()?;
+            match word {
+                "delay" => {
+                    shape.delay = parse_delay(value).ok()?;
+                    if let Some(jitter) = words.peek().and_then(|word| parse_delay(word).ok()) {
+                        shape.jitter = jitter;
+                        words.next();
+                    }
+                }
+                "loss" => shape.loss = parse_share(value).ok()?,
+                "rate" => shape.rate = parse_bit_rate(value).ok()?,
+                _ => {}
+            }
+        }
+        Some(shape)
+    }
+
+    /// Whether the two are one, as far as the kernel keeps it: times in whole ticks, loss in parts
+    /// of 2³².
+    pub(super) fn is_close_to(&self, other: &Shape) -> bool {
+        let near = |a: f64, b: f64, step: f64| (a - b).abs() <= step + a.abs() * 1e-3;
+        near(self.delay.as_secs_f64(), other.delay.as_secs_f64(), 2e-6)
+            && near(self.jitter.as_secs_f64(), other.jitter.as_secs_f64(), 2e-6)
+            && near(self.loss, other.loss, 1e-6)
+            && near(self.rate as f64, other.rate as f64, 8.0)
+    }
+}
+
+fn of<T>(
+    body: &Body<'_>,
+    key: &str,
+    parse: fn(&str) -> Result<T, LinkError>,
+) -> Result<Option<T>, TreatmentError> {
+    let Some(text) = body.text(key)? else { return Ok(None) };
+    parse(text).map(Some).map_err(|e| body.error(key, e.to_string()))
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        if !self.delay.is_zero() {
+            words.push(format!("delay {}", exact_delay(self.delay)));
+        }
+        if !self.jitter.is_zero() {
+            words.push(format!("jitter {}", exact_delay(self.jitter)));
+        }
+        if self.loss > 0.0 {
+            words.push(format!("loss {}", exact_share(self.loss)));
+        }
+        if self.rate > 0 {
+            words.push(format!("rate {}", exact_bit_rate(self.rate)));
+        }
+        f.write_str(&words.join(" "))
+    }
+}
