@@ -17,6 +17,7 @@
 pub mod across;
 mod compare;
 pub mod cross;
+pub mod device;
 mod findings;
 mod pairing;
 pub mod reconcile;

@@ -10,6 +10,7 @@ mod compare;
 mod connection;
 mod demo;
 mod destroy;
+mod device;
 mod doctor;
 mod example;
 pub mod exit;
@@ -61,6 +62,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Leave only SIZE of this machine's memory free, until --release
     Ballast(ballast::Args),
+    /// Measure a device, or two in turn, without PostgreSQL: throughput, latency, random I/O
+    Device(device::Args),
     /// Put back whatever an interrupted run left changed
     Undo(undo::Args),
     /// Remove what setup made, and nothing else
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Ballast(args) => ballast::run(&args),
+        Command::Device(args) => device::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),

@@ -7,6 +7,7 @@
 //! Next: `report` reads what this stores; neither sees the other.
 
 mod admin;
+mod controlled;
 pub mod environment;
 pub mod judging;
 pub mod live;

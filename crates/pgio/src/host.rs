@@ -2,15 +2,20 @@
 //!
 //! [`exec`] is the only place in the crate that starts a process; [`machine`] gives every host
 //! the same two ways in, a command and a [`shell`] that lives on. [`proc`] parses and touches
-//! nothing; [`storage`] finds the devices under a directory. [`stop`] is the flag that ends
-//! everything. Nothing here knows PostgreSQL or what is measured.
+//! nothing; [`storage`] finds the devices under a directory, [`signature`] what a device holds.
+//! [`rights`] is who may do what, [`stop`] the flag that ends everything. Nothing here knows
+//! PostgreSQL or what is measured.
 
+pub mod blkio;
 pub mod command;
+pub mod drbd;
 pub mod error;
 pub mod exec;
 pub mod machine;
 pub mod proc;
+pub mod rights;
 pub mod shell;
+pub mod signature;
 mod ssh;
 pub mod stop;
 pub mod storage;

@@ -1,10 +1,13 @@
-//! PostgreSQL: how to reach a server ([`connect`]), what it is and counts ([`server`]), sessions
-//! that a killed run left there ([`leftovers`]), a server of one's own ([`private`]), names in
-//! SQL text ([`quote`]), and errors told in the server's words ([`words`]).
+//! PostgreSQL: how to reach a server ([`connect`]), what it is and counts ([`server`]), where it
+//! keeps its data ([`directories`]), sessions that a killed run left there ([`leftovers`]), a server
+//! of one's own ([`private`]), stopping and starting one of the user's ([`control`]), names in SQL
+//! text ([`quote`]), and errors told in the server's words ([`words`]).
 //!
 //! Nothing here knows what is measured. Next: `dataset` loads through it, `workload` runs on it.
 
 pub mod connect;
+pub mod control;
+pub mod directories;
 pub mod leftovers;
 pub mod private;
 pub mod quote;

@@ -11,6 +11,7 @@ pub mod across;
 pub mod classic;
 mod comparison;
 pub mod csv;
+pub mod device;
 mod explain;
 mod format;
 pub mod html;

@@ -6,6 +6,7 @@
 //! here measures or judges. Next: `analysis` draws conclusions from these records alone.
 
 pub mod checks;
+pub mod device;
 pub mod metrics;
 pub mod model;
 pub mod series;

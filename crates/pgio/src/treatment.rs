@@ -14,6 +14,8 @@ mod guard;
 pub mod journal;
 mod link;
 pub mod postgres;
+mod stopped;
+mod throttle;
 mod values;
 mod world;
 
@@ -24,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::experiment::TreatmentSpec;
 use crate::host::exec::ExecError;
+use crate::host::rights::RightsError;
 use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
@@ -50,6 +53,8 @@ pub enum TreatmentError {
     ChangedSince { what: String, found: String, ours: String, prior: String },
     #[error(transparent)]
     Host(#[from] ExecError),
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
@@ -118,6 +123,11 @@ pub trait Treatment: fmt::Debug {
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError>;
     /// After all steps are applied: make them take effect, and see that they did.
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
+    /// Waits until nothing that came before disturbs any more, such as a resync: under each condition,
+    /// whether or not anything had to be changed for it.
+    fn rest(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
+        Ok(())
+    }
     /// What can be read back now to prove that it is in force. Several times a second inside the
     /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
@@ -136,10 +146,17 @@ pub struct Kind {
     pub name: &'static str,
     pub help: &'static str,
     pub parse: fn(&TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>,
-    pub undo: fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>,
+    pub undo: Undo,
 }
 
-pub const KINDS: &[Kind] = &[postgres::KIND, ballast::KIND, link::KIND, command::KIND];
+/// Idempotent; what it finds is ours, the prior value, something in between that a crash left, or
+/// a stranger's.
+pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentError>;
+
+/// In the order in which they are applied, whatever that of the file: one that restarts the server
+/// comes before those that a restart would undo.
+pub const KINDS: &[Kind] =
+    &[postgres::KIND, throttle::KIND, ballast::KIND, link::KIND, command::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()
@@ -153,10 +170,12 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
     (kind.parse)(spec)
 }
 
-/// All of a condition. That of `postgres` is always among them: what a server does by default needs
-/// proof as well.
+/// All of a condition, in the order in which they are applied. That of `postgres` is always among
+/// them: what a server does by default needs proof as well.
 pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
-    let mut all = specs.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut sorted: Vec<&TreatmentSpec> = specs.iter().collect();
+    sorted.sort_by_key(|spec| KINDS.iter().position(|kind| kind.name == spec.kind));
+    let mut all = sorted.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
         all.push(postgres::unchanged());
     }
@@ -179,8 +198,19 @@ pub fn put_in_force(
         if !steps.is_empty() {
             treatment.settle(world)?;
         }
+        treatment.rest(world)?;
     }
     Ok(())
+}
+
+fn undo_of(step: &Step) -> Result<Undo, TreatmentError> {
+    let kind = KINDS.iter().find(|k| k.name == step.kind).map(|k| k.undo);
+    kind.or((step.kind == stopped::KIND).then_some(stopped::undo as Undo)).ok_or_else(|| {
+        TreatmentError::Config(format!(
+            "the journal holds a step of kind `{}` that this pgio does not know; use the pgio that wrote it",
+            step.kind
+        ))
+    })
 }
 
 /// Takes back every step that the journal still holds, the last one first.
@@ -191,13 +221,7 @@ pub fn take_back(
 ) -> Result<Vec<(Step, Undone)>, TreatmentError> {
     let mut all = Vec::new();
     for (number, step) in journal.open_steps() {
-        let kind = KINDS.iter().find(|k| k.name == step.kind).ok_or_else(|| {
-            TreatmentError::Config(format!(
-                "the journal holds a step of kind `{}` that this pgio does not know; use the pgio that wrote it",
-                step.kind
-            ))
-        })?;
-        let undone = (kind.undo)(world, &step, stranger)?;
+        let undone = undo_of(&step)?(world, &step, stranger)?;
         journal.undone(number)?;
         all.push((step, undone));
     }

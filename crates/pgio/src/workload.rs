@@ -5,6 +5,7 @@
 //! nothing here prints.
 
 pub mod commit;
+pub mod device;
 pub mod engine;
 mod notice;
 mod session;

@@ -57,7 +57,7 @@ fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
     values.peek().is_some() && values.all(|v| !is_percentile || v * 1e9 >= COARSEST_QUANTILE_NS)
 }
 
-fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
+pub(super) fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
     let paired = Paired::new(&pairs.condition, &pairs.baseline)
         .expect("pairs are pushed to both sides together");
     let found = effect::compare(paired, ALPHA, seed);

@@ -7,6 +7,7 @@ use crate::dataset::DatasetError;
 use crate::experiment::live::LiveError;
 use crate::host::exec::ExecError;
 use crate::pg::connect::ConnectError;
+use crate::pg::control::ControlError;
 use crate::pg::server::ServerError;
 use crate::pg::words;
 use crate::results::store::StoreError;
@@ -14,6 +15,7 @@ use crate::telemetry::sysstat;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
+use crate::workload::device::DeviceError;
 
 /// Every code and what it means: for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[
@@ -125,6 +127,13 @@ coded! {
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
     },
+    DeviceError => |e| match e {
+        DeviceError::Place(_) => USAGE,
+        DeviceError::NoFio { .. } | DeviceError::Refused { .. } => REFUSED,
+        DeviceError::Stopped => INTERRUPTED,
+        DeviceError::Host(_) => CONNECT,
+        DeviceError::Failed { .. } | DeviceError::Answer { .. } => FAILED,
+    },
     TreatmentError => |e| match e {
         TreatmentError::Config(_) => USAGE,
         TreatmentError::Connect(_) => CONNECT,
@@ -147,6 +156,7 @@ coded! {
     },
     StoreError => |_| FILES,
     ExecError => |_| CONNECT,
+    ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,
     crate::pg::private::Error => |_| FAILED,
 }

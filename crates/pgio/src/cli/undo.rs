@@ -10,9 +10,10 @@ use super::{Outcome, connection, output, state};
 use crate::config::ConnectString;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
+use crate::pg::control::Controller;
 use crate::pg::leftovers;
-use crate::treatment::journal::{self, Journal};
-use crate::treatment::{self, Door, Step, Stranger, Undone, World};
+use crate::treatment::journal::{self, Ground, Journal};
+use crate::treatment::{self, Control, Door, Step, Stranger, Undone, World};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -63,12 +64,13 @@ pub(super) fn undo_one(
     let ground = journal.ground().clone();
     let hosts = hosts_of(&journal).map_err(|e| e.context("the changes are still in place"))?;
     let params = params_of(connect.unwrap_or(&ground.connect))?;
+    let mut control = controller(&ground, &hosts);
     let mut world = World {
         params: &params,
         door: Door::OnDemand(Box::default()),
         hosts: &hosts,
         server_host: None,
-        control: None,
+        control: control.as_mut().map(|c| c as &mut dyn Control),
         private: ground.private,
     };
     // A server that is down now may be started by a step below; one that is not needed may stay so.
@@ -103,6 +105,15 @@ fn hosts_of(journal: &Journal) -> Result<Hosts, Failure> {
         }
     }
     Ok(hosts)
+}
+
+/// None also where its host cannot be reached: a step that needs it says so.
+fn controller(ground: &Ground, hosts: &Hosts) -> Option<Controller> {
+    let plan = ground.control.clone()?;
+    let spec = || ground.hosts.get(&plan.host).cloned().unwrap_or_default();
+    let reached = hosts.get(&plan.host).cloned();
+    let host = reached.or_else(|| Host::connect(&plan.host, &spec()).ok().map(Arc::new))?;
+    Some(Controller::new(plan, host))
 }
 
 fn told(step: &Step) -> String {

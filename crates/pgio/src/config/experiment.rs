@@ -24,7 +24,7 @@ use super::error::{ConfigError, nearest};
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::hosts::HostSpec;
 pub use self::rules::{Reset, Rules};
-pub use self::target::{SINGLE_TARGET, Target};
+pub use self::target::{ControlWay, SINGLE_TARGET, Target};
 pub use self::workload::{WorkloadKind, WorkloadSpec};
 
 #[derive(Debug, Clone, PartialEq)]

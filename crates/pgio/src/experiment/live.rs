@@ -7,6 +7,7 @@ use std::time::Duration;
 use postgres::Client;
 
 pub use super::admin::{check_unpooled, open_admin};
+use super::controlled::Controlled;
 use super::judging;
 use super::plan::Planned;
 use super::reset;
@@ -20,6 +21,7 @@ use crate::dataset::DatasetError;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::connect::{ConnectError, ConnectParams};
+use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::{Server, ServerError};
 use crate::results::checks;
@@ -28,7 +30,7 @@ use crate::results::series::Series;
 use crate::results::store::{Store, StoreError, Stored};
 use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
-use crate::treatment::{self, Control, Door, Pair, Stranger, Treatment, TreatmentError, World};
+use crate::treatment::{self, Control, Door, Stranger, Treatment, TreatmentError, World};
 use crate::workload::{EngineError, Progress, Workload};
 
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,8 @@ pub struct Target {
     pub workload: Arc<dyn Workload>,
     /// Present when the server is ours.
     pub cluster: Option<Arc<PrivateCluster>>,
+    /// How one that is not ours is stopped and started, where its target says so.
+    pub control: Option<Controller>,
     /// Where it runs, as far as that is known.
     pub host: Option<String>,
     /// The block device that is to be measured, where the file names one.
@@ -72,24 +76,6 @@ pub struct Target {
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Target({})", self.params.describe())
-    }
-}
-
-impl Control for Arc<PrivateCluster> {
-    fn stop(&mut self) -> Result<(), String> {
-        self.stop_primary().map_err(|e| e.to_string())
-    }
-
-    fn start(&mut self) -> Result<(), String> {
-        self.start_primary().map_err(|e| e.to_string())
-    }
-
-    fn pair(&self) -> Option<Pair> {
-        Some(Pair {
-            directory: self.directory().to_owned(),
-            primary_socket: self.primary_socket(),
-            standby: self.standby_conninfo()?,
-        })
     }
 }
 
@@ -166,8 +152,8 @@ impl Live<'_> {
         for condition in &self.conditions {
             let target =
                 self.targets.get_mut(&condition.target).expect("conditions name known targets");
-            let mut cluster = target.cluster.clone();
-            let mut world = world(target, &mut cluster, &self.hosts);
+            let mut control = Controlled::of(target);
+            let mut world = world(target, &mut control, &self.hosts);
             for treatment in &condition.treatments {
                 treatment.check(&mut world).map_err(|source| LiveError::Treatment {
                     condition: condition.name.clone(),
@@ -204,22 +190,27 @@ impl Live<'_> {
     }
 
     fn reconnect(&mut self, name: &str) -> Result<(), LiveError> {
-        let run_id = self.run_id.clone();
         let target = self.targets.get_mut(name).expect("conditions name known targets");
-        if target.admin.is_closed() {
-            let (admin, _) = open_admin(&target.params, &run_id).map_err(|error| match error {
-                LiveError::Connect(source) => LiveError::Gone(source),
-                other => other,
-            })?;
-            target.admin = admin;
+        match target.admin.is_closed() {
+            true => renew(target, &self.run_id),
+            false => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// A session in place of one that ended, which says again that the run lives.
+fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
+    let (admin, _) = open_admin(&target.params, run_id).map_err(|error| match error {
+        LiveError::Connect(source) => LiveError::Gone(source),
+        other => other,
+    })?;
+    target.admin = admin;
+    Ok(())
 }
 
 fn world<'a>(
     target: &'a mut Target,
-    cluster: &'a mut Option<Arc<PrivateCluster>>,
+    control: &'a mut Option<Controlled>,
     hosts: &'a Hosts,
 ) -> World<'a> {
     World {
@@ -227,8 +218,8 @@ fn world<'a>(
         door: Door::Open(&mut target.admin),
         hosts,
         server_host: target.host.as_deref(),
-        private: cluster.is_some(),
-        control: cluster.as_mut().map(|c| c as &mut dyn Control),
+        private: target.cluster.is_some(),
+        control: control.as_mut().map(|c| c as &mut dyn Control),
     }
 }
 
@@ -256,21 +247,26 @@ impl Stage for Live<'_> {
         let condition = &self.conditions[planned.condition];
         (self.observe)(Happening::Begins { planned, condition: &condition.name });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let mut cluster = target.cluster.clone();
-        let private = cluster.is_some();
+        let mut control = Controlled::of(target);
+        let private = target.cluster.is_some();
         let ground = Ground {
             connect: if private { String::new() } else { target.params.without_secrets() },
             private,
             hosts: self.host_specs.clone(),
+            control: target.control.as_ref().map(|c| c.plan().clone()),
         };
-        let mut world = world(target, &mut cluster, &self.hosts);
+        let mut world = world(target, &mut control, &self.hosts);
         let turned = self.journal.turn_to(ground).map_err(TreatmentError::from);
         let put =
             |()| treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal);
         turned.and_then(put).map_err(|source| LiveError::Treatment {
             condition: condition.name.clone(),
             source: Box::new(source),
-        })
+        })?;
+        match Controlled::restarted(control.as_ref()) {
+            true => renew(target, &self.run_id),
+            false => Ok(()),
+        }
     }
 
     fn trial(&mut self, planned: &Planned) -> Trial {
@@ -340,16 +336,19 @@ impl Stage for Live<'_> {
             return Ok(());
         }
         let name = self.conditions[planned.condition].target.clone();
-        self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let mut cluster = target.cluster.clone();
-        let mut world = world(target, &mut cluster, &self.hosts);
+        let mut control = Controlled::of(target);
+        // Not connected first: the server may be down until a step below starts it.
+        let mut world = world(target, &mut control, &self.hosts);
         let condition = &self.conditions[planned.condition];
         treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map_err(|source| {
             LiveError::Treatment { condition: condition.name.clone(), source: Box::new(source) }
         })?;
         condition.treatments.iter().for_each(|t| t.taken_back());
-        Ok(())
+        match Controlled::restarted(control.as_ref()) {
+            true => renew(target, &self.run_id),
+            false => Ok(()),
+        }
     }
 
     fn stop_requested(&self) -> bool {

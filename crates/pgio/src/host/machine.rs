@@ -9,7 +9,7 @@ use std::fs;
 use std::sync::Arc;
 
 use super::error::HostError;
-use super::exec::{CommandLine, Exec, ExecError, Local, Output, run_to_end};
+use super::exec::{CommandLine, Exec, ExecError, Output, run_to_end};
 use super::ssh::Link;
 use crate::config::experiment::HostSpec;
 
@@ -78,6 +78,11 @@ impl Host {
         self.link.is_none()
     }
 
+    /// Tells one boot of its kernel from the next; empty where the kernel does not say.
+    pub fn boot(&self) -> &str {
+        &self.identity.boot
+    }
+
     /// Whether two names, perhaps of two ways there, mean one machine.
     pub fn is_same_machine(&self, other: &Host) -> bool {
         !self.identity.boot.is_empty() && self.identity.boot == other.identity.boot
@@ -105,7 +110,8 @@ impl Host {
 impl Exec for Host {
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
         let Some(link) = &self.link else {
-            return Local.output(command).map_err(|error| match error {
+            // A Ctrl-C is ours to act on: it must not end a mount or a start half way.
+            return run_to_end(command, true).map_err(|error| match error {
                 ExecError::Start { source, .. }
                     if source.kind() == std::io::ErrorKind::NotFound =>
                 {

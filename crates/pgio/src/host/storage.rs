@@ -15,6 +15,7 @@ use super::exec::{CommandLine, Exec, ExecError};
 pub use super::proc::mountinfo::Mount;
 
 const SURVEY: &str = include_str!("storage/survey.sh");
+const WHOLE_DISK: &str = include_str!("storage/whole_disk.sh");
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -50,10 +51,56 @@ pub fn locate(exec: &dyn Exec, directories: &[&str]) -> Result<Vec<Option<Locati
     Ok((0..directories.len()).map(of).collect())
 }
 
+/// A device that is no part of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WholeDisk {
+    /// `MAJOR:MINOR`
+    pub number: String,
+    /// The kernel's name, as in /proc/diskstats.
+    pub name: String,
+}
+
+/// What a path in /dev is, or for a partition what it is a part of; `None` where it is no block
+/// device.
+pub fn whole_disk(exec: &dyn Exec, device: &str) -> Result<Option<WholeDisk>, ExecError> {
+    let ask = CommandLine::new("sh").args(["-c", WHOLE_DISK, "sh", device]).timeout(LIMIT);
+    let text = exec.output(&ask)?.stdout;
+    Ok(text.trim_end().split_once(' ').map(|(number, name)| WholeDisk {
+        number: number.to_owned(),
+        name: tree::kernel_name(name),
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::Host;
+
+    #[test]
+    fn what_is_no_block_device_is_no_disk() {
+        let host = Host::local();
+        for path in ["/dev/null", "/nonexistent", "/", "-x", ""] {
+            assert_eq!(whole_disk(&host, path).unwrap(), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_partition_is_a_part_of_its_disk() {
+        let host = Host::local();
+        for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
+            let name = tree::kernel_name(&entry.file_name().to_string_lossy());
+            // A container shows devices that it has no files for.
+            let Ok(Some(disk)) = whole_disk(&host, &format!("/dev/{name}")) else { continue };
+            let dev = |path: &std::path::Path| std::fs::read_to_string(path.join("dev")).unwrap();
+            let own = entry.path();
+            let expected = match own.join("partition").exists() {
+                true => std::fs::canonicalize(&own).unwrap().parent().unwrap().to_owned(),
+                false => own,
+            };
+            assert_eq!(disk.number, dev(&expected).trim(), "{name}");
+            assert!(name.starts_with(&disk.name), "{name}");
+        }
+    }
 
     #[test]
     fn a_directory_of_this_machine() {

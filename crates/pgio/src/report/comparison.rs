@@ -112,7 +112,7 @@ fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
     [effect(comparison, analysis.is_aa(&condition.name)), ratio]
 }
 
-fn effect(c: &Comparison, is_aa: bool) -> String {
+pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
     match (c.verdict, c.ratio, c.low, c.high) {
         (Verdict::NotApplicable, ..) => NONE.to_owned(),
         (Verdict::TooFewBlocks, ..) => {

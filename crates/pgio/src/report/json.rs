@@ -5,6 +5,7 @@
 //! types.
 
 pub mod across;
+pub mod device;
 
 use std::collections::BTreeMap;
 

@@ -35,6 +35,12 @@ pub const CHECKS: &[CheckDef] = &[
         "find out who changes it, and run again",
     ),
     def(
+        "throttle",
+        "a throttled device did more than its limit allows, or was not observed",
+        "it did less than 80 % of it, so the limit explains nothing",
+        "see that whoever uses it is in the limited group, and that there is work enough",
+    ),
+    def(
         "durability",
         "fsync or full_page_writes is off and the condition does not say so",
         "",

@@ -47,6 +47,23 @@ pub const METRICS: &[MetricDef] = &[
         "transactions committed by the workload",
     ),
     def("seconds_per_10000_transactions", "s", LowerIsFaster, "10,000 transactions at this rate"),
+    def(
+        "device_bytes_per_second",
+        "bytes/s",
+        HigherIsFaster,
+        "read or written by the workload `device`",
+    ),
+    def(
+        "device_operations_per_second",
+        "operations/s",
+        HigherIsFaster,
+        "reads or writes of the workload `device`",
+    ),
+    def("device_latency_mean", "s", LowerIsFaster, "mean latency of one of these operations"),
+    def("device_latency_p50", "s", LowerIsFaster, "median latency of one of these operations"),
+    def("device_latency_p95", "s", LowerIsFaster, "95th percentile of such an operation's latency"),
+    def("device_latency_p99", "s", LowerIsFaster, "99th percentile of such an operation's latency"),
+    def("device_latency_max", "s", LowerIsFaster, "longest of these operations"),
     def("riops", "blocks/s", Neutral, "blocks not found in shared buffers (pg_stat_database)"),
     def("cache_hits_per_second", "blocks/s", Neutral, "blocks found in shared buffers"),
     def(

@@ -66,6 +66,9 @@ pub struct HostUse {
     pub devices: BTreeMap<String, DeviceUse>,
     /// Bytes per second by interface: received, sent.
     pub network: BTreeMap<String, (f64, f64)>,
+    /// By kernel name, such as `drbd1`; empty without DRBD.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub drbd: BTreeMap<String, DrbdUse>,
 }
 
 /// One block device, from /proc/diskstats.
@@ -86,6 +89,50 @@ pub struct DeviceUse {
     pub flush_seconds: Option<f64>,
     /// Share of the time in which requests were in flight, 0 to 1.
     pub utilisation: f64,
+}
+
+/// One device of DRBD's as its host saw it, all peers together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DrbdUse {
+    /// Absent where only root may know.
+    pub resource: Option<String>,
+    /// The kernel's name of the disk below it; absent where only root may know.
+    pub backing: Option<String>,
+    pub sent_bytes_per_second: Option<f64>,
+    pub received_bytes_per_second: Option<f64>,
+    /// Of the activity log.
+    pub al_writes_per_second: Option<f64>,
+    /// Requests that wait for the peer, and requests of the peer's that wait here: over the samples.
+    pub pending_mean: f64,
+    pub pending_max: u64,
+    pub unacked_mean: f64,
+    pub unacked_max: u64,
+    /// At the window's ends.
+    pub out_of_sync_bytes_before: u64,
+    pub out_of_sync_bytes_after: u64,
+    /// The states seen, each with its number of samples; one for each peer and sample.
+    pub states: Vec<DrbdState>,
+}
+
+/// In the words of drbdsetup; ours first, then the peer's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DrbdState {
+    pub role: String,
+    pub peer_role: String,
+    /// `StandAlone`, `Connecting`, `Connected` and others.
+    pub connection: String,
+    /// `Established`, `SyncSource`, `Ahead` and others; `Off` without a connection.
+    pub replication: String,
+    pub disk: String,
+    pub peer_disk: String,
+    /// `A`, `B` or `C`; absent where the state does not tell it.
+    pub protocol: Option<String>,
+    pub suspended: bool,
+    /// Whether the buffer towards the peer was full; absent with module 8.4, which does not tell.
+    pub congested: Option<bool>,
+    pub samples: u64,
 }
 
 /// What a directory of the server's lies on.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
 use super::model::{
     Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, Place,
     ServerInfo, SessionTotals, Slice, Trial, Warning, When, Window, WorkloadInfo,
@@ -109,5 +110,64 @@ pub(crate) fn manifest() -> Manifest {
         environment: BTreeMap::from([("server_version".to_owned(), "15.14".to_owned())]),
         rules: Rules::default(),
         resumed: Vec::new(),
+    }
+}
+
+/// Two tests at two places, the first of which has `ratio` of the second's speed.
+pub(crate) fn device_record(rounds: u32, ratio: f64) -> DeviceRecord {
+    let place = |name: &str| DevicePlace {
+        name: name.to_owned(),
+        kind: "block device".to_owned(),
+        path: name.to_owned(),
+        sector_bytes: Some(512),
+    };
+    let test = |kind: &str, block_bytes: u64, metric: &str| DeviceTest {
+        name: format!("{kind}-{block_bytes}"),
+        kind: kind.to_owned(),
+        block_bytes,
+        depth: 1,
+        metric: metric.to_owned(),
+    };
+    let tests = vec![
+        test("throughput", 1 << 20, "device_bytes_per_second"),
+        test("latency", 4096, "device_latency_mean"),
+    ];
+    let mut runs = Vec::new();
+    for round in 1..=rounds {
+        for test in &tests {
+            for (place, speed) in [(0, ratio), (1, 1.0)] {
+                let drift = 1.0 + 0.01 * f64::from(round - 1);
+                let noise = if place == 0 { 1.0 + 0.002 * f64::from(round % 3) } else { 1.0 };
+                let rate = 1e8 * drift * noise * speed;
+                let mean = test.block_bytes as f64 / rate;
+                let metrics = [
+                    ("device_bytes_per_second", rate),
+                    ("device_operations_per_second", 1.0 / mean),
+                    ("device_latency_mean", mean),
+                    ("device_latency_p50", mean * 0.9),
+                    ("device_latency_p95", mean * 1.5),
+                    ("device_latency_p99", mean * 3.0),
+                ];
+                runs.push(DeviceRun {
+                    round,
+                    test: test.name.clone(),
+                    place,
+                    seconds: 1.0,
+                    operations: (1.0 / mean) as u64,
+                    bytes: rate as u64,
+                    metrics: metrics.map(|(name, value)| (name.to_owned(), value)).into(),
+                });
+            }
+        }
+    }
+    DeviceRecord {
+        fio: "fio-3.33".to_owned(),
+        started_at: "2018-06-02T05:09:46Z".to_owned(),
+        seed: 42,
+        rounds,
+        region_bytes: 512 << 20,
+        places: vec![place("/dev/drbd0"), place("/dev/vg/plain")],
+        tests,
+        runs,
     }
 }

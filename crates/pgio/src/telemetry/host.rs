@@ -5,8 +5,9 @@
 //! costs there. [`Sampler::mark`] asks for a snapshot now, with all processes, at the window's
 //! ends. A host that falls silent costs its data and makes a warning, never the trial.
 //!
-//! Next: [`window`] for the sums, [`processes`] for foreign load.
+//! Next: [`window`] for the sums, [`processes`] for foreign load, [`drbd`].
 
+mod drbd;
 mod processes;
 mod snapshot;
 mod tracks;
@@ -65,6 +66,7 @@ struct Setup {
     /// Processes that work for us.
     ours: BTreeSet<i32>,
     clock: Option<Clock>,
+    drbd: drbd::Disks,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -143,6 +145,7 @@ impl Sampler {
             None => warnings.push(nothing_seen(name)),
             Some(span) => {
                 span.fill(&mut usage, setup.hertz);
+                usage.drbd = drbd::used(&all, span, &setup.drbd);
                 warnings.extend(off_the_window(name, span, opened, closed, cadence));
             }
         }
@@ -172,7 +175,12 @@ impl Setup {
         }
         let rounds = (0..CLOCK_ROUNDS).filter_map(|_| Clock::ask(shell));
         let clock = rounds.min_by(|a, b| a.error_seconds.total_cmp(&b.error_seconds));
-        Setup { hertz: said("hertz ").filter(|n| *n > 0).map_or(100.0, f64::from), ours, clock }
+        Setup {
+            hertz: said("hertz ").filter(|n| *n > 0).map_or(100.0, f64::from),
+            ours,
+            clock,
+            drbd: drbd::Disks::parse(&greeting),
+        }
     }
 }
 

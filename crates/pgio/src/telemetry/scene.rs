@@ -11,12 +11,11 @@ use super::{Watched, environment, session};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
+use crate::pg::directories::{GRANT, directories};
 use crate::pg::quote;
 use crate::pg::server::Server;
 use crate::results::Warning;
 use crate::results::telemetry::{Probes, Storage};
-
-const DIRECTORIES: &str = include_str!("sql/directories.sql");
 
 #[derive(Debug)]
 pub struct Scene {
@@ -110,17 +109,13 @@ impl Scene {
     }
 
     fn find_storage(&mut self, host: &Host, admin: &mut Client) {
-        let place = |row: &postgres::Row| Place { role: row.get(0), directory: row.get(1) };
-        let rows = admin.query(DIRECTORIES, &[]).unwrap_or_default();
-        let places: Vec<Place> = rows.iter().map(place).collect();
+        let found = directories(admin).unwrap_or_default().into_iter();
+        let places: Vec<Place> = found.map(|d| Place { role: d.role, directory: d.path }).collect();
         if places.is_empty() {
             self.warnings.push(Warning::new(
                 "the devices under the server were not observed",
                 "the role may not see data_directory",
-                format!(
-                    "GRANT pg_read_all_settings TO {}",
-                    quote::identifier(&self.watched.params.user)
-                ),
+                format!("GRANT {GRANT} TO {}", quote::identifier(&self.watched.params.user)),
             ));
             return;
         }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Step;
 use crate::config::experiment::HostSpec;
+use crate::pg::control::Plan;
 
 pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
 
@@ -59,6 +60,9 @@ pub struct Ground {
     pub private: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<String, HostSpec>,
+    /// How the server is stopped and started, where its target says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Plan>,
 }
 
 /// The journal of one run.

@@ -2,7 +2,7 @@
 //!
 //! Each setting takes the mildest way that works: in the workload's own sessions where its
 //! context allows, which leaves the server alone; else by ALTER SYSTEM and a reload; else by a
-//! restart, which only a cluster of our own gets. What is journaled is the line of
+//! restart, which a cluster of our own gets and one whose target has `control`. What is journaled is the line of
 //! postgresql.auto.conf, or its absence.
 //!
 //! For synchronous_commit the setting alone proves nothing: without a synchronous standby
@@ -305,6 +305,7 @@ fn check_standby(admin: &mut Client, needed: bool) -> Result<(), TreatmentError>
 /// Puts the line of postgresql.auto.conf back, or its absence.
 fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
     let name = &step.what;
+    world.wake()?;
     let found = auto_conf(world.admin()?, name)?;
     let (prior, ours) = (step.prior.as_str(), step.ours.as_str());
     let is_ours = same_line(found.as_deref(), ours);

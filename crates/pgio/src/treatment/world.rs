@@ -8,14 +8,24 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ::postgres::Client;
 
 use super::TreatmentError;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
+use crate::pg::control::Controller;
+use crate::pg::private::PrivateCluster;
+use crate::pg::words;
 
-/// Stops and starts the server of a target; each returns when that is done.
+/// For a server that was started to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Stops and starts the server of a target; each returns when that is done, at once where it is
+/// so already.
 pub trait Control {
     fn stop(&mut self) -> Result<(), String>;
     /// When it answers again.
@@ -35,6 +45,34 @@ pub struct Pair {
     pub primary_socket: PathBuf,
     /// A connection string for the standby.
     pub standby: String,
+}
+
+impl Control for Arc<PrivateCluster> {
+    fn stop(&mut self) -> Result<(), String> {
+        self.stop_primary().map_err(|e| words::sentence(&e))
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        self.start_primary().map_err(|e| words::sentence(&e))
+    }
+
+    fn pair(&self) -> Option<Pair> {
+        Some(Pair {
+            directory: self.directory().to_owned(),
+            primary_socket: self.primary_socket(),
+            standby: self.standby_conninfo()?,
+        })
+    }
+}
+
+impl Control for Controller {
+    fn stop(&mut self) -> Result<(), String> {
+        Controller::stop(self).map_err(|e| words::sentence(&e))
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        Controller::start(self).map_err(|e| words::sentence(&e))
+    }
 }
 
 /// The coordinating session.
@@ -92,12 +130,25 @@ impl World<'_> {
 
     /// In place of a session that a restart ended, which it may not have noticed yet.
     pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
-        let client = connect::connect(self.params).map_err(TreatmentError::Connect)?;
+        let deadline = Instant::now() + PATIENCE;
+        let client = loop {
+            match connect::connect(self.params) {
+                Ok(client) => break client,
+                // Systemd's word that a server is up may come before it takes connections.
+                Err(_) if Instant::now() < deadline => thread::sleep(POLL),
+                Err(error) => return Err(TreatmentError::Connect(error)),
+            }
+        };
         match &mut self.door {
             Door::Open(admin) => **admin = client,
             Door::OnDemand(admin) => **admin = Some(client),
         }
         Ok(())
+    }
+
+    /// Whether a trial may follow, which nothing left running may disturb; not so in `pgio undo`.
+    pub fn goes_on(&self) -> bool {
+        matches!(self.door, Door::Open(_))
     }
 
     /// The host of that name; without a name the server's own.
@@ -124,10 +175,28 @@ impl World<'_> {
         }
     }
 
+    /// Something must be in the journal by then whose undo starts it.
+    pub fn stop(&mut self, what: &str) -> Result<(), TreatmentError> {
+        self.control(what)?.stop().map_err(TreatmentError::Restart)
+    }
+
+    /// Returns when the server answers again, through a new session.
+    pub fn start(&mut self, what: &str) -> Result<(), TreatmentError> {
+        self.control(what)?.start().map_err(TreatmentError::Restart)?;
+        self.reconnect()
+    }
+
     /// Returns when the server answers again, through a new session.
     pub fn restart(&mut self, what: &str) -> Result<(), TreatmentError> {
-        let control = self.control(what)?;
-        control.stop().and_then(|()| control.start()).map_err(TreatmentError::Restart)?;
-        self.reconnect()
+        self.stop(what)?;
+        self.start(what)
+    }
+
+    /// For an undo that needs the server: a run that was killed within a restart left it down.
+    pub fn wake(&mut self) -> Result<(), TreatmentError> {
+        match self.admin().map(drop) {
+            Err(_) if self.control.is_some() => self.start("to put a setting back"),
+            other => other,
+        }
     }
 }

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::job::Job;
-use crate::cli::exit::{FAILED, Failure};
+use crate::cli::exit::{FAILED, Failure, REFUSED};
 use crate::cli::output::{self, Status};
 use crate::cli::{Outcome, connection, run, setup};
-use crate::config::experiment::{Target, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{CommitSettings, ConnectString, Layer, LoadSettings, SlobSettings};
 use crate::dataset::DatasetError;
 use crate::experiment::{live, reset};
 use crate::host::stop::Stop;
 use crate::host::{Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
+use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::workload::Workload;
 use crate::workload::commit::Commit;
@@ -25,6 +26,8 @@ pub(super) struct Reached {
     pub(super) cluster: Option<Arc<PrivateCluster>>,
     /// The block device that is to be measured.
     device: Option<String>,
+    /// By what it may be stopped.
+    control: Option<ControlWay>,
     /// All of the experiment's, for its scene.
     pub(super) hosts: Hosts,
     /// Names in `hosts`, as the file says.
@@ -63,6 +66,7 @@ impl Job {
             params,
             cluster,
             device: None,
+            control: None,
             hosts: hosts.clone(),
             host: None,
             standby_host: None,
@@ -70,8 +74,9 @@ impl Job {
         let reached = |(name, params)| {
             let plain = plain(params, None);
             let reached = match self.experiment.targets.get(&name) {
-                Some(Target::Server { device, host, standby_host, .. }) => Reached {
+                Some(Target::Server { device, control, host, standby_host, .. }) => Reached {
                     device: device.clone(),
+                    control: control.clone(),
                     host: host.clone(),
                     standby_host: standby_host.clone(),
                     ..plain
@@ -127,8 +132,11 @@ impl Job {
             Some(_) => Some(LOCAL.to_owned()),
             None => reached.host.clone().or_else(seen),
         };
+        let control = reached.control.as_ref();
+        let control = control.map(|way| controller(way, host.as_deref(), reached, &mut admin));
         Ok(live::Target {
             params: reached.params.clone(),
+            control: control.transpose()?,
             scene,
             admin,
             server,
@@ -139,6 +147,20 @@ impl Job {
             reset: reset::Way::default(),
         })
     }
+}
+
+/// Looked for before anything is changed.
+fn controller(
+    way: &ControlWay,
+    host: Option<&str>,
+    reached: &Reached,
+    admin: &mut postgres::Client,
+) -> Result<Controller, Failure> {
+    let Some((name, host)) = host.and_then(|name| Some((name, reached.hosts.get(name)?))) else {
+        let unknown = "control in [target] needs to know where the server runs: set host there too";
+        return Err(Failure::message(REFUSED, unknown));
+    };
+    Ok(Controller::find(admin, name, host.clone(), way)?)
 }
 
 fn start_private(

@@ -24,6 +24,8 @@ pub enum Target {
         standby_host: Option<String>,
         /// The block device to be measured, by the kernel's name: data and WAL must lie on it.
         device: Option<String>,
+        /// Absent: the server is never stopped.
+        control: Option<ControlWay>,
     },
     /// A cluster of our own for the length of the experiment.
     Private {
@@ -31,6 +33,29 @@ pub enum Target {
         major: Option<u32>,
         standby: bool,
     },
+}
+
+/// By what a server of the user's may be stopped and started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlWay {
+    PgCtl,
+    Systemctl { unit: String },
+}
+
+impl ControlWay {
+    fn parse(text: &str) -> Option<ControlWay> {
+        let mut words = text.split_whitespace();
+        match (words.next()?, words.next(), words.next()) {
+            ("pg_ctl", None, None) => Some(ControlWay::PgCtl),
+            ("systemctl", Some(unit), None) if !unit.starts_with('-') => {
+                // As systemctl itself completes it.
+                let unit =
+                    if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
+                Some(ControlWay::Systemctl { unit })
+            }
+            _ => None,
+        }
+    }
 }
 
 pub(super) fn parse(
@@ -58,14 +83,23 @@ fn target(
     section: &Section<'_>,
     hosts: &BTreeMap<String, HostSpec>,
 ) -> Result<Target, ConfigError> {
-    section.only(&["dsn", "host", "standby_host", "device", "private", "pg", "standby"])?;
+    section.only(&[
+        "dsn",
+        "host",
+        "standby_host",
+        "device",
+        "control",
+        "private",
+        "pg",
+        "standby",
+    ])?;
     let dsn = section.string("dsn")?;
     if section.boolean("private")?.unwrap_or(false) {
         if dsn.is_some() {
             return Err(section.error("dsn", "contradicts private = true: keep one of the two"));
         }
         if let Some(key) =
-            ["host", "standby_host", "device"].into_iter().find(|key| section.has(key))
+            ["host", "standby_host", "device", "control"].into_iter().find(|key| section.has(key))
         {
             return Err(section.error(key, "is for a server of yours: a private one is here"));
         }
@@ -84,7 +118,19 @@ fn target(
             host: hosts::named(section, "host", hosts)?,
             standby_host: hosts::named(section, "standby_host", hosts)?,
             device: section.name("device")?,
+            control: control(section)?,
         }),
         None => Err(section.error_here("needs dsn = \"...\" or private = true")),
     }
+}
+
+fn control(section: &Section<'_>) -> Result<Option<ControlWay>, ConfigError> {
+    let Some(text) = section.string("control")? else { return Ok(None) };
+    let way = ControlWay::parse(text);
+    way.map(Some).ok_or_else(|| {
+        section.error(
+            "control",
+            "must be \"pg_ctl\" or \"systemctl UNIT\", such as \"systemctl postgresql@15-main\"",
+        )
+    })
 }

@@ -29,7 +29,13 @@ fn condition_error(lines: &str) -> String {
 }
 
 fn server(dsn: &str) -> Target {
-    Target::Server { dsn: ConnectString::new(dsn), host: None, standby_host: None, device: None }
+    Target::Server {
+        dsn: ConnectString::new(dsn),
+        host: None,
+        standby_host: None,
+        device: None,
+        control: None,
+    }
 }
 
 #[test]
@@ -154,6 +160,27 @@ fn hosts_and_which_of_them_are_the_servers() {
     assert_eq!(device.as_deref(), Some("vdb"));
     let Target::Server { host, .. } = &experiment.targets["b"] else { panic!() };
     assert_eq!(host.as_deref(), Some("local"), "needs no section of its own");
+}
+
+#[test]
+fn how_a_server_may_be_stopped() {
+    let control = |text: &str| {
+        let file = format!("[target]\ndsn = 'x'\ncontrol = '{text}'\n[[condition]]\nname = 'a'\n");
+        parse(&file, "x.toml", "x", &[], &[])
+    };
+    let of = |text: &str| match &control(text).unwrap().targets[SINGLE_TARGET] {
+        Target::Server { control, .. } => control.clone().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(of("pg_ctl"), ControlWay::PgCtl);
+    let unit = |name: &str| ControlWay::Systemctl { unit: name.to_owned() };
+    assert_eq!(of("systemctl postgresql@15-main"), unit("postgresql@15-main.service"));
+    assert_eq!(of("systemctl pg.service"), unit("pg.service"));
+    for wrong in ["", "pg_ctl restart", "systemctl", "systemctl a b", "systemctl --user", "service"]
+    {
+        let said = control(wrong).unwrap_err().to_string();
+        assert!(said.starts_with("x.toml:3: target.control: must be \"pg_ctl\" or"), "{said}");
+    }
 }
 
 #[test]

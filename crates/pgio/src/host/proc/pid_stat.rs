@@ -11,6 +11,8 @@ pub struct Process {
     /// Ticks: own time, and that of children that ended and were waited for.
     pub own_ticks: u64,
     pub children_ticks: u64,
+    /// Ticks from boot to its start: with the number they tell a process from a later one.
+    pub started_ticks: u64,
 }
 
 impl Process {
@@ -42,5 +44,6 @@ pub fn parse(line: &str) -> Option<Process> {
         name: name.to_owned(),
         own_ticks: ticks(14)?.saturating_add(ticks(15)?),
         children_ticks: children(16)?.saturating_add(children(17)?),
+        started_ticks: ticks(22).unwrap_or(0),
     })
 }

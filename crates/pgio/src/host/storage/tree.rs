@@ -191,7 +191,7 @@ fn is_drbd(name: &str) -> bool {
 }
 
 /// A slash in a device's name is an exclamation mark in /sys.
-fn kernel_name(name: &str) -> String {
+pub(super) fn kernel_name(name: &str) -> String {
     name.replace('!', "/")
 }
 

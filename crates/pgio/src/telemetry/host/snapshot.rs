@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::host::drbd::State;
 use crate::host::proc::diskstats::{self, Disk};
 use crate::host::proc::net_dev::{self, Interface};
 use crate::host::proc::stat::{self, Stat};
 use crate::host::proc::{meminfo, pid_stat, pressure};
 
+use super::drbd;
 use super::processes::Processes;
 
 #[derive(Debug, Clone)]
@@ -22,6 +24,7 @@ pub(super) struct Snapshot {
     /// Microseconds by resource.
     pub(super) pressure: BTreeMap<&'static str, u64>,
     pub(super) network: BTreeMap<String, Interface>,
+    pub(super) drbd: Vec<State>,
     /// Of the sampling shell, what it ran, and the sshd that carries it.
     pub(super) sampling_ticks: u64,
     /// All processes; only where they were asked for.
@@ -44,6 +47,7 @@ impl Snapshot {
         let disks = diskstats::parse(take("/proc/diskstats"));
         let memory = meminfo::parse(take("/proc/meminfo"));
         let network = net_dev::parse(take("/proc/net/dev"));
+        let drbd = drbd::states(take("/proc/drbd"), take("drbd"));
         let all = take("processes");
         let walreceivers = take("walreceivers");
         // What remains is the shell's own and sshd's.
@@ -55,6 +59,7 @@ impl Snapshot {
             memory,
             pressure,
             network,
+            drbd,
             sampling_ticks: own.map(|process| process.ticks()).sum(),
             processes: (!all.is_empty()).then(|| Processes::parse(all, walreceivers)),
         })

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use super::drbd;
 use super::snapshot::Snapshot;
 use super::window::{Span, shares};
 use crate::results::series::Track;
@@ -62,6 +63,9 @@ pub(super) fn tracks(host: &str, snapshots: &[Snapshot], opened: Instant) -> Vec
                 tracks.push(track(device, name, unit, values));
             }
         }
+    }
+    for (device, name, unit, values) in drbd::tracks(&spans) {
+        tracks.push(track(&device, name, unit, values));
     }
     tracks
 }

@@ -1,0 +1,241 @@
+//! `pgio device`: what a device or a file system gives, at one place or at two in turn, by fio.
+//!
+//! The DRBD User's Guide's measurements and random I/O; see `workload::device`. Each round has every
+//! test at each place, the places in an order drawn for each test, so that what drifts meets both.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::exit::{Failure, USAGE};
+use super::output::{self, Status};
+use super::{Outcome, signals, state};
+use crate::analysis::device as analysis;
+use crate::host::Host;
+use crate::host::stop::Stop;
+use crate::report::{device as report, json, text};
+use crate::results::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
+use crate::results::{Warning, store};
+use crate::rng::{SplitMix64, derive};
+use crate::units;
+use crate::workload::device::place::{Consent, Kind};
+use crate::workload::device::{self, Bench, DeviceError, Extent, Job, Place, Test};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A directory gets a scratch file, which is gone at the end. A file with something in it and a\n\
+    block device are only read, unless --destroy allows to write over what they hold."
+)]
+pub(super) struct Args {
+    /// A block device, a file, or a directory
+    #[arg(value_name = "DEVICE-OR-FILE")]
+    place: String,
+    /// Measure this too, in turn, and compare with it
+    #[arg(long, value_name = "OTHER")]
+    against: Option<String>,
+    /// Also write, over whatever is there
+    #[arg(long)]
+    destroy: bool,
+    /// Of a file system or other content that may be lost with --destroy; once for each
+    #[arg(long, value_name = "UUID", requires = "destroy")]
+    uuid: Vec<String>,
+    /// Passes over all tests [default: 5 as in the User's Guide; with --against 6, the fewest that can decide]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Of the scratch file, and the part of a device or file that is worked on
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::parse_bytes)]
+    size: u64,
+    /// Of each random test
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = units::parse_duration)]
+    duration: Duration,
+    /// Of the order of places and of random offsets; without it one is drawn
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Store all runs and results as JSON; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const HINT: &str = "; if that is meant, name it by --uuid as well";
+
+pub(super) fn run(args: &Args) -> Outcome {
+    check(args)?;
+    let host = Host::local();
+    let names = std::iter::once(&args.place).chain(&args.against);
+    let places = names.map(|name| Place::find(&host, name)).collect::<Result<Vec<_>, _>>()?;
+    if let [a, b] = places.as_slice()
+        && a.path == b.path
+        && a.kind != Kind::Scratch
+    {
+        let message = format!("{} and {} are the same: name two places", a.name, b.name);
+        return Err(Failure::message(USAGE, message));
+    }
+    let uuids: Vec<&str> = args.uuid.iter().map(String::as_str).collect();
+    let consent = Consent { destroy: args.destroy, uuids: &uuids, hint: HINT };
+    // What one place cannot do has nothing to be compared with.
+    let mut writes = true;
+    for place in &places {
+        writes &= place.may_write(consent)?;
+        warn(place, args.destroy);
+    }
+    let regions = places.iter().map(|p| p.region(args.size)).collect::<Result<Vec<_>, _>>()?;
+    let stop = signals::stop_on_signals()?;
+    let region = regions.into_iter().min().unwrap_or(args.size);
+    let open = |place| Bench::open(&host, place, region);
+    let benches = places.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let sector = places.iter().map(|p| p.sector).max().flatten();
+    let measuring = Measuring {
+        tests: device::guide(sector, args.duration)
+            .into_iter()
+            .filter(|(test, _)| writes || !test.writes())
+            .collect(),
+        fill: writes,
+        region,
+        rounds: args.rounds.unwrap_or(if places.len() == 2 { 6 } else { 5 }),
+        seed: args.seed.unwrap_or_else(state::new_seed),
+        places,
+        benches,
+    };
+    tell(args, &measuring.record(&stop)?)
+}
+
+fn check(args: &Args) -> Outcome {
+    let refuse = |message: String| Err(Failure::message(USAGE, message));
+    if args.size < device::SMALLEST_REGION || !args.size.is_multiple_of(1 << 20) {
+        return refuse("--size must be whole mebibytes, at least 4M".to_owned());
+    }
+    if args.duration.is_zero() {
+        return refuse("--duration must be longer than zero".to_owned());
+    }
+    Ok(())
+}
+
+/// What will be missing, and what will be in the figures that is not the place's.
+fn warn(place: &Place, destroy: bool) {
+    let name = &place.name;
+    if !destroy && place.kind != Kind::Scratch {
+        output::warn(&Warning::new(
+            format!("{name} is only read"),
+            "the write tests would write over what it holds",
+            "say --destroy if that may be lost, or name a directory for a scratch file",
+        ));
+    }
+    if let Kind::Device(device) = &place.kind
+        && !device.uses.is_empty()
+    {
+        output::warn(&Warning::new(
+            format!("{name} is in use ({})", device.uses.join(", ")),
+            "what others do there is in the figures",
+            "measure it at rest",
+        ));
+    }
+}
+
+/// One `pgio device` on its way.
+struct Measuring {
+    places: Vec<Place>,
+    benches: Vec<Bench>,
+    tests: Vec<(Test, Extent)>,
+    /// Whether everything is written once before anything is measured.
+    fill: bool,
+    region: u64,
+    rounds: u32,
+    seed: u64,
+}
+
+impl Measuring {
+    fn record(mut self, stop: &Stop) -> Result<DeviceRecord, Failure> {
+        let mut record = DeviceRecord {
+            fio: self.benches.first().map(|b| b.version.clone()).unwrap_or_default(),
+            started_at: Timestamp::now().to_string(),
+            seed: self.seed,
+            rounds: self.rounds,
+            region_bytes: self.region,
+            places: self.places.iter().map(stored_place).collect(),
+            tests: self.tests.iter().map(|(test, _)| stored_test(test)).collect(),
+            runs: Vec::new(),
+        };
+        let mut status = Status::new();
+        if self.fill {
+            for place in 0..self.places.len() {
+                status.show(&format!("filling {}", self.places[place].name));
+                let extent = Extent::Bytes(self.region);
+                self.job(place, Test::FILL, extent, 0, stop)?;
+            }
+        }
+        let mut order = SplitMix64::new(derive(self.seed, "order", 0));
+        for round in 1..=self.rounds {
+            for (test, extent) in self.tests.clone() {
+                let mut turn: Vec<usize> = (0..self.places.len()).collect();
+                order.shuffle(&mut turn);
+                for place in turn {
+                    let (name, rounds) = (&self.places[place].name, self.rounds);
+                    status.show(&format!("round {round} of {rounds}: {name}, {}", test.name()));
+                    let ran = self.job(place, test, extent, round, stop)?;
+                    record.runs.push(stored_run(round, place, &test, &ran));
+                }
+            }
+        }
+        Ok(record)
+    }
+
+    /// The same offsets at both places, others in each round.
+    fn job(
+        &mut self,
+        place: usize,
+        test: Test,
+        extent: Extent,
+        round: u32,
+        stop: &Stop,
+    ) -> Result<device::Ran, DeviceError> {
+        let seed = derive(self.seed, &test.name(), u64::from(round)) >> 11;
+        let job = Job { test, region: self.region, extent, seed };
+        self.benches[place].run(&job, stop, &mut |_| {})
+    }
+}
+
+fn stored_place(place: &Place) -> DevicePlace {
+    DevicePlace {
+        name: place.name.clone(),
+        kind: place.kind.name().to_owned(),
+        path: place.path.display().to_string(),
+        sector_bytes: place.sector,
+    }
+}
+
+fn stored_test(test: &Test) -> DeviceTest {
+    DeviceTest {
+        name: test.name(),
+        kind: test.shape.name().to_owned(),
+        block_bytes: test.block,
+        depth: test.depth,
+        metric: test.metric().to_owned(),
+    }
+}
+
+fn stored_run(round: u32, place: usize, test: &Test, ran: &device::Ran) -> DeviceRun {
+    DeviceRun {
+        round,
+        test: test.name(),
+        place,
+        seconds: ran.seconds,
+        operations: ran.operations,
+        bytes: ran.bytes,
+        metrics: ran.metrics().into_iter().map(|(name, v)| (name.to_owned(), v)).collect(),
+    }
+}
+
+fn tell(args: &Args, record: &DeviceRecord) -> Outcome {
+    let results = analysis::results(record);
+    if let Some(path) = &args.json {
+        let document = json::device::render(record, &results);
+        if path == Path::new("-") {
+            output::print(&document);
+            return Ok(());
+        }
+        store::write_durably(path, &document)?;
+    }
+    output::print(&text::render(&report::document(record, &results)));
+    Ok(())
+}

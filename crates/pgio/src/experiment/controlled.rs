@@ -1,0 +1,41 @@
+//! The way to stop and start a target's server, whosever it is, and noticing that it was used: with
+//! the server end all of its sessions, the coordinating one among them.
+
+use super::live::Target;
+use crate::treatment::{Control, Pair};
+
+pub(super) struct Controlled {
+    way: Box<dyn Control>,
+    restarted: bool,
+}
+
+impl Controlled {
+    /// None: the server is never stopped.
+    pub(super) fn of(target: &Target) -> Option<Controlled> {
+        let way: Box<dyn Control> = match (&target.cluster, &target.control) {
+            (Some(cluster), _) => Box::new(cluster.clone()),
+            (None, Some(controller)) => Box::new(controller.clone()),
+            (None, None) => return None,
+        };
+        Some(Controlled { way, restarted: false })
+    }
+
+    pub(super) fn restarted(this: Option<&Controlled>) -> bool {
+        this.is_some_and(|controlled| controlled.restarted)
+    }
+}
+
+impl Control for Controlled {
+    fn stop(&mut self) -> Result<(), String> {
+        self.way.stop()
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        self.restarted = true;
+        self.way.start()
+    }
+
+    fn pair(&self) -> Option<Pair> {
+        self.way.pair()
+    }
+}

@@ -1,0 +1,244 @@
+//! The kernel's block I/O controller on a host: what a device may do per second, and for whom.
+//!
+//! Two interfaces, of which a machine has one. cgroup v1 (`blkio`) is flat: a limit holds for the
+//! processes of its own group and of no other, and buffered writes reach the disk by kernel
+//! threads, which live in the root group. cgroup v2 (`io`) is a tree: a limit holds for all below,
+//! but the root has none, and a group has the file only where every group above it passes the
+//! controller on. Both count requests before they are merged.
+//!
+//! Reads and writes these files; whose limit it is and what it is for is the caller's business.
+//! Next: `treatment::throttle`. Source: the kernel's Documentation/admin-guide/cgroup-v1/
+//! blkio-controller.rst and cgroup-v2.rst.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::exec::{CommandLine, Exec, ExecError};
+use super::proc::mountinfo;
+use super::proc::pid_stat;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    ReadIops,
+    WriteIops,
+    ReadBytes,
+    WriteBytes,
+}
+
+impl Limit {
+    pub const ALL: [Limit; 4] =
+        [Limit::ReadIops, Limit::WriteIops, Limit::ReadBytes, Limit::WriteBytes];
+
+    pub fn name(self) -> &'static str {
+        self.names().0
+    }
+
+    /// Ours, that of v1's file, that of v2's value.
+    fn names(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Limit::ReadIops => ("read_iops", "blkio.throttle.read_iops_device", "riops"),
+            Limit::WriteIops => ("write_iops", "blkio.throttle.write_iops_device", "wiops"),
+            Limit::ReadBytes => ("read_bytes", "blkio.throttle.read_bps_device", "rbps"),
+            Limit::WriteBytes => ("write_bytes", "blkio.throttle.write_bps_device", "wbps"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// The controller where it is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Controller {
+    pub version: Version,
+    pub mount_point: PathBuf,
+    /// Whether what is mounted there is the kernel's root group, and not a container's.
+    pub at_root: bool,
+}
+
+/// `None` where neither v1's blkio nor a v2 that holds the controller is mounted.
+pub fn find(exec: &dyn Exec) -> Result<Option<Controller>, ExecError> {
+    let mounts = mountinfo::parse(&cat(exec, "/proc/self/mountinfo")?);
+    let has = |file: &Path| -> Result<bool, ExecError> {
+        Ok(exec.output(&CommandLine::new("test").arg("-e").arg(file))?.status.success())
+    };
+    let v1 = mounts.iter().find(|m| {
+        m.file_system == "cgroup" && m.options.split(',').any(|option| option == "blkio")
+    });
+    if let Some(mount) = v1 {
+        let mount_point = PathBuf::from(&mount.mount_point);
+        // Only the root has this file.
+        let at_root = has(&mount_point.join("release_agent"))?;
+        return Ok(Some(Controller { version: Version::V1, mount_point, at_root }));
+    }
+    for mount in mounts.iter().filter(|m| m.file_system == "cgroup2") {
+        let mount_point = PathBuf::from(&mount.mount_point);
+        let controllers = cat(exec, mount_point.join("cgroup.controllers"))?;
+        if controllers.split_whitespace().any(|name| name == "io") {
+            // Only the root lacks this file.
+            let at_root = !has(&mount_point.join("cgroup.type"))?;
+            return Ok(Some(Controller { version: Version::V2, mount_point, at_root }));
+        }
+    }
+    Ok(None)
+}
+
+impl Controller {
+    /// The group that a process is in, such as `/` or `/system.slice/postgresql.service`. `None`
+    /// where there is no such process.
+    pub fn group_of(&self, exec: &dyn Exec, pid: i32) -> Result<Option<String>, ExecError> {
+        let line = CommandLine::new("cat").arg(format!("/proc/{pid}/cgroup"));
+        let output = exec.output(&line)?;
+        Ok(group_in(&output.stdout, self.version).map(str::to_owned))
+    }
+
+    pub fn directory(&self, group: &str) -> PathBuf {
+        self.mount_point.join(group.trim_start_matches('/'))
+    }
+}
+
+/// From the text of /proc/PID/cgroup.
+pub fn group_in(text: &str, version: Version) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, group) = rest.split_once(':')?;
+        let ours = match version {
+            Version::V1 => controllers.split(',').any(|name| name == "blkio"),
+            Version::V2 => controllers.is_empty(),
+        };
+        ours.then_some(group)
+    })
+}
+
+/// The limits of one device in one group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceLimits {
+    pub version: Version,
+    /// The group's directory.
+    pub group: PathBuf,
+    /// `MAJOR:MINOR` of the whole disk.
+    pub device: String,
+}
+
+impl DeviceLimits {
+    pub fn file(&self, limit: Limit) -> PathBuf {
+        self.group.join(match self.version {
+            Version::V1 => limit.names().1,
+            Version::V2 => "io.max",
+        })
+    }
+
+    /// Prints each line of the files behind its name; further files may follow.
+    pub fn reading(&self, limits: &[Limit]) -> CommandLine {
+        let mut files: Vec<PathBuf> = limits.iter().map(|limit| self.file(*limit)).collect();
+        files.dedup();
+        CommandLine::new("grep").args(["-H", ""]).args(files)
+    }
+
+    /// What [`DeviceLimits::reading`] printed.
+    pub fn read(&self, text: &str) -> BTreeMap<Limit, u64> {
+        let mut found = BTreeMap::new();
+        for limit in Limit::ALL {
+            let prefix = format!("{}:{} ", self.file(limit).display(), self.device);
+            let Some(values) = text.lines().find_map(|line| line.strip_prefix(&prefix)) else {
+                continue;
+            };
+            let value = match self.version {
+                Version::V1 => Some(values),
+                Version::V2 => values
+                    .split(' ')
+                    .find_map(|pair| pair.strip_prefix(limit.names().2)?.strip_prefix('=')),
+            };
+            // v2 says `max` where there is none.
+            found.extend(value.and_then(|v| v.trim().parse().ok()).map(|v| (limit, v)));
+        }
+        found
+    }
+
+    pub fn found(&self, exec: &dyn Exec) -> Result<BTreeMap<Limit, u64>, ExecError> {
+        Ok(self.read(&lines(exec, &self.reading(&Limit::ALL))?))
+    }
+
+    /// `None` takes the limit away.
+    pub fn set(&self, exec: &dyn Exec, limit: Limit, value: Option<u64>) -> Result<(), ExecError> {
+        write(exec, &self.file(limit), &self.line(limit, value))
+    }
+
+    fn line(&self, limit: Limit, value: Option<u64>) -> String {
+        let device = &self.device;
+        match (self.version, value) {
+            (Version::V1, value) => format!("{device} {}", value.unwrap_or(0)),
+            (Version::V2, Some(value)) => format!("{device} {}={value}", limit.names().2),
+            (Version::V2, None) => format!("{device} {}=max", limit.names().2),
+        }
+    }
+}
+
+/// What a grep printed; that it found nothing is no error.
+pub fn lines(exec: &dyn Exec, grep: &CommandLine) -> Result<String, ExecError> {
+    let output = exec.output(grep)?;
+    match output.status.code() {
+        Some(0 | 1) => Ok(output.stdout),
+        _ => Err(ExecError::Failed {
+            command: grep.to_string(),
+            status: output.status,
+            stderr: output.stderr.trim().to_owned(),
+        }),
+    }
+}
+
+pub fn write(exec: &dyn Exec, file: &Path, text: &str) -> Result<(), ExecError> {
+    let line = CommandLine::new("sh").args(["-c", r#"printf '%s\n' "$2" >"$1""#, "sh"]);
+    exec.run(&line.arg(file).arg(text)).map(drop)
+}
+
+pub fn is_writable(exec: &dyn Exec, file: &Path) -> Result<bool, ExecError> {
+    Ok(exec.output(&CommandLine::new("test").arg("-w").arg(file))?.status.success())
+}
+
+/// Moves a process and, of its children, those in `from`; what it starts later follows it.
+pub fn move_with_children(
+    exec: &dyn Exec,
+    controller: &Controller,
+    pid: i32,
+    from: &str,
+    to: &str,
+) -> Result<(), ExecError> {
+    const EACH: &str = r#"procs=$1; shift; for pid; do echo "$pid" >"$procs"; done"#;
+    let procs = controller.directory(to).join("cgroup.procs");
+    write(exec, &procs, &pid.to_string())?;
+    // After it, so that none is born into the old group behind our back.
+    let children: Vec<String> = children(exec, pid)?
+        .into_iter()
+        .filter_map(|child| match controller.group_of(exec, child) {
+            Ok(Some(group)) if group == from => Some(Ok(child.to_string())),
+            // It ended, or is where someone else wants it.
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+        .collect::<Result<_, _>>()?;
+    let each = CommandLine::new("sh").args(["-c", EACH, "sh"]).arg(procs).args(children);
+    // Some may have ended since.
+    exec.output(&each).map(drop)
+}
+
+pub fn children(exec: &dyn Exec, parent: i32) -> Result<Vec<i32>, ExecError> {
+    // Processes end while they are listed.
+    let all = CommandLine::new("sh").args(["-c", "cat /proc/[0-9]*/stat 2>/dev/null"]);
+    let all = pid_stat::parse_all(&exec.output(&all)?.stdout);
+    Ok(all.into_iter().filter(|p| p.parent == parent).map(|p| p.pid).collect())
+}
+
+fn cat(exec: &dyn Exec, file: impl AsRef<Path>) -> Result<String, ExecError> {
+    exec.run(&CommandLine::new("cat").arg(file.as_ref()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! /proc/drbd of module 8.4: two lines a device, a third while it resyncs. Everybody may read it.
+//!
+//! The state of the connection and that of the replication are one word there (`cs:SyncSource`);
+//! here they are two, as `drbdsetup` has them. Module 9 only tells its version in this file.
+
+use super::{DrbdError, ESTABLISHED, State};
+
+const FROM: &str = "/proc/drbd";
+
+/// The devices that are configured.
+pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
+    let mut all: Vec<State> = Vec::new();
+    for line in text.lines() {
+        match head(line) {
+            Some((minor, rest)) => all.extend(device(minor, rest)?),
+            // Lines before the first device are the module's.
+            None => {
+                if let Some(state) = all.last_mut() {
+                    counters(state, line);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// ` 1: cs:Connected …`
+fn head(line: &str) -> Option<(u32, &str)> {
+    let (minor, rest) = line.split_once(':')?;
+    Some((minor.trim_start().parse().ok()?, rest))
+}
+
+/// None where the minor is not in use.
+fn device(minor: u32, rest: &str) -> Result<Option<State>, DrbdError> {
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let of = |key: &'static str| {
+        let value = words.iter().find_map(|word| word.strip_prefix(key));
+        value.ok_or_else(|| DrbdError::missing(FROM, key, &format!("minor {minor}")))
+    };
+    let pair = |key| -> Result<(String, String), DrbdError> {
+        let (ours, theirs) = of(key)?.split_once('/').unwrap_or_default();
+        Ok((ours.to_owned(), theirs.to_owned()))
+    };
+    let word = of("cs:")?;
+    if word == "Unconfigured" {
+        return Ok(None);
+    }
+    let (connection, replication) = apart(word);
+    let (role, peer_role) = pair("ro:")?;
+    let (disk, peer_disk) = pair("ds:")?;
+    // The protocol is a blank where there is no connection; the flags begin with r (running).
+    let protocol = words.iter().find(|word| matches!(**word, "A" | "B" | "C"));
+    let flags = words.last().copied().unwrap_or_default();
+    Ok(Some(State {
+        minor,
+        role,
+        peer_role,
+        connection: connection.to_owned(),
+        replication: replication.to_owned(),
+        disk,
+        peer_disk,
+        protocol: protocol.map(|p| (*p).to_owned()),
+        suspended: flags.starts_with('s'),
+        ..State::default()
+    }))
+}
+
+fn counters(state: &mut State, line: &str) {
+    for (key, value) in line.split_whitespace().filter_map(|word| word.split_once(':')) {
+        let Ok(value) = value.parse() else { continue };
+        match key {
+            "ns" => state.sent_kib = value,
+            "nr" => state.received_kib = value,
+            "al" => state.al_writes = value,
+            "pe" => state.pending = value,
+            "ua" => state.unacked = value,
+            "oos" => state.out_of_sync_kib = value,
+            _ => {}
+        }
+    }
+}
+
+/// The connection and the replication of one word.
+fn apart(word: &str) -> (&str, &str) {
+    match word {
+        "Connected" => ("Connected", ESTABLISHED),
+        "WFConnection" => ("Connecting", "Off"),
+        "StandAlone" | "Disconnecting" | "Unconnected" | "Timeout" | "BrokenPipe"
+        | "NetworkFailure" | "ProtocolError" | "TearDown" => (word, "Off"),
+        "WFReportParams" => ("Connected", "Off"),
+        replication => ("Connected", replication),
+    }
+}

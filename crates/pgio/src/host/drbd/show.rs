@@ -1,0 +1,140 @@
+//! `drbdsetup show --show-defaults`, as text (either module) or with `--json` (module 9): the
+//! configuration that the kernel runs with, which need not be that of the files.
+//!
+//! Values are as the text has them: `yes` and `no`, numbers with their units. A shared secret is
+//! left out at once.
+
+mod tree;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use self::tree::{Entry, entries};
+use super::DrbdError;
+
+const FROM: &str = "drbdsetup show --show-defaults";
+
+/// Never kept, shown or stored.
+const SECRET: &str = "shared-secret";
+
+pub type Options = BTreeMap<String, String>;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    pub resource: String,
+    pub volumes: Vec<Volume>,
+    /// With module 8.4 none where there is no connection: its options go with it.
+    pub connections: Vec<Connection>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Volume {
+    pub minor: u32,
+    /// A path in /dev; none where the volume has no disk on this node.
+    pub backing: Option<String>,
+    pub options: Options,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Connection {
+    /// The peer's number; module 9 only.
+    pub node_id: Option<u32>,
+    pub options: Options,
+}
+
+impl Config {
+    /// Of all connections, where they agree.
+    pub fn protocol(&self) -> Option<&str> {
+        let mut all = self.connections.iter().map(|c| c.options.get("protocol"));
+        let first = all.next()??;
+        all.all(|p| p == Some(first)).then_some(first)
+    }
+}
+
+pub fn parse(text: &str) -> Result<Vec<Config>, DrbdError> {
+    let mut all = Vec::new();
+    for resource in entries(text).iter().filter(|e| e.is("resource")) {
+        let name = resource.value().unwrap_or_default().to_owned();
+        let inside = |name: &'static str| resource.inside.iter().filter(move |e| e.is(name));
+        let volumes = inside("_this_host").flat_map(|host| &host.inside);
+        let volumes = volumes.filter(|e| e.is("volume")).map(|v| volume(v, &name));
+        let net = |entry: &Entry| entry.inside.iter().find(|e| e.is("net")).map(options);
+        // Module 8.4 has one connection, whose options stand right in the resource.
+        let mut connections: Vec<Connection> =
+            inside("net").map(|n| Connection { node_id: None, options: options(n) }).collect();
+        connections.extend(inside("connection").map(|c| Connection {
+            node_id: c.leaf("_peer_node_id").and_then(|id| id.parse().ok()),
+            options: net(c).unwrap_or_default(),
+        }));
+        let volumes = volumes.collect::<Result<_, _>>()?;
+        all.push(Config { resource: name, volumes, connections });
+    }
+    Ok(all)
+}
+
+fn volume(entry: &Entry, resource: &str) -> Result<Volume, DrbdError> {
+    let device = entry.inside.iter().find(|e| e.is("device"));
+    let minor = device.and_then(|d| d.words.last()?.parse().ok());
+    let disk = entry.inside.iter().find(|e| e.is("disk") && e.value().is_some());
+    let section = entry.inside.iter().find(|e| e.is("disk") && e.value().is_none());
+    Ok(Volume {
+        minor: minor.ok_or_else(|| DrbdError::missing(FROM, "the minor", resource))?,
+        backing: disk.and_then(Entry::value).filter(|p| p.starts_with('/')).map(str::to_owned),
+        options: section.map(options).unwrap_or_default(),
+    })
+}
+
+fn options(section: &Entry) -> Options {
+    let leaf = |e: &Entry| Some((e.words.first()?.clone(), e.value()?.to_owned()));
+    kept(section.inside.iter().filter_map(leaf))
+}
+
+pub fn parse_json(text: &str) -> Result<Vec<Config>, DrbdError> {
+    let resources: Value =
+        serde_json::from_str(text).map_err(|source| DrbdError::Json { from: FROM, source })?;
+    let items =
+        |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let number = |v: Option<&Value>| v.and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+    let mut all = Vec::new();
+    for resource in items(Some(&resources)) {
+        let Some(name) = resource.get("resource").and_then(Value::as_str) else {
+            return Err(DrbdError::missing(FROM, "the name", "a resource"));
+        };
+        let volume = |v: &Value| -> Result<Volume, DrbdError> {
+            let minor = number(v.get("device_minor"));
+            Ok(Volume {
+                minor: minor.ok_or_else(|| DrbdError::missing(FROM, "the minor", name))?,
+                backing: v.get("backing-disk").and_then(Value::as_str).map(str::to_owned),
+                options: json_options(v.get("disk")),
+            })
+        };
+        let volumes = items(resource.pointer("/_this_host/volumes"));
+        let connection = |c: &Value| Connection {
+            node_id: number(c.get("_peer_node_id")),
+            options: json_options(c.get("net")),
+        };
+        all.push(Config {
+            resource: name.to_owned(),
+            volumes: volumes.iter().map(volume).collect::<Result<_, _>>()?,
+            connections: items(resource.get("connections")).iter().map(connection).collect(),
+        });
+    }
+    Ok(all)
+}
+
+fn json_options(section: Option<&Value>) -> Options {
+    let text = |value: &Value| match value {
+        Value::Bool(yes) => Some(if *yes { "yes" } else { "no" }.to_owned()),
+        Value::String(text) => Some(text.clone()),
+        Value::Number(n) => Some(n.to_string()),
+        _ => None,
+    };
+    let all = section.and_then(Value::as_object).into_iter().flatten();
+    kept(all.filter_map(|(name, value)| Some((name.clone(), text(value)?))))
+}
+
+/// Without what must not be kept, and without what only `drbdsetup` itself uses.
+fn kept(options: impl Iterator<Item = (String, String)>) -> Options {
+    options.filter(|(name, _)| name != SECRET && !name.starts_with('_')).collect()
+}

@@ -1,0 +1,82 @@
+//! `drbdsetup status --json --statistics` of module 9.
+
+use serde_json::Value;
+
+use super::{DrbdError, State};
+
+const FROM: &str = "drbdsetup status --json --statistics";
+
+/// Each volume of each resource towards each peer; a volume without peers stands once, alone.
+pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
+    let resources: Value =
+        serde_json::from_str(text).map_err(|source| DrbdError::Json { from: FROM, source })?;
+    let mut all = Vec::new();
+    for resource in items(Some(&resources)) {
+        let name = needed(resource, "name", "a resource")?;
+        for device in items(resource.get("devices")) {
+            let base = own(name, resource, device)?;
+            let peers = items(resource.get("connections")).iter().flat_map(|connection| {
+                let of_it = items(connection.get("peer_devices")).iter();
+                of_it.map(move |peer_device| (connection, peer_device))
+            });
+            let same = |p: &(&Value, &Value)| p.1.get("volume") == device.get("volume");
+            let before = all.len();
+            for (connection, peer_device) in peers.filter(same) {
+                all.push(towards(base.clone(), name, connection, peer_device)?);
+            }
+            if all.len() == before {
+                all.push(base);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn own(name: &str, resource: &Value, device: &Value) -> Result<State, DrbdError> {
+    let minor = device.get("minor").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+    Ok(State {
+        resource: Some(name.to_owned()),
+        minor: minor.ok_or_else(|| DrbdError::missing(FROM, "minor", name))?,
+        role: needed(resource, "role", name)?.to_owned(),
+        disk: needed(device, "disk-state", name)?.to_owned(),
+        suspended: resource.get("suspended").and_then(Value::as_bool).unwrap_or(false),
+        al_writes: number(device, "al-writes"),
+        ..State::alone()
+    })
+}
+
+fn towards(
+    base: State,
+    name: &str,
+    connection: &Value,
+    peer_device: &Value,
+) -> Result<State, DrbdError> {
+    Ok(State {
+        connection: needed(connection, "connection-state", name)?.to_owned(),
+        peer_role: needed(connection, "peer-role", name)?.to_owned(),
+        congested: connection.get("congested").and_then(Value::as_bool),
+        replication: needed(peer_device, "replication-state", name)?.to_owned(),
+        peer_disk: needed(peer_device, "peer-disk-state", name)?.to_owned(),
+        sent_kib: number(peer_device, "sent"),
+        received_kib: number(peer_device, "received"),
+        pending: number(peer_device, "pending"),
+        unacked: number(peer_device, "unacked"),
+        out_of_sync_kib: number(peer_device, "out-of-sync"),
+        percent_in_sync: peer_device.get("percent-in-sync").and_then(Value::as_f64),
+        ..base
+    })
+}
+
+fn items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn needed<'a>(object: &'a Value, key: &'static str, of: &str) -> Result<&'a str, DrbdError> {
+    let value = object.get(key).and_then(Value::as_str);
+    value.ok_or_else(|| DrbdError::missing(FROM, key, of))
+}
+
+/// A counter that an older version does not have counts nothing.
+fn number(object: &Value, key: &str) -> u64 {
+    object.get(key).and_then(Value::as_u64).unwrap_or_default()
+}

@@ -1,0 +1,186 @@
+use proptest::prelude::*;
+
+use super::show::Config;
+use super::*;
+
+/// Written by hand after the documentation: see the README there.
+macro_rules! nine {
+    ($file:literal) => {
+        include_str!(concat!("fixtures/9/", $file))
+    };
+}
+
+#[test]
+fn module_9_connected() {
+    let found = status::parse(nine!("status-connected.json")).unwrap();
+    let [state] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(state.resource.as_deref(), Some("pgio"));
+    assert_eq!((state.minor, device(state.minor).as_str()), (7, "drbd7"));
+    assert!(state.is_primary() && state.is_connected() && state.is_in_sync());
+    assert_eq!(
+        (state.link().as_str(), state.disks().as_str()),
+        ("Connected/Established", "UpToDate/UpToDate")
+    );
+    assert_eq!((state.sent_kib, state.received_kib, state.al_writes), (2_202_704, 0, 215));
+    assert_eq!((state.pending, state.unacked, state.out_of_sync_kib), (4, 0, 0));
+    assert_eq!((state.suspended, state.congested), (false, Some(false)));
+    assert_eq!(state.percent_in_sync, Some(100.0));
+}
+
+#[test]
+fn module_9_alone() {
+    let found = status::parse(nine!("status-standalone.json")).unwrap();
+    let [state] = found.as_slice() else { panic!("{found:?}") };
+    assert!(state.is_standalone() && !state.is_in_sync());
+    assert_eq!((state.link().as_str(), state.out_of_sync_kib), ("StandAlone", 81_920));
+    assert_eq!(state.disks(), "UpToDate/DUnknown");
+}
+
+#[test]
+fn module_9_with_several_resources_volumes_and_peers() {
+    let found = status::parse(nine!("status-three-nodes.json")).unwrap();
+    let told: Vec<_> = found.iter().map(|s| (s.minor, s.link(), s.peer_disk.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            (7, "Connected/SyncSource".to_owned(), "Inconsistent"),
+            (7, "Connecting".to_owned(), "DUnknown"),
+            (8, "Connected/Established".to_owned(), "UpToDate"),
+        ]
+    );
+    assert!(found[0].suspended && found[0].congested == Some(true));
+    assert!(is_resync(&found[0].replication));
+    // Statistics are only there where they were asked for.
+    assert_eq!((found[2].al_writes, found[2].sent_kib), (0, 8));
+}
+
+fn nine_configured(config: &Config) {
+    assert_eq!(config.resource, "pgio");
+    assert_eq!(config.protocol(), Some("C"));
+    let [volume] = config.volumes.as_slice() else { panic!("{config:?}") };
+    assert_eq!((volume.minor, volume.backing.as_deref()), (7, Some("/dev/vg0/pgio")));
+    for (name, value) in [
+        ("al-extents", "1237"),
+        ("disk-flushes", "yes"),
+        ("disk-barrier", "no"),
+        ("md-flushes", "yes"),
+        ("al-updates", "yes"),
+    ] {
+        assert_eq!(volume.options.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    let [connection] = config.connections.as_slice() else { panic!("{config:?}") };
+    assert_eq!(connection.node_id, Some(1));
+    assert_eq!(connection.options.get("cram-hmac-alg").map(String::as_str), Some("sha256"));
+    assert!(!format!("{config:?}").contains("not-to-be-kept"), "a secret is never kept");
+    assert!(connection.options.keys().all(|name| !name.starts_with('_')));
+}
+
+#[test]
+fn module_9_configuration_in_either_form() {
+    for found in [
+        show::parse_json(nine!("show-connected.json")).unwrap(),
+        show::parse(nine!("show-connected.txt")).unwrap(),
+    ] {
+        let [config] = found.as_slice() else { panic!("{found:?}") };
+        nine_configured(config);
+    }
+}
+
+#[test]
+fn the_protocol_is_that_of_all_connections() {
+    let two = |b: &str| {
+        let net = |p: &str| format!("connection {{ _peer_node_id 1; net {{ protocol {p}; }} }}");
+        let text = format!("resource r {{ {} {} }}", net("A"), net(b));
+        show::parse(&text).unwrap().remove(0)
+    };
+    assert_eq!(two("A").protocol(), Some("A"));
+    assert_eq!(two("C").protocol(), None);
+}
+
+#[test]
+fn versions() {
+    let line = |v: &str| format!("version: {v} (api:1/proto:86-101)\nsrcversion: 5A6\n");
+    assert_eq!(generation(&line("8.4.11")).unwrap(), Generation::V84);
+    assert_eq!(generation(&line("9.2.12")).unwrap(), Generation::V9);
+    for (unknown, told) in [("8.3.16", "`8.3.16`"), ("10.0", "`10.0`")] {
+        let error = generation(&line(unknown)).unwrap_err().to_string();
+        assert!(error.contains(told) && error.contains("8.4 and 9"), "{error}");
+    }
+    assert!(generation("").is_err());
+}
+
+#[test]
+fn proc_drbd_in_all_states() {
+    let text = "version: 8.4.11 (api:1/proto:86-101)\nsrcversion: 5A6\n\n \
+        0: cs:Unconfigured\n \
+        1: cs:SyncSource ro:Primary/Secondary ds:UpToDate/Inconsistent B r-----\n    \
+        ns:1024 nr:7 dw:0 dr:1 al:3 bm:0 lo:0 pe:2 ua:5 ap:0 ep:1 wo:f oos:943404\n\
+        \t[=>..................] sync'ed:  9.5% (943404/1048508)K\n\
+        \tfinish: 0:00:26 speed: 34,952 (34,952) K/sec\n\
+        12: cs:WFConnection ro:Secondary/Unknown ds:UpToDate/DUnknown   s-----\n    \
+        ns:0 nr:0 dw:0 dr:0 al:0 bm:0 lo:0 pe:0 ua:0 ap:0 ep:1 wo:f oos:0\n";
+    let found = proc::parse(text).unwrap();
+    let [sync, waiting] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((sync.minor, sync.protocol.as_deref()), (1, Some("B")));
+    assert_eq!(sync.link(), "Connected/SyncSource");
+    assert!(is_resync(&sync.replication) && !sync.is_in_sync());
+    assert_eq!((sync.sent_kib, sync.received_kib, sync.al_writes), (1024, 7, 3));
+    assert_eq!((sync.pending, sync.unacked, sync.out_of_sync_kib), (2, 5, 943_404));
+    assert_eq!((waiting.minor, waiting.protocol.as_deref()), (12, None));
+    assert_eq!((waiting.link().as_str(), waiting.suspended), ("Connecting", true));
+    // Module 9 tells its version only.
+    assert_eq!(proc::parse("version: 9.2.12 (api:2/proto:86-122)\nTransports: tcp\n").unwrap(), []);
+    let error = proc::parse(" 0: cs:Connected ro:Primary/Secondary C r-----\n").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`/proc/drbd` does not tell ds: of minor 0: use drbd-utils that fit the kernel module"
+    );
+}
+
+#[test]
+fn replication_states() {
+    for resync in
+        ["SyncSource", "SyncTarget", "PausedSyncT", "VerifyS", "WFBitMapS", "StartingSyncT"]
+    {
+        assert!(is_resync(resync) && !is_behind(resync), "{resync}");
+    }
+    for other in ["Established", "Off", "Ahead", "Behind"] {
+        assert!(!is_resync(other), "{other}");
+    }
+    assert!(is_behind("Ahead") && is_behind("Behind"));
+}
+
+#[test]
+fn what_is_needed_and_missing_is_named() {
+    let error = status::parse("[{\"name\": \"r\", \"devices\": [{\"minor\": 1}]}]").unwrap_err();
+    assert!(error.to_string().contains("does not tell role of r"), "{error}");
+    assert!(status::parse("no resources").unwrap_err().to_string().contains("not understood"));
+    let events =
+        "exists resource name:r role:Primary\nexists device name:r volume:0 disk:UpToDate\n";
+    let error = events::parse(events).unwrap_err().to_string();
+    assert!(error.contains("does not tell minor of r"), "{error}");
+    let error = show::parse("resource r { _this_host { volume 0 { } } }").unwrap_err().to_string();
+    assert!(error.contains("the minor of r"), "{error}");
+}
+
+#[test]
+fn quoted_words_and_comments_of_the_configuration() {
+    let text = "resource \"a;b\" { # resource c {\n net { protocol B; } \
+                _this_host { volume 3 { device minor 9; disk \"/dev/x \\\"y\"; } } }";
+    let found = show::parse(text).unwrap();
+    assert_eq!((found[0].resource.as_str(), found[0].protocol()), ("a;b", Some("B")));
+    assert_eq!(found[0].volumes[0].backing.as_deref(), Some("/dev/x \"y"));
+    assert_eq!(found[0].volumes[0].minor, 9);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_them_panic(
+        words in proptest::collection::vec(
+            "\\PC{0,3}|resource |net|\\{|\\}|;|\"|\\\\|#| 1:|cs:|ro:A/B|exists device |name:r|\n", 0..60)
+    ) {
+        let text = words.concat();
+        let _ = (status::parse(&text), events::parse(&text), proc::parse(&text));
+        let _ = (show::parse(&text), show::parse_json(&text), generation(&text));
+    }
+}

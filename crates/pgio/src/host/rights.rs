@@ -1,0 +1,240 @@
+//! Who we are on a host, and the words that let a command run there as root or as another user.
+//!
+//! Found out once, before anything is changed; a refusal names the capability, or the sudo rule,
+//! that would be enough. Nothing is ever asked of the user: a sudo that wants a password is none.
+//! Next: `pg::control` and the treatments that mount or format.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::exec::{CommandLine, Exec, ExecError};
+
+const LOOK: &str = include_str!("rights/look.sh");
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub enum RightsError {
+    #[error(
+        "{what} needs root on host {host}: run pgio there as root or log in as root (ssh = \"root@...\"), or let {name} do it without a password by the sudo rule `{name} ALL=(root) NOPASSWD: {programs}`"
+    )]
+    NotRoot { what: String, host: String, name: String, programs: String },
+    #[error("{what} needs the capability {capability}, which root on host {host} does not have")]
+    Incapable { what: String, host: String, capability: &'static str },
+    #[error(
+        "to act as {owner} on host {host}, log in there as {owner} or as root, or let {name} do it without a password by the sudo rule `{name} ALL=({owner}) NOPASSWD: ALL`"
+    )]
+    NotOwner { host: String, owner: String, name: String },
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+}
+
+/// A user of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+    pub name: String,
+}
+
+/// A capability of root's that containers take away; by its bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    NetAdmin = 12,
+    SysAdmin = 21,
+}
+
+impl Capability {
+    fn name(self) -> &'static str {
+        match self {
+            Capability::NetAdmin => "CAP_NET_ADMIN",
+            Capability::SysAdmin => "CAP_SYS_ADMIN",
+        }
+    }
+}
+
+/// Goes before a command: no words where none are needed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prefix(Vec<String>);
+
+impl Prefix {
+    pub fn line<A: AsRef<str>>(&self, words: impl IntoIterator<Item = A>) -> CommandLine {
+        let words = words.into_iter().map(|word| word.as_ref().to_owned());
+        let mut all = self.0.iter().cloned().chain(words);
+        CommandLine::new(all.next().unwrap_or_default()).args(all)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    uid: u32,
+    name: String,
+    capabilities: u64,
+    has: Vec<String>,
+}
+
+impl Rights {
+    pub fn find(exec: &dyn Exec) -> Result<Rights, ExecError> {
+        let look = CommandLine::new("sh").args(["-c", LOOK, "sh"]).timeout(LIMIT);
+        Ok(Rights::parse(&exec.run(&look)?))
+    }
+
+    fn parse(text: &str) -> Rights {
+        let mut rights =
+            Rights { uid: u32::MAX, name: String::new(), capabilities: 0, has: Vec::new() };
+        for line in text.lines() {
+            match line.split_once(' ') {
+                Some(("uid", uid)) => rights.uid = uid.parse().unwrap_or(u32::MAX),
+                Some(("name", name)) => rights.name = name.to_owned(),
+                Some(("capabilities", hex)) => {
+                    rights.capabilities = u64::from_str_radix(hex, 16).unwrap_or(0);
+                }
+                Some(("has", program)) => rights.has.push(program.to_owned()),
+                _ => {}
+            }
+        }
+        rights
+    }
+
+    fn has(&self, program: &str) -> bool {
+        self.has.iter().any(|has| has == program)
+    }
+
+    /// For `programs`, which is all that sudo has to allow. `what` begins the refusal, such as
+    /// `to remount /srv`.
+    pub fn as_root(
+        &self,
+        exec: &dyn Exec,
+        host: &str,
+        what: &str,
+        capability: Option<Capability>,
+        programs: &[&str],
+    ) -> Result<Prefix, RightsError> {
+        let (what, host) = (what.to_owned(), host.to_owned());
+        if self.uid == 0 {
+            let lacks = capability.filter(|c| self.capabilities >> *c as u32 & 1 == 0);
+            return match lacks.map(Capability::name) {
+                None => Ok(Prefix::default()),
+                Some(capability) => Err(RightsError::Incapable { what, host, capability }),
+            };
+        }
+        let sudo = Prefix(["sudo", "-n", "--"].map(str::to_owned).to_vec());
+        if self.has("sudo") {
+            let mut allowed = true;
+            for program in programs {
+                let ask = CommandLine::new("sudo").args(["-n", "-l", "--", program]).timeout(LIMIT);
+                allowed &= exec.output(&ask)?.status.success();
+            }
+            if allowed {
+                return Ok(sudo);
+            }
+        }
+        let programs = programs.join(", ");
+        Err(RightsError::NotRoot { what, host, name: self.name.clone(), programs })
+    }
+
+    /// Keeps the environment, apart from HOME and the like; sudo keeps none.
+    pub fn as_user(&self, exec: &dyn Exec, host: &str, user: &User) -> Result<Prefix, RightsError> {
+        let words = |words: &[&str]| Ok(Prefix(words.iter().map(|&w| w.to_owned()).collect()));
+        match self.uid {
+            uid if uid == user.uid => return Ok(Prefix::default()),
+            0 if self.has("runuser") => return words(&["runuser", "-u", &user.name, "--"]),
+            0 if self.has("setpriv") => {
+                let (uid, gid) = (format!("--reuid={}", user.uid), format!("--regid={}", user.gid));
+                return words(&["setpriv", &uid, &gid, "--init-groups", "--"]);
+            }
+            0 if self.has("su") => {
+                let run = "exec \"$0\" \"$@\"";
+                return words(&["su", "-s", "/bin/sh", &user.name, "-c", run, "--"]);
+            }
+            _ if self.has("sudo") => {
+                let sudo = ["sudo", "-n", "-u", user.name.as_str(), "--"];
+                let attempt = CommandLine::new("sudo").args(&sudo[1..]).arg("true").timeout(LIMIT);
+                if exec.output(&attempt)?.status.success() {
+                    return words(&sudo);
+                }
+            }
+            _ => {}
+        }
+        let (host, owner, name) = (host.to_owned(), user.name.clone(), self.name.clone());
+        Err(RightsError::NotOwner { host, owner, name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+    use crate::host::exec::{Local, Output};
+
+    /// A sudo that allows what it is given.
+    struct Sudo(&'static [&'static str]);
+
+    impl Exec for Sudo {
+        fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
+            let allowed = self.0.contains(&command.to_string().as_str());
+            let status = ExitStatus::from_raw(if allowed { 0 } else { 256 });
+            Ok(Output { status, stdout: String::new(), stderr: String::new() })
+        }
+    }
+
+    fn of(uid: u32, capabilities: u64, has: &[&str]) -> Rights {
+        let has = has.iter().map(|&p| p.to_owned()).collect();
+        Rights { uid, name: "joe".to_owned(), capabilities, has }
+    }
+
+    fn postgres() -> User {
+        User { uid: 26, gid: 27, name: "postgres".to_owned() }
+    }
+
+    #[test]
+    fn we_are_found_here() {
+        let found = Rights::find(&Local).unwrap();
+        assert_eq!(found.uid, rustix::process::geteuid().as_raw());
+        assert!(!found.name.is_empty());
+        let me = User { uid: found.uid, gid: 0, name: found.name.clone() };
+        assert_eq!(found.as_user(&Local, "local", &me).unwrap(), Prefix::default());
+    }
+
+    #[test]
+    fn root_needs_the_capability_and_anyone_else_a_rule() {
+        let ask = |rights: Rights, sudo: Sudo| {
+            let programs = ["mount", "umount"];
+            rights.as_root(&sudo, "db", "to remount /srv", Some(Capability::SysAdmin), &programs)
+        };
+        assert_eq!(ask(of(0, 1 << 21, &[]), Sudo(&[])).unwrap(), Prefix::default());
+        assert_eq!(
+            ask(of(0, !(1 << 21), &["sudo"]), Sudo(&[])).unwrap_err().to_string(),
+            "to remount /srv needs the capability CAP_SYS_ADMIN, which root on host db does not have"
+        );
+        let both = Sudo(&["sudo -n -l -- mount", "sudo -n -l -- umount"]);
+        let line = ask(of(7, 0, &["sudo"]), both).unwrap().line(["mount", "-o", "a b"]);
+        assert_eq!(line.to_string(), "sudo -n -- mount -o 'a b'");
+        for (has, sudo) in [(&[][..], Sudo(&[])), (&["sudo"][..], Sudo(&["sudo -n -l -- mount"]))] {
+            let refused = ask(of(7, u64::MAX, has), sudo).unwrap_err().to_string();
+            assert!(refused.contains("`joe ALL=(root) NOPASSWD: mount, umount`"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn ways_to_become_the_owner() {
+        let line = |rights: Rights, sudo: &'static [&'static str]| {
+            let prefix = rights.as_user(&Sudo(sudo), "db", &postgres());
+            prefix.map(|p| p.line(["pg_ctl", "stop"]).to_string()).map_err(|e| e.to_string())
+        };
+        assert_eq!(line(of(26, 0, &[]), &[]).unwrap(), "pg_ctl stop");
+        let runuser = line(of(0, 0, &["runuser", "su"]), &[]).unwrap();
+        assert_eq!(runuser, "runuser -u postgres -- pg_ctl stop");
+        let setpriv = line(of(0, 0, &["setpriv", "su"]), &[]).unwrap();
+        assert_eq!(setpriv, "setpriv --reuid=26 --regid=27 --init-groups -- pg_ctl stop");
+        let su = line(of(0, 0, &["su"]), &[]).unwrap();
+        assert_eq!(su, "su -s /bin/sh postgres -c 'exec \"$0\" \"$@\"' -- pg_ctl stop");
+        let sudo = line(of(7, 0, &["su", "sudo"]), &["sudo -n -u postgres -- true"]).unwrap();
+        assert_eq!(sudo, "sudo -n -u postgres -- pg_ctl stop");
+        let refused = line(of(7, 0, &["runuser", "su", "sudo"]), &[]).unwrap_err();
+        assert!(refused.contains("`joe ALL=(postgres) NOPASSWD: ALL`"), "{refused}");
+    }
+}

@@ -1,0 +1,17 @@
+# Tells what survey.rs asks of the server's main process and only its owner may see: program,
+# arguments, environment, log. A line break within a value is written as byte 1. Reads only.
+LC_ALL=C
+export LC_ALL
+each() { # KIND FILE: one fact for each of its values, which end in byte 0
+    tr '\n\000' '\001\n' <"$2" | while read -r value; do
+        printf '%s %s\n' "$1" "$value"
+    done
+}
+program=$(readlink "/proc/$1/exe") || exit 1
+printf 'program %s\n' "$program"
+[ -x "${program%/*}/pg_ctl" ] && echo pg_ctl
+each argument "/proc/$1/cmdline"
+each environment "/proc/$1/environ"
+log=$(readlink "/proc/$1/fd/2") && printf 'log %s\n' "$log"
+[ -f "$log" ] && [ ! -w "$log" ] && echo closed
+exit 0

@@ -1,0 +1,11 @@
+# Prints the state in postmaster.pid of the data directory $1, or `down` where no process stands
+# behind it, as after a crash. Reads only.
+file=$1/postmaster.pid
+pid=$(sed -n 1p "$file" 2>/dev/null)
+at=$(readlink -f "/proc/${pid:-none}/cwd" 2>/dev/null)
+if [ -n "$at" ] && [ "$at" = "$(readlink -f "$1")" ]; then
+    sed -n 8p "$file"
+else
+    echo down
+fi
+exit 0

@@ -1,0 +1,163 @@
+//! The order of commands, on a host that is made up. Real servers are in the integration tests.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Mutex;
+
+use super::survey::{Told, plan};
+use super::*;
+use crate::config::experiment::ControlWay;
+use crate::host::exec::{CommandLine, Output};
+
+/// A host with one server, whose state follows what is run.
+#[derive(Default)]
+struct Fake {
+    uid: u32,
+    has: &'static str,
+    unit: &'static str,
+    /// What `systemctl show` says of a unit.
+    shown: &'static str,
+    state: Mutex<Vec<&'static str>>,
+    ran: Mutex<Vec<String>>,
+}
+
+impl Fake {
+    fn ran(&self) -> Vec<String> {
+        std::mem::take(&mut self.ran.lock().unwrap())
+    }
+
+    fn said(&self, line: &str) -> Option<String> {
+        if line.contains("Prints the state") {
+            let mut states = self.state.lock().unwrap();
+            let state = if states.len() > 1 { states.remove(0) } else { states[0] };
+            return Some(format!("{state}\n"));
+        }
+        if line.contains("from one of its sessions") {
+            return Some(match line.ends_with(" 9") {
+                true => format!("main 7\nuser 26 27 postgres\ngroup /system.slice/{}\n", self.unit),
+                false => String::new(),
+            });
+        }
+        if line.contains("only its owner may") {
+            return Some("program /b/postgres\npg_ctl\nargument postgres\nargument -c\nargument a=b c\nenvironment TZ=UTC\nlog /l\n".to_owned());
+        }
+        if line.contains("which programs change the user") {
+            let has: String = self.has.split(' ').map(|p| format!("has {p}\n")).collect();
+            return Some(format!("uid {}\nname joe\ncapabilities ffff\n{has}", self.uid));
+        }
+        if line.starts_with("systemctl show") {
+            return Some(self.shown.to_owned()).filter(|text| !text.is_empty());
+        }
+        self.ran.lock().unwrap().push(line.to_owned());
+        let stops = line.contains(" stop ");
+        *self.state.lock().unwrap() = vec![if stops { "down" } else { "ready" }];
+        Some(String::new())
+    }
+}
+
+impl Exec for Fake {
+    fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
+        let said = self.said(&command.to_string());
+        let status = ExitStatus::from_raw(if said.is_some() { 0 } else { 256 });
+        Ok(Output { status, stdout: said.unwrap_or_default(), stderr: "no".to_owned() })
+    }
+}
+
+fn told() -> Told {
+    Told { backend: 9, data_directory: "/d".to_owned(), collector: false }
+}
+
+fn systemctl(unit: &str) -> ControlWay {
+    ControlWay::Systemctl { unit: unit.to_owned() }
+}
+
+fn controller(fake: Fake, way: &ControlWay) -> (Controller, Arc<Fake>) {
+    let fake = Arc::new(fake);
+    let plan = plan(&told(), "db", &*fake, way).unwrap();
+    (Controller::new(plan, fake.clone()), fake)
+}
+
+#[test]
+fn by_pg_ctl_as_the_owner_with_the_options_found() {
+    let state = Mutex::new(vec!["ready"]);
+    let fake = Fake { has: "runuser", state, ..Fake::default() };
+    let (controller, fake) = controller(fake, &ControlWay::PgCtl);
+    controller.start().unwrap();
+    assert!(fake.ran().is_empty(), "it runs already");
+    controller.stop().unwrap();
+    controller.stop().unwrap();
+    let stop = "runuser -u postgres -- /b/pg_ctl stop -D /d -m fast -w -s -t 300";
+    assert_eq!(fake.ran(), [stop], "once");
+    controller.start().unwrap();
+    let [start] = &fake.ran()[..] else { panic!() };
+    let (_, given) = start.split_once("\n' sh ").unwrap();
+    assert_eq!(
+        given,
+        "/l env -i TZ=UTC /b/pg_ctl start -D /d -w -s -t 300 -p /b/postgres -o '-c '\\''a=b c'\\'''"
+    );
+}
+
+#[test]
+fn a_server_on_its_way_down_is_waited_for() {
+    let state = Mutex::new(vec!["stopping", "", "down"]);
+    let fake = Fake { uid: 26, state, ..Fake::default() };
+    let (controller, fake) = controller(fake, &ControlWay::PgCtl);
+    controller.start().unwrap();
+    assert_eq!(fake.ran().len(), 1);
+}
+
+#[test]
+fn a_plan_is_the_same_after_the_journal() {
+    let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
+    for way in [ControlWay::PgCtl, systemctl("pg.service")] {
+        let fake = Fake { has: "runuser", shown, ..Fake::default() };
+        let plan = plan(&told(), "db", &fake, &way).unwrap();
+        let text = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    }
+}
+
+#[test]
+fn by_systemctl_where_the_unit_runs_the_server() {
+    let active = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
+    let state = || Mutex::new(vec!["ready"]);
+    let fake = Fake { has: "runuser", shown: active, state: state(), ..Fake::default() };
+    let (controller, fake) = controller(fake, &systemctl("pg.service"));
+    controller.stop().unwrap();
+    controller.start().unwrap();
+    assert_eq!(fake.ran(), ["systemctl stop -- pg.service", "systemctl start -- pg.service"]);
+
+    let refused = |shown, unit| {
+        let fake = Fake { has: "runuser", shown, unit, ..Fake::default() };
+        plan(&told(), "db", &fake, &systemctl("pg.service")).unwrap_err().to_string()
+    };
+    let missing = "LoadState=not-found\nActiveState=inactive\nMainPID=0\n";
+    assert!(
+        refused(missing, "").contains("no unit pg.service that is active (not-found, inactive)")
+    );
+    assert!(refused("", "").contains("no systemd"));
+    let umbrella = "LoadState=loaded\nActiveState=active\nMainPID=0\n";
+    let said = refused(umbrella, "postgresql@15-main.service");
+    assert_eq!(
+        said,
+        "systemd's unit pg.service is not what runs the server: that is postgresql@15-main.service"
+    );
+}
+
+#[test]
+fn refused_before_anything_is_changed() {
+    let refused = |fake: Fake, told: Told| {
+        plan(&told, "db", &fake, &ControlWay::PgCtl).unwrap_err().to_string()
+    };
+    let elsewhere = refused(Fake::default(), Told { backend: 8, ..told() });
+    assert!(elsewhere.contains("is not seen on host db"), "{elsewhere}");
+    let nobody = refused(Fake { uid: 1000, ..Fake::default() }, told());
+    assert!(nobody.contains("`joe ALL=(postgres) NOPASSWD: ALL`"), "{nobody}");
+    let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
+    let of_systemd = Fake { unit: "postgresql.service", shown, ..Fake::default() };
+    let said = refused(of_systemd, told());
+    assert!(said.contains("control = \"systemctl postgresql.service\""), "{said}");
+    let inside =
+        Fake { unit: "runner.service", shown: "MainPID=3\n", has: "su", ..Fake::default() };
+    assert!(plan(&told(), "db", &inside, &ControlWay::PgCtl).is_ok(), "started by hand in there");
+}

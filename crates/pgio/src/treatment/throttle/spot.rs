@@ -1,0 +1,333 @@
+//! Where a throttle goes on a host: the disk, the group that is limited, the server's processes; and
+//! everything that is refused before it goes there.
+//!
+//! Reads only. Next: [`super::steps`], which changes what is found here.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::steps::{self, Change};
+use super::{Scope, Throttle, step};
+use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
+use crate::host::exec::{CommandLine, Exec};
+use crate::host::proc::pid_stat;
+use crate::host::storage::{self, WholeDisk};
+use crate::pg::directories::{GRANT, directories};
+use crate::treatment::{Step, TreatmentError, World};
+
+#[derive(Debug, Clone)]
+pub(super) struct Spot {
+    pub(super) host: String,
+    pub(super) disk: WholeDisk,
+    pub(super) controller: Controller,
+    pub(super) limits: DeviceLimits,
+    /// Whether the server runs on this host.
+    of_server: bool,
+    /// Present where it must be in the group that is limited.
+    pub(super) server: Option<Postmaster>,
+}
+
+/// The server's first process.
+#[derive(Debug, Clone)]
+pub(super) struct Postmaster {
+    pid: i32,
+    started_ticks: u64,
+    group_now: String,
+    /// Where it has to be.
+    pub(super) group_then: String,
+}
+
+impl Throttle {
+    pub(super) fn spot(&self, world: &mut World<'_>) -> Result<Spot, TreatmentError> {
+        let host = world.host(self.host.as_deref())?;
+        let name = host.name().to_owned();
+        let of_server = match world.server_host {
+            None => false,
+            Some(server) => name == server || world.host(None)?.is_same_machine(&host),
+        };
+        let scope = match (self.scope, of_server) {
+            (Some(Scope::Server), false) => {
+                return Err(refused(format!(
+                    "scope = \"server\" is for the host that the server runs on, and {name} is another: leave it out"
+                )));
+            }
+            (Some(scope), _) => scope,
+            (None, true) => Scope::Server,
+            (None, false) => Scope::Root,
+        };
+        let disk = storage::whole_disk(&*host, &self.device)?.ok_or_else(|| {
+            refused(format!("{} is no block device on host {name}: see `lsblk` there", self.device))
+        })?;
+        let controller = blkio::find(&*host)?.ok_or_else(|| {
+            refused(format!(
+                "no controller of block I/O is mounted on host {name}: mount cgroup v2, or v1's by `mkdir -p /sys/fs/cgroup/blkio; mount -t cgroup -o blkio none /sys/fs/cgroup/blkio`"
+            ))
+        })?;
+        let server = match scope {
+            Scope::Server => Some(Postmaster::find(world, &*host, &controller)?),
+            Scope::Root => None,
+        };
+        let group = match (controller.version, &server) {
+            (Version::V1, _) => "/",
+            (Version::V2, Some(server)) => &server.group_now,
+            (Version::V2, None) => {
+                return Err(refused(format!(
+                    "{name} has cgroup v2, whose root group takes no limits, and the kernel's threads (DRBD's, those of write-back) cannot leave it: boot it with systemd.unified_cgroup_hierarchy=0 for v1's blkio, or throttle the device below by other means"
+                )));
+            }
+        };
+        if controller.version == Version::V2 && group == "/" {
+            return Err(refused(format!(
+                "PostgreSQL on {name} is in the root group of cgroup v2, which takes no limits: start it in a group of its own, such as by `systemd-run --scope`"
+            )));
+        }
+        let limits = DeviceLimits {
+            version: controller.version,
+            group: controller.directory(group),
+            device: disk.number.clone(),
+        };
+        Ok(Spot { host: name, disk, controller, limits, of_server, server })
+    }
+}
+
+impl Spot {
+    /// `write_iops of sdb (8:16) on db2`
+    pub(super) fn names(&self, limit: Limit) -> String {
+        format!("{} of {} ({}) on {}", limit.name(), self.disk.name, self.disk.number, self.host)
+    }
+
+    pub(super) fn how(&self) -> &'static str {
+        match self.controller.version {
+            Version::V1 => "in the root group of cgroup v1",
+            Version::V2 => "in the server's group of cgroup v2",
+        }
+    }
+
+    /// The limits that are there now.
+    pub(super) fn found(&self, world: &World<'_>) -> Result<BTreeMap<Limit, u64>, TreatmentError> {
+        let host = world.host(Some(&self.host))?;
+        // A group that the controller is not passed on to has no file, and no limits.
+        if !self.closed_groups(world)?.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        Ok(self.limits.found(&*host)?)
+    }
+
+    /// v2: groups on the way to the limited one that do not pass the controller on, topmost first.
+    fn closed_groups(&self, world: &World<'_>) -> Result<Vec<PathBuf>, TreatmentError> {
+        let host = world.host(Some(&self.host))?;
+        let mut closed = Vec::new();
+        if self.controller.version == Version::V2 {
+            for group in way_to(&self.controller.mount_point, &self.limits.group) {
+                if !steps::passes_on(&*host, &group)?.unwrap_or(false) {
+                    closed.push(group);
+                }
+            }
+        }
+        Ok(closed)
+    }
+
+    pub(super) fn refuse_what_cannot_be(
+        &self,
+        device: &str,
+        limits: &BTreeMap<Limit, u64>,
+        world: &mut World<'_>,
+    ) -> Result<(), TreatmentError> {
+        let name = &self.host;
+        if !self.controller.at_root && self.controller.version == Version::V1 {
+            return Err(refused(format!(
+                "{} on host {name} is not the kernel's root group but a container's, which write-back is not in: set the limit from outside of it",
+                self.controller.mount_point.display()
+            )));
+        }
+        if self.of_server {
+            self.refuse_a_device_not_used(device, world)?;
+        }
+        let host = world.host(Some(name))?;
+        let closed = self.closed_groups(world)?;
+        let mut files: Vec<PathBuf> = if closed.is_empty() {
+            limits.keys().map(|limit| self.limits.file(*limit)).collect()
+        } else {
+            closed.iter().map(|group| group.join(steps::SUBTREE)).collect()
+        };
+        for group in closed.iter().filter(|group| **group != self.controller.mount_point) {
+            let processes = CommandLine::new("cat").arg(group.join("cgroup.procs"));
+            if !host.run(&processes)?.trim().is_empty() {
+                return Err(refused(format!(
+                    "{} on host {name} has processes of its own, so it cannot pass the io controller on to the server's group: let systemd do it (IOAccounting=yes for the server's unit)",
+                    group.display()
+                )));
+            }
+        }
+        if self.must_move() {
+            files.push(self.controller.mount_point.join("cgroup.procs"));
+        }
+        for file in files {
+            if !blkio::is_writable(&*host, &file)? {
+                return Err(refused(not_permitted(&file, name)));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_a_device_not_used(
+        &self,
+        device: &str,
+        world: &mut World<'_>,
+    ) -> Result<(), TreatmentError> {
+        let found = directories(world.admin()?).map_err(|source| TreatmentError::Postgres {
+            doing: "ask where the server keeps its data".to_owned(),
+            source,
+        })?;
+        if found.is_empty() {
+            return Err(refused(format!(
+                "whether the server uses {device} cannot be found out, since the role may not see data_directory: GRANT {GRANT} TO it"
+            )));
+        }
+        let paths: Vec<&str> = found.iter().map(|d| d.path.as_str()).collect();
+        let host = world.host(Some(&self.host))?;
+        let located = storage::locate(&*host, &paths)?;
+        let mut known = Vec::new();
+        for (directory, location) in found.iter().zip(located) {
+            let devices = location.map(|l| l.devices).unwrap_or_default();
+            if devices.iter().any(|d| d.name == self.disk.name) {
+                return Ok(());
+            }
+            let names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
+            let on =
+                if names.is_empty() { "no known device".to_owned() } else { names.join(" over ") };
+            known.push(format!("{} ({}) lies on {on}", directory.role, directory.path));
+        }
+        Err(refused(format!(
+            "{device} ({}) is not below what PostgreSQL on {} writes to: {}",
+            self.disk.name,
+            self.host,
+            known.join("; ")
+        )))
+    }
+
+    /// v1: whether the server lives in another group than that of the limits.
+    fn must_move(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.group_now != server.group_then)
+    }
+
+    /// What is to be changed, in this order.
+    pub(super) fn steps(
+        &self,
+        limits: &BTreeMap<Limit, u64>,
+        world: &World<'_>,
+    ) -> Result<Vec<Step>, TreatmentError> {
+        let boot = world.host(Some(&self.host))?.boot().to_owned();
+        let mut all = Vec::new();
+        if let Some(server) = self.server.as_ref().filter(|_| self.must_move()) {
+            let change = Change::Group {
+                controller: self.controller.clone(),
+                pid: server.pid,
+                started_ticks: server.started_ticks,
+                to: server.group_then.clone(),
+            };
+            let what = format!("{} of PostgreSQL", steps::GROUP);
+            all.push(step(self, what, json!(server.group_now), &change));
+        }
+        for group in self.closed_groups(world)? {
+            let what = format!("io controller below {}", group.display());
+            all.push(step(self, what, json!(null), &Change::PassOn { group }));
+        }
+        let found = self.found(world)?;
+        for (limit, value) in limits {
+            let prior = found.get(limit);
+            if prior == Some(value) {
+                continue;
+            }
+            let change = Change::Limit {
+                limits: self.limits.clone(),
+                limit: *limit,
+                value: *value,
+                boot: boot.clone(),
+            };
+            let what = format!("{} of {} ({})", limit.name(), self.disk.name, self.disk.number);
+            all.push(step(self, what, json!(prior), &change));
+        }
+        Ok(all)
+    }
+}
+
+impl Postmaster {
+    /// The parent of our own session's process.
+    fn find(
+        world: &mut World<'_>,
+        host: &dyn Exec,
+        controller: &Controller,
+    ) -> Result<Postmaster, TreatmentError> {
+        let row = world.admin()?.query_one("SELECT pg_backend_pid()", &[]);
+        let backend: i32 = row
+            .map_err(|source| TreatmentError::Postgres {
+                doing: "ask for the session's process".to_owned(),
+                source,
+            })?
+            .get(0);
+        let unknown = || {
+            refused(format!(
+                "process {backend}, our session by the server's word, is none of PostgreSQL's on the host that [target] names: check its host; where the server runs in a container, its process numbers are its own"
+            ))
+        };
+        let of = |pid: i32| {
+            let stat = CommandLine::new("cat").arg(format!("/proc/{pid}/stat"));
+            let process = pid_stat::parse(&host.output(&stat)?.stdout);
+            Ok::<_, TreatmentError>(process.filter(|p| steps::is_postgres(&p.name)))
+        };
+        let session = of(backend)?.ok_or_else(unknown)?;
+        let first = of(session.parent)?.ok_or_else(unknown)?;
+        let group_now = controller.group_of(host, first.pid)?.ok_or_else(unknown)?;
+        let group_then = match controller.version {
+            Version::V1 => "/".to_owned(),
+            Version::V2 => group_now.clone(),
+        };
+        Ok(Postmaster { pid: first.pid, started_ticks: first.started_ticks, group_now, group_then })
+    }
+
+    pub(super) fn cgroup_file(&self) -> String {
+        format!("/proc/{}/cgroup", self.pid)
+    }
+
+    /// From what a grep with file names printed.
+    pub(super) fn group_in<'a>(&self, text: &'a str, version: Version) -> Option<&'a str> {
+        let prefix = format!("{}:", self.cgroup_file());
+        let mut own = text.lines().filter_map(|line| line.strip_prefix(&prefix));
+        own.find_map(|line| blkio::group_in(line, version))
+    }
+}
+
+/// The groups from the mount down to the parent of `group`.
+fn way_to(mount_point: &Path, group: &Path) -> Vec<PathBuf> {
+    let above = group.ancestors().skip(1).take_while(|above| above.starts_with(mount_point));
+    let mut way: Vec<PathBuf> = above.map(Path::to_owned).collect();
+    way.reverse();
+    way
+}
+
+fn not_permitted(file: &Path, host: &str) -> String {
+    format!(
+        "{} on host {host} cannot be written: pgio must run there as root (`sudo pgio compare ...`, for which the sudo rule `USER ALL = (root) NOPASSWD: /path/to/pgio` is enough; over ssh, ssh = \"root@HOST\"), or have the capability CAP_DAC_OVERRIDE",
+        file.display()
+    )
+}
+
+fn refused(why: String) -> TreatmentError {
+    TreatmentError::Refused(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_a_group_ends_above_it() {
+        let mount = Path::new("/sys/fs/cgroup");
+        let way = way_to(mount, Path::new("/sys/fs/cgroup/a.slice/pg.service"));
+        assert_eq!(way, [mount.to_owned(), mount.join("a.slice")]);
+        assert_eq!(way_to(mount, &mount.join("a")), [mount.to_owned()]);
+    }
+}

@@ -1,0 +1,134 @@
+use serde_json::json;
+
+use super::judge::{Device, judge};
+use super::steps::Change;
+use super::*;
+use crate::host::blkio::{Controller, DeviceLimits, Version};
+use crate::results::CheckVerdict;
+use crate::results::model::Window;
+use crate::results::telemetry::{DeviceUse, HostUse, Telemetry};
+
+fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
+    let table: toml::Table = format!("throttle = {body}").parse().unwrap();
+    let spec =
+        TreatmentSpec { kind: KIND.name.to_owned(), body: table["throttle"].clone(), line: 9 };
+    parse(&spec)
+}
+
+#[test]
+fn limits_in_words() {
+    let throttle =
+        parsed("{ device = \"/dev/sdb\", write_iops = 500, read_bytes = \"10M\", host = \"db2\" }");
+    let said = throttle.unwrap().describe();
+    assert_eq!(
+        said,
+        ["write_iops of /dev/sdb on db2 = 500", "read_bytes of /dev/sdb on db2 = 10M"]
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said_with_line_and_key() {
+    for (body, expected) in [
+        ("500", "line 9: throttle: must be a table, such as { device = \"/dev/sdb\""),
+        ("{ write_iops = 500 }", "line 9: throttle.device: is missing: the block device"),
+        ("{ device = \"sdb\", write_iops = 500 }", "must be a path in /dev, not \"sdb\""),
+        ("{ device = \"/dev/sdb\" }", "line 9: throttle: limits nothing: add one of read_iops,"),
+        (
+            "{ device = \"/dev/sdb\", write_iop = 500 }",
+            "throttle.write_iop: is an unknown key; the nearest valid one is `write_iops`",
+        ),
+        ("{ device = \"/dev/sdb\", write_iops = 0 }", "throttle.write_iops: must be at least 10"),
+        ("{ device = \"/dev/sdb\", read_iops = 9 }", "0 would mean no limit"),
+        (
+            "{ device = \"/dev/sdb\", write_bytes = \"512K\" }",
+            "throttle.write_bytes: must be at least 1M",
+        ),
+        (
+            "{ device = \"/dev/sdb\", read_iops = 99, scope = \"rot\" }",
+            "throttle.scope: cannot be `rot`; the nearest valid one is `root`",
+        ),
+    ] {
+        let said = parsed(body).unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn changes_survive_the_journal() {
+    let group = "/sys/fs/cgroup/blkio".into();
+    let limits = DeviceLimits { version: Version::V1, group, device: "7:3".to_owned() };
+    let mount_point = "/sys/fs/cgroup/blkio".into();
+    let controller = Controller { version: Version::V1, mount_point, at_root: true };
+    for change in [
+        Change::Limit { limits, limit: Limit::WriteIops, value: 500, boot: "b".to_owned() },
+        Change::Group { controller, pid: 7, started_ticks: 9, to: "/".to_owned() },
+        Change::PassOn { group: "/sys/fs/cgroup/a.slice".into() },
+    ] {
+        let kept = json!(change).to_string();
+        assert_eq!(serde_json::from_str::<Change>(&kept).unwrap(), change, "{kept}");
+    }
+}
+
+/// A trial of ten seconds in which the device did this.
+fn trial(used: DeviceUse) -> Trial {
+    let host = HostUse { devices: [("sdb".to_owned(), used)].into(), ..HostUse::default() };
+    let hosts = [("db2".to_owned(), host)].into();
+    let window = Window { asked_seconds: None, seconds: 10.0, warmup_seconds: 0.0 };
+    Trial {
+        telemetry: Some(Telemetry { hosts, ..Telemetry::default() }),
+        window,
+        ..crate::results::test_support::full_trial()
+    }
+}
+
+fn verdict(limit: Limit, used: DeviceUse) -> (CheckVerdict, String) {
+    let device = Device { host: "db2", name: "sdb" };
+    let checks = judge(&trial(used), device, &[(limit, 500)].into());
+    let [check] = checks.as_slice() else { panic!("{checks:?}") };
+    assert_eq!(check.id, "throttle");
+    (check.verdict, check.message.clone())
+}
+
+fn writes(completed: f64, merged: f64) -> DeviceUse {
+    DeviceUse {
+        writes_per_second: completed,
+        merged_writes_per_second: merged,
+        ..DeviceUse::default()
+    }
+}
+
+#[test]
+fn merged_writes_count_as_the_controller_counts_them() {
+    for (completed, merged, expected) in [
+        (425.0, 84.0, CheckVerdict::Ok),
+        (415.0, 75.0, CheckVerdict::Ok),
+        // A slice of 0.1 s too many, and a busy machine, in ten seconds.
+        (519.0, 0.0, CheckVerdict::Ok),
+        (425.0, 100.0, CheckVerdict::Invalid),
+        (5000.0, 0.0, CheckVerdict::Invalid),
+        (390.0, 0.0, CheckVerdict::Warning),
+        (0.0, 0.0, CheckVerdict::Warning),
+    ] {
+        let (found, message) = verdict(Limit::WriteIops, writes(completed, merged));
+        assert_eq!(found, expected, "{message}");
+    }
+    let (_, message) = verdict(Limit::WriteIops, writes(5000.0, 0.0));
+    assert_eq!(
+        message,
+        "sdb on db2 did 5000 writes/s (completed and merged), with write_iops = 500: the limit was not in force"
+    );
+    // Reads are none of its business.
+    let reads = DeviceUse { reads_per_second: 5000.0, ..writes(500.0, 0.0) };
+    assert_eq!(verdict(Limit::WriteIops, reads.clone()).0, CheckVerdict::Ok);
+    assert_eq!(verdict(Limit::ReadIops, reads).0, CheckVerdict::Invalid);
+}
+
+#[test]
+fn without_telemetry_nothing_is_proved() {
+    let unseen = Trial { telemetry: None, ..trial(DeviceUse::default()) };
+    for (trial, name) in [(unseen, "sdb"), (trial(writes(500.0, 0.0)), "sdc")] {
+        let checks = judge(&trial, Device { host: "db2", name }, &[(Limit::WriteIops, 500)].into());
+        assert_eq!(checks[0].verdict, CheckVerdict::Invalid);
+        assert!(checks[0].message.contains("was not observed"), "{checks:?}");
+    }
+}

@@ -1,0 +1,158 @@
+//! `device`: the storage itself, by fio, with PostgreSQL left out of it.
+//!
+//! The tests are those of the DRBD User's Guide (throughput: direct writes of 1 MiB one after the
+//! other; latency: small direct writes one after the other) and random reads and writes of 8 kB at
+//! two depths. [`place`] is where they go, [`fio`] how fio is told and what it answers, [`bench`]
+//! runs it on a host. For `pgio device` and for the workload of that name; nothing here prints.
+
+pub mod bench;
+pub mod fio;
+pub mod place;
+
+use std::time::Duration;
+
+use crate::host::exec::ExecError;
+use crate::host::signature::Refusal;
+
+pub use bench::Bench;
+pub use fio::{Extent, Job, Ran};
+pub use place::Place;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    #[error(
+        "fio is not on host {host}: install it there, by `apt-get install fio` on Debian and Ubuntu, by `dnf install fio` on Fedora and RHEL"
+    )]
+    NoFio { host: String },
+    #[error("{0}")]
+    Place(String),
+    #[error("{refusal}{hint}")]
+    Refused { refusal: Refusal, hint: &'static str },
+    #[error("fio failed on {place}: {said}")]
+    Failed { place: String, said: String },
+    #[error("what fio answered for {place} is not understood: {why}")]
+    Answer { place: String, why: String },
+    #[error("stopped")]
+    Stopped,
+    #[error(transparent)]
+    Host(#[from] ExecError),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Large writes, one after the other.
+    Throughput,
+    /// Small writes, one after the other.
+    Latency,
+    RandomRead,
+    RandomWrite,
+}
+
+impl Shape {
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Throughput => "throughput",
+            Shape::Latency => "latency",
+            Shape::RandomRead => "random_read",
+            Shape::RandomWrite => "random_write",
+        }
+    }
+}
+
+/// One way of using a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Test {
+    pub shape: Shape,
+    /// Bytes.
+    pub block: u64,
+    /// Requests in flight.
+    pub depth: u32,
+}
+
+const MIB: u64 = 1 << 20;
+/// PostgreSQL's block.
+const BLOCK: u64 = 8192;
+const DEEP: u32 = 32;
+
+/// What the throughput test writes, and the part of a place that all tests work on.
+pub const REGION: u64 = 512 * MIB;
+/// Less than this is no measurement of any device.
+pub const SMALLEST_REGION: u64 = 4 * MIB;
+/// The writes of the latency test.
+const WRITES: u64 = 1000;
+
+impl Test {
+    /// Writes everything once: what was never written is not read from anywhere, and DRBD's activity
+    /// log and a device's own tables are cold the first time.
+    pub const FILL: Test = Test { shape: Shape::Throughput, block: MIB, depth: 1 };
+
+    pub fn writes(&self) -> bool {
+        self.shape != Shape::RandomRead
+    }
+
+    /// As stored, such as `latency-4096` or `random_read-8192-32`.
+    pub fn name(&self) -> String {
+        let Test { block, depth, shape } = self;
+        match shape {
+            Shape::Throughput | Shape::Latency => format!("{}-{block}", shape.name()),
+            Shape::RandomRead | Shape::RandomWrite => format!("{}-{block}-{depth}", shape.name()),
+        }
+    }
+
+    /// The metric that the test is about.
+    pub fn metric(&self) -> &'static str {
+        match self.shape {
+            Shape::Throughput => "device_bytes_per_second",
+            Shape::Latency => "device_latency_mean",
+            Shape::RandomRead | Shape::RandomWrite => "device_operations_per_second",
+        }
+    }
+}
+
+/// All tests in their order, with how much of each: the User's Guide's numbers, and random I/O for a
+/// time. Where the sector is not known, or is 4 kB, there is no test of one sector.
+pub fn guide(sector: Option<u64>, seconds: Duration) -> Vec<(Test, Extent)> {
+    let latency =
+        |block| (Test { shape: Shape::Latency, block, depth: 1 }, Extent::Bytes(WRITES * block));
+    let random = |shape, depth| {
+        let warmup = Duration::ZERO;
+        (Test { shape, block: BLOCK, depth }, Extent::Time { warmup, window: seconds })
+    };
+    let mut all = vec![(Test::FILL, Extent::Bytes(REGION)), latency(4096)];
+    all.extend(sector.filter(|s| *s < 4096).map(latency));
+    all.extend(
+        [Shape::RandomRead, Shape::RandomWrite]
+            .iter()
+            .flat_map(|shape| [random(*shape, 1), random(*shape, DEEP)]),
+    );
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guides_tests_with_and_without_a_sector_of_their_own() {
+        let names = |sector| -> Vec<String> {
+            guide(sector, Duration::from_secs(3)).iter().map(|(test, _)| test.name()).collect()
+        };
+        assert_eq!(
+            names(Some(512)),
+            [
+                "throughput-1048576",
+                "latency-4096",
+                "latency-512",
+                "random_read-8192-1",
+                "random_read-8192-32",
+                "random_write-8192-1",
+                "random_write-8192-32",
+            ]
+        );
+        assert_eq!(names(Some(4096)).len(), 6);
+        assert_eq!(names(None), names(Some(4096)));
+        let all = guide(Some(512), Duration::from_secs(3));
+        assert_eq!(all[0].1, Extent::Bytes(512 << 20));
+        assert_eq!(all[2].1, Extent::Bytes(512_000));
+    }
+}

@@ -1,0 +1,121 @@
+//! fio at a place on a host, one job after the other, through a shell that lives as long as this.
+//!
+//! The shell takes away what it made when its stdin ends: when this is dropped, when pgio is killed,
+//! when the connection breaks. A job is polled, so that it can be stopped at any moment.
+
+use std::ffi::OsStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::DeviceError;
+use super::fio::{self, Job, Ran};
+use super::place::{Kind, Place};
+use crate::host::command::quoted;
+use crate::host::error::HostError;
+use crate::host::exec::ExecError;
+use crate::host::stop::Stop;
+use crate::host::{Host, Shell};
+
+const PRELUDE: &str = include_str!("bench.sh");
+const BODY: &str = include_str!("question.sh");
+
+/// The shell itself answers at once, whatever its fio waits for.
+const LIMIT: Duration = Duration::from_secs(20);
+/// A fio that was told to stop and does not is left to the end of the shell.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub struct Bench {
+    shell: Shell,
+    place: String,
+    /// What fio is to open.
+    file: String,
+    /// Such as `fio-3.33`.
+    pub version: String,
+}
+
+impl Bench {
+    /// Makes the scratch file of that many bytes, where the place is a directory.
+    pub fn open(host: &Host, place: &Place, bytes: u64) -> Result<Bench, DeviceError> {
+        let make = if place.kind == Kind::Scratch { "yes" } else { "no" };
+        let path = quoted(place.path.as_os_str());
+        let head = format!("where={path}\nmake={make}\nbytes={bytes}\n");
+        let shell = Shell::start(host, &(head + PRELUDE), BODY)?;
+        let said = shell.greeting().trim_end_matches('\n').to_owned();
+        let (word, rest) = said.split_once(' ').unwrap_or((&said, ""));
+        match (word, rest.split_once(' ')) {
+            ("ready", Some((version, file))) => Ok(Bench {
+                shell,
+                place: place.name.clone(),
+                file: file.to_owned(),
+                version: version.to_owned(),
+            }),
+            ("missing", _) => Err(DeviceError::NoFio { host: host.name().to_owned() }),
+            _ => {
+                let said = rest.trim_start_matches("mktemp: ").to_owned();
+                Err(DeviceError::Failed { place: place.name.clone(), said })
+            }
+        }
+    }
+
+    /// Runs one job to its end; `tick` hears often how long it has run.
+    pub fn run(
+        &mut self,
+        job: &Job,
+        stop: &Stop,
+        tick: &mut dyn FnMut(Duration),
+    ) -> Result<Ran, DeviceError> {
+        let arguments = job.arguments(&self.file);
+        let words: Vec<String> = arguments.iter().map(|a| quoted(OsStr::new(a))).collect();
+        let started = Instant::now();
+        let mut answer = self.shell.ask(&format!("run {}", words.join(" ")), LIMIT)?.text;
+        while answer.trim_end() == "running" {
+            if stop.requested() {
+                self.end()?;
+                return Err(DeviceError::Stopped);
+            }
+            tick(started.elapsed());
+            // Often while a job may be short, and seldom enough not to disturb a long one.
+            let pause = started.elapsed() / 8;
+            thread::sleep(pause.clamp(Duration::from_millis(10), Duration::from_millis(250)));
+            answer = self.shell.ask("", LIMIT)?.text;
+        }
+        if stop.requested() {
+            return Err(DeviceError::Stopped);
+        }
+        self.read(&answer, job)
+    }
+
+    fn end(&mut self) -> Result<(), DeviceError> {
+        let asked = Instant::now();
+        while self.shell.ask("stop", LIMIT)?.text.trim_end() == "running" {
+            if asked.elapsed() > PATIENCE {
+                let error = HostError::Silent { host: "fio".to_owned(), limit: PATIENCE };
+                return Err(ExecError::from(error).into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// `ended STATUS`, stderr, a mark, stdout.
+    fn read(&self, answer: &str, job: &Job) -> Result<Ran, DeviceError> {
+        let place = self.place.clone();
+        let (head, out) = answer.split_once("--out--\n").unwrap_or((answer, ""));
+        let (status, complaints) = head.split_once('\n').unwrap_or((head, ""));
+        if status != "ended 0" {
+            return Err(DeviceError::Failed { place, said: said(complaints, out, status) });
+        }
+        fio::parse(out, job.test.writes()).map_err(|why| DeviceError::Answer { place, why })
+    }
+}
+
+/// The first complaint that is one: fio's own words come before what follows from them.
+fn said(complaints: &str, out: &str, status: &str) -> String {
+    let lines = complaints.lines().chain(out.lines()).map(str::trim);
+    let mut worth = lines.filter(|l| l.starts_with("fio") || l.contains("error"));
+    let first = worth.next().or_else(|| complaints.lines().next()).unwrap_or(status);
+    let direct = first.contains("does not support direct");
+    let remedy = if direct { "; name a place on a disk, not in memory" } else { "" };
+    format!("{}{remedy}", first.trim_start_matches("fio: "))
+}

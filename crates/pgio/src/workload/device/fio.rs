@@ -1,0 +1,234 @@
+//! How fio is told what to do, and what it answers: both pure.
+//!
+//! Always direct I/O, so that no cache of the operating system's answers; one thread, so that there
+//! is one process to stop. Latency is from submission to completion (`lat_ns`), in a histogram of
+//! pgio's own buckets. Source: fio's HOWTO, sections "JSON+ output" and "I/O depth".
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::Test;
+use crate::histogram::{BUCKETS, Histogram, bucket_of};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Job {
+    pub test: Test,
+    /// The first bytes of the place; nothing beyond them is touched.
+    pub region: u64,
+    pub extent: Extent,
+    /// Of the random offsets.
+    pub seed: u64,
+}
+
+/// How much of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    Bytes(u64),
+    Time {
+        /// Not measured.
+        warmup: Duration,
+        window: Duration,
+    },
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    pub operations: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+    pub bytes_per_second: f64,
+    pub operations_per_second: f64,
+    pub latency: Histogram,
+}
+
+impl Ran {
+    /// By the names of the table of metrics.
+    pub fn metrics(&self) -> Vec<(&'static str, f64)> {
+        let seconds = |ns: Option<f64>| ns.unwrap_or_default() / 1e9;
+        let quantile = |q| seconds(self.latency.quantile_ns(q));
+        vec![
+            ("device_bytes_per_second", self.bytes_per_second),
+            ("device_operations_per_second", self.operations_per_second),
+            ("device_latency_mean", seconds(self.latency.mean_ns())),
+            ("device_latency_p50", quantile(0.50)),
+            ("device_latency_p95", quantile(0.95)),
+            ("device_latency_p99", quantile(0.99)),
+            ("device_latency_max", seconds(self.latency.max_ns())),
+        ]
+    }
+}
+
+impl Job {
+    pub(super) fn arguments(&self, file: &str) -> Vec<String> {
+        let Test { block, depth, shape } = self.test;
+        let direction = match shape {
+            super::Shape::Throughput | super::Shape::Latency => "write",
+            super::Shape::RandomRead => "randread",
+            super::Shape::RandomWrite => "randwrite",
+        };
+        // One request at a time is what a program that waits for each does; more need an engine.
+        let engine = if depth == 1 { "psync" } else { "libaio" };
+        let seconds = |d: Duration| format!("{}ms", d.as_millis());
+        let mut arguments = vec![
+            "--name=pgio".to_owned(),
+            // fio takes a colon for the end of a name.
+            format!("--filename={}", file.replace('\\', "\\\\").replace(':', "\\:")),
+            format!("--rw={direction}"),
+            format!("--bs={block}"),
+            format!("--iodepth={depth}"),
+            format!("--ioengine={engine}"),
+            format!("--size={}", self.region / block * block),
+            format!("--randseed={}", self.seed),
+        ];
+        match self.extent {
+            Extent::Bytes(bytes) => arguments.push(format!("--io_size={bytes}")),
+            Extent::Time { warmup, window } => arguments.extend([
+                "--time_based".to_owned(),
+                format!("--ramp_time={}", seconds(warmup)),
+                format!("--runtime={}", seconds(window)),
+            ]),
+        }
+        arguments.extend(CONSTANT.iter().map(|a| (*a).to_owned()));
+        arguments
+    }
+}
+
+const CONSTANT: &[&str] = &[
+    "--direct=1",
+    "--thread",
+    // A name that is not there is a mistake, not a file to be made in /dev.
+    "--allow_file_create=0",
+    // A second net: fio itself refuses to write to a device that is mounted.
+    "--allow_mounted_write=0",
+    "--clat_percentiles=0",
+    "--lat_percentiles=1",
+    "--eta=never",
+    "--output-format=json+",
+];
+
+#[derive(Deserialize)]
+struct Answer {
+    jobs: Vec<JobAnswer>,
+}
+
+#[derive(Deserialize)]
+struct JobAnswer {
+    #[serde(default)]
+    error: i64,
+    read: Side,
+    write: Side,
+}
+
+#[derive(Deserialize)]
+struct Side {
+    io_bytes: u64,
+    total_ios: u64,
+    /// Milliseconds, and no finer.
+    runtime: u64,
+    lat_ns: Latency,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    #[serde(default)]
+    max: f64,
+    #[serde(default)]
+    mean: f64,
+    /// Counts by nanoseconds.
+    #[serde(default)]
+    bins: BTreeMap<String, u64>,
+}
+
+/// What fio wrote on stdout; before the object there may be remarks.
+pub(super) fn parse(text: &str, writes: bool) -> Result<Ran, String> {
+    let start = text.find('{').ok_or("there is no JSON in it")?;
+    let answer: Answer = serde_json::from_str(&text[start..]).map_err(|e| e.to_string())?;
+    let job = answer.jobs.into_iter().next().ok_or("there is no job in it")?;
+    if job.error != 0 {
+        return Err(format!("the job ended with error {}", job.error));
+    }
+    let side = if writes { job.write } else { job.read };
+    if side.total_ios == 0 {
+        return Err("no operation ended within the time".to_owned());
+    }
+    let latency = side.lat_ns.histogram()?;
+    let seconds = (side.runtime as f64 / 1e3).max(1e-3);
+    Ok(Ran {
+        operations: side.total_ios,
+        bytes: side.io_bytes,
+        seconds,
+        bytes_per_second: side.io_bytes as f64 / seconds,
+        operations_per_second: side.total_ios as f64 / seconds,
+        latency,
+    })
+}
+
+impl Latency {
+    fn histogram(&self) -> Result<Histogram, String> {
+        let mut counts = vec![0; BUCKETS];
+        for (ns, count) in &self.bins {
+            let ns: f64 = ns.parse().map_err(|_| format!("`{ns}` is no latency"))?;
+            counts[bucket_of(ns).clamp(1, BUCKETS) - 1] += count;
+        }
+        let all: u64 = counts.iter().sum();
+        if all == 0 {
+            return Err("it has no latencies (fio 3 or later is needed)".to_owned());
+        }
+        let sum = self.mean * all as f64;
+        Ok(Histogram::from_parts(&counts, sum, self.max)
+            .expect("BUCKETS counts are never too many"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{REGION, Shape};
+    use super::*;
+
+    const WRITTEN: &str = include_str!("testdata/fio-3.33-write.json");
+
+    #[test]
+    fn an_answer_of_fio_is_read() {
+        let ran = parse(WRITTEN, true).unwrap();
+        assert_eq!((ran.operations, ran.bytes), (1000, 4_096_000));
+        assert_eq!(ran.latency.count(), 1000);
+        let mean = ran.latency.mean_ns().unwrap() / 1e9;
+        assert!(
+            (mean * 1000.0 / ran.seconds - 1.0).abs() < 0.2,
+            "{mean} × 1000 in {}",
+            ran.seconds
+        );
+        assert!((ran.operations_per_second - 1000.0 / ran.seconds).abs() < 1e-6);
+        assert!(parse(WRITTEN, false).unwrap_err().contains("no operation"));
+        let noted =
+            format!("note: both iodepth >= 1 and synchronous I/O engine are selected\n{WRITTEN}");
+        assert_eq!(parse(&noted, true).unwrap(), ran);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_said() {
+        assert!(parse("fio: nothing\n", true).unwrap_err().contains("no JSON"));
+        assert!(parse("{}", true).unwrap_err().contains("jobs"));
+        let failed = WRITTEN.replacen("\"error\" : 0", "\"error\" : 5", 1);
+        assert_eq!(parse(&failed, true).unwrap_err(), "the job ended with error 5");
+    }
+
+    #[test]
+    fn a_name_with_a_colon_stays_one_name() {
+        let test = Test { shape: Shape::RandomRead, block: 8192, depth: 32 };
+        let window = Duration::from_secs(3);
+        let extent = Extent::Time { warmup: Duration::from_millis(500), window };
+        let job = Job { test, region: REGION + 1, extent, seed: 7 };
+        let arguments = job.arguments("/dev/disk/by-path/pci-0000:00").join(" ");
+        for expected in [
+            r"--filename=/dev/disk/by-path/pci-0000\:00 ",
+            "--rw=randread --bs=8192 --iodepth=32 --ioengine=libaio --size=536870912 ",
+            "--time_based --ramp_time=500ms --runtime=3000ms",
+        ] {
+            assert!(arguments.contains(expected), "{arguments}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Where a device is measured: a block device, a file, or a scratch file in a directory.
+//!
+//! Nothing of the user's is written over that he did not name as lost: a file with something in it
+//! and a block device take only reads unless `destroy` is said, and a device in use, with metadata
+//! of DRBD or with a signature whose UUID was not named takes no writes at all.
+
+use std::path::PathBuf;
+
+use super::{DeviceError, SMALLEST_REGION};
+use crate::host::exec::Exec;
+use crate::host::signature::{self, BlockDevice, Found};
+use crate::units::human;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// As it was named.
+    pub name: String,
+    /// Without symbolic links; of a scratch file its directory.
+    pub path: PathBuf,
+    pub kind: Kind,
+    /// What there is to work on; of a scratch file what it may grow to.
+    pub bytes: Option<u64>,
+    /// The smallest unit of direct I/O, where it is known.
+    pub sector: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Device(BlockDevice),
+    /// One that is there already.
+    File,
+    /// One of our own, which has no name and is gone at the end.
+    Scratch,
+}
+
+impl Kind {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Device(_) => "block device",
+            Kind::File => "file",
+            Kind::Scratch => "scratch file",
+        }
+    }
+}
+
+/// What the user says about losing data.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Consent<'a> {
+    pub destroy: bool,
+    /// Of what may be lost.
+    pub uuids: &'a [&'a str],
+    /// How to name one, after the refusal.
+    pub hint: &'static str,
+}
+
+impl Place {
+    pub fn find(exec: &dyn Exec, name: &str) -> Result<Place, DeviceError> {
+        let wrong = |why: &str| DeviceError::Place(format!("{name} {why}"));
+        if name.contains('\n') {
+            return Err(wrong("has a line break in its name, which pgio cannot pass on"));
+        }
+        let (path, kind, bytes, sector) = match signature::look(exec, name)? {
+            Found::Nothing => {
+                return Err(wrong(
+                    "is not there: name a block device, a file, or a directory for a scratch file",
+                ));
+            }
+            Found::Other { .. } => {
+                return Err(wrong("is neither a block device nor a file nor a directory"));
+            }
+            Found::Directory { path, free, sector } => (path, Kind::Scratch, free, sector),
+            Found::File { path, bytes, sector } => (path, Kind::File, Some(bytes), sector),
+            Found::Block(device) => {
+                let (path, bytes, sector) = (device.path.clone(), device.bytes, device.sector);
+                (path, Kind::Device(device), Some(bytes), sector)
+            }
+        };
+        let place = Place { name: name.to_owned(), path, kind, bytes, sector };
+        match place.bytes {
+            Some(bytes) if bytes < SMALLEST_REGION => {
+                let (has, least) = (human::bytes(bytes), human::bytes(SMALLEST_REGION));
+                let what = if place.kind == Kind::Scratch { "has room for" } else { "has" };
+                Err(wrong(&format!("{what} {has} only, and {least} is the least to measure on")))
+            }
+            _ => Ok(place),
+        }
+    }
+
+    /// Whether the write tests may run; an error where that was asked for and must not be.
+    pub fn may_write(&self, consent: Consent<'_>) -> Result<bool, DeviceError> {
+        match &self.kind {
+            Kind::Scratch => Ok(true),
+            Kind::File => Ok(consent.destroy),
+            Kind::Device(_) if !consent.destroy => Ok(false),
+            Kind::Device(device) => match device.refusal(consent.uuids) {
+                None => Ok(true),
+                Some(refusal) => {
+                    let holds = matches!(refusal, signature::Refusal::Holds { .. });
+                    Err(DeviceError::Refused {
+                        refusal,
+                        hint: if holds { consent.hint } else { "" },
+                    })
+                }
+            },
+        }
+    }
+
+    /// A scratch file's size, or as much of the place as there is; an error where that has no room.
+    pub fn region(&self, asked: u64) -> Result<u64, DeviceError> {
+        match (&self.kind, self.bytes) {
+            (Kind::Scratch, Some(free)) if free < asked => Err(DeviceError::Place(format!(
+                "{} has {} free, and the scratch file takes {}: choose a smaller size",
+                self.name,
+                human::bytes(free),
+                human::bytes(asked)
+            ))),
+            (Kind::Scratch, _) | (_, None) => Ok(asked),
+            (_, Some(bytes)) => Ok(asked.min(bytes) >> 20 << 20),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::exec::Local;
+    use crate::host::signature::Signature;
+
+    fn device(uuid: &str) -> Place {
+        let ext4 = Signature {
+            kind: "ext4".to_owned(),
+            uuid: Some(uuid.to_owned()),
+            ..Signature::default()
+        };
+        let device = BlockDevice {
+            path: "/dev/sdx".into(),
+            signatures: vec![ext4],
+            ..BlockDevice::default()
+        };
+        Place {
+            name: "/dev/sdx".to_owned(),
+            path: "/dev/sdx".into(),
+            kind: Kind::Device(device),
+            bytes: Some((300 << 20) + 5),
+            sector: Some(512),
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_that_was_not_named() {
+        let hint = "; say --uuid";
+        let found = device("11aa");
+        assert!(!found.may_write(Consent::default()).unwrap());
+        let destroy = Consent { destroy: true, hint, ..Consent::default() };
+        let refused = found.may_write(destroy).unwrap_err().to_string();
+        assert_eq!(refused, "/dev/sdx holds ext4 (UUID 11aa), which would be lost; say --uuid");
+        assert!(found.may_write(Consent { uuids: &["11aa"], ..destroy }).unwrap());
+        let file = Place { kind: Kind::File, ..found };
+        assert!(!file.may_write(Consent::default()).unwrap());
+        assert!(file.may_write(destroy).unwrap());
+    }
+
+    #[test]
+    fn the_region_fits_and_is_of_whole_mebibytes() {
+        let found = device("11aa");
+        assert_eq!(found.region(512 << 20).unwrap(), 300 << 20);
+        assert_eq!(found.region(64 << 20).unwrap(), 64 << 20);
+        let scratch = Place { kind: Kind::Scratch, ..found };
+        let refused = scratch.region(512 << 20).unwrap_err().to_string();
+        assert!(refused.starts_with("/dev/sdx has 300 MiB free, and the"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_place_is_said() {
+        let find = |name: &str| Place::find(&Local, name).unwrap_err().to_string();
+        assert!(find("/dev/no-such-device").contains("is not there: name a block device"));
+        assert!(find("/dev/null").contains("is neither"));
+        let dir = tempfile::tempdir().unwrap();
+        let small = dir.path().join("small");
+        std::fs::write(&small, "x").unwrap();
+        let refused = find(small.to_str().unwrap());
+        assert!(
+            refused.ends_with("has 1 B only, and 4 MiB is the least to measure on"),
+            "{refused}"
+        );
+        let place = Place::find(&Local, dir.path().to_str().unwrap()).unwrap();
+        assert_eq!(place.kind, Kind::Scratch);
+    }
+}

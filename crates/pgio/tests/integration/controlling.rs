@@ -1,0 +1,219 @@
+//! Servers of the user's that pgio may stop and start: `[target] control = "pg_ctl"`.
+//!
+//! The servers are made here as a user makes them, by initdb and pg_ctl, as another user where the
+//! tests run as root. systemd is only made up, in the unit tests of `pg::control`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use pgio::pg::private::{VersionRequest, find};
+use pgio::rng::SplitMix64;
+use rustix::process::geteuid;
+use tempfile::TempDir;
+
+use crate::fixture::{INSTALLED, connect};
+use crate::workdir::{Workdir, auto_conf, experiment_on, failed_checks, show, wait_until};
+
+/// A server as `pg_ctl start -l` leaves it; stopped and removed with this value.
+pub(crate) struct Managed {
+    directory: TempDir,
+    bin: PathBuf,
+}
+
+impl Managed {
+    /// `options` are those of `pg_ctl -o`.
+    pub(crate) fn start(options: &str) -> Managed {
+        let bin = find(Some(VersionRequest::major(INSTALLED))).unwrap().directory;
+        let directory =
+            tempfile::Builder::new().prefix("pgio-test-").tempdir_in("/var/tmp").unwrap();
+        let server = Managed { directory, bin };
+        server.own(server.path());
+        let data = server.data();
+        let data = data.to_str().unwrap();
+        server.run("initdb", &["--no-sync", "-A", "trust", "-U", "postgres", "-D", data]);
+        let conf = server.data().join("postgresql.conf");
+        let mut text = fs::read_to_string(&conf).unwrap();
+        text += &format!(
+            "unix_socket_directories = '{}'\nlisten_addresses = ''\n",
+            server.path().display()
+        );
+        fs::write(&conf, text).unwrap();
+        server.start_again(options);
+        server
+    }
+
+    pub(crate) fn start_again(&self, options: &str) {
+        let (data, log) = (self.data(), self.log());
+        let [data, log] = [&data, &log].map(|path| path.to_str().unwrap());
+        self.run("pg_ctl", &["start", "-w", "-s", "-D", data, "-l", log, "-o", options]);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.run("pg_ctl", &["stop", "-s", "-m", "fast", "-D", self.data().to_str().unwrap()]);
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path().join("data dir")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path().join("log")
+    }
+
+    pub(crate) fn dsn(&self) -> String {
+        format!("host={} user=postgres dbname=postgres", self.path().display())
+    }
+
+    pub(crate) fn target(&self) -> String {
+        format!("dsn = {:?}\ncontrol = \"pg_ctl\"", self.dsn())
+    }
+
+    /// None while it is down.
+    pub(crate) fn process(&self) -> Option<String> {
+        let pid = fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+        let pid = pid.lines().next()?.to_owned();
+        Path::new("/proc").join(&pid).exists().then_some(pid)
+    }
+
+    fn arguments(&self) -> Vec<u8> {
+        fs::read(format!("/proc/{}/cmdline", self.process().unwrap())).unwrap()
+    }
+
+    fn own(&self, path: &Path) {
+        if geteuid().is_root() {
+            assert!(Command::new("chown").arg("postgres:").arg(path).status().unwrap().success());
+        }
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) {
+        let program = self.bin.join(program);
+        let mut command = match geteuid().is_root() {
+            true => Command::new("runuser"),
+            false => Command::new("env"),
+        };
+        if geteuid().is_root() {
+            command.args(["-u", "postgres", "--"]);
+        }
+        let output = command.arg(program).args(arguments).current_dir("/").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        if self.process().is_some() {
+            self.stop();
+        }
+    }
+}
+
+const QUICK: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
+
+#[test]
+fn a_setting_that_needs_a_restart_on_a_server_of_the_users() {
+    let server = Managed::start("-c \"work_mem=7MB\" -c 'cluster_name=it''s a \"test\"'");
+    let (arguments, first) = (server.arguments(), server.process());
+    let dir = Workdir::new();
+    let conditions = [("a", ""), ("small", "shared_buffers = \"16MB\", max_connections = 50")];
+    let text = experiment_on(&server.target(), QUICK, "", &conditions);
+    dir.compare(&text).expect(0, &["small"]);
+    assert_eq!(dir.trials().len(), 4);
+    for trial in dir.trials() {
+        assert!(failed_checks(&trial, "invalid").is_empty(), "{trial}");
+    }
+    assert_ne!(server.process(), first, "it was restarted");
+    assert_eq!(server.arguments(), arguments, "as it was");
+    assert_eq!(show(&server.dsn(), "work_mem"), "7MB");
+    assert_eq!(show(&server.dsn(), "shared_buffers"), "128MB");
+    assert_eq!(auto_conf(&server.dsn(), "shared_buffers"), None);
+    let log = fs::read_to_string(server.log()).unwrap();
+    assert!(log.matches("ready to accept connections").count() >= 3, "{log}");
+    assert!(dir.journals().is_empty());
+
+    let without = text.replace("control = \"pg_ctl\"", "");
+    Workdir::new().compare(&without).expect(4, &["control = \"pg_ctl\""]);
+}
+
+#[test]
+fn killed_at_any_moment_of_its_restarts_it_runs_again_as_it_was() {
+    let server = Managed::start("-c work_mem=7MB");
+    let arguments = server.arguments();
+    let text = experiment_on(
+        &server.target(),
+        QUICK,
+        "",
+        &[("b", "max_connections = 50"), ("c", "max_connections = 60")],
+    );
+    let mut random = SplitMix64::new(3);
+    let mut down = 0;
+    for _ in 0..6 {
+        let dir = Workdir::new();
+        let mut running = dir.start_compare(&text);
+        running.until("journaled", || !dir.journals().is_empty());
+        thread::sleep(Duration::from_millis(random.next_u64() % 700));
+        running.kill();
+        // What it had started ends by itself, or does not.
+        thread::sleep(Duration::from_millis(300));
+        down += usize::from(server.process().is_none());
+        dir.pgio(&["undo"]).expect(0, &[]);
+        wait_until("up", || server.process().is_some());
+        assert_eq!(show(&server.dsn(), "max_connections"), "100");
+        assert_eq!(auto_conf(&server.dsn(), "max_connections"), None);
+        assert_eq!(server.arguments(), arguments);
+        assert!(dir.journals().is_empty());
+    }
+    println!("{down} of 6 kills left it down");
+}
+
+#[test]
+fn a_server_left_stopped_is_started_by_undo() {
+    let server = Managed::start("");
+    let dir = Workdir::new();
+    let text = experiment_on(
+        &server.target(),
+        "blocks = 1\nduration = \"60s\"\naa = false",
+        "",
+        &[("b", "max_connections = 50")],
+    );
+    let mut running = dir.start_compare(&text);
+    running.until("in force", || {
+        let open = postgres::Client::connect(&server.dsn(), postgres::NoTls);
+        let shown = open.and_then(|mut client| client.query_one("SHOW max_connections", &[]));
+        shown.is_ok_and(|row| row.get::<_, &str>(0) == "50")
+    });
+    running.kill();
+    server.stop();
+    dir.pgio(&["undo"]).expect(0, &["Put back max_connections: absent"]);
+    assert_eq!(show(&server.dsn(), "max_connections"), "100");
+    assert_eq!(connect(&server.dsn()).query_one("SELECT 1", &[]).unwrap().get::<_, i32>(0), 1);
+}
+
+#[test]
+fn refused_before_anything_is_changed() {
+    let server = Managed::start("");
+    let refused = |target: &str, expected: &[&str]| {
+        let dir = Workdir::new();
+        let text = experiment_on(target, QUICK, "", &[("b", "max_connections = 50")]);
+        dir.compare(&text).expect(4, expected);
+        assert!(!dir.out().exists() && dir.journals().is_empty());
+    };
+    let dsn = server.dsn();
+    refused(
+        &format!("dsn = {dsn:?}\ncontrol = \"systemctl no-such-unit\""),
+        &["has no unit no-such-unit.service that is active"],
+    );
+    connect(&dsn)
+        .batch_execute("CREATE ROLE plain LOGIN; GRANT ALL ON SCHEMA public TO plain")
+        .unwrap();
+    let plain = dsn.replace("user=postgres", "user=plain");
+    refused(&format!("dsn = {plain:?}\ncontrol = \"pg_ctl\""), &["GRANT pg_read_all_settings"]);
+    fs::remove_file(server.log()).unwrap();
+    refused(&server.target(), &["(deleted)", "pg_ctl start -l FILE"]);
+}

@@ -1,0 +1,220 @@
+//! `pgio device`: what it measures by fio, what it refuses, and that it leaves nothing.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::disk::{self, LoopDevice};
+use crate::workdir::{Running, Workdir};
+
+/// Small and short, and all tests.
+const QUICK: &[&str] = &["--size", "8M", "--duration", "100ms"];
+const SIZE: u64 = 64 << 20;
+
+fn device(dir: &Workdir, arguments: &[&str]) -> crate::workdir::Said {
+    start(dir, arguments).wait()
+}
+
+fn start(dir: &Workdir, arguments: &[&str]) -> Running {
+    dir.start(dir.command(&[&["device"], arguments, QUICK].concat()))
+}
+
+/// A disk, as /tmp may be in memory, where there is no direct I/O.
+fn place() -> tempfile::TempDir {
+    tempfile::tempdir_in("/var/tmp").unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn two_directories_in_turn_are_compared_and_nothing_is_left() {
+    let (dir, a, b) = (Workdir::new(), place(), place());
+    let said = device(
+        &dir,
+        &[
+            text(a.path()),
+            "--against",
+            text(b.path()),
+            "--json",
+            "device.json",
+            "--seed",
+            "7",
+            "--rounds",
+            "2",
+        ],
+    )
+    .expect(0, &["compared with", "effect [95 %]", "throughput, 1 MiB writes", "random reads"]);
+    let words: Vec<&str> = said.out.split_whitespace().collect();
+    assert!(words.join(" ").contains("2 rounds, direct I/O in 8 MiB, fio-"), "{said}");
+    let stored: Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("device.json")).unwrap()).unwrap();
+    let measured = &stored["measured"];
+    let tests = measured["tests"].as_array().unwrap().len();
+    let runs = measured["runs"].as_array().unwrap();
+    assert!(tests == 6 || tests == 7, "{tests}");
+    assert_eq!(runs.len(), tests * 2 * 2);
+    assert_eq!(
+        (stored["schema"].as_str(), measured["seed"].as_u64()),
+        (Some("pgio.device/1"), Some(7))
+    );
+    // Both orders come, and a test's two runs stand together.
+    let firsts: Vec<u64> = runs.chunks(2).map(|pair| pair[0]["place"].as_u64().unwrap()).collect();
+    assert!(firsts.contains(&0) && firsts.contains(&1), "{firsts:?}");
+    for pair in runs.chunks(2) {
+        assert_eq!(pair[0]["test"], pair[1]["test"]);
+        assert_ne!(pair[0]["place"], pair[1]["place"]);
+    }
+    let latency = runs.iter().find(|r| r["test"] == "latency-4096").unwrap();
+    assert_eq!(
+        (latency["operations"].as_u64(), latency["bytes"].as_u64()),
+        (Some(1000), Some(4_096_000))
+    );
+    let throughput = runs.iter().find(|r| r["test"] == "throughput-1048576").unwrap();
+    assert_eq!(throughput["bytes"], 512 << 20);
+    assert!(stored["results"][0]["comparison"]["ratio"].as_f64().unwrap() > 0.0);
+    for place in [&a, &b] {
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_file_with_something_in_it_is_only_read() {
+    let (dir, at) = (Workdir::new(), place());
+    let file = at.path().join("a file: with a colon");
+    let content = vec![b'x'; 8 << 20];
+    fs::write(&file, &content).unwrap();
+    let said = device(&dir, &[text(&file), "--rounds", "1"])
+        .expect(0, &["is only read", "--destroy", "random reads, depth 32"]);
+    assert!(!said.out.contains("writes"), "{said}");
+    assert!(fs::read(&file).unwrap() == content);
+
+    device(&dir, &[text(&file), "--rounds", "1", "--destroy"]).expect(0, &["random writes"]);
+    let after = fs::read(&file).unwrap();
+    assert!(after.len() == content.len() && after != content);
+}
+
+#[test]
+fn a_stop_or_a_kill_leaves_no_file_and_no_fio() {
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let (dir, at) = (Workdir::new(), place());
+        let arguments = ["device", text(at.path()), "--size", "8M", "--duration", "60s"];
+        let mut running = dir.start(dir.command(&arguments));
+        running.until("in the random test", || fios(at.path()).iter().any(|l| l.contains("rand")));
+        running.signal(signal);
+        let said = running.wait();
+        let code = if signal == Signal::KILL { -9 } else { 130 };
+        assert_eq!(said.code, Some(code), "{said}");
+        assert_eq!(said.out, "");
+        crate::workdir::wait_until("fio gone", || fios(at.path()).is_empty());
+        assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
+    }
+}
+
+/// Command lines of running fios that have a file open below a directory.
+fn fios(below: &Path) -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|e| e.path());
+    let has_open = |process: &Path| {
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|to| to.starts_with(below))
+    };
+    processes
+        .filter(|p| fs::read_to_string(p.join("comm")).is_ok_and(|c| c.trim() == "fio"))
+        .filter(|p| has_open(p))
+        .filter_map(|p| fs::read_to_string(p.join("cmdline")).ok())
+        .collect()
+}
+
+#[test]
+fn bad_input_is_refused() {
+    let (dir, at) = (Workdir::new(), place());
+    device(&dir, &["/dev/no-such"]).expect(2, &["/dev/no-such is not there"]);
+    device(&dir, &["/dev/null"]).expect(2, &["/dev/null is neither"]);
+    let file = at.path().join("file");
+    fs::write(&file, vec![0; 8 << 20]).unwrap();
+    device(&dir, &[text(&file), "--against", text(&file)]).expect(2, &["are the same"]);
+    device(&dir, &[text(&file), "--uuid", "x"]).expect(2, &["--destroy"]);
+    dir.pgio(&["device", text(at.path()), "--size", "1M"]).expect(2, &["at least 4M"]);
+    dir.pgio(&["device", text(at.path()), "--size", "900T"]).expect(2, &["free, and the scratch"]);
+    dir.pgio(&["device", text(at.path()), "--duration", "0s"]).expect(2, &["longer than zero"]);
+    let bare = tempfile::tempdir().unwrap();
+    for program in ["sh", "readlink", "stat", "cat", "mktemp", "rm"] {
+        let to = disk::run("sh", &["-c", &format!("command -v {program}")]);
+        std::os::unix::fs::symlink(to.trim(), bare.path().join(program)).unwrap();
+    }
+    let mut without = dir.command(&["device", text(at.path())]);
+    without.env("PATH", bare.path());
+    // The script adds the directories of system programs itself; fio is in neither.
+    dir.start(without).wait().expect(4, &["fio is not on host local", "apt-get install fio"]);
+}
+
+#[test]
+fn a_block_device_is_read_and_not_written_without_a_word() {
+    if !disk::is_root("device_cmd") {
+        return;
+    }
+    let dir = Workdir::new();
+    let device_ = LoopDevice::new(SIZE);
+    let path = device_.path.as_str();
+    let uuid = device_.format();
+    let content = || fs::read(device_.image()).unwrap();
+    let before = content();
+    let said = device(&dir, &[path, "--rounds", "1"]).expect(0, &["is only read", "random reads"]);
+    assert!(!said.out.contains("writes"), "{said}");
+    let all = ["--destroy", "--uuid", uuid.as_str()];
+    device(&dir, &[path, "--destroy"]).expect(4, &["holds ext4", &uuid, "--uuid"]);
+    device(&dir, &[path, "--destroy", "--uuid", "0000"]).expect(4, &["holds ext4", &uuid]);
+
+    let point = device_.mount();
+    let refused = format!("in use (mounted on {})", point.display());
+    device(&dir, &[&[path][..], &all].concat()).expect(4, &[&refused]);
+    device(&dir, &[path, "--rounds", "1"]).expect(0, &["is in use", "random reads"]);
+    device_.unmount();
+    // A mount writes a little.
+    let mounted_once = content();
+    assert_eq!(before.len(), mounted_once.len());
+
+    // Held by a program, as a volume manager holds its devices.
+    let mut holder = OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut holder, libc_o_excl());
+    let held = holder.read(true).open(path).unwrap();
+    device(&dir, &[&[path][..], &all].concat()).expect(4, &["is in use", "has it open"]);
+    drop(held);
+    assert!(content() == mounted_once, "whatever was refused changed nothing");
+
+    device(&dir, &[&[path, "--rounds", "1"][..], &all].concat()).expect(0, &["random writes"]);
+    assert!(content() != mounted_once);
+}
+
+#[test]
+fn what_drbd_or_a_partition_table_is_on_stays_as_it_is() {
+    if !disk::is_root("device_cmd") {
+        return;
+    }
+    let dir = Workdir::new();
+    let device_ = LoopDevice::new(SIZE);
+    let path = device_.path.as_str();
+    // Internal metadata of DRBD 8.4 lies in the last 4 kB: its magic, after flags.
+    let file = OpenOptions::new().write(true).open(device_.image()).unwrap();
+    let superblock = SIZE - 4096;
+    file.write_all_at(&(SIZE / 512).to_be_bytes(), superblock).unwrap();
+    file.write_all_at(&[0x83, 0x74, 0x02, 0x6b], superblock + 60).unwrap();
+    device(&dir, &[path, "--destroy"]).expect(4, &["metadata of DRBD", "name the DRBD device"]);
+    file.write_all_at(&[0; 64], superblock).unwrap();
+
+    file.write_all_at(&[0x55, 0xaa], 510).unwrap();
+    // One partition, of type Linux.
+    file.write_all_at(&[0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0], 446).unwrap();
+    device(&dir, &[path, "--destroy"]).expect(4, &["holds dos"]);
+    file.write_all_at(&[0; 66], 446).unwrap();
+    device(&dir, &[path, "--destroy", "--rounds", "1"]).expect(0, &["throughput"]);
+}
+
+/// O_EXCL of Linux, which on a block device means: unless the kernel uses it.
+fn libc_o_excl() -> i32 {
+    rustix::fs::OFlags::EXCL.bits().cast_signed()
+}

@@ -1,0 +1,75 @@
+//! A loop device on a sparse file, for tests that only root can run. Gone when dropped; one that a
+//! killed test leaves is detached with its file by the next `losetup -D`.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// Where tests of real devices cannot run they say so instead of passing in silence.
+pub(crate) fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("{test}: skipped, only root makes loop devices");
+    }
+    root
+}
+
+#[derive(Debug)]
+pub(crate) struct LoopDevice {
+    dir: TempDir,
+    pub(crate) path: String,
+}
+
+impl LoopDevice {
+    pub(crate) fn new(bytes: u64) -> LoopDevice {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let image = dir.path().join("image");
+        File::create(&image).unwrap().set_len(bytes).unwrap();
+        let path = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
+        LoopDevice { dir, path: path.trim().to_owned() }
+    }
+
+    /// The UUID of the new file system.
+    pub(crate) fn format(&self) -> String {
+        run("mkfs.ext4", &["-q", "-F", &self.path]);
+        run("blkid", &["-p", "-o", "value", "-s", "UUID", &self.path]).trim().to_owned()
+    }
+
+    pub(crate) fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// Mounted on a directory beside its image until it is dropped.
+    pub(crate) fn mount(&self) -> PathBuf {
+        let point = self.dir.path().join("mounted");
+        std::fs::create_dir_all(&point).unwrap();
+        run("mount", &[&self.path, point.to_str().unwrap()]);
+        point
+    }
+
+    pub(crate) fn unmount(&self) {
+        run("umount", &[self.dir.path().join("mounted").to_str().unwrap()]);
+        run("blockdev", &["--flushbufs", &self.path]);
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let quietly = |program: &str, argument: &Path| {
+            let _ = Command::new(program).arg(argument).output();
+        };
+        quietly("umount", &self.dir.path().join("mounted"));
+        let _ = Command::new("losetup").args(["--detach", &self.path]).output();
+    }
+}
+
+/// Returns stdout; a failure fails the test.
+#[track_caller]
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
