@@ -21,6 +21,7 @@ pub mod device;
 mod findings;
 mod pairing;
 pub mod reconcile;
+pub mod replica;
 mod standing;
 mod steady;
 mod summary;
@@ -36,6 +37,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use self::reconcile::Reconciliation;
+use self::replica::Replica;
 use self::waits::{Decomposition, DecompositionDifference};
 use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
@@ -66,6 +68,8 @@ pub struct Analysis {
     pub decomposition_differences: Vec<DecompositionDifference>,
     /// Reads asked of the system and read from the device, by condition.
     pub reconciliation: Vec<Reconciliation>,
+    /// The primary's disk against the secondary's, where the device is replicated.
+    pub replicas: Vec<Replica>,
     /// What is not in order, by trial and for the experiment as a whole.
     pub checks: Vec<Finding>,
     /// The trials' warnings, each once, with the number of trials that raised it.
@@ -220,6 +224,7 @@ pub fn analyse(stored: &Stored) -> Analysis {
         decompositions: waits::decompositions(manifest, &arms),
         decomposition_differences: waits::differences(manifest, &arms),
         reconciliation: reconcile::all(manifest, &arms),
+        replicas: replica::all(manifest, &arms),
         checks: findings::all(stored, &arms, &comparisons),
         warnings: findings::warnings(stored),
         notes: compare::notes(&comparisons),

@@ -1,12 +1,14 @@
-//! What explains an effect: where the time of an operation went, and which reads reached the device.
+//! What explains an effect: where the time of an operation went, which reads reached the device, and
+//! what a replicated device wrote on either side.
 //!
-//! Two tables, each there only where something was sampled. Numbers and attribution are the
+//! Tables, each there only where something was sampled. Numbers and attribution are the
 //! analysis's (`analysis::waits`, `analysis::reconcile`); here they get words.
 
 use super::format::{self, NONE};
 use super::table::{Column, Table};
 use crate::analysis::Analysis;
 use crate::analysis::reconcile::Reconciliation;
+use crate::analysis::replica::Replica;
 use crate::analysis::waits::{Decomposition, DecompositionDifference, Part, PartDifference};
 use crate::results::waits::{GROUPS, WaitGroup};
 
@@ -17,7 +19,10 @@ const TOLD_SHARE: f64 = 0.005;
 const TOLD_OF_DIFFERENCE: f64 = 0.1;
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
-    [where_the_time_went(analysis), reads(analysis)].into_iter().flatten().collect()
+    [where_the_time_went(analysis), reads(analysis), replicas(analysis)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
@@ -174,4 +179,48 @@ pub(super) fn reads(analysis: &Analysis) -> Option<Table> {
         notes: all.iter().map(|r| format!("{}: {}.", r.condition, r.sentence)).collect(),
     };
     (!all.is_empty()).then_some(table)
+}
+
+/// `425 / 431 (+1.4 %)` in each cell: the primary's disk, the secondary's.
+pub(super) fn replicas(analysis: &Analysis) -> Option<Table> {
+    let all = &analysis.replicas;
+    let row = |r: &Replica| {
+        let (ours, theirs) = (&r.primary, &r.secondary);
+        vec![
+            r.condition.clone(),
+            format!("{}: {} / {}: {}", ours.host, ours.device, theirs.host, theirs.device),
+            side_by_side(Some(ours.writes), Some(theirs.writes)),
+            side_by_side(Some(ours.merged_writes), Some(theirs.merged_writes)),
+            side_by_side(Some(ours.sectors_written), Some(theirs.sectors_written)),
+            side_by_side(ours.flushes, theirs.flushes),
+        ]
+    };
+    let table = Table {
+        title: "Primary against secondary: what DRBD's disks wrote".to_owned(),
+        columns: vec![
+            Column::left("condition"),
+            Column::left("disks"),
+            Column::right("writes/s"),
+            Column::right("merged/s"),
+            Column::right("sectors/s"),
+            Column::right("flushes/s"),
+        ],
+        rows: all.iter().map(row).collect(),
+        notes: vec![
+            "A sector is 512 bytes; merged are writes that joined others before the disk."
+                .to_owned(),
+        ],
+    };
+    (!all.is_empty()).then_some(table)
+}
+
+fn side_by_side(ours: Option<f64>, theirs: Option<f64>) -> String {
+    let shown = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), format::number);
+    let change = match (ours, theirs) {
+        (Some(ours), Some(theirs)) if ours > 0.0 && theirs > 0.0 => {
+            format!("\n({})", format::change(theirs / ours))
+        }
+        _ => String::new(),
+    };
+    format!("{} / {}{change}", shown(ours), shown(theirs))
 }

@@ -100,6 +100,7 @@ pub fn render(source: &Source<'_>) -> String {
         latency::section(&page),
         series::section(&page),
         effects::reads(&page),
+        effects::replicas(&page),
         effects::values(&page),
         Some(checks::section(&page)),
         Some(manifest::environment(&page)),

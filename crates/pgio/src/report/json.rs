@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::reconcile::Reconciliation;
+use crate::analysis::replica::Replica;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
 use crate::analysis::{
     ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
@@ -44,6 +45,9 @@ pub struct AnalysisV1 {
     /// Reads asked of the system and read from the device, by condition.
     #[serde(default)]
     pub reconciliation: Vec<Reconciliation>,
+    /// The primary's disk against the secondary's, by condition.
+    #[serde(default)]
+    pub replicas: Vec<Replica>,
     pub checks: Vec<CheckV1>,
     pub warnings: Vec<WarningV1>,
     pub notes: Vec<String>,
@@ -144,6 +148,7 @@ pub fn stored(analysis: &Analysis) -> AnalysisV1 {
         decompositions: a.decompositions,
         decomposition_differences: a.decomposition_differences,
         reconciliation: a.reconciliation,
+        replicas: a.replicas,
         checks: a.checks.into_iter().map(CheckV1::from).collect(),
         warnings: a
             .warnings

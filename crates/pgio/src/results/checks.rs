@@ -71,6 +71,24 @@ pub const CHECKS: &[CheckDef] = &[
         "move it there, or correct device = in [target]",
     ),
     def(
+        "drbd-connection",
+        "DRBD was seen in another state than the condition says, or blocks went out of sync",
+        "DRBD was not watched inside the window",
+        "see the kernel's log on both hosts and the network between",
+    ),
+    def(
+        "drbd-congested",
+        "DRBD left its peer behind (Ahead, Behind), or its send buffer was full in more than 10 % of the samples",
+        "the send buffer was full in a sample",
+        "offer less than the link can carry, or use a larger sndbuf-size",
+    ),
+    def(
+        "drbd-resync",
+        "a resync or an online verification ran on a watched host",
+        "",
+        "wait for its end, or pause it",
+    ),
+    def(
         "foreign-load",
         "others used more than 20 % of the host's cores",
         "others used more than 5 %",

@@ -4,6 +4,7 @@
 //! each message gives the figure, so that anyone may judge otherwise. What was not observed is not
 //! judged.
 
+use crate::host::drbd::is_resync;
 use crate::results::model::{Check, Trial};
 use crate::results::series::Series;
 use crate::results::telemetry::{HostUse, Storage, Telemetry};
@@ -33,6 +34,7 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>) -> Vec<Check> {
     let mut all = Vec::new();
     all.extend(series.and_then(autovacuum));
     let Some(telemetry) = &trial.telemetry else { return all };
+    all.extend(resync(telemetry));
     all.extend(foreign_load(telemetry));
     all.extend(generator(telemetry, trial.window.seconds));
     all.extend(steal(telemetry));
@@ -74,6 +76,24 @@ fn foreign_load(telemetry: &Telemetry) -> Option<Check> {
         s if s > FOREIGN_WARNING => Check::warning(ID, message, remedy),
         _ => Check::ok(ID, message),
     })
+}
+
+/// Whatever the condition says of DRBD: a resync takes disks and network that others measure on.
+fn resync(telemetry: &Telemetry) -> Option<Check> {
+    const ID: &str = "drbd-resync";
+    let mut watched = false;
+    for (host, usage) in &telemetry.hosts {
+        for (device, drbd) in &usage.drbd {
+            watched = true;
+            if let Some(state) = drbd.states.iter().find(|s| is_resync(&s.replication)) {
+                let told =
+                    format!("{device} on `{host}` was {} inside the window", state.replication);
+                let remedy = "wait for its end, or pause it, and run again";
+                return Some(Check::invalid(ID, told, remedy));
+            }
+        }
+    }
+    watched.then(|| Check::ok(ID, "DRBD neither synchronised nor verified"))
 }
 
 fn generator(telemetry: &Telemetry, window: f64) -> Option<Check> {

@@ -10,6 +10,86 @@ macro_rules! nine {
     };
 }
 
+/// Recorded from a real pair.
+macro_rules! eight {
+    ($($part:literal),+) => {
+        include_str!(concat!("fixtures/8.4/", $($part),+))
+    };
+}
+
+/// `drbdsetup events2` and /proc/drbd, read one right after the other.
+macro_rules! both {
+    ($name:literal) => {
+        ($name, eight!($name, ".events2"), eight!($name, ".proc"))
+    };
+}
+
+#[test]
+fn module_8_4_says_the_same_either_way() {
+    let told = |name: &str, state: &State| {
+        format!(
+            "{name}: {} {}/{} {} out of sync {}",
+            state.link(),
+            state.role,
+            state.peer_role,
+            state.disks(),
+            state.out_of_sync_kib > 0
+        )
+    };
+    let mut all = Vec::new();
+    for (name, events2, proc_drbd) in [
+        both!("connected-c.primary"),
+        both!("connected-c.secondary"),
+        both!("connected-b.primary"),
+        both!("connected-a.primary"),
+        both!("connected-a.secondary"),
+        both!("standalone.primary"),
+        both!("standalone.secondary"),
+        both!("standalone-written.primary"),
+        both!("both-standalone.secondary"),
+        both!("waiting.primary"),
+        both!("waiting.secondary"),
+        both!("resyncing.primary"),
+        both!("resyncing.secondary"),
+        both!("resynced.primary"),
+    ] {
+        let [named] = events::parse(events2).unwrap().try_into().unwrap();
+        let [cheap] = proc::parse(proc_drbd).unwrap().try_into().unwrap();
+        assert_eq!(told(name, &named), told(name, &cheap));
+        assert_eq!((named.minor, named.al_writes), (cheap.minor, cheap.al_writes));
+        assert_eq!(named.resource.as_deref(), Some("pgio"));
+        assert_eq!(named.congested, Some(false));
+        // The second came a moment later.
+        let near = |a: u64, b: u64| assert!(a.abs_diff(b) < 4096, "{name}: {a} {b}");
+        near(named.sent_kib, cheap.sent_kib);
+        near(named.received_kib, cheap.received_kib);
+        near(named.out_of_sync_kib, cheap.out_of_sync_kib);
+        let protocol = cheap.protocol.as_deref().unwrap_or("no protocol");
+        all.push(format!("{}, {protocol}", told(name, &named)));
+    }
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn module_8_4_configured() {
+    for (text, protocol) in [
+        (eight!("connected-a.primary.show-defaults"), Some("A")),
+        (eight!("connected-a.secondary.show-defaults"), Some("A")),
+        (eight!("connected-b.primary.show-defaults"), Some("B")),
+        (eight!("connected-c.primary.show-defaults"), Some("C")),
+        (eight!("standalone.primary.show-defaults"), None),
+    ] {
+        let [config] = show::parse(text).unwrap().try_into().unwrap();
+        assert_eq!((config.resource.as_str(), config.protocol()), ("pgio", protocol));
+        let [volume] = config.volumes.as_slice() else { panic!("{config:?}") };
+        assert_eq!((volume.minor, volume.backing.as_deref()), (0, Some("/dev/ubdb")));
+        assert_eq!(volume.options["al-extents"], "1237");
+        assert_eq!(volume.options["disk-barrier"], "no");
+        assert!(config.connections.iter().all(|c| !c.options.contains_key("shared-secret")));
+        assert_eq!(config.connections.len(), usize::from(protocol.is_some()));
+    }
+}
+
 #[test]
 fn module_9_connected() {
     let found = status::parse(nine!("status-connected.json")).unwrap();

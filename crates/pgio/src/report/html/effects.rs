@@ -30,3 +30,10 @@ pub(super) fn reads(page: &Page<'_>) -> Option<Section> {
     let body = table::render(&reads, "Reads");
     Some(Section { id: "reads", title: "Reads", body })
 }
+
+/// What a replicated device wrote on either side.
+pub(super) fn replicas(page: &Page<'_>) -> Option<Section> {
+    let replicas = explain::replicas(page.analysis)?;
+    let body = table::render(&replicas, "Primary against secondary");
+    Some(Section { id: "replicas", title: "Primary against secondary", body })
+}

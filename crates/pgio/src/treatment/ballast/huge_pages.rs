@@ -99,7 +99,7 @@ impl Memory {
 }
 
 pub fn look(host: &Host) -> Result<Memory, TreatmentError> {
-    read(host, &CommandLine::new("sh").args(["-c", READ]).timeout(LIMIT))
+    read(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
 }
 
 fn read(host: &Host, command: &CommandLine) -> Result<Memory, TreatmentError> {

@@ -387,6 +387,7 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
         pressure: map(&[("cpu", 0.01), ("io", 0.4), ("memory", 0.0)]),
         devices: BTreeMap::from([("vda".to_owned(), device)]),
         network: BTreeMap::new(),
+        drbd: BTreeMap::new(),
     };
     let storage = |role: &str, directory: &str| Storage {
         role: role.to_owned(),

@@ -4,7 +4,7 @@ use super::*;
 use crate::results::checks::definition;
 use crate::results::model::{CheckVerdict, Metric, SessionTotals};
 use crate::results::series::Moment;
-use crate::results::telemetry::{Device, Probes, Waits};
+use crate::results::telemetry::{Device, DrbdState, DrbdUse, Probes, Waits};
 use crate::results::test_support::full_trial;
 
 /// A window of 10 s on two quiet hosts, a flush of 1 ms, 500 commits/s by one session.
@@ -280,4 +280,25 @@ fn the_device_under_test() {
     );
     trial.telemetry = None;
     assert_eq!(storage(&trial, "vdb").verdict, INVALID);
+}
+
+#[test]
+fn a_resync_anywhere_disturbs_any_condition() {
+    let (mut trial, _) = observed();
+    let telemetry = trial.telemetry.as_mut().unwrap();
+    assert_eq!(resync(telemetry), None, "no DRBD");
+    let state = |replication: &str| DrbdState {
+        replication: replication.to_owned(),
+        samples: 3,
+        ..DrbdState::default()
+    };
+    let drbd = DrbdUse { states: vec![state("Established"), state("Off")], ..DrbdUse::default() };
+    let host = telemetry.hosts.get_mut("db").unwrap();
+    host.drbd.insert("drbd0".to_owned(), drbd);
+    assert_eq!(resync(telemetry).unwrap().verdict, CheckVerdict::Ok);
+    let host = telemetry.hosts.get_mut("db").unwrap();
+    host.drbd.get_mut("drbd0").unwrap().states.push(state("VerifyS"));
+    let check = resync(telemetry).unwrap();
+    assert_eq!(check.verdict, CheckVerdict::Invalid);
+    assert_eq!(check.message, "drbd0 on `db` was VerifyS inside the window");
 }

@@ -1,0 +1,161 @@
+//! One reversible change of a resource on one node, as the journal keeps it.
+//!
+//! All of it lives in the running kernel: on a machine that was started again, or where the resource
+//! was taken down, nothing of ours is left, and what is there comes from the configuration. With
+//! module 8.4 the options of a connection are gone with it, so they are kept beside it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::KIND;
+use super::node::{Node, Seen};
+use super::wait;
+use crate::host::drbd::State;
+use crate::host::drbd::show::Options;
+use crate::treatment::{Step, Stranger, TreatmentError, Undone};
+
+pub(super) const CONNECTED: &str = "connected";
+pub(super) const DISCONNECTED: &str = "disconnected";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Change {
+    Connection {
+        /// Those that it had.
+        net: Options,
+    },
+    Protocol,
+    DiskOption {
+        minor: u32,
+        name: String,
+    },
+}
+
+/// The journal's `ours`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ours {
+    pub(super) resource: String,
+    pub(super) value: String,
+    pub(super) boot: String,
+    pub(super) change: Change,
+}
+
+/// Whether the node is meant to be connected; it may still be waiting for its peer.
+pub(super) fn connection_of(states: &[State]) -> &'static str {
+    if states.iter().all(State::is_standalone) { DISCONNECTED } else { CONNECTED }
+}
+
+impl Change {
+    /// None for a protocol without a connection.
+    pub(super) fn present(&self, seen: &Seen) -> Option<String> {
+        match self {
+            Change::Connection { .. } => Some(connection_of(&seen.states).to_owned()),
+            Change::Protocol => seen.config.protocol().map(str::to_owned),
+            Change::DiskOption { minor, name } => {
+                let volume = seen.config.volumes.iter().find(|v| v.minor == *minor)?;
+                volume.options.get(name).cloned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Connection { .. } => f.write_str("connection"),
+            Change::Protocol => f.write_str("protocol"),
+            Change::DiskOption { minor, name } => write!(f, "{name} of /dev/drbd{minor}"),
+        }
+    }
+}
+
+impl Ours {
+    pub(super) fn of(step: &Step) -> Result<Ours, TreatmentError> {
+        serde_json::from_value(step.ours.clone()).map_err(|e| {
+            TreatmentError::Config(format!("the journal's step `{}` is not ours: {e}", step.what))
+        })
+    }
+
+    pub(super) fn step(&self, node: &Node, prior: Option<String>) -> Step {
+        Step {
+            kind: KIND.name.to_owned(),
+            what: format!("{} of DRBD resource {}", self.change, self.resource),
+            host: Some(node.name.clone()),
+            prior: prior.into(),
+            ours: serde_json::to_value(self).expect("plain data always serializes"),
+        }
+    }
+
+    pub(super) fn apply(&self, node: &Node) -> Result<(), TreatmentError> {
+        self.set(node, &self.value)
+    }
+
+    fn set(&self, node: &Node, value: &str) -> Result<(), TreatmentError> {
+        match &self.change {
+            Change::Connection { .. } if value == CONNECTED => node.connect(&self.resource),
+            Change::Connection { .. } => node.disconnect(&self.resource),
+            Change::Protocol => {
+                let seen = node.see(&self.resource)?;
+                let only = Options::from([("protocol".to_owned(), value.to_owned())]);
+                node.set_net(&self.resource, &seen.config, &only)
+            }
+            Change::DiskOption { minor, name } => node.set_disk(*minor, name, value),
+        }
+    }
+
+    pub(super) fn undo(
+        &self,
+        node: &Node,
+        step: &Step,
+        stranger: Stranger,
+    ) -> Result<Undone, TreatmentError> {
+        if node.boot != self.boot || node.states(&self.resource)?.is_empty() {
+            return Ok(Undone::PutBack);
+        }
+        let seen = node.see(&self.resource)?;
+        // A protocol that was found without a connection goes with ours, and one is gone by now.
+        let (Some(prior), Some(found)) = (step.prior.as_str(), self.change.present(&seen)) else {
+            return Ok(Undone::PutBack);
+        };
+        if found != prior && found != self.value {
+            match stranger {
+                Stranger::Keep => return Ok(Undone::Kept),
+                Stranger::Restore => {}
+                Stranger::Ask => {
+                    return Err(TreatmentError::ChangedSince {
+                        what: format!("{} on host {}", step.what, node.name),
+                        found,
+                        ours: self.value.clone(),
+                        prior: prior.to_owned(),
+                    });
+                }
+            }
+        }
+        if found != prior {
+            self.set(node, prior)?;
+        }
+        if let Change::Connection { net } = &self.change
+            && prior == CONNECTED
+        {
+            self.restore_net(node, net)?;
+            wait::for_peer(node, &self.resource)?;
+        }
+        Ok(Undone::PutBack)
+    }
+
+    /// Also where the connection is there already: a crash may have come between it and these.
+    fn restore_net(&self, node: &Node, net: &Options) -> Result<(), TreatmentError> {
+        let seen = node.see(&self.resource)?;
+        let now = seen.net_options();
+        let differing: Options = net
+            .iter()
+            .filter(|(name, value)| now.get(*name).is_some_and(|found| found != *value))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        if differing.is_empty() {
+            return Ok(());
+        }
+        node.set_net(&self.resource, &seen.config, &differing)
+    }
+}

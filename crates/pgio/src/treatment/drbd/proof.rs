@@ -1,0 +1,205 @@
+//! That the condition held: evidence read back at the window's ends, and the telemetry's samples in
+//! between.
+
+use super::Drbd;
+use super::change::DISCONNECTED;
+use super::node::{Node, Seen};
+use crate::host::drbd::{self, State};
+use crate::results::model::{Check, Evidence, Trial, When};
+use crate::results::telemetry::{DrbdState, DrbdUse, Telemetry};
+use crate::treatment::TreatmentError;
+use crate::units::human;
+
+/// Of the samples; fewer may be a burst that the buffer is there for.
+const CONGESTED: f64 = 0.10;
+
+const IN_SYNC: &str = "UpToDate/UpToDate";
+
+/// The server's node first.
+pub(super) fn read(asked: &Drbd, nodes: &[Node], when: When) -> Vec<Evidence> {
+    let mut all = Vec::new();
+    for (at, node) in nodes.iter().enumerate() {
+        match node.see(&asked.resource) {
+            Ok(seen) => all.extend(of_node(asked, at == 0, node, &seen, when)),
+            Err(error) => all.push(unreadable(asked, when, &error)),
+        }
+    }
+    all
+}
+
+pub(super) fn unreadable(asked: &Drbd, when: When, error: &TreatmentError) -> Evidence {
+    Evidence {
+        when,
+        what: format!("DRBD {}", asked.resource),
+        found: format!("unreadable: {error}"),
+        expected: Some("readable".to_owned()),
+    }
+}
+
+fn of_node(asked: &Drbd, first: bool, node: &Node, seen: &Seen, when: When) -> Vec<Evidence> {
+    let evidence = |what: &str, found: String, expected: &str| Evidence {
+        when,
+        what: format!("{what} of DRBD {} on host {}", asked.resource, node.name),
+        found,
+        expected: Some(expected.to_owned()),
+    };
+    let mut all = Vec::new();
+    if asked.connected {
+        // While a resync runs it is connected all the same: disks are told apart from it.
+        let connection = joined(&seen.states, |s| s.connection.clone());
+        all.push(evidence("connection", connection, "Connected"));
+        all.push(evidence("disks", joined(&seen.states, State::disks), IN_SYNC));
+    } else if first {
+        all.push(evidence("connection", joined(&seen.states, State::link), "StandAlone"));
+    }
+    if let Some(protocol) = asked.protocol {
+        let found = seen.config.protocol().unwrap_or("none").to_owned();
+        all.push(evidence("protocol", found, protocol));
+    }
+    for volume in &seen.config.volumes {
+        for (name, value) in &asked.options {
+            let found = volume.options.get(*name).cloned().unwrap_or("none".to_owned());
+            let what = format!("{name} of /dev/{}", drbd::device(volume.minor));
+            all.push(evidence(&what, found, value));
+        }
+    }
+    all
+}
+
+/// What all volumes have, or each in turn.
+fn joined(states: &[State], of: impl Fn(&State) -> String) -> String {
+    let mut all: Vec<String> = states.iter().map(of).collect();
+    all.dedup();
+    all.join(", ")
+}
+
+/// The resource on each host where it was seen.
+fn uses<'a>(asked: &Drbd, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse)> {
+    // Where only root may know names, the device under the server tells which it is.
+    let server = |host: &str, device: &str| {
+        let of_host = telemetry.storage.iter().filter(|s| s.host == host);
+        of_host.flat_map(|s| &s.devices).any(|d| d.name == device)
+    };
+    let mut found = Vec::new();
+    for (host, usage) in &telemetry.hosts {
+        for (device, drbd) in &usage.drbd {
+            let ours = match &drbd.resource {
+                Some(name) => *name == asked.resource,
+                None => server(host, device),
+            };
+            if ours && !drbd.states.is_empty() {
+                found.push((host.as_str(), drbd));
+            }
+        }
+    }
+    found
+}
+
+pub(super) fn judge(asked: &Drbd, trial: &Trial) -> Vec<Check> {
+    let found = trial.telemetry.as_ref().map(|t| uses(asked, t)).unwrap_or_default();
+    if found.is_empty() {
+        return vec![Check::warning(
+            "drbd-connection",
+            format!("DRBD {} was not watched inside the window", asked.resource),
+            "leave telemetry on, and let pgio read DRBD on the hosts",
+        )];
+    }
+    if asked.connected {
+        vec![held_together(asked, &found), not_congested(asked, &found)]
+    } else {
+        vec![stayed_apart(asked, &found)]
+    }
+}
+
+fn states<'a>(found: &[(&'a str, &'a DrbdUse)]) -> impl Iterator<Item = (&'a str, &'a DrbdState)> {
+    found.iter().flat_map(|(host, usage)| usage.states.iter().map(move |state| (*host, state)))
+}
+
+fn held_together(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
+    const ID: &str = "drbd-connection";
+    let mut wrong: Vec<String> = Vec::new();
+    for (host, state) in states(found) {
+        let other = asked.protocol.zip(state.protocol.as_deref()).filter(|(a, b)| a != b);
+        let told = if state.connection != "Connected" {
+            state.connection.clone()
+        } else if [&state.disk, &state.peer_disk].iter().any(|d| *d != drbd::UP_TO_DATE) {
+            format!("{}/{}", state.disk, state.peer_disk)
+        } else if state.suspended {
+            "suspended".to_owned()
+        } else if let Some((_, protocol)) = other {
+            format!("protocol {protocol}")
+        } else {
+            continue;
+        };
+        wrong.push(format!("it was {told} on `{host}` in {}", samples(state.samples)));
+    }
+    for (host, usage) in found {
+        if usage.out_of_sync_bytes_after > usage.out_of_sync_bytes_before {
+            let grown = usage.out_of_sync_bytes_after - usage.out_of_sync_bytes_before;
+            wrong.push(format!("{} went out of sync on `{host}`", human::bytes(grown)));
+        }
+    }
+    if wrong.is_empty() {
+        let seen: u64 = states(found).map(|(_, s)| s.samples).sum();
+        Check::ok(ID, format!("DRBD {} was connected in {}", asked.resource, samples(seen)))
+    } else {
+        Check::invalid(
+            ID,
+            format!("DRBD {}: {}", asked.resource, wrong.join("; ")),
+            "see the kernel's log on both hosts and the network between, and run again",
+        )
+    }
+}
+
+fn stayed_apart(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
+    const ID: &str = "drbd-connection";
+    // The peer waits to be connected; what counts is where the server writes.
+    let ours = states(found).filter(|(_, s)| s.role == "Primary");
+    let wrong: Vec<String> = ours
+        .filter(|(_, s)| s.connection != "StandAlone")
+        .map(|(host, s)| format!("{} on `{host}` in {}", s.connection, samples(s.samples)))
+        .collect();
+    if wrong.is_empty() {
+        Check::ok(ID, format!("DRBD {} stayed {DISCONNECTED}", asked.resource))
+    } else {
+        Check::invalid(
+            ID,
+            format!("DRBD {} was {}", asked.resource, wrong.join("; ")),
+            "find out who connects it, and run again",
+        )
+    }
+}
+
+fn not_congested(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
+    const ID: &str = "drbd-congested";
+    let remedy = "offer less than the link can carry, or use larger sndbuf-size; or declare it meant: tolerate = [\"drbd-congested\"]";
+    let behind: u64 = states(found)
+        .filter(|(_, s)| drbd::is_behind(&s.replication))
+        .map(|(_, s)| s.samples)
+        .sum();
+    if behind > 0 {
+        let told = format!(
+            "DRBD {} left its peer behind (Ahead/Behind) in {}",
+            asked.resource,
+            samples(behind)
+        );
+        return Check::invalid(ID, told, remedy);
+    }
+    let full: u64 =
+        states(found).filter(|(_, s)| s.congested == Some(true)).map(|(_, s)| s.samples).sum();
+    let all: u64 = states(found).map(|(_, s)| s.samples).sum();
+    let told = format!(
+        "the buffer to the peer of DRBD {} was full in {full} of {}",
+        asked.resource,
+        samples(all)
+    );
+    match full as f64 / all.max(1) as f64 {
+        share if share > CONGESTED => Check::invalid(ID, told, remedy),
+        share if share > 0.0 => Check::warning(ID, told, remedy),
+        _ => Check::ok(ID, told),
+    }
+}
+
+fn samples(n: u64) -> String {
+    if n == 1 { "1 sample".to_owned() } else { format!("{n} samples") }
+}

@@ -1,0 +1,446 @@
+//! Against a node that behaves as module 8.4 does; the real one is in the lab.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex};
+
+use toml::Table;
+
+use super::*;
+use crate::host::drbd::show::Options;
+use crate::host::exec::{CommandLine, Exec, ExecError, Output};
+use crate::results::model::CheckVerdict;
+use crate::results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
+use crate::results::test_support::full_trial;
+
+/// One resource `pgio`, whose configuration says protocol C.
+#[derive(Debug, Clone, PartialEq)]
+struct Fake {
+    boot: &'static str,
+    up: bool,
+    connected: bool,
+    net: Options,
+    disk: Options,
+    changes: Vec<String>,
+}
+
+struct FakeNode(Mutex<Fake>);
+
+fn options(pairs: &[(&str, &str)]) -> Options {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+}
+
+fn configured() -> Options {
+    options(&[("protocol", "C"), ("ko-count", "7")])
+}
+
+impl Fake {
+    fn new() -> Fake {
+        Fake {
+            boot: "first",
+            up: true,
+            connected: true,
+            net: configured(),
+            disk: options(&[("al-extents", "1237"), ("disk-flushes", "yes")]),
+            changes: Vec::new(),
+        }
+    }
+
+    fn show(&self) -> String {
+        let section = |name: &str, all: &Options| {
+            let lines: String = all.iter().map(|(k, v)| format!("{k} {v};\n")).collect();
+            format!("{name} {{ {lines} }}")
+        };
+        let net = if self.connected { section("net", &self.net) } else { String::new() };
+        let disk = section("disk", &self.disk);
+        format!(
+            "resource mail {{ _this_host {{ volume 0 {{ device minor 1; }} }} }}\n\
+             resource pgio {{ {net} _this_host {{ volume 0 {{ device minor 0; disk \"/dev/sdb\"; {disk} }} }} }}"
+        )
+    }
+
+    fn events(&self) -> String {
+        let connection = if self.connected { "Connected" } else { "StandAlone" };
+        let (replication, peer) =
+            if self.connected { ("Established", "UpToDate") } else { ("Off", "DUnknown") };
+        format!(
+            "exists resource name:pgio role:Primary suspended:no\n\
+             exists connection name:pgio peer-node-id:0 connection:{connection} role:Secondary\n\
+             exists device name:pgio volume:0 minor:0 disk:UpToDate\n\
+             exists peer-device name:pgio peer-node-id:0 volume:0 replication:{replication} peer-disk:{peer}\n\
+             exists -\n"
+        )
+    }
+
+    fn answer(&mut self, words: &[&str]) -> Option<String> {
+        let set = |options: &mut Options, words: &[&str]| {
+            for word in words {
+                let (name, value) = word.strip_prefix("--").unwrap().split_once('=').unwrap();
+                options.insert(name.to_owned(), value.to_owned());
+            }
+        };
+        match words {
+            ["cat", ..] => Some(format!("{}\nversion: 8.4.11 (api:1/proto:86-101)\n", self.boot)),
+            ["sh", ..] => Some("uid 0\ncapabilities ffffffffffffffff\n".to_owned()),
+            ["drbdsetup", "show", "--show-defaults"] if self.up => Some(self.show()),
+            ["drbdsetup", "events2", ..] if self.up => Some(self.events()),
+            ["drbdsetup", ..] if !self.up => Some(String::new()),
+            ["drbdadm", "connect", "pgio"] => {
+                // As 8.4: with the options of the configuration.
+                (self.connected, self.net) = (true, configured());
+                Some(String::new())
+            }
+            ["drbdadm", "disconnect", "pgio"] => {
+                self.connected = false;
+                Some(String::new())
+            }
+            ["drbdadm", "net-options", set_to @ .., "pgio"] if self.connected => {
+                set(&mut self.net, set_to);
+                Some(String::new())
+            }
+            ["drbdsetup", "disk-options", "0", set_to @ ..] => {
+                set(&mut self.disk, set_to);
+                Some(String::new())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Exec for FakeNode {
+    fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
+        let line = command.to_string();
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut fake = self.0.lock().unwrap();
+        let said = fake.answer(&words);
+        if words[0] == "drbdadm" || words.get(1) == Some(&"disk-options") {
+            fake.changes.push(line.clone());
+        }
+        let status = ExitStatus::from_raw(if said.is_some() { 0 } else { 256 });
+        Ok(Output { status, stdout: said.unwrap_or_default(), stderr: line })
+    }
+}
+
+fn node(fake: Fake) -> (Node, Arc<FakeNode>) {
+    let there = Arc::new(FakeNode(Mutex::new(fake)));
+    (Node::over("db1".to_owned(), there.clone()).unwrap(), there)
+}
+
+fn spec(body: &str) -> TreatmentSpec {
+    let table: Table = format!("drbd = {body}").parse().unwrap();
+    TreatmentSpec { kind: "drbd".to_owned(), body: table["drbd"].clone(), line: 4 }
+}
+
+fn asked(connected: bool, protocol: Option<&'static str>) -> Drbd {
+    Drbd {
+        resource: "pgio".to_owned(),
+        connected,
+        protocol,
+        options: Vec::new(),
+        secondary: Some("db2".to_owned()),
+    }
+}
+
+fn journaled(asked: &Drbd, node: &Node) -> Vec<Step> {
+    let seen = node.see("pgio").unwrap();
+    let step = |(change, value): (Change, String)| {
+        let prior = change.present(&seen);
+        let resource = asked.resource.clone();
+        Ours { resource, value, boot: node.boot.clone(), change }.step(node, prior)
+    };
+    asked.changes(true, &seen).into_iter().map(step).collect()
+}
+
+#[test]
+fn bodies() {
+    let described = |body: &str| parse(&spec(body)).unwrap().describe();
+    assert_eq!(
+        described("{ resource = \"r\", connection = \"disconnected\" }"),
+        ["DRBD r = disconnected"]
+    );
+    assert_eq!(
+        described("{ resource = \"r\", protocol = \"A\", secondary = \"s\" }"),
+        ["DRBD r = connected by protocol A"],
+        "one factor"
+    );
+    assert_eq!(
+        described(
+            "{ resource = \"r\", secondary = \"s\", al-extents = 257, md-flushes = false, disk-barrier = true }"
+        ),
+        [
+            "DRBD r = connected",
+            "al-extents of DRBD r = 257",
+            "disk-barrier of DRBD r = yes",
+            "md-flushes of DRBD r = no"
+        ]
+    );
+    for (body, said) in [
+        ("3", "line 4: drbd: must be a table"),
+        (
+            "{ secondary = \"s\" }",
+            "line 4: drbd.resource: is missing: the name of the DRBD resource",
+        ),
+        ("{ resource = \"all\", secondary = \"s\" }", "`all` is no name of a resource"),
+        ("{ resource = \"r\" }", "line 4: drbd.secondary: is missing: the name of the peer's host"),
+        ("{ resource = \"r\", protocl = \"A\" }", "nearest valid one is `protocol`"),
+        (
+            "{ resource = \"r\", protocol = \"D\", secondary = \"s\" }",
+            "drbd.protocol: cannot be `D`",
+        ),
+        (
+            "{ resource = \"r\", protocol = \"A\", connection = \"disconnected\" }",
+            "means nothing while disconnected",
+        ),
+        ("{ resource = \"r\", connection = \"yes\" }", "drbd.connection: cannot be `yes`"),
+        ("{ resource = \"r\", secondary = \"s\", al-extents = 3 }", "from 7 to 65534, not 3"),
+        ("{ resource = \"r\", secondary = \"s\", md-flushes = \"no\" }", "must be true or false"),
+    ] {
+        let error = parse(&spec(body)).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn only_what_differs_is_changed() {
+    let (node, there) = node(Fake::new());
+    assert_eq!(journaled(&asked(true, None), &node), []);
+    assert_eq!(journaled(&asked(true, Some("C")), &node), []);
+    let steps = journaled(&asked(true, Some("A")), &node);
+    let [step] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!(step.what, "protocol of DRBD resource pgio");
+    assert_eq!((step.host.as_deref(), step.prior.as_str()), (Some("db1"), Some("C")));
+    let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "yes".to_owned())];
+    let steps = journaled(&Drbd { options, ..asked(false, None) }, &node);
+    let what: Vec<&str> = steps.iter().map(|s| s.what.as_str()).collect();
+    assert_eq!(
+        what,
+        ["connection of DRBD resource pgio", "al-extents of /dev/drbd0 of DRBD resource pgio"]
+    );
+    assert!(there.0.lock().unwrap().changes.is_empty(), "looking changes nothing");
+}
+
+#[test]
+fn a_peer_that_is_alone_is_connected_and_a_waiting_one_left() {
+    let (node, _) = node(Fake { connected: false, ..Fake::new() });
+    let seen = node.see("pgio").unwrap();
+    let kinds = |asked: &Drbd, first| asked.changes(first, &seen).len();
+    assert_eq!(kinds(&asked(true, None), false), 1);
+    assert_eq!(kinds(&asked(false, None), false), 0);
+    // What the protocol will be is not known before there is a connection.
+    assert_eq!(kinds(&asked(true, Some("C")), true), 2);
+    assert_eq!(kinds(&asked(true, Some("C")), false), 1, "the peer follows");
+}
+
+/// Everything at once, and with values that no configuration has.
+fn everything() -> (Drbd, Fake) {
+    let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "no".to_owned())];
+    let mut found = Fake::new();
+    found.net = self::options(&[("protocol", "B"), ("ko-count", "3")]);
+    found.disk.insert("al-extents".to_owned(), "601".to_owned());
+    (Drbd { options, ..asked(false, None) }, found)
+}
+
+#[test]
+fn undo_after_any_number_of_steps_puts_back_what_was_found() {
+    let (everything, found) = everything();
+    let protocol = asked(true, Some("A"));
+    for asked in [&everything, &protocol] {
+        let (node, _) = node(found.clone());
+        let steps = journaled(asked, &node);
+        // The last intent may be written and not applied.
+        for (applied, intent) in (0..=steps.len()).flat_map(|n| [(n, false), (n, true)]) {
+            let (node, there) = self::node(found.clone());
+            for step in &steps[..applied] {
+                Ours::of(step).unwrap().apply(&node).unwrap();
+            }
+            let journaled = (applied + usize::from(intent)).min(steps.len());
+            // Twice: an undo can be cut short as well.
+            for _ in 0..2 {
+                for step in steps[..journaled].iter().rev() {
+                    let undone = Ours::of(step).unwrap().undo(&node, step, Stranger::Ask);
+                    assert_eq!(undone.unwrap(), Undone::PutBack);
+                }
+            }
+            let now = there.0.lock().unwrap().clone();
+            assert_eq!(Fake { changes: Vec::new(), ..now }, found, "{applied} {intent}");
+        }
+    }
+}
+
+#[test]
+fn an_undo_cut_short_between_connection_and_options_is_gone_on_with() {
+    let (everything, found) = everything();
+    let (node, there) = node(found.clone());
+    let steps = journaled(&everything, &node);
+    Ours::of(&steps[0]).unwrap().apply(&node).unwrap();
+    node.connect("pgio").unwrap();
+    assert_eq!(there.0.lock().unwrap().net, configured());
+    Ours::of(&steps[0]).unwrap().undo(&node, &steps[0], Stranger::Ask).unwrap();
+    assert_eq!(there.0.lock().unwrap().net, found.net);
+}
+
+#[test]
+fn a_protocol_without_a_connection_goes_with_it() {
+    let found = Fake { connected: false, ..Fake::new() };
+    let (node, there) = node(found.clone());
+    let steps = journaled(&asked(true, Some("A")), &node);
+    assert_eq!(steps[1].prior, serde_json::Value::Null);
+    for step in &steps {
+        Ours::of(step).unwrap().apply(&node).unwrap();
+    }
+    assert_eq!(there.0.lock().unwrap().net["protocol"], "A");
+    for step in steps.iter().rev() {
+        Ours::of(step).unwrap().undo(&node, step, Stranger::Ask).unwrap();
+    }
+    assert!(!there.0.lock().unwrap().connected);
+}
+
+#[test]
+fn a_machine_that_was_started_again_has_nothing_of_ours() {
+    let (everything, found) = everything();
+    let (node, _) = node(found);
+    let steps = journaled(&everything, &node);
+    for there in [
+        Fake { boot: "second", connected: false, ..Fake::new() },
+        Fake { up: false, ..Fake::new() },
+    ] {
+        let (node, there) = self::node(there);
+        let before = there.0.lock().unwrap().clone();
+        for step in steps.iter().rev() {
+            let undone = Ours::of(step).unwrap().undo(&node, step, Stranger::Ask);
+            assert_eq!(undone.unwrap(), Undone::PutBack);
+        }
+        assert_eq!(*there.0.lock().unwrap(), before, "and nothing is changed");
+    }
+}
+
+#[test]
+fn someone_elses_change_is_asked_about() {
+    let (node, there) = node(Fake::new());
+    let steps = journaled(&asked(true, Some("A")), &node);
+    let ours = Ours::of(&steps[0]).unwrap();
+    ours.apply(&node).unwrap();
+    there.0.lock().unwrap().net.insert("protocol".to_owned(), "B".to_owned());
+    let error = ours.undo(&node, &steps[0], Stranger::Ask).unwrap_err().to_string();
+    assert!(
+        error.starts_with(
+            "protocol of DRBD resource pgio on host db1 is now B, neither ours (A) nor what it was before (C)"
+        ),
+        "{error}"
+    );
+    assert_eq!(ours.undo(&node, &steps[0], Stranger::Keep).unwrap(), Undone::Kept);
+    assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
+    assert_eq!(ours.undo(&node, &steps[0], Stranger::Restore).unwrap(), Undone::PutBack);
+    assert_eq!(there.0.lock().unwrap().net["protocol"], "C");
+}
+
+#[test]
+fn what_is_not_there_is_refused_with_what_is() {
+    let (node, _) = node(Fake::new());
+    assert_eq!(
+        node.see("pgoi").unwrap_err().to_string(),
+        "there is no DRBD resource `pgoi` up on host db1; there are mail, pgio"
+    );
+    let (down, _) = self::node(Fake { up: false, ..Fake::new() });
+    assert!(down.see("pgio").unwrap_err().to_string().ends_with("there is none: `drbdadm up` it"));
+    let none = Node::over("db1".to_owned(), Arc::new(Nothing));
+    assert!(none.err().unwrap().to_string().starts_with("host db1 has no DRBD"));
+}
+
+struct Nothing;
+
+impl Exec for Nothing {
+    fn output(&self, _: &CommandLine) -> Result<Output, ExecError> {
+        let status = ExitStatus::from_raw(256);
+        Ok(Output { status, stdout: "boot\n".to_owned(), stderr: String::new() })
+    }
+}
+
+#[test]
+fn evidence_is_what_both_nodes_say() {
+    let (node, there) = node(Fake::new());
+    let options = vec![("al-extents", "1237".to_owned())];
+    let asked = Drbd { options, ..asked(true, Some("C")) };
+    let nodes = [node];
+    let broken = || -> Vec<String> {
+        let all = proof::read(&asked, &nodes, When::After).into_iter();
+        all.filter(|e| !e.holds()).map(|e| format!("{}: {}", e.what, e.found)).collect()
+    };
+    assert!(broken().is_empty(), "{:?}", broken());
+    there.0.lock().unwrap().net.insert("protocol".to_owned(), "A".to_owned());
+    there.0.lock().unwrap().disk.insert("al-extents".to_owned(), "7".to_owned());
+    assert_eq!(
+        broken(),
+        [
+            "protocol of DRBD pgio on host db1: A",
+            "al-extents of /dev/drbd0 of DRBD pgio on host db1: 7"
+        ]
+    );
+    there.0.lock().unwrap().connected = false;
+    assert_eq!(broken()[0], "connection of DRBD pgio on host db1: StandAlone");
+    there.0.lock().unwrap().up = false;
+    assert!(broken()[0].contains("unreadable: there is no DRBD resource `pgio`"));
+}
+
+fn trial_of(states: &[(&str, &str, u64)], change: impl Fn(&mut DrbdUse)) -> Trial {
+    let state = |(connection, replication, samples): &(&str, &str, u64)| DrbdState {
+        role: "Primary".to_owned(),
+        peer_role: "Secondary".to_owned(),
+        connection: (*connection).to_owned(),
+        replication: (*replication).to_owned(),
+        disk: "UpToDate".to_owned(),
+        peer_disk: "UpToDate".to_owned(),
+        protocol: Some("C".to_owned()),
+        samples: *samples,
+        ..DrbdState::default()
+    };
+    let mut drbd = DrbdUse { states: states.iter().map(state).collect(), ..DrbdUse::default() };
+    change(&mut drbd);
+    let host = HostUse { drbd: [("drbd0".to_owned(), drbd)].into(), ..HostUse::default() };
+    let device = Device { name: "drbd0".to_owned(), ..Device::default() };
+    let storage = Storage { host: "db1".to_owned(), devices: vec![device], ..Storage::default() };
+    let telemetry = Telemetry {
+        hosts: BTreeMap::from([("db1".to_owned(), host)]),
+        storage: vec![storage],
+        ..Telemetry::default()
+    };
+    Trial { telemetry: Some(telemetry), ..full_trial() }
+}
+
+#[test]
+fn the_samples_inside_the_window_are_judged() {
+    let connected = asked(true, Some("C"));
+    let verdicts = |asked: &Drbd, trial: &Trial| -> Vec<(String, CheckVerdict)> {
+        proof::judge(asked, trial).into_iter().map(|c| (c.id, c.verdict)).collect()
+    };
+    let both = |connection, congested| {
+        vec![("drbd-connection".to_owned(), connection), ("drbd-congested".to_owned(), congested)]
+    };
+    use CheckVerdict::{Invalid, Ok, Warning};
+    let good = ("Connected", "Established", 20);
+    assert_eq!(verdicts(&connected, &trial_of(&[good], |_| ())), both(Ok, Ok));
+    let lost = trial_of(&[good, ("Connecting", "Off", 1)], |_| ());
+    assert_eq!(verdicts(&connected, &lost), both(Invalid, Ok));
+    let told = proof::judge(&connected, &lost).remove(0).message;
+    assert_eq!(told, "DRBD pgio: it was Connecting on `db1` in 1 sample");
+    let ahead = trial_of(&[good, ("Connected", "Ahead", 1)], |_| ());
+    assert_eq!(verdicts(&connected, &ahead), both(Ok, Invalid));
+    let grown = trial_of(&[good], |d| d.out_of_sync_bytes_after = 4096);
+    assert_eq!(verdicts(&connected, &grown), both(Invalid, Ok));
+    let outdated = trial_of(&[good], |d| d.states[0].peer_disk = "Outdated".to_owned());
+    assert_eq!(verdicts(&connected, &outdated), both(Invalid, Ok));
+    assert_eq!(verdicts(&asked(true, Some("A")), &trial_of(&[good], |_| ()))[0].1, Invalid);
+    for (full, verdict) in [(1, Warning), (9, Invalid)] {
+        let trial = trial_of(&[good, ("Connected", "Established", full)], |d| {
+            d.states[1].congested = Some(true);
+        });
+        assert_eq!(verdicts(&connected, &trial), both(Ok, verdict), "{full}");
+    }
+    let alone = asked(false, None);
+    let apart = trial_of(&[("StandAlone", "Off", 20)], |d| d.out_of_sync_bytes_after = 1 << 30);
+    assert_eq!(verdicts(&alone, &apart), [("drbd-connection".to_owned(), Ok)]);
+    assert_eq!(verdicts(&alone, &trial_of(&[good], |_| ()))[0].1, Invalid);
+    let other = trial_of(&[good], |d| d.resource = Some("mail".to_owned()));
+    assert_eq!(verdicts(&connected, &other), [("drbd-connection".to_owned(), Warning)]);
+}

@@ -1,0 +1,143 @@
+//! Waiting for DRBD: for a connection, for the end of one, for a resync.
+//!
+//! A resync may take as long as it takes while it gets on; one that stands still is an error with the
+//! state that it stands in.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::node::Node;
+use crate::host::drbd::State;
+use crate::treatment::TreatmentError;
+
+const STEP: Duration = Duration::from_millis(200);
+
+/// For a peer to answer.
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+
+/// For a resync to move on, or what comes before and after it to change.
+const STALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// For a peer to come back after all is undone; if it does not, DRBD goes on trying.
+const RETURN_LIMIT: Duration = Duration::from_secs(15);
+
+pub(super) fn until_connected(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+    let begun = Instant::now();
+    loop {
+        let states = node.states(resource)?;
+        if states.iter().all(State::is_connected) && !states.is_empty() {
+            return Ok(());
+        }
+        // Both alone again means that they refused each other.
+        let refused = states.iter().all(State::is_standalone) && begun.elapsed() > STEP * 10;
+        if refused || begun.elapsed() > CONNECT_LIMIT {
+            let why = if refused {
+                "the peers refused each other, which the kernel's log tells (a split brain?)"
+            } else {
+                "the peer does not answer; see whether it is StandAlone, and the network between"
+            };
+            return Err(not(node, resource, "connected", begun, why, &states));
+        }
+        thread::sleep(STEP);
+    }
+}
+
+pub(super) fn until_alone(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+    let begun = Instant::now();
+    loop {
+        let states = node.states(resource)?;
+        if states.iter().all(State::is_standalone) {
+            return Ok(());
+        }
+        if begun.elapsed() > CONNECT_LIMIT {
+            return Err(not(node, resource, "disconnected", begun, "it takes long", &states));
+        }
+        thread::sleep(STEP);
+    }
+}
+
+pub(super) fn until_in_sync(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+    let begun = Instant::now();
+    let mut progress = Progress::new();
+    loop {
+        let states = node.states(resource)?;
+        if states.iter().all(State::is_in_sync) && !states.is_empty() {
+            return Ok(());
+        }
+        if progress.stalls(&states) {
+            let why = "the resync makes no progress; see to the peer, its disk and the network";
+            return Err(not(node, resource, "in sync", begun, why, &states));
+        }
+        thread::sleep(STEP);
+    }
+}
+
+/// As long as it moves on, so that the next trial has the devices to itself. One that hangs is no
+/// failure of undoing.
+pub(super) fn out_resync(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+    let mut progress = Progress::new();
+    loop {
+        let states = node.states(resource)?;
+        let connected = states.iter().all(State::is_connected);
+        if !connected || states.iter().all(State::is_in_sync) || progress.stalls(&states) {
+            return Ok(());
+        }
+        thread::sleep(STEP);
+    }
+}
+
+/// For the peer to come back, that the resync begins. It may be away for reasons of its own.
+pub(super) fn for_peer(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+    let begun = Instant::now();
+    while begun.elapsed() < RETURN_LIMIT {
+        let states = node.states(resource)?;
+        if states.iter().all(|s| s.is_connected() && s.replication != "Off") {
+            return Ok(());
+        }
+        thread::sleep(STEP);
+    }
+    Ok(())
+}
+
+struct Progress {
+    last: (u64, String),
+    at: Instant,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { last: (u64::MAX, String::new()), at: Instant::now() }
+    }
+
+    fn stalls(&mut self, states: &[State]) -> bool {
+        let left = states.iter().map(|s| s.out_of_sync_kib).sum();
+        let now = (left, told(states));
+        // Writes of others may add to what is left; only less of it is progress.
+        if now.1 != self.last.1 || now.0 < self.last.0 {
+            (self.last, self.at) = (now, Instant::now());
+        }
+        self.at.elapsed() > STALL_LIMIT
+    }
+}
+
+fn told(states: &[State]) -> String {
+    let one = |s: &State| format!("{} {}", s.link(), s.disks());
+    states.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn not(
+    node: &Node,
+    resource: &str,
+    what: &str,
+    begun: Instant,
+    why: &str,
+    states: &[State],
+) -> TreatmentError {
+    let left: u64 = states.iter().map(|s| s.out_of_sync_kib).sum();
+    let left = if left > 0 { format!(", {left} kB out of sync") } else { String::new() };
+    TreatmentError::NotInForce {
+        what: format!("DRBD {resource} {what} on host {}", node.name),
+        seconds: begun.elapsed().as_secs(),
+        why: format!("it is {}{left}; {why}", told(states)),
+    }
+}
