@@ -1,9 +1,13 @@
-/* Preloaded into the kernel of a host, which is a process that steers others by ptrace.
+/* Preloaded into the kernel of a host, which is a process that steers others by ptrace. Two remedies.
  *
- * User-mode Linux 6.1 saves a process's extended registers into a buffer of fixed size and writes that
+ * Registers: user-mode Linux 6.1 saves a process's extended registers into a buffer of fixed size and writes that
  * back. Where a processor has more of them (AMX), Linux refuses so short a write with EFAULT and the
  * kernel panics: "ptrace set fp regs failed". Here the short write is laid over the present state,
  * and all of it is written. Elsewhere nothing changes.
+ *
+ * Reboot: the kernel then executes itself anew, with its tap device and its memory file still open: the
+ * device would be busy, the memory used twice. Whatever it has inherited beyond the standard streams and the
+ * link (descriptors 8 and 9, wire.c) is closed before it starts.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -45,6 +49,12 @@ static long peek(enum __ptrace_request request, long pid, void *address)
         return -1;
     errno = 0;
     return word;
+}
+
+__attribute__((constructor)) static void start_clean(void)
+{
+    syscall(SYS_close_range, 3, 7, 0);
+    syscall(SYS_close_range, 10, ~0U, 0);
 }
 
 long ptrace(enum __ptrace_request request, ...)

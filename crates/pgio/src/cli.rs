@@ -60,10 +60,10 @@ enum Command {
     Report(report::Args),
     /// Say what is here, what is missing and what would spoil a measurement, and change nothing
     Doctor(doctor::Args),
-    /// Leave only SIZE of this machine's memory free, until --release
-    Ballast(ballast::Args),
     /// Measure a device, or two in turn, without PostgreSQL: throughput, latency, random I/O
     Device(device::Args),
+    /// Leave only SIZE of this machine's memory free, until --release
+    Ballast(ballast::Args),
     /// Put back whatever an interrupted run left changed
     Undo(undo::Args),
     /// Remove what setup made, and nothing else
@@ -102,8 +102,8 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Ballast(args) => ballast::run(&args),
         Command::Device(args) => device::run(&args),
+        Command::Ballast(args) => ballast::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),

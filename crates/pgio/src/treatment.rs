@@ -157,7 +157,7 @@ pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentE
 /// In the order in which they are applied, whatever that of the file: one that restarts the server
 /// comes before those that a restart would undo.
 pub const KINDS: &[Kind] =
-    &[drbd::KIND, postgres::KIND, throttle::KIND, ballast::KIND, link::KIND, command::KIND];
+    &[drbd::KIND, postgres::KIND, ballast::KIND, link::KIND, throttle::KIND, command::KIND];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()

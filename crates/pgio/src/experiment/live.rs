@@ -340,10 +340,13 @@ impl Stage for Live<'_> {
         let mut control = Controlled::of(target);
         // Not connected first: the server may be down until a step below starts it.
         let mut world = world(target, &mut control, &self.hosts);
-        let condition = &self.conditions[planned.condition];
         treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map_err(|source| {
-            LiveError::Treatment { condition: condition.name.clone(), source: Box::new(source) }
+            LiveError::Treatment {
+                condition: self.conditions[planned.condition].name.clone(),
+                source: Box::new(source),
+            }
         })?;
+        let condition = &self.conditions[planned.condition];
         condition.treatments.iter().for_each(|t| t.taken_back());
         match Controlled::restarted(control.as_ref()) {
             true => renew(target, &self.run_id),

@@ -73,14 +73,14 @@ impl Host {
         &self.name
     }
 
-    /// Reached without a connection that could break.
-    pub fn is_here(&self) -> bool {
-        self.link.is_none()
-    }
-
     /// Tells one boot of its kernel from the next; empty where the kernel does not say.
     pub fn boot(&self) -> &str {
         &self.identity.boot
+    }
+
+    /// Reached without a connection that could break.
+    pub fn is_here(&self) -> bool {
+        self.link.is_none()
     }
 
     /// Whether two names, perhaps of two ways there, mean one machine.
