@@ -86,7 +86,7 @@ impl Stage {
     fn experiment(&self) -> String {
         let (device, file) = (&self.device.path, self.file().display().to_string());
         let remount = match pgio::treatment::names().contains(&"filesystem") {
-            true => format!("filesystem = {{ path = {:?}, options = \"noatime\" }}", self.mounted),
+            true => format!("filesystem = {{ options = \"noatime\", mount = {:?} }}", self.mounted),
             false => String::new(),
         };
         format!(
