@@ -59,7 +59,7 @@ image() {
     } | hash_of)
     export IMAGE=$LAB_CACHE/image-$recipe/root.ext4
     if ! [ -e "$IMAGE" ]; then
-        say "making the image of the hosts, once (about three minutes) ..."
+        say "making the image of the hosts, once (a few minutes) ..."
         once mmdebstrap unpack mmdebstrap
         once "image-$recipe" apart "$HERE/image/build" "$KERNEL" "$LAB_CACHE/mmdebstrap"
         # shellcheck disable=SC2012  # our own names: image- and hexadecimal digits

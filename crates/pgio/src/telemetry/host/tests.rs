@@ -230,3 +230,9 @@ fn a_window_without_samples_is_a_warning() {
     assert!(usage.cpu.is_empty() && usage.cores.is_none());
     assert!(warnings.iter().any(|w| w.what == "host local was not observed"), "{warnings:?}");
 }
+
+#[test]
+fn processes_that_are_named_as_ours_are_numbers_and_nothing_else() {
+    assert_eq!(numbers(" 12 x 34\n").collect::<Vec<_>>(), [12, 34]);
+    assert_eq!(numbers("").count(), 0);
+}
