@@ -16,6 +16,9 @@ _pgio() {
             ",$1")
                 cmd="pgio"
                 ;;
+            pgio,ballast)
+                cmd="pgio__subcmd__ballast"
+                ;;
             pgio,bench)
                 cmd="pgio__subcmd__bench"
                 ;;
@@ -27,6 +30,9 @@ _pgio() {
                 ;;
             pgio,destroy)
                 cmd="pgio__subcmd__destroy"
+                ;;
+            pgio,device)
+                cmd="pgio__subcmd__device"
                 ;;
             pgio,doctor)
                 cmd="pgio__subcmd__doctor"
@@ -80,8 +86,22 @@ _pgio() {
 
     case "${cmd}" in
         pgio)
-            opts="-h -V --help --version demo setup run compare report doctor undo destroy example bench"
+            opts="-h -V --help --version demo setup run compare report doctor device ballast undo destroy example bench"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__ballast)
+            opts="-y -h --release --yes --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -513,6 +533,48 @@ _pgio() {
                     return 0
                     ;;
                 --transactions)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__device)
+            opts="-h --against --destroy --uuid --rounds --size --duration --seed --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --against)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --uuid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --duration)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --json)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

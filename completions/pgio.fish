@@ -32,6 +32,8 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: t
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same work under each condition, in random order'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Tell a stored experiment again'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Say what is here, what is missing and what would spoil a measurement, and change nothing'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure a device, or two in turn, without PostgreSQL: throughput, latency, random I/O'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only SIZE of this machine\'s memory free, until --release'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Put back whatever an interrupted run left changed'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Remove what setup made, and nothing else'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a shipped, commented experiment'
@@ -122,6 +124,18 @@ complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rows-per-transactio
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l against -d 'Measure this too, in turn, and compare with it' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l uuid -d 'Of a file system or other content that may be lost with --destroy; once for each' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l rounds -d 'Passes over all tests [default: 5 as in the User\'s Guide; with --against 6, the fewest that can decide]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l size -d 'Of the scratch file, and the part of a device or file that is worked on' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l duration -d 'Of each random test' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l seed -d 'Of the order of places and of random offsets; without it one is drawn' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l json -d 'Store all runs and results as JSON; `-` is standard output' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l destroy -d 'Also write, over whatever is there'
+complete -c pgio -n "__fish_pgio_using_subcommand device" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand ballast" -l release -d 'Give the memory back'
+complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s y -l yes -d 'Do not ask'
+complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand; and end sessions that an interrupted run left there' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a setting that someone changed since as it is now'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'

@@ -12,6 +12,7 @@ mod body;
 mod cache;
 mod command;
 mod drbd;
+mod filesystem;
 mod guard;
 pub mod journal;
 mod link;
@@ -160,6 +161,7 @@ pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentE
 pub const KINDS: &[Kind] = &[
     drbd::KIND,
     postgres::KIND,
+    filesystem::KIND,
     ballast::KIND,
     cache::KIND,
     link::KIND,

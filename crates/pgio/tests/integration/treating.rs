@@ -550,3 +550,39 @@ fn a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database() {
     assert_eq!(left, 1, "plpgsql alone");
     wait_until("all sessions are gone", || crate::workdir::sessions_of_ours(&dsn) == 0);
 }
+
+/// As it is shipped, on a disk like the one that its comment makes, and cut short.
+#[test]
+fn the_example_runs() {
+    if !inside("the_example_runs", true) {
+        return;
+    }
+    let disk = LoopDisk::make("pgio-test-", 2 << 30).unwrap();
+    let node = fs::canonicalize(format!("/sys/dev/block/{}", disk.number())).unwrap();
+    let device = format!("/dev/{}", node.file_name().unwrap().to_str().unwrap());
+    let mut text = include_str!("../../../../examples/io-throttle.toml").to_owned();
+    for (shipped, here) in [
+        ("\"/dev/loop7\"", format!("{device:?}")),
+        ("\"/mnt/pgio-throttle\"", format!("{:?}", disk.path())),
+        ("blocks = 6", "blocks = 1\ntolerate = [\"foreign-load\", \"generator-bound\"]".to_owned()),
+        ("warmup = \"2s\"", "warmup = \"500ms\"".to_owned()),
+        ("duration = \"10s\"", "duration = \"1s\"".to_owned()),
+        ("scale = \"400M\"", "scale = \"64M\"".to_owned()),
+    ] {
+        assert!(text.contains(shipped), "{shipped}");
+        text = text.replace(shipped, &here);
+    }
+    let dir = Workdir::new();
+    dir.compare(&text).expect(0, &[]);
+    for workload in ["commit", "slob"] {
+        let file = dir.out().join(workload).join("trials.jsonl");
+        for line in fs::read_to_string(file).unwrap().lines() {
+            let trial: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
+            assert_eq!(failed_checks(&trial, "invalid"), [""; 0], "{trial}");
+        }
+    }
+    let limits = fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device");
+    let prefix = format!("{} ", disk.number());
+    assert!(!limits.unwrap_or_default().lines().any(|line| line.starts_with(&prefix)));
+}
