@@ -233,8 +233,8 @@ fn writes_are_limited_to_the_number_whatever_asks_for_them() {
             let (asked, span) = (limit as f64, Duration::from_secs(3));
             let found = server.writes_per_second(span);
             eprintln!("{rw}: {found:.1} writes/s at {limit}, {demand:.0} without");
-            // The kernel hands requests out by the tenth of a second.
-            let slice = asked * 0.1 / span.as_secs_f64();
+            // The kernel hands requests out by the tenth of a second, and late on a busy machine.
+            let slice = asked * 0.2 / span.as_secs_f64();
             assert!(found <= asked * 1.02 + slice, "{rw}: {found} at {limit}");
             if demand > 2.0 * asked {
                 assert!(found >= asked * 0.98 - slice, "{rw}: {found} at {limit}");
@@ -452,7 +452,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
         let dir = Workdir::new();
         let text = server.experiment("blocks = 1\nduration = \"1s\"", 1, &[]);
         let said = dir.compare(&format!("{text}[[condition]]\nname = \"a\"\n{body}\n"));
-        refused(said, expected);
+        refused(&said, expected);
         assert!(!dir.out().exists());
     }
     let dir = Workdir::new();
@@ -475,7 +475,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
 }
 
 #[track_caller]
-fn refused(said: Said, expected: &str) {
+fn refused(said: &Said, expected: &str) {
     assert!(!matches!(said.code, Some(0) | None), "{said}");
     assert!(said.err.contains(expected), "no `{expected}` in {said}");
 }
@@ -535,8 +535,8 @@ fn a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database() {
     };
     let dir = Workdir::new();
     let said = dir.compare(&text("kind = \"commit\"", "cold"));
-    refused(said, "a cold cache needs PostgreSQL stopped and started");
-    refused(dir.compare(&text("kind = \"commit\"", "warm")), "there is no data set of pgio's");
+    refused(&said, "a cold cache needs PostgreSQL stopped and started");
+    refused(&dir.compare(&text("kind = \"commit\"", "warm")), "there is no data set of pgio's");
 
     dir.pgio(&["setup", "--scale", "8M", "--create-base-table", "FALSE", "--connect-string", &dsn])
         .expect(0, &[]);
