@@ -29,7 +29,7 @@ use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, Wo
 
 pub(super) const KIND: Kind = Kind {
     name: "drbd",
-    help: "DRBD under the data, such as { resource = \"r0\", protocol = \"A\", secondary = \"db2\" }",
+    help: "DRBD under the data: { resource = \"r0\", connection = \"connected\" or \"disconnected\", protocol = \"A\", \"B\" or \"C\", secondary = the peer's name in [hosts] }; on both hosts also al-extents, disk-barrier, disk-flushes, md-flushes, al-updates",
     parse,
     undo,
 };

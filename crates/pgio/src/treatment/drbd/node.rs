@@ -71,7 +71,7 @@ impl Node {
                 &name,
                 "to read and change DRBD",
                 Some(Capability::NetAdmin),
-                &["drbdsetup", "drbdadm"],
+                &["/usr/sbin/drbdsetup", "/usr/sbin/drbdadm"],
             )
             .map_err(|e| TreatmentError::Refused(e.to_string()))?;
         Ok(Node { name, exec, generation, root })
