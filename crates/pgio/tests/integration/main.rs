@@ -18,6 +18,7 @@ mod examples;
 mod fixture;
 mod generated;
 mod hosts;
+mod killing;
 mod levels;
 mod loading;
 mod managed;
