@@ -18,6 +18,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("drbd-impact", include_str!("../../../../examples/drbd-impact.toml")),
     ("drbd-protocols", include_str!("../../../../examples/drbd-protocols.toml")),
     ("drbd-protocols-full", include_str!("../../../../examples/drbd-protocols-full.toml")),
+    ("io-throttle", include_str!("../../../../examples/io-throttle.toml")),
     ("device", include_str!("../../../../examples/device.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
