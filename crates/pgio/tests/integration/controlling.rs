@@ -71,7 +71,7 @@ impl Managed {
     }
 
     pub(crate) fn dsn(&self) -> String {
-        format!("host={} user=postgres dbname=postgres", self.path().display())
+        format!("host='{}' user=postgres dbname=postgres", self.path().display())
     }
 
     pub(crate) fn target(&self) -> String {
