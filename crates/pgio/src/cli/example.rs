@@ -14,6 +14,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("demo", include_str!("../../../../examples/demo.toml")),
     ("sync-commit", include_str!("../../../../examples/sync-commit.toml")),
     ("commit-10000", include_str!("../../../../examples/commit-10000.toml")),
+    ("device", include_str!("../../../../examples/device.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 

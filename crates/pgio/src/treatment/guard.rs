@@ -25,10 +25,7 @@ impl Guard {
         release: &str,
         body: &str,
     ) -> Result<Guard, TreatmentError> {
-        // Without its last line a signal would end the shell past its trap.
-        let prelude = format!(
-            "{functions}\nrelease() {{\n{release}\n}}\ntrap release EXIT\ntrap exit HUP INT TERM"
-        );
+        let prelude = prelude(functions, release);
         Ok(Guard(Shell::start(host, &prelude, body)?))
     }
 
@@ -37,8 +34,18 @@ impl Guard {
     }
 }
 
+/// Without its last line a signal would end the shell past its trap: that of a broken pipe, too,
+/// where we are killed while it answers.
+fn prelude(functions: &str, release: &str) -> String {
+    format!(
+        "{functions}\nrelease() {{\n{release}\n}}\ntrap release EXIT\ntrap exit HUP INT PIPE TERM"
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -50,6 +57,23 @@ mod tests {
         assert_eq!(guard.ask("here").unwrap(), "here!\n");
         assert!(!file.exists());
         drop(guard);
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "gone\n");
+    }
+    #[test]
+    fn it_releases_when_nobody_is_there_to_be_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("released");
+        let release = format!("echo gone >{}", file.display());
+        let script = format!("{}\nread go\necho one\necho two", prelude("", &release));
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        drop(child.stdin.take());
+        child.wait().unwrap();
         assert_eq!(std::fs::read_to_string(file).unwrap(), "gone\n");
     }
 }

@@ -19,6 +19,7 @@ mod filesystems;
 mod fixture;
 mod generated;
 mod hosts;
+mod killing;
 mod levels;
 mod loading;
 mod managed;

@@ -36,7 +36,7 @@ const TOLERANCE: u64 = 64 << 20;
 const DROP_LIMIT: Duration = Duration::from_mins(10);
 const LIMIT: Duration = Duration::from_secs(60);
 
-const READ: &str = "cat /proc/meminfo; echo \"boot $(cat /proc/sys/kernel/random/boot_id)\"";
+const READ: &str = "cat /proc/meminfo";
 
 /// A host's memory at one moment, in bytes; pages are huge ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,8 +49,6 @@ pub struct Memory {
     pub pages: u64,
     /// Neither used nor reserved.
     pub idle: u64,
-    /// Different after a reboot.
-    boot: String,
 }
 
 impl Memory {
@@ -75,11 +73,6 @@ impl Memory {
             idle: number("HugePages_Free")
                 .unwrap_or(0)
                 .saturating_sub(number("HugePages_Rsvd").unwrap_or(0)),
-            boot: text
-                .lines()
-                .find_map(|line| line.strip_prefix("boot "))
-                .unwrap_or_default()
-                .to_owned(),
         })
     }
 
@@ -106,7 +99,7 @@ impl Memory {
 }
 
 pub fn look(host: &Host) -> Result<Memory, TreatmentError> {
-    read(host, &CommandLine::new("sh").args(["-c", READ]).timeout(LIMIT))
+    read(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
 }
 
 fn read(host: &Host, command: &CommandLine) -> Result<Memory, TreatmentError> {
@@ -157,7 +150,7 @@ pub fn plan(host: &Host, leave: u64) -> Result<Step, TreatmentError> {
         what: WHAT.to_owned(),
         host: Some(host.name().to_owned()),
         prior: json!(memory.pages),
-        ours: json!({ "pages": asked, "leave": leave, "boot": memory.boot }),
+        ours: json!({ "pages": asked, "leave": leave, "boot": host.boot() }),
     })
 }
 
@@ -191,18 +184,16 @@ pub fn too_much_left(memory: &Memory, leave: u64) -> Option<String> {
 pub fn held(host: &Host, step: &Step) -> Option<String> {
     let (prior, asked) = numbers(step).ok()?;
     let memory = look(host).ok()?;
-    let same_boot = step.ours.get("boot").and_then(|b| b.as_str()) == Some(memory.boot.as_str());
     let leave = step.ours.get("leave").and_then(|l| l.as_u64())?;
-    (same_boot && memory.pages > prior && memory.pages <= asked)
+    (!rebooted(host, step) && memory.pages > prior && memory.pages <= asked)
         .then(|| format!("huge pages leave {} of its memory free", exact_bytes(leave)))
 }
 
 pub(super) fn undo(host: &Host, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
     let (prior, asked) = numbers(step)?;
     let memory = look(host)?;
-    let rebooted = step.ours.get("boot").and_then(|b| b.as_str()).is_some_and(|b| b != memory.boot);
     // The number found after a reboot is that of the boot: ours is gone.
-    if memory.pages == prior || rebooted {
+    if memory.pages == prior || rebooted(host, step) {
         return Ok(Undone::PutBack);
     }
     if !(prior..=asked).contains(&memory.pages) {
@@ -229,6 +220,10 @@ pub(super) fn undo(host: &Host, step: &Step, stranger: Stranger) -> Result<Undon
             now.pages
         ))),
     }
+}
+
+fn rebooted(host: &Host, step: &Step) -> bool {
+    step.ours.get("boot").and_then(|boot| boot.as_str()).is_some_and(|boot| boot != host.boot())
 }
 
 fn numbers(step: &Step) -> Result<(u64, u64), TreatmentError> {
@@ -363,14 +358,13 @@ HugePages_Free:      900
 HugePages_Rsvd:       10
 HugePages_Surp:        4
 Hugepagesize:       2048 kB
-boot 1f0c
 ";
 
     #[test]
     fn meminfo_is_understood() {
         let memory = Memory::parse(MEMINFO).unwrap();
         assert_eq!((memory.pages, memory.idle, memory.page), (950, 890, 2 << 20));
-        assert_eq!((memory.free, memory.boot.as_str()), (21_782_284 * 1024, "1f0c"));
+        assert_eq!(memory.free, 21_782_284 * 1024);
         assert_eq!(Memory::parse("MemTotal: 1 kB"), None);
     }
 
