@@ -15,6 +15,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("sync-commit", include_str!("../../../../examples/sync-commit.toml")),
     ("commit-10000", include_str!("../../../../examples/commit-10000.toml")),
     ("device", include_str!("../../../../examples/device.toml")),
+    ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 

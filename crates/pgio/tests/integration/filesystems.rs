@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, is_root, run};
+use crate::examples;
 use crate::workdir::{Running, Workdir, failed_checks, sessions_at_work, wait_until};
 
 /// In the process that runs in the name space.
@@ -366,6 +367,28 @@ fn a_new_file_system_for_each_trial() {
         };
         assert!(found.len() >= 2 && found.iter().all(|f| f.contains(expected)), "{found:?}");
     }
+}
+
+#[test]
+fn the_example_of_mount_options() {
+    if !inside("the_example_of_mount_options") {
+        return;
+    }
+    let device = LoopDevice::new(2 << 30);
+    let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
+    let text = examples::with(&examples::example("ext4-options.toml"), &short);
+    let (_dir, results) = examples::compare(&text.replace("/dev/loop7", &device.path), "");
+    let trials = examples::stored(&results);
+    assert_eq!(examples::conditions(&trials).len(), 7);
+    for trial in &trials {
+        // What other tests do to this machine at the same time is not at issue.
+        let failed = failed_checks(trial, "invalid");
+        assert!(
+            failed.iter().all(|id| id == "foreign-load" || id == "generator-bound"),
+            "{failed:?}"
+        );
+    }
+    assert_eq!(holds(&device), "");
 }
 
 #[test]
