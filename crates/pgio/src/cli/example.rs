@@ -20,6 +20,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("drbd-protocols-full", include_str!("../../../../examples/drbd-protocols-full.toml")),
     ("io-throttle", include_str!("../../../../examples/io-throttle.toml")),
     ("device", include_str!("../../../../examples/device.toml")),
+    ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 
