@@ -14,6 +14,8 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("demo", include_str!("../../../../examples/demo.toml")),
     ("sync-commit", include_str!("../../../../examples/sync-commit.toml")),
     ("commit-10000", include_str!("../../../../examples/commit-10000.toml")),
+    ("page-cache", include_str!("../../../../examples/page-cache.toml")),
+    ("link-delay", include_str!("../../../../examples/link-delay.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 

@@ -153,6 +153,28 @@ fn commit_10000() {
 }
 
 #[test]
+fn page_cache() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a memory limit needs root");
+        return;
+    }
+    let (_dir, results) = compare(&with(&example("page-cache.toml"), SHORT), "");
+    let trials = stored(&results);
+    assert_eq!(
+        conditions(&trials),
+        BTreeSet::from(["256 MB left", "all memory", "all memory (A/A)"])
+    );
+}
+
+#[test]
+fn link_delay() {
+    let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
+    let (_dir, results) = compare(&with(&example("link-delay.toml"), &short), "");
+    let trials = stored(&results);
+    assert_eq!(conditions(&trials), BTreeSet::from(["1 ms", "5 ms", "near", "near (A/A)"]));
+}
+
+#[test]
 fn the_pgio_conf() {
     let primary = shared_primary(INSTALLED);
     // The file names the database, which a private cluster has; host, port and user come from the
