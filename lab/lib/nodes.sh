@@ -13,7 +13,7 @@ node() {
         root=/dev/ubda rw init=/sbin/lab-init "hostfs=$LAB_DIR/share" \
         "lab.host=$host" "lab.cgroup=$LAB_CGROUP" \
         con=null con0=null,fd:1 ssl=null \
-        "vec0:transport=tap,ifname=$host,depth=64" "vec1:transport=fd,fd=$link,depth=64" \
+        "vec0:transport=tap,ifname=$host,depth=64,gro=1" "vec1:transport=fd,fd=$link,depth=64" \
         </dev/null >>"$LAB_DIR/$host.log" 2>&1
 }
 

@@ -23,7 +23,7 @@ file, `--update-pct` as a flag. A flag overrides the file. In an experiment file
 comes from ./pgio.conf, then from the data set's own mark, then it has the default below.
 
 Used by: `connect` finding the server (in an experiment file: `[target]`), `load` loading the data
-set, `slob` and `commit` the workloads of these names.
+set, `slob`, `commit` and `device` the workloads of these names.
 ";
 
 pub(crate) fn artefacts() -> Vec<(PathBuf, String)> {
@@ -45,11 +45,16 @@ pub(crate) fn artefacts() -> Vec<(PathBuf, String)> {
 
 fn keys() -> String {
     table(
-        ["pgio.conf", "Flag", "Value", "Default", "Used by", "Meaning"],
+        ["Key", "pgio.conf", "Flag", "Value", "Default", "Used by", "Meaning"],
         KEYS.iter().map(|key| {
+            let conf = |name: &str| match key.is_of_conf() {
+                true => format!("`{name}`"),
+                false => "-".to_owned(),
+            };
             [
-                format!("`{}`", key.conf_name()),
-                format!("`--{}`", key.flag()),
+                format!("`{}`", key.name),
+                conf(&key.conf_name()),
+                conf(&format!("--{}", key.flag())),
                 value(&key.kind),
                 default(key),
                 key.uses.iter().map(|u| name_of(*u)).collect::<Vec<_>>().join(", "),
@@ -78,6 +83,7 @@ fn name_of(using: Use) -> &'static str {
         Use::Load => "load",
         Use::Slob => WorkloadKind::Slob.name(),
         Use::Commit => WorkloadKind::Commit.name(),
+        Use::Device => WorkloadKind::Device.name(),
     }
 }
 
@@ -141,7 +147,7 @@ mod tests {
         let (_, text) = artefacts().remove(0);
         let names = KEYS
             .iter()
-            .map(Key::conf_name)
+            .map(|key| key.name.to_owned())
             .chain(METRICS.iter().map(|m| m.name.to_owned()))
             .chain(KINDS.iter().map(|k| k.name.to_owned()))
             .chain(CHECKS.iter().map(|c| c.id.to_owned()));

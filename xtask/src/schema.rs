@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use pgio::cli::{DOCTOR_SCHEMA, DoctorDocument};
 use pgio::report::json::across::{ACROSS_SCHEMA, AcrossV1};
+use pgio::report::json::device::{DEVICE_SCHEMA, DeviceV1};
 use pgio::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
 use pgio::results::series::{SERIES_SCHEMA, Series};
 use pgio::results::store::{MANIFEST_SCHEMA, Manifest};
@@ -21,6 +22,7 @@ pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
         artefact::<Manifest>(MANIFEST_SCHEMA)?,
         artefact::<AnalysisV1>(ANALYSIS_SCHEMA)?,
         artefact::<AcrossV1>(ACROSS_SCHEMA)?,
+        artefact::<DeviceV1>(DEVICE_SCHEMA)?,
         artefact::<DoctorDocument>(DOCTOR_SCHEMA)?,
     ])
 }

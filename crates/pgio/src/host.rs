@@ -2,15 +2,16 @@
 //!
 //! [`exec`] is the only place in the crate that starts a process; [`machine`] gives every host
 //! the same two ways in, a command and a [`shell`] that lives on. [`proc`] parses and touches
-//! nothing; [`storage`] finds the devices under a directory, [`signature`] what a device holds.
-//! [`rights`] is who may do what, [`stop`] the flag that ends everything. Nothing here knows
-//! PostgreSQL or what is measured.
+//! nothing; [`storage`] finds the devices under a directory, [`signature`] what a device holds,
+//! [`blkio`] slows them down, [`loop_disk`] makes one. [`rights`] is who may do what, [`stop`] the
+//! flag that ends everything. Nothing here knows PostgreSQL or what is measured.
 
 pub mod blkio;
 pub mod command;
 pub mod drbd;
 pub mod error;
 pub mod exec;
+pub mod loop_disk;
 pub mod machine;
 pub mod proc;
 pub mod rights;

@@ -9,8 +9,10 @@
 
 pub mod ballast;
 mod body;
+mod cache;
 mod command;
 mod drbd;
+mod filesystem;
 mod guard;
 pub mod journal;
 mod link;
@@ -156,8 +158,16 @@ pub type Undo = fn(&mut World<'_>, &Step, Stranger) -> Result<Undone, TreatmentE
 
 /// In the order in which they are applied, whatever that of the file: one that restarts the server
 /// comes before those that a restart would undo.
-pub const KINDS: &[Kind] =
-    &[drbd::KIND, postgres::KIND, ballast::KIND, link::KIND, throttle::KIND, command::KIND];
+pub const KINDS: &[Kind] = &[
+    drbd::KIND,
+    postgres::KIND,
+    filesystem::KIND,
+    ballast::KIND,
+    cache::KIND,
+    link::KIND,
+    throttle::KIND,
+    command::KIND,
+];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()

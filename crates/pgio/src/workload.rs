@@ -1,10 +1,12 @@
-//! What is run. A workload says what each session does; [`engine`] runs all sessions together.
+//! What is run. A workload says what each session does, and [`engine`] runs all sessions together; or
+//! it leaves PostgreSQL out, and [`mod@device`] runs fio.
 //!
 //! A new workload is one file here that implements [`Workload`], one arm where the experiment
 //! file's `kind` is read, one example. Nothing here knows of conditions or experiments, and
 //! nothing here prints.
 
 pub mod commit;
+mod crew;
 pub mod device;
 pub mod engine;
 mod notice;
@@ -14,10 +16,14 @@ pub mod slob;
 mod sql;
 mod stopping;
 
+use std::sync::Arc;
+
 use postgres::Client;
 
 use crate::config::resolve::Extent;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
+pub use crew::{Crew, Ready};
+pub use device::Device;
 pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
 pub use slice::Totals;
 
@@ -63,15 +69,20 @@ pub struct SliceArgs {
 /// One kind of work, with its settings.
 pub trait Workload: Send + Sync {
     fn info(&self) -> WorkloadInfo;
-    fn sessions(&self) -> u32;
     fn extent(&self) -> Extent;
+    fn crew(self: Arc<Self>) -> Crew;
     /// What has to be there or be made the same before every trial.
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error>;
-    fn script(&self, session: u32) -> Script;
     /// The data set's size now, where the workload has one.
     fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error>;
-    /// Metrics of its own, from what all sessions did in a window of `seconds`.
+    /// Metrics of its own, from all that was done in a window of `seconds`.
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)>;
     /// Removes what `before_trial` made.
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error>;
+}
+
+/// Work that sessions of the server do.
+pub trait Sessions: Send + Sync {
+    fn count(&self) -> u32;
+    fn script(&self, session: u32) -> Script;
 }

@@ -207,7 +207,7 @@ fn stored_place(place: &Place) -> DevicePlace {
 fn stored_test(test: &Test) -> DeviceTest {
     DeviceTest {
         name: test.name(),
-        kind: test.shape.name().to_owned(),
+        kind: test.kind.name().to_owned(),
         block_bytes: test.block,
         depth: test.depth,
         metric: test.metric().to_owned(),

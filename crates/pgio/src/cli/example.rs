@@ -16,6 +16,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("commit-10000", include_str!("../../../../examples/commit-10000.toml")),
     ("page-cache", include_str!("../../../../examples/page-cache.toml")),
     ("link-delay", include_str!("../../../../examples/link-delay.toml")),
+    ("device", include_str!("../../../../examples/device.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 

@@ -120,6 +120,7 @@ coded! {
     EngineError => |e| match e {
         EngineError::Stopped => INTERRUPTED,
         EngineError::Connect(_) => CONNECT,
+        EngineError::Device(source) => source.code(),
         EngineError::TooFewConnections { .. }
         | EngineError::Privilege { .. }
         | EngineError::Pooled

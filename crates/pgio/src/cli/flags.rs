@@ -14,7 +14,7 @@ pub(super) struct KeyFlags(pub(super) Layer);
 
 impl clap::Args for KeyFlags {
     fn augment_args(command: clap::Command) -> clap::Command {
-        KEYS.iter().fold(command, |command, key| {
+        KEYS.iter().filter(|k| k.is_of_conf()).fold(command, |command, key| {
             let help = match key.default {
                 Some(default) => format!("{} [{}; default {default}]", key.help, key.conf_name()),
                 None => format!("{} [{}]", key.help, key.conf_name()),
@@ -48,7 +48,7 @@ impl FromArgMatches for KeyFlags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for key in KEYS {
+        for key in KEYS.iter().filter(|k| k.is_of_conf()) {
             if let Some(text) = matches.get_one::<String>(key.name) {
                 key.set(&mut self.0, text)
                     .map_err(|message| clap::Error::raw(ErrorKind::InvalidValue, message))?;

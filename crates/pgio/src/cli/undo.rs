@@ -120,6 +120,9 @@ fn told(step: &Step) -> String {
     let prior = match &step.prior {
         Value::Null => "absent".to_owned(),
         Value::String(text) => format!("`{text}`"),
+        Value::Object(prior) if prior["options"].is_string() => {
+            prior["options"].as_str().unwrap_or_default().to_owned()
+        }
         other => other.to_string(),
     };
     match &step.host {

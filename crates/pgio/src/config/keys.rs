@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::value::{Access, ConnectString, Kind, Value};
+use super::value::{Access, Bytes, ConnectString, DeviceTests, Kind, Value};
 use crate::units::Scale;
 
 /// What a key is for.
@@ -23,6 +23,8 @@ pub enum Use {
     Slob,
     /// The workload `commit`.
     Commit,
+    /// The workload `device`.
+    Device,
 }
 
 #[derive(Debug, Clone)]
@@ -70,7 +72,7 @@ macro_rules! workload_keys {
     };
 }
 
-use Use::{Commit, Connect, Load, Slob};
+use Use::{Commit, Connect, Device, Load, Slob};
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
 const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
@@ -80,7 +82,7 @@ const PAYLOAD: Kind = Kind::Whole(0..=1_000_000_000);
 workload_keys! {
     update_pct: u8, Kind::Whole(0..=100), Some("0"), &[Slob],
         "percentage of calls that update";
-    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit],
+    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit, Device],
         "length of the measured window; a bare number is seconds";
     num_schemas: u32, Kind::Whole(1..=8192), Some("1"), &[Load, Slob],
         "number of tables, pgio1 to pgioN";
@@ -106,9 +108,9 @@ workload_keys! {
         "visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off";
     tablespace: String, Kind::Text, None, &[Load],
         "tablespace of the tables";
-    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit],
+    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device],
         "seed of all random choices; without it one is drawn and recorded";
-    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit],
+    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device],
         "time that the workload runs before the window opens";
     sessions: u32, AT_LEAST_1, Some("1"), &[Commit],
         "sessions that commit";
@@ -118,6 +120,20 @@ workload_keys! {
         "bytes of filler in each row";
     transactions: u64, AT_LEAST_1, None, &[Commit],
         "transactions in all, instead of a fixed time";
+    path: String, Kind::Text, None, &[Device],
+        "block device, file, or directory for a scratch file; without it the target's device";
+    test: DeviceTests, Kind::OneOf(DeviceTests::NAMES), Some("all"), &[Device],
+        "what is measured there; all: each as a workload of its own";
+    size: Bytes, Kind::Bytes, Some("512M"), &[Device],
+        "of the scratch file, and the part of a device or file that is worked on";
+    block_size: Bytes, Kind::Bytes, None, &[Device],
+        "of each read or write; without it 1M (throughput), 4K (latency), 8K (random)";
+    depth: u32, Kind::Whole(1..=1024), Some("1"), &[Device],
+        "reads or writes in flight";
+    destroy: bool, Kind::Switch, Some("FALSE"), &[Device],
+        "write tests may write over what a device or file holds";
+    uuid: String, Kind::Text, None, &[Device],
+        "of the file system or other content that may be lost with destroy";
 }
 
 impl Key {
@@ -133,6 +149,12 @@ impl Key {
     /// As a flag, without the dashes: `update-pct`.
     pub fn flag(&self) -> String {
         self.name.replace('_', "-")
+    }
+
+    /// Whether pgio.conf and flags have it: a device is measured by an experiment, or by
+    /// `pgio device`, whose flags are its own.
+    pub fn is_of_conf(&self) -> bool {
+        self.uses.iter().any(|using| *using != Device)
     }
 
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
@@ -185,7 +207,7 @@ mod tests {
 
     #[test]
     fn every_default_is_read() {
-        for using in [Connect, Load, Slob, Commit] {
+        for using in [Connect, Load, Slob, Commit, Device] {
             let _ = Layer::defaults(using);
         }
     }

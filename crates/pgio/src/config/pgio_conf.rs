@@ -46,7 +46,9 @@ pub fn parse(text: &str, file: &str) -> Result<PgioConf, ConfigError> {
             conf.warnings.push(debug_ignored(file, number));
             continue;
         }
-        let Some(known) = KEYS.iter().find(|known| known.conf_name() == key) else {
+        let Some(known) =
+            KEYS.iter().filter(|k| k.is_of_conf()).find(|known| known.conf_name() == key)
+        else {
             return Err(error(Some(key.to_owned()), unknown(key)));
         };
         known.set(&mut conf.layer, &value).map_err(|wrong| error(Some(key.to_owned()), wrong))?;
@@ -63,7 +65,7 @@ fn unknown(key: &str) -> String {
                 CONNECT_STRING, or export the variable before starting pgio"
             .to_owned();
     }
-    let names: Vec<String> = KEYS.iter().map(Key::conf_name).collect();
+    let names: Vec<String> = KEYS.iter().filter(|k| k.is_of_conf()).map(Key::conf_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     format!("is no key of pgio.conf; {}", nearest(key, &names))
 }

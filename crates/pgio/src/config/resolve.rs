@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use super::keys::{Layer, Use};
-use super::value::{Access, ConnectString};
-use crate::units::Scale;
+use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
+use crate::units::{BLOCK_BYTES, Scale};
 
 /// Settings that are right one by one and wrong together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +57,22 @@ pub struct CommitSettings {
     pub warmup: Duration,
     /// Absent: to be drawn and recorded.
     pub seed: Option<u64>,
+}
+
+/// What `device` runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceSettings {
+    /// Absent: the target's device.
+    pub path: Option<String>,
+    pub test: DeviceTest,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of each read or write.
+    pub block_size: u64,
+    pub depth: u32,
+    pub destroy: bool,
+    pub uuid: Option<String>,
+    pub run_time: Duration,
 }
 
 /// When a run ends.
@@ -124,6 +140,32 @@ impl CommitSettings {
             },
             warmup: given(all.warmup),
             seed: all.seed,
+        }
+    }
+}
+
+impl DeviceSettings {
+    pub fn resolve(layer: Layer) -> Self {
+        let all = layer.over(Layer::defaults(Use::Device));
+        let test = match given(all.test) {
+            DeviceTests::One(test) => test,
+            // A file with all of them has been parsed into one workload for each.
+            DeviceTests::All => DeviceTest::Throughput,
+        };
+        let block_size = match test {
+            DeviceTest::Throughput => 1 << 20,
+            DeviceTest::Latency => 4096,
+            DeviceTest::RandomRead | DeviceTest::RandomWrite => BLOCK_BYTES,
+        };
+        Self {
+            path: all.path,
+            test,
+            size: given(all.size).0,
+            block_size: all.block_size.map_or(block_size, |b| b.0),
+            depth: given(all.depth),
+            destroy: given(all.destroy),
+            uuid: all.uuid,
+            run_time: given(all.run_time),
         }
     }
 }

@@ -19,6 +19,7 @@ pub enum Kind {
         zero: bool,
     },
     Scale,
+    Bytes,
     Text,
     Switch,
     OneOf(&'static [&'static str]),
@@ -30,7 +31,7 @@ impl Kind {
         match self {
             Self::Whole(_) => "N",
             Self::Duration { .. } => "DURATION",
-            Self::Scale => "SIZE",
+            Self::Scale | Self::Bytes => "SIZE",
             Self::Text => "TEXT",
             Self::Switch => "TRUE|FALSE",
             Self::OneOf(_) => "NAME",
@@ -41,7 +42,7 @@ impl Kind {
     pub fn toml_types(&self) -> &'static [&'static str] {
         match self {
             Self::Whole(_) => &["integer"],
-            Self::Duration { .. } | Self::Scale => &["string", "integer"],
+            Self::Duration { .. } | Self::Scale | Self::Bytes => &["string", "integer"],
             Self::Text | Self::OneOf(_) => &["string"],
             Self::Switch => &["boolean"],
         }
@@ -63,6 +64,7 @@ impl fmt::Display for Kind {
                 f.write_str("a duration longer than zero such as 500ms, 2s or 10m")
             }
             Self::Scale => f.write_str("a size such as 25600 (8 kB blocks), 200M, 4G or 1T"),
+            Self::Bytes => f.write_str("a size of at least a sector such as 4K, 512M or 8G"),
             Self::Text => f.write_str("a text that is not empty"),
             Self::Switch => f.write_str("TRUE or FALSE"),
             Self::OneOf(names) => f.write_str(&names.join(" or ")),
@@ -89,6 +91,47 @@ impl Access {
         }
     }
 }
+
+/// What the workload `device` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceTest {
+    /// Large writes, one after the other.
+    Throughput,
+    /// Small writes, one after the other.
+    Latency,
+    RandomRead,
+    RandomWrite,
+}
+
+impl DeviceTest {
+    pub const ALL: [DeviceTest; 4] =
+        [Self::Throughput, Self::Latency, Self::RandomRead, Self::RandomWrite];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Latency => "latency",
+            Self::RandomRead => "random_read",
+            Self::RandomWrite => "random_write",
+        }
+    }
+}
+
+/// One of them, or each as a workload of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceTests {
+    All,
+    One(DeviceTest),
+}
+
+impl DeviceTests {
+    pub const NAMES: &'static [&'static str] =
+        &["all", "throughput", "latency", "random_read", "random_write"];
+}
+
+/// A number of bytes as people write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
 
 /// What follows `psql`: a database name, a conninfo string or a URI. It may hold a
 /// password, so it neither prints nor serializes. Empty means libpq's environment.
@@ -167,6 +210,27 @@ impl Value for Scale {
             return Err(must_be(kind, text));
         }
         text.parse().map_err(|error: units::ScaleError| error.to_string())
+    }
+}
+
+impl Value for Bytes {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        const SECTOR: u64 = 512;
+        match units::parse_bytes(text) {
+            Ok(bytes) if bytes >= SECTOR => Ok(Self(bytes)),
+            _ => Err(must_be(kind, text)),
+        }
+    }
+}
+
+impl Value for DeviceTests {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        let one = DeviceTest::ALL.into_iter().find(|test| test.name() == text);
+        match (text, one) {
+            ("all", _) => Ok(Self::All),
+            (_, Some(test)) => Ok(Self::One(test)),
+            _ => Err(must_be(kind, text)),
+        }
     }
 }
 
@@ -257,6 +321,21 @@ mod tests {
             Access::from_text("seq", &kind),
             Err("must be index or bitmap, not `seq`".to_owned())
         );
+    }
+
+    #[test]
+    fn tests_of_a_device_are_read_back() {
+        let kind = Kind::OneOf(DeviceTests::NAMES);
+        for test in DeviceTest::ALL {
+            assert!(DeviceTests::NAMES.contains(&test.name()));
+            assert_eq!(DeviceTests::from_text(test.name(), &kind), Ok(DeviceTests::One(test)));
+        }
+        assert_eq!(DeviceTests::from_text("all", &kind), Ok(DeviceTests::All));
+        assert!(DeviceTests::from_text("some", &kind).unwrap_err().contains("all or throughput"));
+        assert_eq!(Bytes::from_text("4K", &Kind::Bytes), Ok(Bytes(4096)));
+        for wrong in ["0", "511", "4 k", ""] {
+            assert!(Bytes::from_text(wrong, &Kind::Bytes).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -205,6 +205,9 @@ fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
         other => other,
     })?;
     target.admin = admin;
+    if let Some(scene) = &mut target.scene {
+        scene.look_again(&mut target.admin);
+    }
     Ok(())
 }
 

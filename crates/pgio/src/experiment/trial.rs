@@ -28,7 +28,7 @@ use crate::results::model::{
 use crate::results::series::Series;
 use crate::telemetry::Scene;
 use crate::treatment::{Door, Treatment, World};
-use crate::workload::{EngineError, Gang, Progress, Setup, WindowEvent, Workload};
+use crate::workload::{EngineError, Progress, Ready, Setup, WindowEvent, Workload};
 use counters::{durability, readings};
 use record::{record_run, session_evidence};
 
@@ -143,23 +143,20 @@ fn measure(
             )));
         }
     }
-    let gang = Gang::assemble(
-        Setup {
-            params: request.params.clone(),
-            workload: Arc::clone(request.workload),
-            settings: request.session_settings.clone(),
-            warmup: request.warmup,
-            seed: request.seed,
-            stop: request.stop.clone(),
-        },
-        admin,
-    )?;
+    let setup = Setup {
+        params: request.params.clone(),
+        settings: request.session_settings.clone(),
+        warmup: request.warmup,
+        seed: request.seed,
+        stop: request.stop.clone(),
+    };
+    let ready = Ready::make(Arc::clone(request.workload), setup, admin)?;
     // The sessions of the workload come first: a pooler in between may have no more than they need.
     let mut recorder = observed::start(request, admin);
     if let Some(recorder) = &recorder {
-        recorder.watch(gang.pids());
+        recorder.watch(ready.pids());
     }
-    trial.settings = gang.pinned.clone();
+    trial.settings = ready.pinned();
     trial.evidence = session_evidence(request, trial);
     // What was expected then is still to hold now, even where nothing expects it any more.
     trial.evidence.extend(first);
@@ -176,7 +173,7 @@ fn measure(
     let (counters_before, before) = readings(version, admin).map_err(read)?;
     let mut next_evidence = Instant::now();
     let mut during: Vec<Evidence> = Vec::new();
-    let ran = gang.run(admin, request.workload.extent(), &mut |admin, event| match event {
+    let ran = ready.run(admin, request.workload.extent(), &mut |admin, event| match event {
         WindowEvent::Opened(at) => recorder.iter_mut().for_each(|r| r.opened(at)),
         WindowEvent::Closed(at) => recorder.iter_mut().for_each(|r| r.closed(at)),
         WindowEvent::Progress(progress) => {

@@ -59,9 +59,13 @@ impl Capability {
 pub struct Prefix(Vec<String>);
 
 impl Prefix {
+    /// Before the words of a command that is given to another one.
+    pub fn words<A: AsRef<str>>(&self, words: impl IntoIterator<Item = A>) -> Vec<String> {
+        self.0.iter().cloned().chain(words.into_iter().map(|w| w.as_ref().to_owned())).collect()
+    }
+
     pub fn line<A: AsRef<str>>(&self, words: impl IntoIterator<Item = A>) -> CommandLine {
-        let words = words.into_iter().map(|word| word.as_ref().to_owned());
-        let mut all = self.0.iter().cloned().chain(words);
+        let mut all = self.words(words).into_iter();
         CommandLine::new(all.next().unwrap_or_default()).args(all)
     }
 }

@@ -71,6 +71,17 @@ impl Scene {
         scene
     }
 
+    /// To be called when the server was started again: its files may lie elsewhere now.
+    pub fn look_again(&mut self, admin: &mut Client) {
+        let host = self.server_host.as_ref().and_then(|name| self.hosts.get(name)).cloned();
+        if let Some(host) = host {
+            // What is lacking was said the first time.
+            let warnings = std::mem::take(&mut self.warnings);
+            self.find_storage(&host, admin);
+            self.warnings = warnings;
+        }
+    }
+
     /// The server's host as it is now: what must not change while a trial runs.
     pub fn environment(&self) -> Option<BTreeMap<String, String>> {
         environment::read(self.hosts.get(self.server_host.as_ref()?)?, &self.storage)

@@ -14,6 +14,8 @@ mod proof;
 mod tests;
 mod wait;
 
+use std::cell::OnceCell;
+
 use crate::config::experiment::TreatmentSpec;
 use crate::host::drbd;
 use crate::host::storage;
@@ -38,7 +40,7 @@ const AL_EXTENTS: &str = "al-extents";
 /// By DRBD's manual; a resource may have room for fewer.
 const AL_RANGE: std::ops::RangeInclusive<u64> = 7..=65_534;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 struct Drbd {
     resource: String,
     connected: bool,
@@ -47,6 +49,8 @@ struct Drbd {
     options: Vec<(&'static str, String)>,
     /// A name in the experiment's hosts.
     secondary: Option<String>,
+    /// Found once.
+    nodes: OnceCell<Vec<Node>>,
 }
 
 fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
@@ -79,17 +83,21 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     if resource.starts_with('-') || resource == "all" {
         return Err(body.error("resource", format!("`{resource}` is no name of a resource")));
     }
-    Ok(Box::new(Drbd { resource, connected, protocol, options, secondary }))
+    let nodes = OnceCell::new();
+    Ok(Box::new(Drbd { resource, connected, protocol, options, secondary, nodes }))
 }
 
 impl Drbd {
     /// The server's node, then the peer's where it is named.
-    fn nodes(&self, world: &World<'_>) -> Result<Vec<Node>, TreatmentError> {
+    fn nodes(&self, world: &World<'_>) -> Result<&[Node], TreatmentError> {
+        if let Some(nodes) = self.nodes.get() {
+            return Ok(nodes);
+        }
         let mut nodes = vec![Node::open(world.host(None)?)?];
         if let Some(name) = &self.secondary {
             nodes.push(Node::open(world.host(Some(name))?)?);
         }
-        Ok(nodes)
+        Ok(self.nodes.get_or_init(|| nodes))
     }
 
     /// What has to be changed on a node, the server's being the first.
@@ -127,7 +135,7 @@ impl Drbd {
                 let ours = Ours {
                     resource: self.resource.clone(),
                     value,
-                    boot: node.boot.clone(),
+                    boot: seen.boot.clone(),
                     change,
                 };
                 steps.push(ours.step(node, prior));
@@ -242,7 +250,7 @@ impl Treatment for Drbd {
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         let nodes = self.nodes(world)?;
-        if let [ours, peer] = nodes.as_slice()
+        if let [ours, peer] = nodes
             && world.host(None)?.is_same_machine(&*world.host(Some(&peer.name))?)
         {
             return Err(self.refused(format!(
@@ -250,7 +258,7 @@ impl Treatment for Drbd {
                 ours.name, peer.name, peer.name
             )));
         }
-        self.check_roles(&nodes)?;
+        self.check_roles(nodes)?;
         self.check_storage(world, &nodes[0])
     }
 
@@ -259,8 +267,11 @@ impl Treatment for Drbd {
     }
 
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
-        let node = Node::open(world.host(step.host.as_deref())?)?;
-        Ours::of(step)?.apply(&node)
+        let there = |node: &&Node| Some(&node.name) == step.host.as_ref();
+        let node = self.nodes(world)?.iter().find(there).ok_or_else(|| {
+            TreatmentError::Config(format!("no node of DRBD {} for {}", self.resource, step.what))
+        })?;
+        Ours::of(step)?.apply(node)
     }
 
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
@@ -270,7 +281,7 @@ impl Treatment for Drbd {
         } else {
             wait::until_alone(&nodes[0], &self.resource)?;
         }
-        let evidence = proof::read(self, &nodes, When::Before);
+        let evidence = proof::read(self, nodes, When::Before);
         // Disks may still be on their way to being the same: that is for `rest`.
         match evidence.iter().find(|e| !e.holds() && !e.what.contains("disks")) {
             None => Ok(()),
@@ -288,7 +299,7 @@ impl Treatment for Drbd {
 
     fn rest(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         if self.connected {
-            wait::until_in_sync(&Node::open(world.host(None)?)?, &self.resource)?;
+            wait::until_in_sync(&self.nodes(world)?[0], &self.resource)?;
         }
         Ok(())
     }
@@ -300,7 +311,7 @@ impl Treatment for Drbd {
             return Vec::new();
         }
         match self.nodes(world) {
-            Ok(nodes) => proof::read(self, &nodes, when),
+            Ok(nodes) => proof::read(self, nodes, when),
             Err(error) => vec![proof::unreadable(self, when, &error)],
         }
     }

@@ -110,11 +110,12 @@ impl Journal {
 
     /// Appends the intent; when this returns it is on disk.
     pub fn intent(&mut self, step: &Step) -> Result<u32, JournalError> {
+        let number = self.next;
+        // What is done to a private cluster itself goes with it, and could not be undone later.
         if step.host.is_some() || !self.ground.private {
             self.open()?;
+            self.write(&Line::Intent { number, step: step.clone() })?;
         }
-        let number = self.next;
-        self.write(&Line::Intent { number, step: step.clone() })?;
         self.next += 1;
         self.steps.push((number, step.clone()));
         Ok(number)
@@ -324,6 +325,7 @@ mod tests {
         assert!(check_finished(dir.path()).is_ok(), "nothing on disk");
         let of_a_host = Step { host: Some("db".to_owned()), ..step("a device of this machine's") };
         journal.intent(&of_a_host).unwrap();
+        journal.intent(&step("the private cluster's again")).unwrap();
         drop(journal);
         let [found] = &mut unfinished(dir.path()).unwrap()[..] else { panic!() };
         assert_eq!(found.open_steps(), [(4, of_a_host)]);

@@ -5,9 +5,6 @@
 //! its others, calls [`apply`] for it, starts the server in its `settle`, and may stop it again in
 //! its `undo`.
 
-// Its users are on their way.
-#![allow(dead_code)]
-
 use serde_json::json;
 
 use super::{Step, Stranger, TreatmentError, Undone, World};
@@ -36,6 +33,9 @@ pub(super) fn apply(world: &mut World<'_>) -> Result<(), TreatmentError> {
 }
 
 pub(super) fn undo(world: &mut World<'_>, _: &Step, _: Stranger) -> Result<Undone, TreatmentError> {
-    world.start("to undo a stop")?;
+    // A private cluster that is gone needs no start.
+    if !world.private || world.control.is_some() {
+        world.start("to undo a stop")?;
+    }
     Ok(Undone::PutBack)
 }

@@ -4,12 +4,13 @@
 //! it carries our mark, so that `destroy` finds it when a run was killed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{EngineError, Script, Totals, Workload};
+use super::{Crew, EngineError, Script, Sessions, Totals, Workload};
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 
@@ -69,18 +70,44 @@ impl Workload for Commit {
         }
     }
 
-    fn sessions(&self) -> u32 {
-        self.settings.sessions
-    }
-
     fn extent(&self) -> Extent {
         self.settings.extent
+    }
+
+    fn crew(self: Arc<Self>) -> Crew {
+        Crew::Sessions(self)
     }
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         self.clean_up(admin)?;
         let table = self.qualified();
         admin.batch_execute(&fill(sql::COMMIT_TABLE, &[("table", &table), ("mark", MARK)]))
+    }
+
+    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+        Ok(None)
+    }
+
+    fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
+        let commits = totals.count("commit");
+        vec![(
+            "seconds_per_10000_transactions",
+            (commits > 0).then(|| seconds * 10_000.0 / commits as f64),
+        )]
+    }
+
+    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+        // Only a table with our mark is ours to drop; CREATE then fails on a stranger's.
+        match self.is_ours(admin)? {
+            true => admin.batch_execute(&format!("DROP TABLE {}", self.qualified())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Sessions for Commit {
+    fn count(&self) -> u32 {
+        self.settings.sessions
     }
 
     fn script(&self, _session: u32) -> Script {
@@ -113,26 +140,6 @@ impl Workload for Commit {
             // The table is the role's own.
             privileges: Vec::new(),
             one_transaction: false,
-        }
-    }
-
-    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
-        Ok(None)
-    }
-
-    fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
-        let commits = totals.count("commit");
-        vec![(
-            "seconds_per_10000_transactions",
-            (commits > 0).then(|| seconds * 10_000.0 / commits as f64),
-        )]
-    }
-
-    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
-        // Only a table with our mark is ours to drop; CREATE then fails on a stranger's.
-        match self.is_ours(admin)? {
-            true => admin.batch_execute(&format!("DROP TABLE {}", self.qualified())),
-            false => Ok(()),
         }
     }
 }

@@ -3,20 +3,24 @@
 //! The tests are those of the DRBD User's Guide (throughput: direct writes of 1 MiB one after the
 //! other; latency: small direct writes one after the other) and random reads and writes of 8 kB at
 //! two depths. [`place`] is where they go, [`fio`] how fio is told and what it answers, [`bench`]
-//! runs it on a host. For `pgio device` and for the workload of that name; nothing here prints.
+//! runs it on a host, [`work`] makes a workload of it. For that and for `pgio device`; nothing here
+//! prints.
 
 pub mod bench;
 pub mod fio;
 pub mod place;
+mod work;
 
 use std::time::Duration;
 
+use crate::config::value::DeviceTest;
 use crate::host::exec::ExecError;
 use crate::host::signature::Refusal;
 
 pub use bench::Bench;
 pub use fio::{Extent, Job, Ran};
 pub use place::Place;
+pub use work::{Device, Ready};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -38,31 +42,10 @@ pub enum DeviceError {
     Host(#[from] ExecError),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    /// Large writes, one after the other.
-    Throughput,
-    /// Small writes, one after the other.
-    Latency,
-    RandomRead,
-    RandomWrite,
-}
-
-impl Shape {
-    pub fn name(self) -> &'static str {
-        match self {
-            Shape::Throughput => "throughput",
-            Shape::Latency => "latency",
-            Shape::RandomRead => "random_read",
-            Shape::RandomWrite => "random_write",
-        }
-    }
-}
-
 /// One way of using a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Test {
-    pub shape: Shape,
+    pub kind: DeviceTest,
     /// Bytes.
     pub block: u64,
     /// Requests in flight.
@@ -84,27 +67,29 @@ const WRITES: u64 = 1000;
 impl Test {
     /// Writes everything once: what was never written is not read from anywhere, and DRBD's activity
     /// log and a device's own tables are cold the first time.
-    pub const FILL: Test = Test { shape: Shape::Throughput, block: MIB, depth: 1 };
+    pub const FILL: Test = Test { kind: DeviceTest::Throughput, block: MIB, depth: 1 };
 
     pub fn writes(&self) -> bool {
-        self.shape != Shape::RandomRead
+        self.kind != DeviceTest::RandomRead
     }
 
     /// As stored, such as `latency-4096` or `random_read-8192-32`.
     pub fn name(&self) -> String {
-        let Test { block, depth, shape } = self;
-        match shape {
-            Shape::Throughput | Shape::Latency => format!("{}-{block}", shape.name()),
-            Shape::RandomRead | Shape::RandomWrite => format!("{}-{block}-{depth}", shape.name()),
+        let Test { block, depth, kind } = self;
+        match kind {
+            DeviceTest::Throughput | DeviceTest::Latency => format!("{}-{block}", kind.name()),
+            DeviceTest::RandomRead | DeviceTest::RandomWrite => {
+                format!("{}-{block}-{depth}", kind.name())
+            }
         }
     }
 
     /// The metric that the test is about.
     pub fn metric(&self) -> &'static str {
-        match self.shape {
-            Shape::Throughput => "device_bytes_per_second",
-            Shape::Latency => "device_latency_mean",
-            Shape::RandomRead | Shape::RandomWrite => "device_operations_per_second",
+        match self.kind {
+            DeviceTest::Throughput => "device_bytes_per_second",
+            DeviceTest::Latency => "device_latency_mean",
+            DeviceTest::RandomRead | DeviceTest::RandomWrite => "device_operations_per_second",
         }
     }
 }
@@ -112,18 +97,19 @@ impl Test {
 /// All tests in their order, with how much of each: the User's Guide's numbers, and random I/O for a
 /// time. Where the sector is not known, or is 4 kB, there is no test of one sector.
 pub fn guide(sector: Option<u64>, seconds: Duration) -> Vec<(Test, Extent)> {
-    let latency =
-        |block| (Test { shape: Shape::Latency, block, depth: 1 }, Extent::Bytes(WRITES * block));
-    let random = |shape, depth| {
+    let latency = |block| {
+        (Test { kind: DeviceTest::Latency, block, depth: 1 }, Extent::Bytes(WRITES * block))
+    };
+    let random = |kind, depth| {
         let warmup = Duration::ZERO;
-        (Test { shape, block: BLOCK, depth }, Extent::Time { warmup, window: seconds })
+        (Test { kind, block: BLOCK, depth }, Extent::Time { warmup, window: seconds })
     };
     let mut all = vec![(Test::FILL, Extent::Bytes(REGION)), latency(4096)];
     all.extend(sector.filter(|s| *s < 4096).map(latency));
     all.extend(
-        [Shape::RandomRead, Shape::RandomWrite]
+        [DeviceTest::RandomRead, DeviceTest::RandomWrite]
             .iter()
-            .flat_map(|shape| [random(*shape, 1), random(*shape, DEEP)]),
+            .flat_map(|kind| [random(*kind, 1), random(*kind, DEEP)]),
     );
     all
 }

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
+use super::device::DeviceError;
 use super::notice::Notices;
 use super::session::{self, Event, Go, SliceDone};
 use super::stopping::Stopping;
-use super::{Totals, Workload};
+use super::{Sessions, Totals};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
@@ -62,17 +63,27 @@ pub enum EngineError {
     Slice(String),
     #[error("{0} before the sessions were started")]
     NotInForce(String),
+    #[error(transparent)]
+    Device(DeviceError),
     #[error("stopped")]
     Stopped,
     #[error("{0}")]
     Stuck(String),
 }
 
+impl From<DeviceError> for EngineError {
+    fn from(error: DeviceError) -> EngineError {
+        match error {
+            DeviceError::Stopped => EngineError::Stopped,
+            other => EngineError::Device(other),
+        }
+    }
+}
+
 /// What all sessions have in common.
 #[derive(Clone)]
 pub struct Setup {
     pub params: ConnectParams,
-    pub workload: Arc<dyn Workload>,
     /// Settings that a condition asks for, by session.
     pub settings: Vec<(String, String)>,
     pub warmup: Duration,
@@ -84,7 +95,6 @@ impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Setup")
             .field("params", &self.params)
-            .field("workload", &self.workload.info())
             .field("settings", &self.settings)
             .field("warmup", &self.warmup)
             .field("seed", &self.seed)
@@ -157,19 +167,24 @@ impl std::fmt::Debug for Gang {
 
 impl Gang {
     /// Connects and prepares all sessions, or none.
-    pub fn assemble(setup: Setup, admin: &mut Client) -> Result<Gang, EngineError> {
-        let count = setup.workload.sessions();
+    pub fn assemble(
+        work: Arc<dyn Sessions>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Gang, EngineError> {
+        let count = work.count();
         check_room(admin, count)?;
         let notices = Notices::default();
         let (events_in, events) = mpsc::channel();
         let mut members = Vec::new();
         for index in 0..count {
             let (go, go_out) = mpsc::channel();
-            let (setup, events_in, notices) = (setup.clone(), events_in.clone(), notices.clone());
+            let (work, setup) = (Arc::clone(&work), setup.clone());
+            let (events_in, notices) = (events_in.clone(), notices.clone());
             let thread = thread::Builder::new()
                 .name(format!("session-{index}"))
                 .stack_size(STACK)
-                .spawn(move || session::run(index, &setup, &notices, &events_in, &go_out))
+                .spawn(move || session::run(index, &*work, &setup, &notices, &events_in, &go_out))
                 .map_err(|e| {
                     EngineError::Stuck(format!("cannot start a thread for a session: {e}"))
                 })?;

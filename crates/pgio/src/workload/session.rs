@@ -11,7 +11,7 @@ use postgres::{Client, SimpleQueryMessage};
 use super::engine::{EngineError, Setup};
 use super::notice::Notices;
 use super::slice::SliceResult;
-use super::{PlanCheck, Script, SliceArgs, Totals};
+use super::{PlanCheck, Script, Sessions, SliceArgs, Totals};
 use crate::histogram::Histogram;
 use crate::pg::connect::{self, Canceller};
 use crate::pg::server::{FORCE_FLUSH_SINCE, TIMEOUTS};
@@ -56,12 +56,14 @@ pub(super) struct Go {
 /// The thread's whole life. Whoever listens may be gone already; then there is nobody to tell.
 pub(super) fn run(
     index: u32,
+    sessions: &dyn Sessions,
     setup: &Setup,
     notices: &Notices,
     events: &Sender<Event>,
     go: &Receiver<Go>,
 ) {
-    let _ = match work(index, setup, notices, events, go) {
+    let script = sessions.script(index);
+    let _ = match work(index, &script, setup, notices, events, go) {
         Ok(()) => events.send(Event::Done { index }),
         Err(error) => events.send(Event::Failed { index, error }),
     };
@@ -69,6 +71,7 @@ pub(super) fn run(
 
 fn work(
     index: u32,
+    script: &Script,
     setup: &Setup,
     notices: &Notices,
     events: &Sender<Event>,
@@ -81,9 +84,8 @@ fn work(
     let canceller = Box::new(connect::canceller(&client, &params));
     let _ = events.send(Event::Connected { index, pid, canceller });
 
-    let script = setup.workload.script(index);
-    let pinned = pin(&mut client, &script, &setup.settings)?;
-    check_privileges(&mut client, &script)?;
+    let pinned = pin(&mut client, script, &setup.settings)?;
+    check_privileges(&mut client, script)?;
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }

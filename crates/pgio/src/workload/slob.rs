@@ -5,12 +5,13 @@
 //! since a plan that the optimizer chose freely would be an undeclared difference.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{PlanCheck, Script, Totals, Workload};
+use super::{Crew, PlanCheck, Script, Sessions, Totals, Workload};
 use crate::config::resolve::{Extent, SlobSettings};
 use crate::config::value::Access;
 use crate::dataset;
@@ -163,29 +164,16 @@ impl Workload for Slob {
         }
     }
 
-    fn sessions(&self) -> u32 {
-        self.settings.num_schemas * self.settings.num_threads
-    }
-
     fn extent(&self) -> Extent {
         Extent::Time(self.settings.run_time)
     }
 
-    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
+    fn crew(self: Arc<Self>) -> Crew {
+        Crew::Sessions(self)
     }
 
-    fn script(&self, session: u32) -> Script {
-        let table = self.table(session);
-        let qualified = sql::qualified(&self.schema, &table);
-        Script {
-            body: self.body(&qualified),
-            plans: self.plans(&qualified),
-            pins: self.pins(),
-            privileges: self.privileges(&qualified),
-            one_transaction: self.settings.commit_every == 0 && !self.read_only(),
-            table,
-        }
+    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
     }
 
     fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
@@ -217,6 +205,25 @@ impl Workload for Slob {
 
     fn clean_up(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
         Ok(())
+    }
+}
+
+impl Sessions for Slob {
+    fn count(&self) -> u32 {
+        self.settings.num_schemas * self.settings.num_threads
+    }
+
+    fn script(&self, session: u32) -> Script {
+        let table = self.table(session);
+        let qualified = sql::qualified(&self.schema, &table);
+        Script {
+            body: self.body(&qualified),
+            plans: self.plans(&qualified),
+            pins: self.pins(),
+            privileges: self.privileges(&qualified),
+            one_transaction: self.settings.commit_every == 0 && !self.read_only(),
+            table,
+        }
     }
 }
 

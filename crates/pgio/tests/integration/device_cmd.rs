@@ -8,13 +8,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::disk::{self, LoopDevice};
-use crate::workdir::{Running, Workdir};
+use crate::fixture::{INSTALLED, shared_primary};
+use crate::hosts::sshd::Sshd;
+use crate::workdir::{self, Running, Workdir};
 
 /// Small and short, and all tests.
 const QUICK: &[&str] = &["--size", "8M", "--duration", "100ms"];
 const SIZE: u64 = 64 << 20;
 
-fn device(dir: &Workdir, arguments: &[&str]) -> crate::workdir::Said {
+fn device(dir: &Workdir, arguments: &[&str]) -> workdir::Said {
     start(dir, arguments).wait()
 }
 
@@ -110,7 +112,7 @@ fn a_stop_or_a_kill_leaves_no_file_and_no_fio() {
         let code = if signal == Signal::KILL { -9 } else { 130 };
         assert_eq!(said.code, Some(code), "{said}");
         assert_eq!(said.out, "");
-        crate::workdir::wait_until("fio gone", || fios(at.path()).is_empty());
+        workdir::wait_until("fio gone", || fios(at.path()).is_empty());
         assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
     }
 }
@@ -212,6 +214,56 @@ fn what_drbd_or_a_partition_table_is_on_stays_as_it_is() {
     device(&dir, &[path, "--destroy"]).expect(4, &["holds dos"]);
     file.write_all_at(&[0; 66], 446).unwrap();
     device(&dir, &[path, "--destroy", "--rounds", "1"]).expect(0, &["throughput"]);
+}
+
+/// An experiment of the workload `device` on a server that is not of interest.
+fn measured(dir: &Workdir, target: &str, workload: &str) -> workdir::Said {
+    let keys = "blocks = 1\nduration = \"300ms\"\naa = false";
+    let text = workdir::experiment_on(target, keys, "", &[("a", "")]);
+    let text = text.replace("kind = \"commit\"", &format!("kind = \"device\"\n{workload}"));
+    dir.compare(&text)
+}
+
+#[test]
+fn a_trial_over_ssh_is_one_here() {
+    let (dir, at, sshd) = (Workdir::new(), place(), Sshd::start());
+    let spec = sshd.spec();
+    let target = format!(
+        "dsn = {:?}\nhost = \"box\"\n[hosts.box]\nssh = {:?}\nssh_config = {:?}",
+        shared_primary(INSTALLED).primary_conninfo(),
+        spec.ssh.unwrap(),
+        spec.ssh_config.unwrap()
+    );
+    let keys = format!("path = {:?}\ntest = \"random_write\"\nsize = \"8M\"\ndepth = 4", at.path());
+    measured(&dir, &target, &keys).expect(0, &["device operations/s"]);
+    let trial = &dir.trials()[0];
+    assert_eq!(trial["outcome"]["state"], "complete");
+    let value = |name: &str| trial["metrics"][name]["value"].as_f64().unwrap();
+    let operations = trial["histograms"]["device"]["count"].as_f64().unwrap();
+    let seconds = trial["window"]["seconds"].as_f64().unwrap();
+    assert!((value("device_operations_per_second") * seconds / operations - 1.0).abs() < 1e-6);
+    assert!((value("device_bytes_per_second") * seconds / operations / 8192.0 - 1.0).abs() < 1e-6);
+    assert!(value("device_latency_p50") <= value("device_latency_p99"));
+    sshd.wait_until_idle();
+    assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_workload_that_would_lose_data_or_has_no_place_is_refused_before_anything() {
+    let (dir, at) = (Workdir::new(), place());
+    let target = format!("dsn = {:?}", shared_primary(INSTALLED).primary_conninfo());
+    let file = at.path().join("file");
+    let content = vec![b'x'; 8 << 20];
+    fs::write(&file, &content).unwrap();
+    let on_file = |more: &str| format!("path = {file:?}\n{more}");
+    measured(&dir, &target, "").expect(2, &["has no place", "path ="]);
+    measured(&dir, &target, &on_file("test = \"latency\"")).expect(2, &["destroy = true"]);
+    measured(&dir, &target, &on_file("test = \"some\"")).expect(2, &["must be all or throughput"]);
+    measured(&dir, &target, &on_file("size = \"1M\"\ntest = \"random_read\"")).expect(2, &["4M"]);
+    measured(&dir, &target, "path = \"/dev/no-such\"").expect(2, &["is not there"]);
+    assert!(!dir.out().exists() && fs::read(&file).unwrap() == content);
+    measured(&dir, &target, &on_file("test = \"random_read\"")).expect(0, &["device operations/s"]);
+    assert!(fs::read(&file).unwrap() == content);
 }
 
 /// O_EXCL of Linux, which on a block device means: unless the kernel uses it.

@@ -175,6 +175,23 @@ fn link_delay() {
 }
 
 #[test]
+fn device() {
+    let text = with(&example("device.toml"), &[("size", "\"8M\"")]);
+    let short = [("blocks", "1"), ("warmup", "\"100ms\""), ("duration", "\"300ms\"")];
+    let (dir, _) = compare(&with(&text, &short), "");
+    for test in ["throughput", "latency", "random_read", "random_write"] {
+        let trials = stored(&dir.path().join(format!("out/device-{test}")));
+        assert_eq!(conditions(&trials), BTreeSet::from(["as it is", "as it is (A/A)"]));
+        for trial in &trials {
+            assert_eq!(trial["workload"]["keys"]["test"], test);
+            assert!(trial["histograms"]["device"]["count"].as_u64().unwrap() > 0);
+            let primary = trial["workload"]["primary_metric"].as_str().unwrap();
+            assert!(trial["metrics"][primary]["value"].as_f64().unwrap() > 0.0, "{primary}");
+        }
+    }
+}
+
+#[test]
 fn the_pgio_conf() {
     let primary = shared_primary(INSTALLED);
     // The file names the database, which a private cluster has; host, port and user come from the
@@ -224,7 +241,7 @@ fn what_the_pgio_conf_offers_in_comments_is_read_too() {
     assert!(conf.warnings.is_empty());
     assert_eq!(conf.layer.commit_every, Some(0));
     assert_eq!(conf.layer.tablespace.as_deref(), Some("fast"));
-    for key in KEYS.iter().filter(|key| key.uses != [Use::Commit]) {
+    for key in KEYS.iter().filter(|key| key.is_of_conf() && key.uses != [Use::Commit]) {
         let line = format!("{}=", key.conf_name());
         assert!(uncommented.lines().any(|l| l.starts_with(&line)), "{line} is not in the example");
     }

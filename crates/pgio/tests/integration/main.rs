@@ -32,6 +32,7 @@ mod shims;
 mod sync_rep;
 mod telemetry;
 mod tls_server;
+mod treating;
 mod undo_cmd;
 mod validity;
 mod workdir;

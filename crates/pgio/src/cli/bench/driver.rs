@@ -13,7 +13,7 @@ use crate::config::resolve::Extent;
 use crate::pg::private::VersionRequest;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::units::human;
-use crate::workload::{Script, Totals, Workload};
+use crate::workload::{Crew, Script, Sessions, Totals, Workload};
 
 const WINDOW: Duration = Duration::from_secs(20);
 
@@ -30,27 +30,16 @@ impl Workload for Waiting {
         }
     }
 
-    fn sessions(&self) -> u32 {
-        self.0
-    }
-
     fn extent(&self) -> Extent {
         Extent::Time(WINDOW)
     }
 
-    fn before_trial(&self, _: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
+    fn crew(self: Arc<Self>) -> Crew {
+        Crew::Sessions(self)
     }
 
-    fn script(&self, _: u32) -> Script {
-        Script {
-            table: String::new(),
-            pins: Vec::new(),
-            body: include_str!("waiting.sql").to_owned(),
-            plans: Vec::new(),
-            privileges: Vec::new(),
-            one_transaction: false,
-        }
+    fn before_trial(&self, _: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
     }
 
     fn dataset(&self, _: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
@@ -63,6 +52,23 @@ impl Workload for Waiting {
 
     fn clean_up(&self, _: &mut Client) -> Result<(), postgres::Error> {
         Ok(())
+    }
+}
+
+impl Sessions for Waiting {
+    fn count(&self) -> u32 {
+        self.0
+    }
+
+    fn script(&self, _: u32) -> Script {
+        Script {
+            table: String::new(),
+            pins: Vec::new(),
+            body: include_str!("waiting.sql").to_owned(),
+            plans: Vec::new(),
+            privileges: Vec::new(),
+            one_transaction: false,
+        }
     }
 }
 

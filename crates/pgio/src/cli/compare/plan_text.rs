@@ -187,9 +187,10 @@ impl Job {
                 "the data set is loaded again as it was (DROP and CREATE of its tables)"
             }
             WorkloadKind::Commit => "its own table is dropped and made again",
+            WorkloadKind::Device => "all of its place is written once, where it may be",
         };
         match &self.experiment.rules.reset {
-            Reset::Checkpoint if kind == WorkloadKind::Commit => {
+            Reset::Checkpoint if kind != WorkloadKind::Slob => {
                 format!("{again}, then CHECKPOINT")
             }
             Reset::Checkpoint => "CHECKPOINT".to_owned(),

@@ -8,16 +8,18 @@ use crate::cli::exit::{FAILED, Failure, REFUSED};
 use crate::cli::output::{self, Status};
 use crate::cli::{Outcome, connection, run, setup};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
-use crate::config::{CommitSettings, ConnectString, Layer, LoadSettings, SlobSettings};
+use crate::config::{
+    CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, SlobSettings,
+};
 use crate::dataset::DatasetError;
 use crate::experiment::{live, reset};
 use crate::host::stop::Stop;
-use crate::host::{Hosts, LOCAL};
+use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
 use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
-use crate::workload::Workload;
 use crate::workload::commit::Commit;
+use crate::workload::{Device, Workload};
 
 /// A server that the experiment found or started.
 #[derive(Debug)]
@@ -125,6 +127,7 @@ impl Job {
                 commit.check(&mut admin)?;
                 Arc::new(commit)
             }
+            WorkloadKind::Device => Arc::new(device(layer, reached)?),
         };
         let scene = self.scene(spec, reached, &server, &mut admin, workload.as_ref());
         let seen = || Some(scene.as_ref()?.server_host()?.name().to_owned());
@@ -132,6 +135,12 @@ impl Job {
             Some(_) => Some(LOCAL.to_owned()),
             None => reached.host.clone().or_else(seen),
         };
+        if spec.kind == WorkloadKind::Device && host.is_none() {
+            return Err(Failure::message(
+                REFUSED,
+                "where the server runs is not known, and no other machine's device is measured in its place: set host in [target]",
+            ));
+        }
         let control = reached.control.as_ref();
         let control = control.map(|way| controller(way, host.as_deref(), reached, &mut admin));
         Ok(live::Target {
@@ -143,10 +152,18 @@ impl Job {
             workload,
             cluster: reached.cluster.clone(),
             host,
-            device: reached.device.clone(),
+            // Of the workload `device` it is the place, and not where data and WAL must lie.
+            device: reached.device.clone().filter(|_| spec.kind != WorkloadKind::Device),
             reset: reset::Way::default(),
         })
     }
+}
+
+/// On the target's own host; without one named it is here, or it is refused later.
+fn device(layer: Layer, reached: &Reached) -> Result<Device, Failure> {
+    let name = reached.host.as_deref().unwrap_or(LOCAL);
+    let host = reached.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
+    Ok(Device::new(DeviceSettings::resolve(layer), reached.device.as_deref(), host)?)
 }
 
 /// Looked for before anything is changed.

@@ -10,6 +10,7 @@ use super::condition::Condition;
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{KEYS, Key, Layer, Use};
+use crate::config::value::{DeviceTest, DeviceTests};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadSpec {
@@ -32,15 +33,17 @@ impl WorkloadSpec {
 pub enum WorkloadKind {
     Slob,
     Commit,
+    Device,
 }
 
 impl WorkloadKind {
-    pub const ALL: &'static [Self] = &[Self::Slob, Self::Commit];
+    pub const ALL: &'static [Self] = &[Self::Slob, Self::Commit, Self::Device];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Slob => "slob",
             Self::Commit => "commit",
+            Self::Device => "device",
         }
     }
 
@@ -49,6 +52,7 @@ impl WorkloadKind {
         match self {
             Self::Slob => &[Use::Slob, Use::Load],
             Self::Commit => &[Use::Commit],
+            Self::Device => &[Use::Device],
         }
     }
 
@@ -76,7 +80,7 @@ pub(super) fn parse(
             let message = format!("`{}` is the name of two workloads: name each", workload.name);
             return Err(section.error("name", message));
         }
-        workloads.push(workload);
+        workloads.extend(one_for_each_test(workload));
     }
     if workloads.is_empty() {
         let mut layer = Layer::default();
@@ -90,6 +94,21 @@ pub(super) fn parse(
         });
     }
     Ok(workloads)
+}
+
+/// A window is of one kind of I/O, so `test = "all"` is a workload for each.
+fn one_for_each_test(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
+    match workload.layer.test {
+        None | Some(DeviceTests::All) if workload.kind == WorkloadKind::Device => {
+            let of = |test: DeviceTest| WorkloadSpec {
+                name: format!("{}-{}", workload.name, test.name()),
+                layer: Layer { test: Some(DeviceTests::One(test)), ..workload.layer.clone() },
+                ..workload.clone()
+            };
+            DeviceTest::ALL.map(of).into()
+        }
+        _ => vec![workload],
+    }
 }
 
 /// Here and not among the defaults, since a pgio.conf beside the file must not win.

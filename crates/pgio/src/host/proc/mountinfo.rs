@@ -8,6 +8,8 @@ use std::path::Path;
 pub struct Mount {
     /// `major:minor`; major 0 has no block device of its own (btrfs, overlay, tmpfs, NFS).
     pub device: String,
+    /// What of the file system is mounted: `/` but for bind mounts and subvolumes.
+    pub root: String,
     pub mount_point: String,
     pub file_system: String,
     /// Such as /dev/mapper/vg-pg; whatever the file system calls its source.
@@ -30,12 +32,13 @@ fn line(line: &str) -> Option<Mount> {
     // Any number of optional fields stands before the lone hyphen.
     let (mount, file_system) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(2);
-    let (device, _root, mount_point, own) =
+    let (device, root, mount_point, own) =
         (mount.next()?, mount.next()?, mount.next()?, mount.next()?);
     let mut rest = file_system.split(' ');
     let (file_system, source) = (rest.next()?, rest.next()?);
     Some(Mount {
         device: device.to_owned(),
+        root: unescaped(root),
         mount_point: unescaped(mount_point),
         file_system: unescaped(file_system),
         source: unescaped(source),

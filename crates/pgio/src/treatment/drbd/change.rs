@@ -4,15 +4,13 @@
 //! was taken down, nothing of ours is left, and what is there comes from the configuration. With
 //! module 8.4 the options of a connection are gone with it, so they are kept beside it.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::KIND;
 use super::node::{Node, Seen};
 use super::wait;
-use crate::host::drbd::State;
 use crate::host::drbd::show::Options;
+use crate::host::drbd::{self, State};
 use crate::treatment::{Step, Stranger, TreatmentError, Undone};
 
 pub(super) const CONNECTED: &str = "connected";
@@ -47,6 +45,16 @@ pub(super) fn connection_of(states: &[State]) -> &'static str {
 }
 
 impl Change {
+    fn what(&self, resource: &str) -> String {
+        match self {
+            Change::Connection { .. } => format!("connection of DRBD resource {resource}"),
+            Change::Protocol => format!("protocol of DRBD resource {resource}"),
+            Change::DiskOption { minor, name } => {
+                format!("{name} of /dev/{} (DRBD resource {resource})", drbd::device(*minor))
+            }
+        }
+    }
+
     /// None for a protocol without a connection.
     pub(super) fn present(&self, seen: &Seen) -> Option<String> {
         match self {
@@ -56,16 +64,6 @@ impl Change {
                 let volume = seen.config.volumes.iter().find(|v| v.minor == *minor)?;
                 volume.options.get(name).cloned()
             }
-        }
-    }
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Change::Connection { .. } => f.write_str("connection"),
-            Change::Protocol => f.write_str("protocol"),
-            Change::DiskOption { minor, name } => write!(f, "{name} of /dev/drbd{minor}"),
         }
     }
 }
@@ -80,7 +78,7 @@ impl Ours {
     pub(super) fn step(&self, node: &Node, prior: Option<String>) -> Step {
         Step {
             kind: KIND.name.to_owned(),
-            what: format!("{} of DRBD resource {}", self.change, self.resource),
+            what: self.change.what(&self.resource),
             host: Some(node.name.clone()),
             prior: prior.into(),
             ours: serde_json::to_value(self).expect("plain data always serializes"),
@@ -96,9 +94,8 @@ impl Ours {
             Change::Connection { .. } if value == CONNECTED => node.connect(&self.resource),
             Change::Connection { .. } => node.disconnect(&self.resource),
             Change::Protocol => {
-                let seen = node.see(&self.resource)?;
                 let only = Options::from([("protocol".to_owned(), value.to_owned())]);
-                node.set_net(&self.resource, &seen.config, &only)
+                node.set_net(&self.resource, &only)
             }
             Change::DiskOption { minor, name } => node.set_disk(*minor, name, value),
         }
@@ -110,10 +107,9 @@ impl Ours {
         step: &Step,
         stranger: Stranger,
     ) -> Result<Undone, TreatmentError> {
-        if node.boot != self.boot || node.states(&self.resource)?.is_empty() {
+        let Some(seen) = node.see_since(&self.boot, &self.resource)? else {
             return Ok(Undone::PutBack);
-        }
-        let seen = node.see(&self.resource)?;
+        };
         // A protocol that was found without a connection goes with ours, and one is gone by now.
         let (Some(prior), Some(found)) = (step.prior.as_str(), self.change.present(&seen)) else {
             return Ok(Undone::PutBack);
@@ -146,8 +142,7 @@ impl Ours {
 
     /// Also where the connection is there already: a crash may have come between it and these.
     fn restore_net(&self, node: &Node, net: &Options) -> Result<(), TreatmentError> {
-        let seen = node.see(&self.resource)?;
-        let now = seen.net_options();
+        let now = node.see(&self.resource)?.net_options();
         let differing: Options = net
             .iter()
             .filter(|(name, value)| now.get(*name).is_some_and(|found| found != *value))
@@ -156,6 +151,6 @@ impl Ours {
         if differing.is_empty() {
             return Ok(());
         }
-        node.set_net(&self.resource, &seen.config, &differing)
+        node.set_net(&self.resource, &differing)
     }
 }

@@ -1,6 +1,7 @@
 //! DRBD on one host: what it says, and the commands that change it. Both kernel modules take the
 //! same path from here on.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,17 @@ use crate::treatment::TreatmentError;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What goes into the journal to tell a machine that was started again.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// Everything at once, as every command may be a way to another machine and back. The boot tells a
+/// machine that was started again since.
+const LOOK: &str = "cat /proc/sys/kernel/random/boot_id && \
+    \"$@\" show --show-defaults $CONFIG && echo '==> state' && \"$@\" $STATE --statistics";
+
+/// Between the two in it.
+const STATE: &str = "==> state\n";
 
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) exec: Arc<dyn Exec>,
-    pub(super) boot: String,
     generation: Generation,
     root: Prefix,
 }
@@ -27,6 +32,7 @@ pub(super) struct Node {
 /// A resource at one moment.
 #[derive(Debug)]
 pub(super) struct Seen {
+    pub(super) boot: String,
     pub(super) states: Vec<State>,
     pub(super) config: Config,
 }
@@ -37,6 +43,13 @@ impl Seen {
     }
 }
 
+/// All that is up on a node.
+struct Up {
+    boot: String,
+    states: Vec<State>,
+    configs: Vec<Config>,
+}
+
 impl Node {
     pub(super) fn open(host: Arc<Host>) -> Result<Node, TreatmentError> {
         let name = host.name().to_owned();
@@ -44,15 +57,14 @@ impl Node {
     }
 
     pub(super) fn over(name: String, exec: Arc<dyn Exec>) -> Result<Node, TreatmentError> {
-        let look = CommandLine::new("cat").args([BOOT, "/proc/drbd"]).timeout(LIMIT);
+        let look = CommandLine::new("cat").arg("/proc/drbd").timeout(LIMIT);
         let output = exec.output(&look)?;
         if !output.status.success() {
             return Err(TreatmentError::Refused(format!(
                 "host {name} has no DRBD: `modprobe drbd` there, and bring the resource up"
             )));
         }
-        let (boot, version) = output.stdout.split_once('\n').unwrap_or_default();
-        let generation = generation(version).map_err(|e| on(&name, &e))?;
+        let generation = generation(&output.stdout).map_err(|e| on(&name, &e))?;
         let root = Rights::find(exec.as_ref())?
             .as_root(
                 exec.as_ref(),
@@ -62,45 +74,71 @@ impl Node {
                 &["drbdsetup", "drbdadm"],
             )
             .map_err(|e| TreatmentError::Refused(e.to_string()))?;
-        Ok(Node { boot: boot.to_owned(), name, exec, generation, root })
+        Ok(Node { name, exec, generation, root })
     }
 
     pub(super) fn see(&self, resource: &str) -> Result<Seen, TreatmentError> {
-        let show = ["drbdsetup", "show", "--show-defaults"];
-        let configs = match self.generation {
-            Generation::V84 => show::parse(&self.run(show)?),
-            Generation::V9 => show::parse_json(&self.run([show.as_slice(), &["--json"]].concat())?),
-        };
-        let configs = configs.map_err(|e| on(&self.name, &e))?;
-        let others: Vec<String> = configs.iter().map(|c| c.resource.clone()).collect();
-        let config = configs.into_iter().find(|c| c.resource == resource);
-        let states = self.states(resource)?;
-        match config.filter(|_| !states.is_empty()) {
-            Some(config) => Ok(Seen { states, config }),
-            None => Err(TreatmentError::Refused(format!(
+        let up = self.look()?;
+        let others: Vec<String> = up.configs.iter().map(|c| c.resource.clone()).collect();
+        up.one(resource).ok_or_else(|| {
+            TreatmentError::Refused(format!(
                 "there is no DRBD resource `{resource}` up on host {}; there {}",
                 self.name,
                 match others.as_slice() {
                     [] => "is none: `drbdadm up` it".to_owned(),
                     others => format!("are {}", others.join(", ")),
                 }
-            ))),
-        }
+            ))
+        })
+    }
+
+    /// None where the resource is not up, or the machine was started again since that boot.
+    pub(super) fn see_since(
+        &self,
+        boot: &str,
+        resource: &str,
+    ) -> Result<Option<Seen>, TreatmentError> {
+        Ok(self.look()?.one(resource).filter(|seen| seen.boot == boot))
+    }
+
+    fn look(&self) -> Result<Up, TreatmentError> {
+        let (config, state) = match self.generation {
+            Generation::V84 => ("", "events2 --now"),
+            Generation::V9 => ("--json", "status --json"),
+        };
+        let script = LOOK.replace("$CONFIG", config).replace("$STATE", state);
+        let line = CommandLine::new("sh").args(["-c", script.as_str(), "sh"]);
+        let text = self.exec.run(&line.args(self.root.words(["drbdsetup"])).timeout(LIMIT))?;
+        let (boot, rest) = text.split_once('\n').unwrap_or_default();
+        let (configs, states) = rest.split_once(STATE).unwrap_or((rest, ""));
+        let configs = match self.generation {
+            Generation::V84 => show::parse(configs),
+            Generation::V9 => show::parse_json(configs),
+        };
+        Ok(Up {
+            boot: boot.to_owned(),
+            states: self.parse_states(states)?,
+            configs: configs.map_err(|e| on(&self.name, &e))?,
+        })
     }
 
     /// None where the resource is not up.
     pub(super) fn states(&self, resource: &str) -> Result<Vec<State>, TreatmentError> {
-        let states = match self.generation {
-            Generation::V84 => {
-                events::parse(&self.run(["drbdsetup", "events2", "--now", "--statistics"])?)
-            }
-            Generation::V9 => {
-                status::parse(&self.run(["drbdsetup", "status", "--json", "--statistics"])?)
-            }
+        let text = match self.generation {
+            Generation::V84 => self.run(["drbdsetup", "events2", "--now", "--statistics"])?,
+            Generation::V9 => self.run(["drbdsetup", "status", "--json", "--statistics"])?,
         };
-        let mut states = states.map_err(|e| on(&self.name, &e))?;
+        let mut states = self.parse_states(&text)?;
         states.retain(|state| state.resource.as_deref() == Some(resource));
         Ok(states)
+    }
+
+    fn parse_states(&self, text: &str) -> Result<Vec<State>, TreatmentError> {
+        let states = match self.generation {
+            Generation::V84 => events::parse(text),
+            Generation::V9 => status::parse(text),
+        };
+        states.map_err(|e| on(&self.name, &e))
     }
 
     pub(super) fn connect(&self, resource: &str) -> Result<(), TreatmentError> {
@@ -113,34 +151,18 @@ impl Node {
 
     /// Changes these options and no other. drbdadm of module 9 would bring those of its files
     /// along, and drbdsetup of 8.4 wants both addresses.
-    pub(super) fn set_net(
-        &self,
-        resource: &str,
-        config: &Config,
-        options: &Options,
-    ) -> Result<(), TreatmentError> {
-        let set = options.iter().map(|(name, value)| format!("--{name}={value}"));
-        let set: Vec<String> = set.collect();
-        let mut line = vec![match self.generation {
-            Generation::V84 => "drbdadm",
-            Generation::V9 => "drbdsetup",
-        }];
-        line.push("net-options");
-        match self.generation {
-            Generation::V84 => {
-                line.extend(set.iter().map(String::as_str));
-                line.push(resource);
-                self.run(line)?;
-            }
-            Generation::V9 => {
-                for connection in &config.connections {
-                    let peer = connection.node_id.unwrap_or_default().to_string();
-                    let mut line = line.clone();
-                    line.extend([resource, &peer]);
-                    line.extend(set.iter().map(String::as_str));
-                    self.run(line)?;
-                }
-            }
+    pub(super) fn set_net(&self, resource: &str, options: &Options) -> Result<(), TreatmentError> {
+        let set: Vec<String> =
+            options.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        let set = || set.iter().map(String::as_str);
+        if self.generation == Generation::V84 {
+            let line = ["drbdadm", "net-options"].into_iter().chain(set()).chain([resource]);
+            return self.run(line).map(drop);
+        }
+        for connection in &self.see(resource)?.config.connections {
+            let peer = connection.node_id.unwrap_or_default().to_string();
+            let line = ["drbdsetup", "net-options", resource, &peer];
+            self.run(line.into_iter().chain(set()))?;
         }
         Ok(())
     }
@@ -160,6 +182,21 @@ impl Node {
         words: impl IntoIterator<Item = A>,
     ) -> Result<String, TreatmentError> {
         Ok(self.exec.run(&self.root.line(words).timeout(LIMIT))?)
+    }
+}
+
+impl Up {
+    fn one(self, resource: &str) -> Option<Seen> {
+        let config = self.configs.into_iter().find(|c| c.resource == resource)?;
+        let ours = |state: &State| state.resource.as_deref() == Some(resource);
+        let states: Vec<State> = self.states.into_iter().filter(ours).collect();
+        (!states.is_empty()).then_some(Seen { boot: self.boot, states, config })
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node({})", self.name)
     }
 }
 

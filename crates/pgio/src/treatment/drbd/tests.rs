@@ -81,9 +81,12 @@ impl Fake {
             }
         };
         match words {
-            ["cat", ..] => Some(format!("{}\nversion: 8.4.11 (api:1/proto:86-101)\n", self.boot)),
+            ["cat", "/proc/drbd"] => Some("version: 8.4.11 (api:1/proto:86-101)\n".to_owned()),
+            ["sh", .., "sh", "drbdsetup"] if self.up => {
+                Some(format!("{}\n{}\n==> state\n{}", self.boot, self.show(), self.events()))
+            }
+            ["sh", .., "sh", "drbdsetup"] => Some(format!("{}\n==> state\n", self.boot)),
             ["sh", ..] => Some("uid 0\ncapabilities ffffffffffffffff\n".to_owned()),
-            ["drbdsetup", "show", "--show-defaults"] if self.up => Some(self.show()),
             ["drbdsetup", "events2", ..] if self.up => Some(self.events()),
             ["drbdsetup", ..] if !self.up => Some(String::new()),
             ["drbdadm", "connect", "pgio"] => {
@@ -139,6 +142,7 @@ fn asked(connected: bool, protocol: Option<&'static str>) -> Drbd {
         protocol,
         options: Vec::new(),
         secondary: Some("db2".to_owned()),
+        nodes: OnceCell::new(),
     }
 }
 
@@ -147,7 +151,7 @@ fn journaled(asked: &Drbd, node: &Node) -> Vec<Step> {
     let step = |(change, value): (Change, String)| {
         let prior = change.present(&seen);
         let resource = asked.resource.clone();
-        Ours { resource, value, boot: node.boot.clone(), change }.step(node, prior)
+        Ours { resource, value, boot: seen.boot.clone(), change }.step(node, prior)
     };
     asked.changes(true, &seen).into_iter().map(step).collect()
 }
@@ -215,7 +219,7 @@ fn only_what_differs_is_changed() {
     let what: Vec<&str> = steps.iter().map(|s| s.what.as_str()).collect();
     assert_eq!(
         what,
-        ["connection of DRBD resource pgio", "al-extents of /dev/drbd0 of DRBD resource pgio"]
+        ["connection of DRBD resource pgio", "al-extents of /dev/drbd0 (DRBD resource pgio)"]
     );
     assert!(there.0.lock().unwrap().changes.is_empty(), "looking changes nothing");
 }

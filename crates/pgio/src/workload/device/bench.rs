@@ -58,23 +58,24 @@ impl Bench {
         }
     }
 
-    /// Runs one job to its end; `tick` hears often how long it has run.
+    /// Runs one job to its end; `tick` hears often how many bytes it has read and written so far, as
+    /// far as the kernel counts them.
     pub fn run(
         &mut self,
         job: &Job,
         stop: &Stop,
-        tick: &mut dyn FnMut(Duration),
+        tick: &mut dyn FnMut(u64),
     ) -> Result<Ran, DeviceError> {
         let arguments = job.arguments(&self.file);
         let words: Vec<String> = arguments.iter().map(|a| quoted(OsStr::new(a))).collect();
         let started = Instant::now();
         let mut answer = self.shell.ask(&format!("run {}", words.join(" ")), LIMIT)?.text;
-        while answer.trim_end() == "running" {
+        while let Some(bytes) = running(&answer) {
             if stop.requested() {
                 self.end()?;
                 return Err(DeviceError::Stopped);
             }
-            tick(started.elapsed());
+            tick(bytes);
             // Often while a job may be short, and seldom enough not to disturb a long one.
             let pause = started.elapsed() / 8;
             thread::sleep(pause.clamp(Duration::from_millis(10), Duration::from_millis(250)));
@@ -88,7 +89,7 @@ impl Bench {
 
     fn end(&mut self) -> Result<(), DeviceError> {
         let asked = Instant::now();
-        while self.shell.ask("stop", LIMIT)?.text.trim_end() == "running" {
+        while running(&self.shell.ask("stop", LIMIT)?.text).is_some() {
             if asked.elapsed() > PATIENCE {
                 let error = HostError::Silent { host: "fio".to_owned(), limit: PATIENCE };
                 return Err(ExecError::from(error).into());
@@ -108,6 +109,11 @@ impl Bench {
         }
         fio::parse(out, job.test.writes()).map_err(|why| DeviceError::Answer { place, why })
     }
+}
+
+/// `running BYTES`
+fn running(answer: &str) -> Option<u64> {
+    answer.trim_end().strip_prefix("running ")?.parse().ok()
 }
 
 /// The first complaint that is one: fio's own words come before what follows from them.

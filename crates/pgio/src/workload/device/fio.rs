@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Test;
+use crate::config::value::DeviceTest;
 use crate::histogram::{BUCKETS, Histogram, bucket_of};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,11 +64,11 @@ impl Ran {
 
 impl Job {
     pub(super) fn arguments(&self, file: &str) -> Vec<String> {
-        let Test { block, depth, shape } = self.test;
-        let direction = match shape {
-            super::Shape::Throughput | super::Shape::Latency => "write",
-            super::Shape::RandomRead => "randread",
-            super::Shape::RandomWrite => "randwrite",
+        let Test { block, depth, kind } = self.test;
+        let direction = match kind {
+            DeviceTest::Throughput | DeviceTest::Latency => "write",
+            DeviceTest::RandomRead => "randread",
+            DeviceTest::RandomWrite => "randwrite",
         };
         // One request at a time is what a program that waits for each does; more need an engine.
         let engine = if depth == 1 { "psync" } else { "libaio" };
@@ -185,7 +186,7 @@ impl Latency {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{REGION, Shape};
+    use super::super::REGION;
     use super::*;
 
     const WRITTEN: &str = include_str!("testdata/fio-3.33-write.json");
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_name_with_a_colon_stays_one_name() {
-        let test = Test { shape: Shape::RandomRead, block: 8192, depth: 32 };
+        let test = Test { kind: DeviceTest::RandomRead, block: 8192, depth: 32 };
         let window = Duration::from_secs(3);
         let extent = Extent::Time { warmup: Duration::from_millis(500), window };
         let job = Job { test, region: REGION + 1, extent, seed: 7 };

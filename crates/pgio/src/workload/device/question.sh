@@ -7,7 +7,11 @@ case $ask in
 stop) [ -z "$fio" ] || kill -TERM "$fio" 2>/dev/null ;;
 esac
 if alive; then
-    echo running
+    bytes=0
+    while read -r what count; do
+        case $what in read_bytes: | write_bytes:) bytes=$((bytes + count)) ;; esac
+    done 2>/dev/null <"/proc/$fio/io"
+    echo "running $bytes"
 else
     wait "$fio"
     echo "ended $?"

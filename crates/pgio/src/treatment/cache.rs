@@ -1,0 +1,251 @@
+//! `cache = "cold" | "warm"`: what is in memory when a trial begins.
+//!
+//! Cold: PostgreSQL is stopped, the kernel's page cache emptied, PostgreSQL started. Warm: every
+//! table and index of the data set is read into shared_buffers by pg_prewarm; the extension is
+//! created in a transaction that is rolled back, so nothing of it is ever left behind. A warm-up
+//! comes after either, and what it reads is no longer cold.
+//!
+//! What was there is not put back: a cache is nobody's setting. Next: [`resident`], which finds out
+//! how much of the data set is in memory.
+
+mod resident;
+
+use std::cell::RefCell;
+
+use postgres::Client;
+
+use self::resident::{Relations, Resident};
+use super::{
+    Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, body, stopped,
+};
+use crate::config::experiment::TreatmentSpec;
+use crate::config::nearest;
+use crate::host::blkio::is_writable;
+use crate::host::exec::{CommandLine, Exec};
+use crate::results::model::{Evidence, When};
+use crate::units::human;
+
+pub(super) const KIND: Kind = Kind {
+    name: "cache",
+    help: "before each trial: \"cold\" (PostgreSQL restarted, the host's page cache dropped) or \"warm\" (the data set read by pg_prewarm)",
+    parse,
+    undo,
+};
+
+const NAMES: &[&str] = &["cold", "warm"];
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// More of the data set than this in memory is no cold start; the sessions of a trial read a little
+/// while they are made ready.
+const COLD: f64 = 0.1;
+/// Less than this is no warm one.
+const WARM: f64 = 0.9;
+
+#[derive(Debug)]
+enum Cache {
+    Cold {
+        /// The server's clock before it was stopped last.
+        asked: RefCell<Option<String>>,
+    },
+    Warm,
+}
+
+fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
+    match spec.body.as_str() {
+        Some("cold") => Ok(Box::new(Cache::Cold { asked: RefCell::new(None) })),
+        Some("warm") => Ok(Box::new(Cache::Warm)),
+        Some(other) => {
+            let message = format!("cannot be `{other}`; {}", nearest(other, NAMES));
+            Err(body::error(spec, KIND.name, &message))
+        }
+        None => Err(body::error(spec, KIND.name, "must be \"cold\" or \"warm\"")),
+    }
+}
+
+impl Treatment for Cache {
+    fn describe(&self) -> Vec<String> {
+        vec![match self {
+            Cache::Cold { .. } => "cache = cold".to_owned(),
+            Cache::Warm => "cache = warm".to_owned(),
+        }]
+    }
+
+    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
+        let relations = Relations::of_data_set(world.admin()?)?;
+        let now = match Resident::look(world, &relations) {
+            _ if relations.is_empty() => "no data set".to_owned(),
+            Ok(found) => found.to_string(),
+            Err(_) => "unknown".to_owned(),
+        };
+        let (then, how) = match self {
+            Cache::Cold { .. } => ("cold", "by a restart and the host's drop_caches"),
+            Cache::Warm => ("warm", "by pg_prewarm"),
+        };
+        Ok(vec![Outlook { what: KIND.name.to_owned(), now, then: then.to_owned(), how }])
+    }
+
+    fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
+        match self {
+            Cache::Cold { .. } => check_cold(world),
+            Cache::Warm => check_warm(world),
+        }
+    }
+
+    fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
+        match self {
+            Cache::Cold { asked } => {
+                let now = world.admin()?.query_one("SELECT clock_timestamp()::text", &[]);
+                *asked.borrow_mut() = Some(now.map_err(failed("read the server's clock"))?.get(0));
+                Ok(vec![stopped::step(world, "a cold cache")?])
+            }
+            Cache::Warm => Ok(Vec::new()),
+        }
+    }
+
+    fn apply(&self, world: &mut World<'_>, _step: &Step) -> Result<(), TreatmentError> {
+        stopped::apply(world)
+    }
+
+    /// Of a cold cache, whose server is down now.
+    fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
+        let host = world.host(None)?;
+        let drop = CommandLine::new("sh").args(["-c", "sync; echo 3 >\"$1\"", "sh", DROP_CACHES]);
+        let dropped = host.run(&drop);
+        // Whatever came of it, the server is not left down.
+        world.start("a cold cache")?;
+        dropped?;
+        Ok(())
+    }
+
+    fn rest(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
+        match self {
+            Cache::Cold { .. } => Ok(()),
+            Cache::Warm => {
+                let admin = world.admin()?;
+                let relations = Relations::of_data_set(admin)?;
+                resident::prewarm(admin, &relations)
+            }
+        }
+    }
+
+    /// Only before: the work itself fills the cache.
+    fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence> {
+        if when != When::Before {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        if let Cache::Cold { asked } = self {
+            let asked = asked.borrow().clone().unwrap_or_default();
+            all.extend(world.admin().ok().map(|admin| started(admin, &asked)));
+        }
+        all.extend(self.resident(world).unwrap_or_else(|error| {
+            vec![evidence("data set in memory", format!("unknown: {error}"), None)]
+        }));
+        all
+    }
+}
+
+impl Cache {
+    fn resident(&self, world: &mut World<'_>) -> Result<Vec<Evidence>, TreatmentError> {
+        let relations = Relations::of_data_set(world.admin()?)?;
+        if relations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = Resident::look(world, &relations)?;
+        let (holds, wanted) = match self {
+            Cache::Cold { .. } => (found.most().map(|most| most <= COLD), "at most 10 %"),
+            Cache::Warm => {
+                (found.most().map(|most| most >= WARM), "at least 90 % in one of the two")
+            }
+        };
+        let said = found.to_string();
+        // What is found is the expectation itself where it is good enough.
+        let expected = holds.map(|holds| if holds { said.clone() } else { wanted.to_owned() });
+        Ok(vec![evidence("data set in memory", said, expected)])
+    }
+}
+
+fn evidence(what: &str, found: String, expected: Option<String>) -> Evidence {
+    Evidence { when: When::Before, what: what.to_owned(), found, expected }
+}
+
+/// That the server runs since after its cache was asked to be cold.
+fn started(admin: &mut Client, asked: &str) -> Evidence {
+    let sql = "SELECT pg_postmaster_start_time()::text, \
+               pg_postmaster_start_time() > $1::text::timestamptz";
+    let what = "start of PostgreSQL";
+    match admin.query_one(sql, &[&asked]) {
+        Ok(row) => {
+            let (at, later): (String, bool) = (row.get(0), row.get(1));
+            let expected = if later { at.clone() } else { format!("after {asked}") };
+            evidence(what, at, Some(expected))
+        }
+        Err(_) => evidence(what, "unreadable".to_owned(), Some("readable".to_owned())),
+    }
+}
+
+fn check_cold(world: &mut World<'_>) -> Result<(), TreatmentError> {
+    world.control("a cold cache")?;
+    let host = world.host(None)?;
+    if !is_writable(&*host, DROP_CACHES.as_ref())? {
+        return Err(TreatmentError::Refused(format!(
+            "{DROP_CACHES} on host {} cannot be written, so that its page cache cannot be dropped: pgio must run there as root (`sudo pgio compare ...`; over ssh, ssh = \"root@HOST\"), and not in a container that has it read-only",
+            host.name()
+        )));
+    }
+    Ok(())
+}
+
+fn check_warm(world: &mut World<'_>) -> Result<(), TreatmentError> {
+    let admin = world.admin()?;
+    let relations = Relations::of_data_set(admin)?;
+    if relations.is_empty() {
+        return Err(TreatmentError::Refused(
+            "there is no data set of pgio's in the database that could be read into memory: a warm cache is for the workload slob".to_owned(),
+        ));
+    }
+    resident::check_extension(admin)?;
+    let buffers: i64 = admin
+        .query_one("SELECT pg_size_bytes(current_setting('shared_buffers'))", &[])
+        .map_err(failed("read shared_buffers"))?
+        .get(0);
+    let bytes = relations.bytes();
+    let memory = resident::memory(world)?;
+    if let Some(memory) = memory.filter(|m| bytes > buffers.unsigned_abs().max(*m)) {
+        return Err(TreatmentError::Refused(format!(
+            "the data set ({}) fits neither into shared_buffers ({}) nor into the host's memory ({}): it cannot be warm",
+            human::bytes(bytes),
+            human::bytes(buffers.unsigned_abs()),
+            human::bytes(memory)
+        )));
+    }
+    Ok(())
+}
+
+fn failed(doing: &str) -> impl FnOnce(postgres::Error) -> TreatmentError {
+    let doing = doing.to_owned();
+    move |source| TreatmentError::Postgres { doing, source }
+}
+
+/// Its only step is that of a stopped server, which has an undo of its own.
+fn undo(_: &mut World<'_>, _: &Step, _: Stranger) -> Result<Undone, TreatmentError> {
+    Ok(Undone::PutBack)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_and_no_other() {
+        let parsed = |body: toml::Value| {
+            let spec = TreatmentSpec { kind: KIND.name.to_owned(), body, line: 3 };
+            parse(&spec).map(|t| t.describe()).map_err(|e| e.to_string())
+        };
+        assert_eq!(parsed("cold".into()).unwrap(), ["cache = cold"]);
+        assert_eq!(parsed("warm".into()).unwrap(), ["cache = warm"]);
+        let said = parsed("could".into()).unwrap_err();
+        assert_eq!(said, "line 3: cache: cannot be `could`; the nearest valid one is `cold`");
+        assert_eq!(parsed(true.into()).unwrap_err(), "line 3: cache: must be \"cold\" or \"warm\"");
+    }
+}

@@ -1,0 +1,172 @@
+//! How much of the data set is in memory, and reading it there.
+//!
+//! shared_buffers are counted by pg_buffercache, the kernel's page cache by fincore on the host;
+//! each where it can be had. Extensions that are not there are created in a transaction that is
+//! rolled back: what is in memory stays, and the database never has them.
+
+use std::fmt;
+
+use postgres::{Client, Transaction};
+
+use super::failed;
+use crate::dataset::mark;
+use crate::host::exec::{CommandLine, Exec};
+use crate::host::proc::meminfo;
+use crate::pg::directories::directories;
+use crate::pg::quote;
+use crate::treatment::{TreatmentError, World};
+
+const RELATIONS: &str = include_str!("sql/relations.sql");
+const BUFFERED: &str = include_str!("sql/buffered.sql");
+const RESIDENT: &str = include_str!("resident.sh");
+
+const PREWARM: &str = "pg_prewarm";
+const BUFFERCACHE: &str = "pg_buffercache";
+
+/// The data set's tables and their indexes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Relations {
+    oids: Vec<u32>,
+    /// Below the data directory, of each its first.
+    files: Vec<String>,
+    bytes: u64,
+}
+
+impl Relations {
+    pub(super) fn of_data_set(client: &mut Client) -> Result<Relations, TreatmentError> {
+        let asking = "find the data set";
+        let marked = mark::find(client).map_err(failed(asking))?.into_iter();
+        let names: Vec<String> = marked
+            .filter(|named| named.mark.is_some() && matches!(named.part, mark::Part::Table(_)))
+            .map(|named| named.part.to_string())
+            .collect();
+        let rows = client.query(RELATIONS, &[&names]).map_err(failed(asking))?;
+        let mut relations = Relations::default();
+        for row in &rows {
+            relations.oids.push(row.get("oid"));
+            relations.files.push(row.get("file"));
+            relations.bytes += row.get::<_, i64>("bytes").unsigned_abs();
+        }
+        Ok(relations)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.oids.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Shares of the data set's bytes, 0 to 1; absent where they could not be found out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Resident {
+    buffers: Option<f64>,
+    page_cache: Option<f64>,
+}
+
+impl Resident {
+    pub(super) fn look(
+        world: &mut World<'_>,
+        relations: &Relations,
+    ) -> Result<Resident, TreatmentError> {
+        Ok(Resident {
+            buffers: buffered(world.admin()?, relations),
+            page_cache: page_cache(world, relations)?,
+        })
+    }
+
+    /// In the one that holds more, since either can hold all of it alone.
+    pub(super) fn most(self) -> Option<f64> {
+        self.buffers.into_iter().chain(self.page_cache).max_by(f64::total_cmp)
+    }
+}
+
+impl fmt::Display for Resident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = |share: Option<f64>| match share {
+            Some(share) => format!("{:.0} %", share * 100.0),
+            None => "an unknown part".to_owned(),
+        };
+        let (buffers, page_cache) = (share(self.buffers), share(self.page_cache));
+        write!(f, "{buffers} in shared_buffers, {page_cache} in the page cache")
+    }
+}
+
+/// `None` where pg_buffercache is not installed or not for this role.
+fn buffered(client: &mut Client, relations: &Relations) -> Option<f64> {
+    let mut transaction = client.transaction().ok()?;
+    let schema = with_extension(&mut transaction, BUFFERCACHE).ok()?;
+    let sql = quote::fill(BUFFERED, &[("schema", &quote::identifier(&schema))]);
+    let bytes: i64 = transaction.query_one(&sql, &[&relations.oids]).ok()?.get(0);
+    // Dropped, it is rolled back.
+    Some(bytes as f64 / relations.bytes.max(1) as f64)
+}
+
+fn page_cache(world: &mut World<'_>, relations: &Relations) -> Result<Option<f64>, TreatmentError> {
+    let directories = directories(world.admin()?).map_err(failed("ask for the data directory"))?;
+    let Some(data) = directories.into_iter().find(|d| d.role == "data") else { return Ok(None) };
+    let Ok(host) = world.host(None) else { return Ok(None) };
+    let files = relations.files.iter().map(|file| format!("{}/{file}", data.path));
+    let ask = CommandLine::new("sh").args(["-c", RESIDENT, "sh"]).args(files);
+    let text = host.run(&ask)?;
+    let resident: Option<u64> = text.lines().map(|line| line.trim().parse::<u64>().ok()).sum();
+    let seen = !text.trim().is_empty();
+    Ok(resident.filter(|_| seen).map(|bytes| bytes as f64 / relations.bytes.max(1) as f64))
+}
+
+/// Of the server's host, where that is known.
+pub(super) fn memory(world: &World<'_>) -> Result<Option<u64>, TreatmentError> {
+    let Ok(host) = world.host(None) else { return Ok(None) };
+    let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo"))?;
+    Ok(meminfo::parse(&text).get("total").copied())
+}
+
+pub(super) fn prewarm(client: &mut Client, relations: &Relations) -> Result<(), TreatmentError> {
+    let reading = "read the data set into memory";
+    let mut transaction = client.transaction().map_err(failed(reading))?;
+    let schema = with_extension(&mut transaction, PREWARM).map_err(failed(reading))?;
+    let function = quote::qualified(&schema, PREWARM);
+    let sql = format!("SELECT {function}($1::oid::regclass)");
+    for oid in &relations.oids {
+        transaction.execute(&sql, &[oid]).map_err(failed(reading))?;
+    }
+    transaction.rollback().map_err(failed(reading))
+}
+
+/// Refuses where [`prewarm`] would fail.
+pub(super) fn check_extension(client: &mut Client) -> Result<(), TreatmentError> {
+    let asking = "look for the extension pg_prewarm";
+    let there = client
+        .query_opt("SELECT FROM pg_available_extensions WHERE name = $1", &[&PREWARM])
+        .map_err(failed(asking))?;
+    if there.is_none() {
+        return Err(TreatmentError::Refused(
+            "the extension pg_prewarm is not installed on the server: install PostgreSQL's contrib package there".to_owned(),
+        ));
+    }
+    let mut transaction = client.transaction().map_err(failed(asking))?;
+    with_extension(&mut transaction, PREWARM).map(drop).map_err(failed(
+        "use pg_prewarm: a superuser may, or once and for all: CREATE EXTENSION pg_prewarm",
+    ))
+}
+
+/// Returns the schema of the extension, which is there until the transaction ends.
+fn with_extension(
+    transaction: &mut Transaction<'_>,
+    name: &str,
+) -> Result<String, postgres::Error> {
+    const OURS: &str = "pgio_rolled_back";
+    let there = transaction.query_opt(
+        "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace \
+         WHERE e.extname = $1",
+        &[&name],
+    )?;
+    if let Some(row) = there {
+        return Ok(row.get(0));
+    }
+    transaction
+        .batch_execute(&format!("CREATE SCHEMA {OURS}; CREATE EXTENSION {name} SCHEMA {OURS}"))?;
+    Ok(OURS.to_owned())
+}

@@ -1,0 +1,153 @@
+//! What is mounted where with which options, as the kernel of a host shows it.
+//!
+//! One command, cheap enough to be run inside the window. Next: [`super::options`], which knows what
+//! the words mean.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::proc::mountinfo;
+
+const SCRIPT: &str = include_str!("mounts.sh");
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A mount, with all that has to be the same again after an undo.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mounted {
+    pub(super) point: String,
+    /// `MAJOR:MINOR`
+    pub(super) device: String,
+    pub(super) source: String,
+    pub(super) file_system: String,
+    /// `/` but for bind mounts and subvolumes.
+    pub(super) root: String,
+    /// As mountinfo shows them.
+    pub(super) options: String,
+    /// All that are in force, where the file system lists them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) detail: Vec<String>,
+}
+
+impl Mounted {
+    /// Those of mountinfo, which is how they go to mount(8) again.
+    pub(super) fn shown(&self) -> Vec<&str> {
+        self.options.split(',').collect()
+    }
+
+    /// All that is known.
+    pub(super) fn known(&self) -> Vec<&str> {
+        self.detail.iter().map(String::as_str).chain(self.shown()).collect()
+    }
+
+    /// For people.
+    pub(super) fn title(&self) -> String {
+        format!("{} ({} on {})", self.point, self.file_system, self.source)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Mounts(pub(super) Vec<Mounted>);
+
+impl Mounts {
+    pub(super) fn read(exec: &dyn Exec) -> Result<Mounts, ExecError> {
+        let line = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).timeout(LIMIT);
+        Ok(Mounts::parse(&exec.run(&line)?))
+    }
+
+    pub(super) fn parse(text: &str) -> Mounts {
+        let (info, lists) = text.split_at(text.find("\next4 ").unwrap_or(text.len()));
+        let mounts = mountinfo::parse(info).into_iter();
+        let mut all: Vec<Mounted> = mounts
+            .map(|m| Mounted {
+                point: m.mount_point,
+                device: m.device,
+                source: m.source,
+                file_system: m.file_system,
+                root: m.root,
+                options: m.options,
+                detail: Vec::new(),
+            })
+            .collect();
+        let mut device = "";
+        for line in lists.lines() {
+            match line.strip_prefix("ext4 ") {
+                Some(number) => device = number,
+                None if line.is_empty() => {}
+                None => all
+                    .iter_mut()
+                    .filter(|m| m.device == device)
+                    .for_each(|m| m.detail.push(line.to_owned())),
+            }
+        }
+        Mounts(all)
+    }
+
+    /// The one that is seen there: later mounts cover earlier ones.
+    pub(super) fn at(&self, point: &str) -> Option<&Mounted> {
+        self.0.iter().rfind(|m| m.point == point)
+    }
+
+    /// The one that a path, without symbolic links in it, lies on.
+    pub(super) fn holding(&self, path: &str) -> Option<&Mounted> {
+        let lies = |m: &&Mounted| std::path::Path::new(path).starts_with(&m.point);
+        self.0.iter().filter(lies).max_by_key(|m| m.point.trim_end_matches('/').len())
+    }
+
+    /// Elsewhere, or above the one at the same place.
+    pub(super) fn others_of<'a>(&'a self, mount: &'a Mounted) -> impl Iterator<Item = &'a Mounted> {
+        self.0.iter().filter(move |m| m.device == mount.device && m.point != mount.point)
+    }
+
+    pub(super) fn below<'a>(&'a self, point: &'a str) -> impl Iterator<Item = &'a Mounted> {
+        let point = point.trim_end_matches('/');
+        let below = |rest: &str| rest.starts_with('/') && rest.len() > 1;
+        self.0.iter().filter(move |m| m.point.strip_prefix(point).is_some_and(below))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n\
+        23 22 7:1 / /srv/pg\\040data rw,noatime shared:7 - ext4 /dev/loop1 rw,nobarrier\n\
+        24 22 7:2 /sub /srv rw - btrfs /dev/loop2 rw,subvolid=256,subvol=/sub\n\
+        25 23 7:3 / /srv/pg\\040data/new rw,relatime - xfs /dev/loop3 rw,noquota\n\
+        26 22 7:1 /x /mnt rw,relatime - ext4 /dev/loop1 rw,nobarrier\n\
+        ext4 254:0\nrw\nbarrier\ncommit=5\next4 7:1\nrw\nnobarrier\ncommit=5\n";
+
+    #[test]
+    fn mounts_with_what_ext4_says_of_itself() {
+        let mounts = Mounts::parse(TEXT);
+        assert_eq!(mounts.0.len(), 5);
+        let data = mounts.at("/srv/pg data").unwrap();
+        assert_eq!(data.title(), "/srv/pg data (ext4 on /dev/loop1)");
+        assert_eq!((data.options.as_str(), data.root.as_str()), ("rw,noatime,nobarrier", "/"));
+        assert_eq!(data.known(), ["rw", "nobarrier", "commit=5", "rw", "noatime", "nobarrier"]);
+        assert!(mounts.at("/srv/pg").is_none());
+        assert_eq!(mounts.at("/srv").unwrap().root, "/sub");
+    }
+
+    #[test]
+    fn what_lies_on_and_below_a_mount() {
+        let mounts = Mounts::parse(TEXT);
+        let on = |path: &str| mounts.holding(path).unwrap().point.as_str();
+        assert_eq!(on("/srv/pg data/base/1"), "/srv/pg data");
+        assert_eq!(on("/srv/pg database"), "/srv");
+        assert_eq!(on("/etc"), "/");
+        let below: Vec<_> = mounts.below("/srv").map(|m| m.device.as_str()).collect();
+        assert_eq!(below, ["7:1", "7:3"]);
+        assert_eq!(mounts.below("/").count(), 4);
+        let data = mounts.at("/srv/pg data").unwrap();
+        assert_eq!(mounts.others_of(data).map(|m| m.point.as_str()).collect::<Vec<_>>(), ["/mnt"]);
+    }
+
+    #[test]
+    fn this_machine_is_understood() {
+        let mounts = Mounts::read(&crate::host::exec::Local).unwrap();
+        assert!(mounts.at("/proc").is_some());
+    }
+}

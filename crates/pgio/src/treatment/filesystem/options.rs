@@ -1,0 +1,359 @@
+//! The mount options that pgio knows how to put back: a table, and no access to any machine.
+//!
+//! The kernel shows an option only where it is not the file system's default, so the table knows the
+//! defaults; ext4 lists all of its own in /proc/fs/ext4, which is read where it is there. Seen on
+//! Linux 6.1 and 6.18; what the kernel took without a word and did not do is [`How::Mount`]. Not in
+//! the table: what cannot be read back, and what would not change a measurement. Next:
+//! [`super::mounts`] reads what is in force.
+
+use crate::config::nearest;
+
+/// A setting of one row of the table: the words by which the kernel shows it and mount(8) takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Setting {
+    row: &'static Row,
+    /// In the table's spelling.
+    pub(super) word: String,
+}
+
+/// By what an option comes into force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    Remount,
+    /// A remount is refused, or ignored: unmounted and mounted again.
+    Mount,
+    /// Holds for files made from then on: only a new file system has it for all.
+    Format,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    /// In descriptions: conditions that differ in its value differ in one thing.
+    name: &'static str,
+    file_systems: &'static [&'static str],
+    how: How,
+    values: Values,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Values {
+    /// Spellings of each value; the first is the one that mount(8) takes. The first value is what
+    /// holds where none is shown.
+    Words(&'static [&'static [&'static str]]),
+    /// `NAME=N`, and N where none is shown.
+    Number(&'static str, &'static str),
+    /// `NAME=N`, in kB as the kernel shows it.
+    Size(&'static str, &'static str),
+    /// `NAME=TEXT`
+    Text(&'static str, &'static str),
+}
+
+const EXT4: &[&str] = &["ext4"];
+const XFS: &[&str] = &["xfs"];
+const BTRFS: &[&str] = &["btrfs"];
+const EXT4_BTRFS: &[&str] = &["ext4", "btrfs"];
+/// All that the table knows.
+pub(super) const FILE_SYSTEMS: &[&str] = &["ext4", "xfs", "btrfs"];
+
+const fn row(
+    name: &'static str,
+    file_systems: &'static [&'static str],
+    how: How,
+    values: Values,
+) -> Row {
+    Row { name, file_systems, how, values }
+}
+
+use How::{Format, Mount, Remount};
+use Values::{Number, Size, Text, Words};
+
+static TABLE: &[Row] = &[
+    row("sync", FILE_SYSTEMS, Remount, Words(&[&["async"], &["sync"]])),
+    row("dirsync", FILE_SYSTEMS, Mount, Words(&[&["nodirsync"], &["dirsync"]])),
+    row(
+        "atime",
+        FILE_SYSTEMS,
+        Remount,
+        Words(&[&["strictatime"], &["relatime", "atime"], &["noatime"]]),
+    ),
+    row("diratime", FILE_SYSTEMS, Remount, Words(&[&["diratime"], &["nodiratime"]])),
+    row("lazytime", FILE_SYSTEMS, Remount, Words(&[&["nolazytime"], &["lazytime"]])),
+    row(
+        "barrier",
+        EXT4_BTRFS,
+        Remount,
+        Words(&[&["barrier", "barrier=1"], &["nobarrier", "barrier=0"]]),
+    ),
+    row("commit", EXT4, Remount, Number("commit", "5")),
+    row("max_batch_time", EXT4, Remount, Number("max_batch_time", "15000")),
+    row("min_batch_time", EXT4, Remount, Number("min_batch_time", "0")),
+    row("inode_readahead_blks", EXT4, Remount, Number("inode_readahead_blks", "32")),
+    row("discard", EXT4, Remount, Words(&[&["nodiscard"], &["discard"]])),
+    row(
+        "auto_da_alloc",
+        EXT4,
+        Remount,
+        Words(&[&["auto_da_alloc", "auto_da_alloc=1"], &["noauto_da_alloc", "auto_da_alloc=0"]]),
+    ),
+    row(
+        "dioread",
+        EXT4,
+        Remount,
+        Words(&[&["dioread_nolock"], &["dioread_lock", "nodioread_nolock"]]),
+    ),
+    row("delalloc", EXT4, Mount, Words(&[&["delalloc"], &["nodelalloc"]])),
+    row("journal_checksum", EXT4, Mount, Words(&[&["nojournal_checksum"], &["journal_checksum"]])),
+    row("data", EXT4, Mount, Words(&[&["data=ordered"], &["data=writeback"], &["data=journal"]])),
+    row("discard", XFS, Mount, Words(&[&["nodiscard"], &["discard"]])),
+    row("wsync", XFS, Mount, Words(&[&["nowsync"], &["wsync"]])),
+    row("largeio", XFS, Mount, Words(&[&["nolargeio"], &["largeio"]])),
+    row("logbufs", XFS, Mount, Number("logbufs", "8")),
+    row("logbsize", XFS, Mount, Size("logbsize", "32k")),
+    row(
+        "discard",
+        BTRFS,
+        Remount,
+        Words(&[&["nodiscard"], &["discard=async"], &["discard=sync", "discard"]]),
+    ),
+    row("commit", BTRFS, Remount, Number("commit", "30")),
+    row("flushoncommit", BTRFS, Remount, Words(&[&["noflushoncommit"], &["flushoncommit"]])),
+    row("treelog", BTRFS, Remount, Words(&[&["treelog"], &["notreelog"]])),
+    row("autodefrag", BTRFS, Remount, Words(&[&["noautodefrag"], &["autodefrag"]])),
+    row("datacow", BTRFS, Format, Words(&[&["datacow"], &["nodatacow"]])),
+    row("compress", BTRFS, Format, Text("compress", "no")),
+];
+
+/// Names of this file that mount(8) does not take: said by leaving the option out.
+const UNSPOKEN: &[&str] = &["nodirsync", "nowsync"];
+
+impl Row {
+    fn is_for(&self, file_system: &str) -> bool {
+        self.file_systems.contains(&file_system)
+    }
+
+    /// The table's spelling, where the word belongs to this row.
+    fn canonical(&self, word: &str) -> Option<String> {
+        let value_of = |name: &str| word.strip_prefix(name)?.strip_prefix('=');
+        match self.values {
+            Words(values) => {
+                let value = values.iter().find(|spellings| spellings.contains(&word))?;
+                Some(value[0].to_owned())
+            }
+            Number(name, _) => Some(format!("{name}={}", value_of(name)?.parse::<u32>().ok()?)),
+            Size(name, _) => Some(format!("{name}={}", kilobytes(value_of(name)?)?)),
+            Text(name, _) => {
+                let value = value_of(name).filter(|value| !value.is_empty())?;
+                Some(format!("{name}={value}"))
+            }
+        }
+    }
+
+    fn when_not_shown(&self) -> String {
+        match self.values {
+            Words(values) => values[0][0].to_owned(),
+            Number(name, default) | Size(name, default) | Text(name, default) => {
+                format!("{name}={default}")
+            }
+        }
+    }
+
+    /// As it is written in a file, one of each value.
+    fn examples(&self) -> Vec<String> {
+        match self.values {
+            Words(values) => values.iter().flat_map(|v| v.iter().map(|&w| w.to_owned())).collect(),
+            Number(..) | Size(..) | Text(..) => vec![self.when_not_shown()],
+        }
+    }
+
+    /// What is in force, by all words shown; a later one stands over an earlier one.
+    fn found<S: AsRef<str>>(&self, shown: &[S]) -> String {
+        let found = shown.iter().rev().find_map(|word| self.canonical(word.as_ref()));
+        found.unwrap_or_else(|| self.when_not_shown())
+    }
+}
+
+/// `262144` and `256k` are the same.
+fn kilobytes(text: &str) -> Option<String> {
+    let (number, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1024),
+        None => (text, 1),
+    };
+    let bytes = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    (bytes % 1024 == 0).then(|| format!("{}k", bytes / 1024))
+}
+
+impl Setting {
+    pub(super) fn how(&self) -> How {
+        self.row.how
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// In the table's spelling too.
+    pub(super) fn found<S: AsRef<str>>(&self, shown: &[S]) -> String {
+        self.row.found(shown)
+    }
+
+    /// The same option with another of its values, as the journal keeps it.
+    pub(super) fn with(&self, word: &str) -> Setting {
+        Setting { row: self.row, word: word.to_owned() }
+    }
+}
+
+/// From the journal, where the table's spelling is kept. The error is the word.
+pub(super) fn read_back(words: &[String], file_system: &str) -> Result<Vec<Setting>, String> {
+    let read = |word: &String| of_table(word, |row| row.is_for(file_system));
+    words.iter().map(|word| read(word).ok_or_else(|| word.clone())).collect()
+}
+
+/// Every option of a comma-separated list for a file system; without one, an option of any.
+pub(super) fn parse(text: &str, file_system: Option<&str>) -> Result<Vec<Setting>, String> {
+    let mut settings: Vec<Setting> = Vec::new();
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let setting = setting(word, file_system)?;
+        if settings.iter().any(|other| other.row == setting.row) {
+            return Err(format!("`{word}` is said twice, or with its opposite"));
+        }
+        settings.push(setting);
+    }
+    match settings.is_empty() {
+        true => Err("names no option".to_owned()),
+        false => Ok(settings),
+    }
+}
+
+fn of_table(word: &str, fits: impl Fn(&Row) -> bool) -> Option<Setting> {
+    let of = |row: &'static Row| Some(Setting { row, word: row.canonical(word)? });
+    TABLE.iter().filter(|row| fits(row)).find_map(of)
+}
+
+fn setting(word: &str, file_system: Option<&str>) -> Result<Setting, String> {
+    let fits = |row: &Row| file_system.is_none_or(|name| row.is_for(name));
+    if let Some(setting) = of_table(word, fits) {
+        return Ok(setting);
+    }
+    let on = file_system.unwrap_or("ext4, xfs or btrfs");
+    if file_system == Some("xfs") && word.contains("barrier") {
+        return Err("xfs has always had barriers since Linux 4.19: they cannot be an option".into());
+    }
+    let known: Vec<String> = TABLE.iter().filter(|row| fits(row)).flat_map(Row::examples).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    Err(format!(
+        "pgio does not know how to put `{word}` of {on} back, and so does not set it; {}",
+        nearest(word, &known)
+    ))
+}
+
+/// The whole list for mount(8): what is shown now, with these in place of what they stand for.
+pub(super) fn composed<S: AsRef<str>>(shown: &[S], settings: &[Setting]) -> String {
+    let replaced = |word: &str| settings.iter().any(|s| s.row.canonical(word).is_some());
+    let kept = shown.iter().map(AsRef::as_ref).filter(|word| !replaced(word));
+    let ours = settings.iter().map(|s| s.word.as_str()).filter(|word| !UNSPOKEN.contains(word));
+    let mut words: Vec<&str> = kept.chain(ours).collect();
+    // Nothing shown is strictatime, nothing said is relatime.
+    if !words.iter().any(|word| matches!(*word, "relatime" | "noatime" | "strictatime")) {
+        words.push("strictatime");
+    }
+    words.join(",")
+}
+
+/// For people: `nobarrier, commit=30`.
+pub(super) fn told(settings: &[Setting]) -> String {
+    settings.iter().map(|s| s.word.as_str()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<&str> {
+        text.split(',').collect()
+    }
+
+    fn found(option: &str, file_system: &str, shown: &str) -> String {
+        parse(option, Some(file_system)).unwrap()[0].found(&words(shown))
+    }
+
+    #[test]
+    fn what_is_not_shown_is_the_default() {
+        for (option, file_system, expected) in [
+            ("sync", "xfs", "async"),
+            ("barrier=0", "ext4", "barrier"),
+            ("max_batch_time=0", "ext4", "max_batch_time=15000"),
+            ("commit=1", "ext4", "commit=5"),
+            ("commit=1", "btrfs", "commit=30"),
+            ("noatime", "btrfs", "strictatime"),
+            ("logbsize=256k", "xfs", "logbsize=32k"),
+            ("compress=zstd", "btrfs", "compress=no"),
+        ] {
+            assert_eq!(found(option, file_system, "rw"), expected, "{option} {file_system}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_found_in_any_spelling() {
+        for (option, file_system, shown, expected) in [
+            ("barrier=1", "ext4", "rw,relatime,nobarrier", "nobarrier"),
+            ("barrier=1", "ext4", "rw,barrier,relatime,barrier=0", "nobarrier"),
+            ("noatime", "ext4", "rw,relatime", "relatime"),
+            ("discard", "btrfs", "rw,discard=async,subvol=/", "discard=async"),
+            ("discard=async", "btrfs", "rw,discard,subvol=/", "discard=sync"),
+            ("logbsize=262144", "xfs", "rw,logbufs=8,logbsize=64k", "logbsize=64k"),
+            ("dioread_lock", "ext4", "nodioread_nolock", "dioread_lock"),
+            ("commit=9", "ext4", "commit=5,rw,commit=30", "commit=30"),
+        ] {
+            assert_eq!(found(option, file_system, shown), expected, "{option} {shown}");
+        }
+    }
+
+    #[test]
+    fn composed_lists_keep_all_else() {
+        let list = |option: &str, file_system: &str, shown: &str| {
+            composed(&words(shown), &parse(option, Some(file_system)).unwrap())
+        };
+        assert_eq!(list("barrier=0,sync", "ext4", "rw,relatime"), "rw,relatime,nobarrier,sync");
+        assert_eq!(list("barrier", "ext4", "rw,noatime,nobarrier"), "rw,noatime,barrier");
+        assert_eq!(list("relatime", "ext4", "rw,noatime,stripe=4"), "rw,stripe=4,relatime");
+        assert_eq!(list("async", "xfs", "rw,sync"), "rw,async,strictatime", "as it was");
+        let unspoken = parse("dirsync", Some("ext4")).unwrap()[0].with("nodirsync");
+        assert_eq!(composed(&["rw", "relatime", "dirsync"], &[unspoken]), "rw,relatime");
+        assert_eq!(
+            list("commit=7", "btrfs", "rw,relatime,commit=9,subvol=/a,subvolid=5"),
+            "rw,relatime,subvol=/a,subvolid=5,commit=7"
+        );
+    }
+
+    #[test]
+    fn what_could_not_be_put_back_is_refused_with_the_reason() {
+        let refused = |text: &str, file_system: Option<&str>| parse(text, file_system).unwrap_err();
+        let unknown = refused("barier=0", Some("ext4"));
+        assert!(
+            unknown.contains("`barier=0` of ext4") && unknown.contains("`barrier=0`"),
+            "{unknown}"
+        );
+        assert!(refused("errors=panic", None).contains("does not know how to put"));
+        assert!(refused("barrier=0", Some("xfs")).contains("since Linux 4.19"));
+        assert!(refused("max_batch_time=0", Some("btrfs")).contains("of btrfs"));
+        assert!(refused("commit=often", Some("ext4")).contains("commit=often"));
+        assert!(refused("sync,async", None).contains("said twice"));
+        assert!(refused(" , ", None).contains("names no option"));
+        assert!(refused("ro", None).contains("`ro`"));
+    }
+
+    #[test]
+    fn the_table_spells_each_value_in_one_way_only() {
+        for file_system in FILE_SYSTEMS {
+            let mut seen = Vec::new();
+            for row in TABLE.iter().filter(|row| row.is_for(file_system)) {
+                for word in row.examples() {
+                    let canonical = row.canonical(&word).unwrap();
+                    assert_eq!(row.canonical(&canonical).unwrap(), canonical);
+                    assert!(!seen.contains(&word), "{word} twice on {file_system}");
+                    seen.push(word);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The programs that mount and unmount on a host, run as root, and where a server's files are there.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::host::Host;
+use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::rights::{Capability, Prefix, Rights};
+use crate::pg::directories::{self, GRANT};
+use crate::treatment::{TreatmentError, World};
+
+/// For one program; mkfs and a copy may take their time.
+const LIMIT: Duration = Duration::from_secs(900);
+/// Processes that end hold a file system for a moment.
+pub(super) const BUSY: Duration = Duration::from_secs(20);
+pub(super) const POLL: Duration = Duration::from_millis(100);
+
+/// Root's, on one host.
+#[derive(Debug)]
+pub(super) struct Tools<'a> {
+    pub(super) host: &'a Host,
+    prefix: Prefix,
+}
+
+impl<'a> Tools<'a> {
+    /// Refuses whoever may not run them. `what` begins the sentence, such as `to remount /srv`.
+    pub(super) fn find(
+        host: &'a Host,
+        what: &str,
+        programs: &[&str],
+    ) -> Result<Tools<'a>, TreatmentError> {
+        let capability = Some(Capability::SysAdmin);
+        let rights = Rights::find(host)?;
+        let prefix = rights.as_root(host, host.name(), what, capability, programs)?;
+        Ok(Tools { host, prefix })
+    }
+
+    pub(super) fn run<A: AsRef<str>>(
+        &self,
+        words: impl IntoIterator<Item = A>,
+    ) -> Result<String, ExecError> {
+        self.host.run(&self.line(words))
+    }
+
+    fn line<A: AsRef<str>>(&self, words: impl IntoIterator<Item = A>) -> CommandLine {
+        // From / : not to hold busy what is to be unmounted.
+        self.prefix.line(words).directory("/".as_ref()).timeout(LIMIT)
+    }
+
+    pub(super) fn mount(
+        &self,
+        file_system: &str,
+        options: &str,
+        source: &str,
+        point: &str,
+    ) -> Result<(), ExecError> {
+        // With source and point given, fstab has no say.
+        let options = if options.is_empty() { "defaults" } else { options };
+        self.run(["mount", "-t", file_system, "-o", options, source, point]).map(drop)
+    }
+
+    /// Never lazily: what is still in use is an error after a while.
+    pub(super) fn unmount(&self, point: &str) -> Result<(), ExecError> {
+        let deadline = Instant::now() + BUSY;
+        loop {
+            match self.run(["umount", point]) {
+                Err(ExecError::Failed { stderr, .. })
+                    if stderr.contains("busy") && Instant::now() < deadline =>
+                {
+                    thread::sleep(POLL);
+                }
+                other => return other.map(drop),
+            }
+        }
+    }
+}
+
+/// Where the server keeps what it writes, on its host and without symbolic links; the data directory
+/// first.
+pub(super) fn places(world: &mut World<'_>, host: &Host) -> Result<Vec<String>, TreatmentError> {
+    let found = directories::directories(world.admin()?).map_err(|source| {
+        TreatmentError::Postgres { doing: "ask the server for its directories".to_owned(), source }
+    })?;
+    let mut paths: Vec<&str> =
+        found.iter().filter(|d| d.role == "data").map(|d| d.path.as_str()).collect();
+    if paths.is_empty() {
+        return Err(TreatmentError::Refused(format!(
+            "the role may not see data_directory: GRANT {GRANT} TO it, or use a superuser"
+        )));
+    }
+    paths.extend(found.iter().filter(|d| d.role != "data").map(|d| d.path.as_str()));
+    let line = CommandLine::new("readlink").args(["-e", "--"]).args(&paths).timeout(LIMIT);
+    // One that cannot be read is left out, which shows in the number of lines.
+    let real: Vec<String> = host.output(&line)?.stdout.lines().map(str::to_owned).collect();
+    if real.len() == paths.len() {
+        return Ok(real);
+    }
+    Err(TreatmentError::Refused(format!(
+        "{} cannot be found on host {}: run as root there, and set host in [target] to the machine that the server runs on",
+        paths.join(", "),
+        host.name()
+    )))
+}

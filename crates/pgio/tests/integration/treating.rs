@@ -1,0 +1,549 @@
+//! The treatments `throttle` and `cache`, on a PostgreSQL whose data lies on a loop device.
+//!
+//! For root, and `throttle` where cgroup v1's blkio is mounted; elsewhere each says in a line that
+//! it is skipped. A test runs again as a process in a mount namespace of its own, so that a killed
+//! one leaves neither mount nor device.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pgio::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
+use pgio::host::exec::{CommandLine, Exec, Local};
+use pgio::host::loop_disk::{LoopDisk, in_namespace};
+use pgio::pg::private::{PrivateCluster, Spec};
+use serde_json::Value;
+
+use crate::fixture::{INSTALLED, connect, pgio_exe, spec};
+use crate::workdir::{
+    Running, Said, Workdir, condition_of, failed_checks, sessions_at_work, wait_until,
+};
+
+/// In the process that runs in the namespace.
+const INSIDE: &str = "PGIO_TEST_INSIDE";
+
+/// Whether to go on here: false where the test was run in a namespace, or cannot be run at all.
+fn inside(name: &str, needs_blkio: bool) -> bool {
+    if std::env::var(INSIDE).is_ok_and(|inside| inside == name) {
+        return true;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("{name}: skipped, only root makes loop devices and drops caches");
+        return false;
+    }
+    if needs_blkio && controller().is_none() {
+        eprintln!("{name}: skipped, cgroup v1's blkio is not mounted here");
+        return false;
+    }
+    let line = in_namespace(std::env::current_exe().unwrap())
+        .arg(format!("treating::{name}"))
+        .args(["--exact", "--nocapture"])
+        .env(INSIDE, name);
+    let said = Local.output(&line).unwrap();
+    assert!(said.status.success(), "{}{}", said.stdout, said.stderr);
+    assert!(said.stdout.contains("1 passed"), "{}", said.stdout);
+    eprint!("{}", said.stderr);
+    false
+}
+
+fn controller() -> Option<Controller> {
+    blkio::find(&Local).unwrap().filter(|c| c.version == Version::V1 && c.at_root)
+}
+
+/// A PostgreSQL on a loop device, whose limits go with it.
+struct Server {
+    // In the order in which they must go.
+    cluster: PrivateCluster,
+    limits: DeviceLimits,
+    disk: LoopDisk,
+}
+
+impl Server {
+    fn start() -> Server {
+        let disk = LoopDisk::make("pgio-test-", 1 << 30).unwrap();
+        let group = controller().unwrap().mount_point;
+        let limits = DeviceLimits { version: Version::V1, group, device: disk.number().to_owned() };
+        let base_dir = Some(disk.path().to_owned());
+        let cluster = PrivateCluster::start(&Spec { base_dir, ..spec(INSTALLED) }).unwrap();
+        let server = Server { cluster, limits, disk };
+        // A device keeps the limits of a killed test.
+        server.forget();
+        server
+    }
+
+    fn forget(&self) {
+        for limit in Limit::ALL {
+            let _ = self.limits.set(&Local, limit, None);
+        }
+    }
+
+    fn device(&self) -> PathBuf {
+        let link = format!("/sys/dev/block/{}", self.disk.number());
+        let node = fs::canonicalize(link).unwrap();
+        PathBuf::from("/dev").join(node.file_name().unwrap())
+    }
+
+    fn limit(&self, limit: Limit) -> Option<u64> {
+        self.limits.found(&Local).unwrap().get(&limit).copied()
+    }
+
+    fn set(&self, limit: Limit, value: Option<u64>) {
+        self.limits.set(&Local, limit, value).unwrap();
+    }
+
+    fn dsn(&self) -> String {
+        self.cluster.primary_conninfo()
+    }
+
+    fn postmaster(&self) -> i32 {
+        let text = fs::read_to_string(self.cluster.data_dir().join("postmaster.pid")).unwrap();
+        text.lines().next().unwrap().parse().unwrap()
+    }
+
+    /// Writes and merged writes so far.
+    fn writes(&self) -> u64 {
+        let stat = format!("/sys/dev/block/{}/stat", self.disk.number());
+        let text = fs::read_to_string(stat).unwrap();
+        let field = |n: usize| text.split_whitespace().nth(n).unwrap().parse::<u64>().unwrap();
+        field(4) + field(5)
+    }
+
+    fn writes_per_second(&self, span: Duration) -> f64 {
+        let (from, at) = (self.writes(), Instant::now());
+        thread::sleep(span);
+        (self.writes() - from) as f64 / at.elapsed().as_secs_f64()
+    }
+
+    /// `keys` go to [experiment]; conditions are a name and the body of `throttle` but its device.
+    fn experiment(&self, keys: &str, sessions: u32, conditions: &[(&str, &str)]) -> String {
+        let mut text = format!(
+            "[experiment]\nwarmup = \"500ms\"\naa = false\nrepeats = 0\n{keys}\n\
+             tolerate = [\"foreign-load\", \"generator-bound\", \"environment-changed\"]\n\
+             [target]\ndsn = {:?}\n[workload]\nkind = \"commit\"\nsessions = {sessions}\n",
+            self.dsn()
+        );
+        for (name, limits) in conditions {
+            let device = self.device();
+            text += &format!(
+                "[[condition]]\nname = {name:?}\nthrottle = {{ device = {device:?}, {limits} }}\n"
+            );
+        }
+        text
+    }
+
+    /// In a window that lasts, with its writes limited to 500.
+    fn in_mid_trial(&self, dir: &Workdir) -> Running {
+        let text = self.experiment(LONG, 1, &[("slow", "write_iops = 500")]);
+        let mut running = dir.start_compare(&text);
+        running.until("in the window", || sessions_at_work(&self.dsn()) > 0);
+        assert_eq!(self.limit(Limit::WriteIops), Some(500));
+        running
+    }
+}
+
+const LONG: &str = "blocks = 1\nduration = \"60s\"";
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// A group of our own below the root, removed when dropped.
+struct Group {
+    name: String,
+    controller: Controller,
+}
+
+impl Group {
+    fn make() -> Group {
+        let group = Group {
+            name: format!("/pgio-test-{}", std::process::id()),
+            controller: controller().unwrap(),
+        };
+        fs::create_dir(group.controller.directory(&group.name)).unwrap();
+        group
+    }
+
+    fn of(&self, pid: i32) -> Option<String> {
+        self.controller.group_of(&Local, pid).unwrap()
+    }
+
+    fn take(&self, pid: i32) {
+        let procs = self.controller.directory(&self.name).join("cgroup.procs");
+        // It may have ended.
+        let _ = fs::write(procs, pid.to_string());
+    }
+
+    /// Of a server's processes, how many are in here and how many are not.
+    fn share(&self, postmaster: i32) -> (usize, usize) {
+        let all = blkio::children(&Local, postmaster).unwrap().into_iter().chain([postmaster]);
+        let groups: Vec<String> = all.filter_map(|pid| self.of(pid)).collect();
+        let here = groups.iter().filter(|g| **g == self.name).count();
+        (here, groups.len() - here)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let directory = self.controller.directory(&self.name);
+        let left = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+        for pid in left.lines() {
+            let _ = fs::write(self.controller.mount_point.join("cgroup.procs"), pid);
+        }
+        let _ = fs::remove_dir(directory);
+    }
+}
+
+fn check<'a>(trial: &'a Value, id: &str) -> &'a Value {
+    let mut checks = trial["checks"].as_array().unwrap().iter();
+    checks.find(|c| c["id"] == id).unwrap_or_else(|| panic!("no check {id}: {trial}"))
+}
+
+#[test]
+fn writes_are_limited_to_the_number_whatever_asks_for_them() {
+    if !inside("writes_are_limited_to_the_number_whatever_asks_for_them", true) {
+        return;
+    }
+    if Command::new("fio").arg("--version").output().is_err() {
+        eprintln!("skipped, there is no fio");
+        return;
+    }
+    let server = Server::start();
+    let file = server.disk.path().join("fio");
+    File::create(&file).unwrap();
+    for (rw, more) in [("randwrite", "--iodepth_batch=1"), ("write", "--iodepth_batch=16")] {
+        let mut fio = Command::new("fio")
+            .args(["--name=demand", "--bs=4k", "--direct=1", "--ioengine=libaio", "--iodepth=32"])
+            .args(["--size=64M", "--time_based", "--runtime=120", more])
+            .args([format!("--rw={rw}"), format!("--filename={}", file.display())])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let span = Duration::from_millis(1500);
+        // It lays out its file first.
+        thread::sleep(span);
+        let demand = server.writes_per_second(span);
+        for limit in [200, 500, 1000, 2000] {
+            server.set(Limit::WriteIops, Some(limit));
+            // What was on its way before.
+            thread::sleep(Duration::from_millis(300));
+            let (asked, span) = (limit as f64, Duration::from_secs(5));
+            let found = server.writes_per_second(span);
+            eprintln!("{rw}: {found:.1} writes/s at {limit}, {demand:.0} without");
+            // The kernel hands requests out by the tenth of a second.
+            let slice = asked * 0.1 / span.as_secs_f64();
+            assert!(found <= asked * 1.02 + slice, "{rw}: {found} at {limit}");
+            if demand > 2.0 * asked {
+                assert!(found >= asked * 0.98 - slice, "{rw}: {found} at {limit}");
+            }
+        }
+        server.forget();
+        fio.kill().unwrap();
+        fio.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_limit_holds_inside_the_window_is_proved_and_goes_away() {
+    if !inside("a_limit_holds_inside_the_window_is_proved_and_goes_away", true) {
+        return;
+    }
+    let server = Server::start();
+    // The user's own, of which one is changed for the time.
+    server.set(Limit::WriteIops, Some(7777));
+    server.set(Limit::ReadIops, Some(8888));
+    let dir = Workdir::new();
+    let conditions = [
+        ("200", "write_iops = 200"),
+        ("500", "write_iops = 500"),
+        ("much", "write_bytes = \"1G\""),
+    ];
+    dir.compare(&server.experiment("blocks = 1\nduration = \"3s\"", 4, &conditions)).expect(0, &[]);
+    for trial in dir.trials() {
+        assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
+        let throttle = check(&trial, "throttle");
+        match condition_of(&trial) {
+            "much" => {
+                assert_eq!(throttle["verdict"], "warning", "{throttle}");
+                assert!(throttle["message"].as_str().unwrap().contains("explains nothing"));
+            }
+            limit => {
+                assert_ne!(throttle["verdict"], "invalid", "{throttle}");
+                let evidence = trial["evidence"].as_array().unwrap();
+                for when in ["before", "during", "after"] {
+                    let read = |e: &&Value| e["when"] == when && e["found"] == limit;
+                    assert!(evidence.iter().any(|e| read(&e)), "{when}: {evidence:?}");
+                }
+            }
+        }
+    }
+    assert_eq!(server.limit(Limit::WriteIops), Some(7777));
+    assert_eq!(server.limit(Limit::ReadIops), Some(8888));
+    assert_eq!(server.limit(Limit::WriteBytes), None);
+    assert!(dir.journals().is_empty());
+}
+
+#[test]
+fn processes_that_leave_the_group_make_a_trial_invalid() {
+    if !inside("processes_that_leave_the_group_make_a_trial_invalid", true) {
+        return;
+    }
+    let server = Server::start();
+    let group = Group::make();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"5s\"";
+    let text = server.experiment(keys, 4, &[("slow", "write_iops = 100")]);
+    let mut running = dir.start_compare(&text);
+    running.until("in the window", || sessions_at_work(&server.dsn()) > 0);
+    // All but the first process, whose group is looked at: only the device tells.
+    for pid in blkio::children(&Local, server.postmaster()).unwrap() {
+        group.take(pid);
+    }
+    running.wait().expect(0, &["invalid"]);
+    let trial = &dir.trials()[0];
+    assert_eq!(failed_checks(trial, "invalid"), ["throttle"]);
+    let said = check(trial, "throttle")["message"].as_str().unwrap();
+    assert!(said.contains("the limit was not in force"), "{said}");
+    assert_eq!(check(trial, "treatment-in-force")["verdict"], "ok");
+    assert_eq!(server.limit(Limit::WriteIops), None);
+}
+
+#[test]
+fn without_telemetry_a_trial_is_invalid() {
+    if !inside("without_telemetry_a_trial_is_invalid", true) {
+        return;
+    }
+    let server = Server::start();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"300ms\"\ntelemetry = \"0s\"";
+    dir.compare(&server.experiment(keys, 1, &[("slow", "write_iops = 100")])).expect(0, &[]);
+    assert_eq!(failed_checks(&dir.trials()[0], "invalid"), ["throttle"]);
+}
+
+#[test]
+fn a_server_in_a_group_of_its_own_is_moved_and_moved_back() {
+    if !inside("a_server_in_a_group_of_its_own_is_moved_and_moved_back", true) {
+        return;
+    }
+    let server = Server::start();
+    let group = Group::make();
+    let (postmaster, root) = (server.postmaster(), "/");
+    blkio::move_with_children(&Local, &group.controller, postmaster, root, &group.name).unwrap();
+    assert_eq!(group.share(postmaster).1, 0);
+
+    let dir = Workdir::new();
+    let text =
+        server.experiment("blocks = 1\nduration = \"2s\"", 2, &[("slow", "write_iops = 200")]);
+    let mut running = dir.start_compare(&text);
+    running.until("moved", || sessions_at_work(&server.dsn()) > 0);
+    assert_eq!(group.share(postmaster).0, 0, "all are in the root group");
+    running.wait().expect(0, &[]);
+    assert_eq!(failed_checks(&dir.trials()[0], "invalid"), [""; 0]);
+    assert_eq!(group.share(postmaster).1, 0, "all are back");
+
+    let dir = Workdir::new();
+    server.in_mid_trial(&dir).kill();
+    assert_eq!(group.of(postmaster).unwrap(), root);
+    let put_back = format!("Put back blkio group of PostgreSQL on host local: `{}`", group.name);
+    dir.pgio(&["undo"]).expect(0, &["Put back write_iops", &put_back]);
+    assert_eq!(group.share(postmaster).1, 0);
+    assert_eq!(server.limit(Limit::WriteIops), None);
+}
+
+#[test]
+fn after_kill_9_undo_puts_the_limit_back_that_was_found() {
+    if !inside("after_kill_9_undo_puts_the_limit_back_that_was_found", true) {
+        return;
+    }
+    let server = Server::start();
+    for prior in [None, Some(9000)] {
+        server.set(Limit::WriteIops, prior);
+        let dir = Workdir::new();
+        server.in_mid_trial(&dir).kill();
+        assert_eq!(server.limit(Limit::WriteIops), Some(500));
+        let again =
+            server.experiment("blocks = 1\nduration = \"1s\"", 1, &[("a", "write_iops = 99")]);
+        dir.compare(&again).expect(6, &["pgio undo"]);
+        dir.pgio(&["undo"]).expect(0, &["Put back write_iops of loop"]);
+        assert_eq!(server.limit(Limit::WriteIops), prior);
+        let said = dir.pgio(&["undo"]).expect(0, &[]);
+        assert_eq!(said.out, "Nothing to undo.\n");
+    }
+}
+
+#[test]
+fn undo_asks_about_a_limit_that_someone_changed() {
+    if !inside("undo_asks_about_a_limit_that_someone_changed", true) {
+        return;
+    }
+    let server = Server::start();
+    for (flag, expected) in [("--keep", Some(900)), ("--restore", None)] {
+        server.forget();
+        let dir = Workdir::new();
+        server.in_mid_trial(&dir).kill();
+        server.set(Limit::WriteIops, Some(900));
+        for _ in 0..2 {
+            dir.pgio(&["undo"]).expect(6, &["write_iops", "900", "500", "--keep", "--restore"]);
+            assert_eq!(server.limit(Limit::WriteIops), Some(900));
+        }
+        dir.pgio(&["undo", flag]).expect(0, &["write_iops"]);
+        assert_eq!(server.limit(Limit::WriteIops), expected, "{flag}");
+        assert!(dir.journals().is_empty());
+    }
+}
+
+/// The journal is on disk, and what it tells of is gone with the kernel that was told.
+#[test]
+fn undo_understands_a_reboot() {
+    if !inside("undo_understands_a_reboot", true) {
+        return;
+    }
+    let server = Server::start();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    // What is there after it: nothing, what was there before, what someone else has set.
+    for (now, code, said) in
+        [(None, 0, "Left"), (Some(9000), 0, "Put back"), (Some(500), 6, "--keep")]
+    {
+        server.set(Limit::WriteIops, Some(9000));
+        let dir = Workdir::new();
+        server.in_mid_trial(&dir).kill();
+        let journal = &dir.journals()[0];
+        let text = fs::read_to_string(journal).unwrap();
+        assert!(text.contains(boot.trim()));
+        fs::write(journal, text.replace(boot.trim(), "an-earlier-one")).unwrap();
+        server.set(Limit::WriteIops, now);
+        dir.pgio(&["undo"]).expect(code, &[said]);
+        assert_eq!(server.limit(Limit::WriteIops), now);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_changed() {
+    if !inside("what_cannot_be_is_refused_before_anything_is_changed", true) {
+        return;
+    }
+    let server = Server::start();
+    let other = LoopDisk::make("pgio-test-", 64 << 20).unwrap();
+    let other = fs::canonicalize(format!("/sys/dev/block/{}", other.number())).unwrap();
+    let other = format!("/dev/{}", other.file_name().unwrap().to_str().unwrap());
+    let own = server.device();
+    let own = own.to_str().unwrap();
+    let body = |device: &str, rest: &str| format!("throttle = {{ device = {device:?}, {rest} }}");
+    for (body, expected) in [
+        (
+            body("/dev/nonexistent", "write_iops = 500"),
+            "/dev/nonexistent is no block device on host local",
+        ),
+        (body("/dev/null", "write_iops = 500"), "/dev/null is no block device"),
+        (
+            body(&other, "write_iops = 500"),
+            "is not below what PostgreSQL on local writes to: data (",
+        ),
+        (body(own, "write_iops = 0"), "must be at least 10"),
+        (body(own, "write_iops = 500, host = \"db9\""), "[hosts.db9]"),
+        (body(own, ""), "limits nothing"),
+    ] {
+        let dir = Workdir::new();
+        let text = server.experiment("blocks = 1\nduration = \"1s\"", 1, &[]);
+        let said = dir.compare(&format!("{text}[[condition]]\nname = \"a\"\n{body}\n"));
+        refused(said, expected);
+        assert!(!dir.out().exists());
+    }
+    let dir = Workdir::new();
+    let text = server.experiment("blocks = 1\nduration = \"1s\"", 1, &[("a", "write_iops = 500")]);
+    dir.write("experiment.toml", &text);
+    Local.run(&CommandLine::new("chmod").arg("0777").arg(dir.path())).unwrap();
+    let as_postgres = Command::new("runuser")
+        .args(["-u", "postgres", "--"])
+        .arg(pgio_exe())
+        .args(["compare", "experiment.toml", "--out", "out"])
+        .current_dir(dir.path())
+        .env("PGIO_STATE_DIR", dir.path().join("state"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&as_postgres.stderr);
+    for text in ["cannot be written", "sudo rule", "CAP_DAC_OVERRIDE"] {
+        assert!(said.contains(text), "{said}");
+    }
+    assert_eq!(server.limit(Limit::WriteIops), None);
+}
+
+#[track_caller]
+fn refused(said: Said, expected: &str) {
+    assert!(!matches!(said.code, Some(0) | None), "{said}");
+    assert!(said.err.contains(expected), "no `{expected}` in {said}");
+}
+
+/// Of the reading of this name before the window.
+fn before<'a>(trial: &'a Value, what: &str) -> &'a str {
+    let mut evidence = trial["evidence"].as_array().unwrap().iter();
+    let found = evidence.find(|e| e["what"] == what && e["when"] == "before");
+    found.unwrap_or_else(|| panic!("no {what}: {trial}"))["found"].as_str().unwrap()
+}
+
+#[test]
+fn a_cache_is_cold_or_warm_as_asked() {
+    if !inside("a_cache_is_cold_or_warm_as_asked", false) {
+        return;
+    }
+    let dir = Workdir::new();
+    let said = dir.compare(&format!(
+        "[experiment]\nblocks = 2\nwarmup = \"0s\"\nduration = \"500ms\"\naa = false\nrepeats = 0\n\
+         seed = 5\ntolerate = [\"foreign-load\", \"generator-bound\"]\n\
+         [target]\nprivate = true\npg = {INSTALLED}\n\
+         [workload]\nkind = \"slob\"\nscale = \"32M\"\nupdate_pct = 0\n\
+         [[condition]]\nname = \"cold\"\ncache = \"cold\"\n\
+         [[condition]]\nname = \"warm\"\ncache = \"warm\"\n"
+    ));
+    said.expect(0, &[]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 4);
+    for trial in &trials {
+        assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
+        assert_eq!(check(trial, "treatment-in-force")["verdict"], "ok", "{trial}");
+        let memory = before(trial, "data set in memory");
+        match condition_of(trial) {
+            "cold" => {
+                assert!(memory.starts_with("0 % in shared_buffers"), "{memory}");
+                before(trial, "start of PostgreSQL");
+            }
+            _ => assert!(memory.starts_with("100 % in shared_buffers"), "{memory}"),
+        }
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database() {
+    if !inside("a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database", false) {
+        return;
+    }
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let text = |workload: &str, cache: &str| {
+        format!(
+            "[experiment]\nblocks = 1\nwarmup = \"0s\"\nduration = \"300ms\"\naa = false\n\
+             tolerate = [\"foreign-load\", \"generator-bound\"]\n\
+             [target]\ndsn = {dsn:?}\n[workload]\n{workload}\n\
+             [[condition]]\nname = \"a\"\ncache = {cache:?}\n"
+        )
+    };
+    let dir = Workdir::new();
+    let said = dir.compare(&text("kind = \"commit\"", "cold"));
+    refused(said, "a cold cache needs PostgreSQL stopped and started");
+    refused(dir.compare(&text("kind = \"commit\"", "warm")), "there is no data set of pgio's");
+
+    dir.pgio(&["setup", "--scale", "8M", "--create-base-table", "FALSE", "--connect-string", &dsn])
+        .expect(0, &[]);
+    let slob = "kind = \"slob\"\nscale = \"8M\"\nupdate_pct = 0";
+    dir.compare(&text(slob, "warm")).expect(0, &[]);
+    let memory = before(&dir.trials()[0], "data set in memory").to_owned();
+    assert!(memory.starts_with("100 %"), "{memory}");
+    let sql = "SELECT (SELECT count(*) FROM pg_extension) + \
+               (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgio%')";
+    let left: i64 = connect(&dsn).query_one(sql, &[]).unwrap().get(0);
+    assert_eq!(left, 1, "plpgsql alone");
+    wait_until("all sessions are gone", || crate::workdir::sessions_of_ours(&dsn) == 0);
+}
