@@ -19,6 +19,8 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("drbd-protocols", include_str!("../../../../examples/drbd-protocols.toml")),
     ("drbd-protocols-full", include_str!("../../../../examples/drbd-protocols-full.toml")),
     ("io-throttle", include_str!("../../../../examples/io-throttle.toml")),
+    ("page-cache", include_str!("../../../../examples/page-cache.toml")),
+    ("link-delay", include_str!("../../../../examples/link-delay.toml")),
     ("device", include_str!("../../../../examples/device.toml")),
     ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),

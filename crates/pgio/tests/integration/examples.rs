@@ -174,6 +174,28 @@ fn those_of_drbd_are_read_with_their_treatments() {
 }
 
 #[test]
+fn page_cache() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a memory limit needs root");
+        return;
+    }
+    let (_dir, results) = compare(&with(&example("page-cache.toml"), SHORT), "");
+    let trials = stored(&results);
+    assert_eq!(
+        conditions(&trials),
+        BTreeSet::from(["256 MB left", "all memory", "all memory (A/A)"])
+    );
+}
+
+#[test]
+fn link_delay() {
+    let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
+    let (_dir, results) = compare(&with(&example("link-delay.toml"), &short), "");
+    let trials = stored(&results);
+    assert_eq!(conditions(&trials), BTreeSet::from(["1 ms", "5 ms", "near", "near (A/A)"]));
+}
+
+#[test]
 fn device() {
     let text = with(&example("device.toml"), &[("size", "\"8M\"")]);
     let short = [("blocks", "1"), ("warmup", "\"100ms\""), ("duration", "\"300ms\"")];
