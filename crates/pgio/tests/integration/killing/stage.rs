@@ -274,7 +274,9 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         self.limit("write_iops_device", 0);
         self.limit("read_iops_device", 0);
         // Its supervisor lives there, so it stays mounted; with the options that it is mounted by.
-        run("mount", &["-o", "remount,relatime", self.mounted.to_str().unwrap()]);
+        // Both are named, or the present options would be kept.
+        let point = self.mounted.to_str().unwrap();
+        run("mount", &["-o", "remount,rw,relatime", &self.device.path, point]);
         self.cluster.start_primary().unwrap();
         let _ = fs::remove_dir(self.groups_of_ours());
         let _ = fs::remove_file(self.state("tc-lo"));
