@@ -325,7 +325,13 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         let children = children.unwrap_or_default();
         let pids = children.split_whitespace().map(str::to_owned).chain([postmaster.to_string()]);
-        let of = |pid: String| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
+        let of = |pid: String| {
+            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+            // One that has ended meanwhile is shown in the root group.
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let state = stat.rsplit_once(") ")?.1.chars().next()?;
+            (!['Z', 'X'].contains(&state)).then_some(groups)
+        };
         let all: BTreeSet<String> = pids.filter_map(of).collect();
         all.into_iter().collect()
     }
