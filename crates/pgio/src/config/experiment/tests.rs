@@ -422,7 +422,7 @@ fn workloads() {
     for (lines, message) in [
         (
             "[workload]\nkind = 'tpcc'",
-            "2: workload.kind: `tpcc` is no workload; valid are slob, commit",
+            "2: workload.kind: `tpcc` is no workload; valid are slob, commit, device",
         ),
         (
             "[workload]\nkind = 'commit'\nupdate_pct = 10",

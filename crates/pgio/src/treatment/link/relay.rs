@@ -105,7 +105,13 @@ impl Drop for Relay {
 }
 
 fn join(a: UnixStream, b: UnixStream, way: Way, shared: &Arc<Shared>) -> io::Result<()> {
-    lock(&shared.streams).extend([a.try_clone()?, b.try_clone()?]);
+    let mut streams = lock(&shared.streams);
+    // Under the lock: one that comes while the relay ends is not forgotten.
+    if shared.ended.load(Ordering::SeqCst) {
+        return Ok(());
+    }
+    streams.extend([a.try_clone()?, b.try_clone()?]);
+    drop(streams);
     one_way(a.try_clone()?, b.try_clone()?, way, shared);
     one_way(b, a, way, shared);
     Ok(())
