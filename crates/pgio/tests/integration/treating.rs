@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use pgio::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use pgio::host::exec::{CommandLine, Exec, Local};
-use pgio::host::loop_disk::{LoopDisk, in_namespace};
+use pgio::host::loop_disk::{self, LoopDisk, in_namespace};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
@@ -48,6 +48,16 @@ fn inside(name: &str, needs_blkio: bool) -> bool {
     false
 }
 
+/// Before the process id, in names of disks and groups.
+const PREFIX: &str = "pgio-test-";
+
+fn disk(bytes: u64) -> LoopDisk {
+    let groups = controller().unwrap().mount_point.to_string_lossy().into_owned();
+    // What failed tests could not take away: a busy mount, and a group with processes in it.
+    loop_disk::sweep(PREFIX, &[loop_disk::PLACE, &groups]);
+    LoopDisk::make(&format!("{PREFIX}{}-", std::process::id()), bytes).unwrap()
+}
+
 fn controller() -> Option<Controller> {
     blkio::find(&Local).unwrap().filter(|c| c.version == Version::V1 && c.at_root)
 }
@@ -62,7 +72,7 @@ struct Server {
 
 impl Server {
     fn start() -> Server {
-        let disk = LoopDisk::make("pgio-test-", 1 << 30).unwrap();
+        let disk = disk(1 << 30);
         let group = controller().unwrap().mount_point;
         let limits = DeviceLimits { version: Version::V1, group, device: disk.number().to_owned() };
         let base_dir = Some(disk.path().to_owned());
@@ -160,7 +170,7 @@ struct Group {
 impl Group {
     fn make() -> Group {
         let group = Group {
-            name: format!("/pgio-test-{}", std::process::id()),
+            name: format!("/{PREFIX}{}", std::process::id()),
             controller: controller().unwrap(),
         };
         fs::create_dir(group.controller.directory(&group.name)).unwrap();
@@ -429,7 +439,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
         return;
     }
     let server = Server::start();
-    let other = LoopDisk::make("pgio-test-", 64 << 20).unwrap();
+    let other = disk(64 << 20);
     let other = fs::canonicalize(format!("/sys/dev/block/{}", other.number())).unwrap();
     let other = format!("/dev/{}", other.file_name().unwrap().to_str().unwrap());
     let own = server.device();
@@ -557,7 +567,7 @@ fn the_example_runs() {
     if !inside("the_example_runs", true) {
         return;
     }
-    let disk = LoopDisk::make("pgio-test-", 2 << 30).unwrap();
+    let disk = disk(2 << 30);
     let node = fs::canonicalize(format!("/sys/dev/block/{}", disk.number())).unwrap();
     let device = format!("/dev/{}", node.file_name().unwrap().to_str().unwrap());
     let mut text = include_str!("../../../../examples/io-throttle.toml").to_owned();
