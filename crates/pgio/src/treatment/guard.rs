@@ -69,6 +69,7 @@ mod tests {
             .args(["-c", &script])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         drop(child.stdout.take());

@@ -152,6 +152,49 @@ fn commit_10000() {
     }
 }
 
+/// They need two hosts with DRBD: here they are read, in the lab they run (lab/run).
+#[test]
+fn those_of_drbd_are_read_with_their_treatments() {
+    let names = pgio::treatment::names();
+    let checks = pgio::results::checks::tolerable();
+    for (file, conditions, workloads) in [
+        ("drbd-arms.toml", 3, 1),
+        ("drbd-impact.toml", 10, 2),
+        ("drbd-protocols.toml", 7, 1),
+        ("drbd-protocols-full.toml", 7, 1),
+    ] {
+        let parsed = experiment::parse(&example(file), file, "drbd", &names, &checks).unwrap();
+        assert_eq!((parsed.conditions.len(), parsed.workloads.len()), (conditions, workloads));
+        for condition in &parsed.conditions {
+            pgio::treatment::parse_all(&condition.treatments).unwrap();
+        }
+    }
+    let shared = |file: &str| example(file).split_once("[hosts.primary]").unwrap().1.to_owned();
+    assert_eq!(shared("drbd-protocols.toml"), shared("drbd-protocols-full.toml"));
+}
+
+#[test]
+fn page_cache() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a memory limit needs root");
+        return;
+    }
+    let (_dir, results) = compare(&with(&example("page-cache.toml"), SHORT), "");
+    let trials = stored(&results);
+    assert_eq!(
+        conditions(&trials),
+        BTreeSet::from(["256 MB left", "all memory", "all memory (A/A)"])
+    );
+}
+
+#[test]
+fn link_delay() {
+    let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
+    let (_dir, results) = compare(&with(&example("link-delay.toml"), &short), "");
+    let trials = stored(&results);
+    assert_eq!(conditions(&trials), BTreeSet::from(["1 ms", "5 ms", "near", "near (A/A)"]));
+}
+
 #[test]
 fn device() {
     let text = with(&example("device.toml"), &[("size", "\"8M\"")]);

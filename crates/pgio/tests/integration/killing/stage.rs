@@ -274,7 +274,9 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         self.limit("write_iops_device", 0);
         self.limit("read_iops_device", 0);
         // Its supervisor lives there, so it stays mounted; with the options that it is mounted by.
-        run("mount", &["-o", "remount,relatime", self.mounted.to_str().unwrap()]);
+        // Both are named, or the present options would be kept.
+        let point = self.mounted.to_str().unwrap();
+        run("mount", &["-o", "remount,rw,relatime", &self.device.path, point]);
         self.cluster.start_primary().unwrap();
         let _ = fs::remove_dir(self.groups_of_ours());
         let _ = fs::remove_file(self.state("tc-lo"));
@@ -323,7 +325,13 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         let children = children.unwrap_or_default();
         let pids = children.split_whitespace().map(str::to_owned).chain([postmaster.to_string()]);
-        let of = |pid: String| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
+        let of = |pid: String| {
+            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+            // One that has ended meanwhile is shown in the root group.
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let state = stat.rsplit_once(") ")?.1.chars().next()?;
+            (!['Z', 'X'].contains(&state)).then_some(groups)
+        };
         let all: BTreeSet<String> = pids.filter_map(of).collect();
         all.into_iter().collect()
     }
