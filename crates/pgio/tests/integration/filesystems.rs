@@ -466,6 +466,26 @@ fn what_a_device_holds_is_formatted_only_if_it_is_named_twice() {
     said.expect(4, &["there is no /dev/no-such"]);
 }
 
+/// With its metadata on another device nothing of DRBD can be seen on the disk itself.
+#[test]
+fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
+    if !inside("a_disk_that_drbd_is_configured_for_is_never_formatted") {
+        return;
+    }
+    let (device, dir) = (LoopDevice::new(SIZE), Workdir::new());
+    dir.write(
+        "drbdadm",
+        &format!("#!/bin/sh\n[ \"$*\" = 'sh-ll-dev all' ] && echo {}\n", device.path),
+    );
+    run("chmod", &["+x", dir.path().join("drbdadm").to_str().unwrap()]);
+    dir.write("e.toml", &experiment(PRIVATE, ONCE, &[("b", &format(&device, "type = \"ext4\""))]));
+    let mut command = dir.command(&["compare", "e.toml"]);
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}", dir.path().display()));
+    dir.start(command).wait().expect(4, &["metadata of DRBD"]);
+    assert_eq!(holds(&device), "");
+}
+
 /// One Linux partition of 2 MiB.
 fn partition_table() -> [u8; 512] {
     let mut sector = [0; 512];

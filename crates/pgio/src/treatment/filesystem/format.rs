@@ -32,6 +32,10 @@ const PROGRAMS: &[&str] = &["mount", "umount", "wipefs", "cp", "chown", "chmod",
 /// What a file system takes for itself; mkfs.xfs makes none below 300 MiB.
 const ROOM: u64 = 320 << 20;
 
+/// Those that are configured, without symbolic links; nothing where there is no DRBD.
+const DISKS_OF_DRBD: &str =
+    "drbdadm sh-ll-dev all 2>/dev/null | while read -r disk; do readlink -f \"$disk\"; done";
+
 #[derive(Debug)]
 pub(super) struct Formatted {
     device: String,
@@ -104,6 +108,12 @@ impl Formatted {
             }
             _ => return Err(refused(format!("{} is no block device", self.device))),
         };
+        // With its metadata elsewhere a disk of DRBD's shows nothing of it while it is down.
+        let path = device.path.to_string_lossy();
+        let drbd = host.output(&CommandLine::new("sh").args(["-c", DISKS_OF_DRBD]));
+        if drbd.is_ok_and(|said| said.stdout.lines().any(|disk| disk == path)) {
+            return Err(refused(Refusal::Drbd { device: path.into_owned() }.to_string()));
+        }
         let confirmed: Vec<&str> = self.uuid.as_deref().into_iter().collect();
         match device.refusal(&confirmed) {
             None => Ok(device),
