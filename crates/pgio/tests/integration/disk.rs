@@ -1,9 +1,12 @@
 //! A loop device on a sparse file, for tests that only root can run. Gone when dropped; one that a
 //! killed test leaves is detached with its file by the next `losetup -D`.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -25,6 +28,8 @@ pub(crate) struct LoopDevice {
 impl LoopDevice {
     pub(crate) fn new(bytes: u64) -> LoopDevice {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        // A server on it runs as another user.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let image = dir.path().join("image");
         File::create(&image).unwrap().set_len(bytes).unwrap();
         let path = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
@@ -44,7 +49,7 @@ impl LoopDevice {
     /// Mounted on a directory beside its image until it is dropped.
     pub(crate) fn mount(&self) -> PathBuf {
         let point = self.dir.path().join("mounted");
-        std::fs::create_dir_all(&point).unwrap();
+        fs::create_dir_all(&point).unwrap();
         run("mount", &[&self.path, point.to_str().unwrap()]);
         point
     }
@@ -57,12 +62,20 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        let quietly = |program: &str, argument: &Path| {
-            let _ = Command::new(program).arg(argument).output();
-        };
-        quietly("umount", &self.dir.path().join("mounted"));
+        let point = self.dir.path().join("mounted");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // A server on it may take a moment to go.
+        while is_mounted(&point) && Instant::now() < deadline {
+            let _ = Command::new("umount").arg(&point).output();
+            thread::sleep(Duration::from_millis(50));
+        }
         let _ = Command::new("losetup").args(["--detach", &self.path]).output();
     }
+}
+
+fn is_mounted(point: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
+    point.exists() && device(point) != point.parent().and_then(device)
 }
 
 /// Returns stdout; a failure fails the test.

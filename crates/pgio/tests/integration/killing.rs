@@ -1,0 +1,113 @@
+//! kill -9 at any moment of an experiment that uses every treatment: `pgio undo` puts back exactly
+//! what was there.
+//!
+//! The server, its loop device, the limits and the control groups are real; what this machine has
+//! not (DRBD, netem) is played by the programs in killing/fakes. PGIO_TEST_KILLS is the number of
+//! moments; a few are enough for every day.
+
+mod stage;
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+use pgio::rng::SplitMix64;
+
+use self::stage::Stage;
+use crate::disk;
+
+const KILLS: u64 = 6;
+/// From the start of pgio: refused before, and several blocks after.
+const EARLIEST_MS: u64 = 300;
+const LATEST_MS: u64 = 6000;
+
+fn kills() -> u64 {
+    std::env::var("PGIO_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)
+}
+
+#[test]
+fn whatever_the_moment_all_is_put_back() {
+    if !disk::is_root("killing") {
+        return;
+    }
+    let stage = Stage::set();
+    let before = stage.snapshot();
+    let mut random = SplitMix64::new(11);
+    let (mut open, mut changed) = (BTreeSet::new(), 0);
+    for kill in 0..kills() {
+        let running = stage.start();
+        let moment = EARLIEST_MS + random.next_u64() % (LATEST_MS - EARLIEST_MS);
+        thread::sleep(Duration::from_millis(moment));
+        // Every other time all that pgio started goes as well, as when a machine goes down.
+        stage.kill(running, kill % 2 == 1);
+        open.insert(stage.open_steps());
+        changed += usize::from(stage.snapshot() != before);
+        if kill % 3 == 2 {
+            // An undo that is killed in its turn is taken up by the next one.
+            let undo = stage.start_undo(&[]);
+            thread::sleep(Duration::from_millis(random.next_u64() % 300));
+            stage.kill_if_running(undo);
+        }
+        stage.undo(&[]).expect(0, &[]);
+        stage
+            .assert_same(&before, &format!("killed for the {}. time, after {moment} ms", kill + 1));
+        assert_eq!(stage.undo(&[]).expect(0, &[]).out, "Nothing to undo.\n");
+    }
+    eprintln!("{} kills, {changed} left something; steps not taken back: {open:?}", kills());
+    assert!(changed > 0 && open.len() > 1, "some moments lie inside a change: {open:?}");
+}
+
+#[test]
+fn a_reboot_in_between_is_understood() {
+    if !disk::is_root("killing") {
+        return;
+    }
+    let stage = Stage::set();
+    let before = stage.snapshot();
+    let mut running = stage.start();
+    running.until("all in force", || stage.is_all_in_force());
+    stage.kill(running, true);
+    assert_ne!(stage.snapshot(), before);
+    stage.reboot();
+    // What outlives a reboot is only what is on a disk.
+    let rebooted = stage.snapshot();
+    stage.undo(&[]).expect(0, &["Put back wal_writer_delay"]);
+    let after = stage.snapshot();
+    assert!(stage.dir.journals().is_empty());
+    for (name, value) in &after {
+        let expected =
+            if ["auto.conf", "file"].contains(&name.as_str()) { &before } else { &rebooted };
+        assert_eq!(expected.get(name), Some(value), "{name}");
+    }
+    assert_eq!(before.len(), after.len());
+}
+
+#[test]
+fn what_someone_changed_meanwhile_is_asked_about() {
+    if !disk::is_root("killing") {
+        return;
+    }
+    let stage = Stage::set();
+    let before = stage.snapshot();
+    for (kind, change) in stage.strangers() {
+        let mut running = stage.start();
+        running.until("all in force", || stage.is_all_in_force());
+        stage.kill(running, true);
+        change();
+        let meanwhile = stage.snapshot();
+        for _ in 0..2 {
+            stage.undo(&[]).expect(6, &[kind, "someone changed it since", "--keep", "--restore"]);
+            assert_eq!(stage.dir.journals().len(), 1, "{kind}");
+        }
+        let asked = stage.snapshot();
+        let changed: Vec<&String> = asked
+            .iter()
+            .filter(|(name, value)| before.get(*name) != Some(value))
+            .map(|(n, _)| n)
+            .collect();
+        assert!(!changed.is_empty(), "{kind}: the stranger's value stays until he is asked");
+        assert_ne!(meanwhile, before);
+        stage.undo(&["--restore"]).expect(0, &["Put back"]);
+        stage.assert_same(&before, kind);
+    }
+}
