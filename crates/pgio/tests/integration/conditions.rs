@@ -159,6 +159,8 @@ fn a_killed_pgio_leaves_no_limit_behind() {
     let dir = Workdir::new();
     let mut running = dir.start_compare(&endless(&on(&cluster), LIMIT));
     running.until("limited", || is_limited(&pid));
+    // What a killed guard has under way would go on.
+    thread::sleep(Duration::from_millis(500));
     kill_with_its_guards(running);
     assert!(is_limited(&pid));
     for _ in 0..2 {

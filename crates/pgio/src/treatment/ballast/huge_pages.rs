@@ -18,7 +18,7 @@ use super::memory::Memory;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
-use crate::treatment::guard::Guard;
+use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::units::{exact_bytes, human};
 
@@ -89,16 +89,19 @@ pub fn plan(host: &Host, leave: u64) -> Result<Step, TreatmentError> {
 
 /// Asks the kernel for the pages of a journaled step, and returns what it gave.
 pub fn take(host: &Host, step: &Step) -> Result<Memory, TreatmentError> {
-    let (_, asked) = numbers(step)?;
-    // Compaction between attempts finds room that the first one did not.
-    let script = "for attempt in 1 2 3; do
-            echo \"$1\" >/proc/sys/vm/nr_hugepages || exit
-            [ \"$(cat /proc/sys/vm/nr_hugepages)\" -ge \"$1\" ] && break
+    let script = format!("{}\n{READ}", taking(numbers(step)?.1));
+    read(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
+}
+
+/// Compaction between attempts finds room that the first one did not.
+fn taking(asked: u64) -> String {
+    format!(
+        "for attempt in 1 2 3; do
+            echo {asked} >/proc/sys/vm/nr_hugepages || exit
+            [ \"$(cat /proc/sys/vm/nr_hugepages)\" -ge {asked} ] && break
             echo 1 >/proc/sys/vm/compact_memory
-        done";
-    let script = format!("{script}\n{READ}");
-    let asked = asked.to_string();
-    read(host, &CommandLine::new("sh").args(["-c", &script, "sh", &asked]).timeout(LIMIT))
+        done"
+    )
 }
 
 /// In words, while the pages of this step are taken.
@@ -166,7 +169,7 @@ pub(super) struct HugePages {
 struct Held {
     guard: Guard,
     host: String,
-    memory: Option<Memory>,
+    memory: Memory,
 }
 
 impl HugePages {
@@ -176,7 +179,7 @@ impl HugePages {
 
     fn evidence(&self, held: &mut Held, when: When) -> Result<Vec<Evidence>, TreatmentError> {
         let now = understood(&held.guard.ask("")?, &held.host)?;
-        let Some(given) = &held.memory else { return Ok(Vec::new()) };
+        let given = &held.memory;
         let of = |what: &str, found: String, expected: Option<String>| {
             let what = format!("{what} on host {}", held.host);
             Evidence { when, what, found, expected }
@@ -227,20 +230,19 @@ impl Treatment for HugePages {
         let release = format!(
             "pages=$(cat /proc/sys/vm/nr_hugepages) && [ \"$pages\" -gt {prior} ] && [ \"$pages\" -le {asked} ] && echo {prior} >/proc/sys/vm/nr_hugepages"
         );
-        let guard = Guard::start(&host, "", &release, READ)?;
-        let held = Held { guard, host: host.name().to_owned(), memory: None };
-        *self.held.borrow_mut() = Some(held);
-        let given = take(&host, step)?;
-        if let Some(held) = &mut *self.held.borrow_mut() {
-            held.memory = Some(given);
-        }
+        let (functions, apply, answer) = ("", &taking(asked), READ);
+        let mut guard =
+            Guard::start(&host, &Script { functions, apply, release: &release, answer })?;
+        guard.apply()?;
+        let given = understood(&guard.ask("")?, host.name())?;
+        let host = host.name().to_owned();
+        *self.held.borrow_mut() = Some(Held { guard, host, memory: given });
         Ok(())
     }
 
     fn settle(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
         let held = self.held.borrow();
-        let given = held.as_ref().and_then(|held| held.memory.as_ref());
-        match given.and_then(|memory| memory.too_much_left(self.leave)) {
+        match held.as_ref().and_then(|held| held.memory.too_much_left(self.leave)) {
             Some(why) => Err(TreatmentError::Refused(why)),
             None => Ok(()),
         }

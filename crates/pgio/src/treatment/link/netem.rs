@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::results::model::{Evidence, When};
-use crate::treatment::guard::Guard;
+use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
 
 /// Of the delay that was asked for, at least this share must be seen in the round trip.
@@ -126,17 +126,13 @@ impl Treatment for Netem {
         // The handle makes this a mistake without consequences where it is not ours.
         let release =
             format!("tc qdisc del dev {interface} root handle {HANDLE} netem 2>/dev/null");
-        let guard = Guard::start(
-            &host,
-            functions,
-            &release,
-            &format!("tc -s -j qdisc show dev {interface}"),
-        )?;
+        let words = step.ours.as_str().unwrap_or_default();
+        let apply = format!("tc qdisc add dev {interface} root handle {HANDLE} netem {words}");
+        let answer = format!("tc -s -j qdisc show dev {interface}");
+        let (apply, release, answer) = (&apply, &release, &answer);
+        let mut guard = Guard::start(&host, &Script { functions, apply, release, answer })?;
+        guard.apply()?;
         self.guards.borrow_mut().push(guard);
-        let words = step.ours.as_str().unwrap_or_default().split(' ');
-        let add = ["qdisc", "add", "dev", &step.what, "root", "handle", HANDLE, "netem"];
-        let add: Vec<&str> = add.into_iter().chain(words).collect();
-        host.run(&tc(&add))?;
         Ok(())
     }
 
