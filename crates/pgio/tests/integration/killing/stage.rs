@@ -42,7 +42,7 @@ pub(crate) const STRANGERS: &[&str] = &[
     "write_iops",
     "al-extents",
     "queueing discipline of lo",
-    "nodiratime",
+    "mounted",
     "a file",
 ];
 
@@ -264,7 +264,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
                 let theirs = "handle 1: netem limit 1000 delay 7ms\n";
                 fs::write(self.state("tc-lo"), theirs).unwrap();
             }
-            "nodiratime" => self.remount(stranger),
+            "mounted" => self.remount("strictatime"),
             "a file" => fs::write(self.file(), "a stranger's\n").unwrap(),
             other => panic!("nobody changes {other}"),
         }
@@ -333,10 +333,8 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         let pids = children.split_whitespace().map(str::to_owned).chain([postmaster.to_string()]);
         let of = |pid: String| {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-            // One that has ended meanwhile is shown in the root group.
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let state = stat.rsplit_once(") ")?.1.chars().next()?;
-            (!['Z', 'X'].contains(&state)).then_some(groups)
+            // One that is about to end is shown in the root group, and has no program any more.
+            fs::read_link(format!("/proc/{pid}/exe")).ok().map(|_| groups)
         };
         let all: BTreeSet<String> = pids.filter_map(of).collect();
         all.into_iter().collect()
