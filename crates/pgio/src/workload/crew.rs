@@ -41,7 +41,7 @@ impl Ready {
     ) -> Result<Ready, EngineError> {
         match workload.crew() {
             Crew::Sessions(sessions) => {
-                let gang = Gang::assemble(sessions, setup, admin)?;
+                let gang = Gang::assemble(&sessions, setup, admin)?;
                 Ok(Ready::Sessions(Box::new(gang)))
             }
             Crew::Device(device) => {
