@@ -51,7 +51,9 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
             }
         }
         for (resource, pairs) in found {
-            let side = |of: fn(&(Disk, Disk)) -> &Disk| averaged(pairs.iter().map(of).collect());
+            let side = |of: fn(&(Disk, Disk)) -> &Disk| {
+                averaged(&pairs.iter().map(of).collect::<Vec<_>>())
+            };
             if let Some((primary, secondary)) = side(|p| &p.0).zip(side(|p| &p.1)) {
                 let condition = condition.name.clone();
                 all.push(Replica { condition, resource, primary, secondary });
@@ -103,7 +105,7 @@ fn disk(host: &str, usage: &HostUse, drbd: &DrbdUse) -> Option<Disk> {
     })
 }
 
-fn averaged(disks: Vec<&Disk>) -> Option<Disk> {
+fn averaged(disks: &[&Disk]) -> Option<Disk> {
     let first = *disks.first()?;
     let over = |of: fn(&Disk) -> Option<f64>| {
         mean(&disks.iter().filter_map(|d| of(d)).collect::<Vec<_>>())

@@ -10,7 +10,8 @@ use super::{Outcome, output, state, undo};
 use crate::host::Host;
 use crate::results::Warning;
 use crate::treatment::Stranger;
-use crate::treatment::ballast::huge_pages::{self, Memory};
+use crate::treatment::ballast::huge_pages;
+use crate::treatment::ballast::memory::Memory;
 use crate::treatment::journal::{self, Ground, Journal};
 use crate::units::{self, exact_bytes, human};
 
@@ -101,7 +102,7 @@ fn take(size: u64, yes: bool) -> Outcome {
     journal.done(number)?;
     tell(&given);
     output::line("Held until `pgio ballast --release`, `pgio undo` or a reboot.");
-    if let Some(why) = huge_pages::too_much_left(&given, size) {
+    if let Some(why) = given.too_much_left(size) {
         output::warn(&Warning::new(
             "more is left free than asked for",
             why,

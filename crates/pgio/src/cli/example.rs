@@ -14,7 +14,15 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("demo", include_str!("../../../../examples/demo.toml")),
     ("sync-commit", include_str!("../../../../examples/sync-commit.toml")),
     ("commit-10000", include_str!("../../../../examples/commit-10000.toml")),
+    ("drbd-arms", include_str!("../../../../examples/drbd-arms.toml")),
+    ("drbd-impact", include_str!("../../../../examples/drbd-impact.toml")),
+    ("drbd-protocols", include_str!("../../../../examples/drbd-protocols.toml")),
+    ("drbd-protocols-full", include_str!("../../../../examples/drbd-protocols-full.toml")),
+    ("io-throttle", include_str!("../../../../examples/io-throttle.toml")),
+    ("page-cache", include_str!("../../../../examples/page-cache.toml")),
+    ("link-delay", include_str!("../../../../examples/link-delay.toml")),
     ("device", include_str!("../../../../examples/device.toml")),
+    ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 
@@ -23,7 +31,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         None => {
             for (name, text) in EXAMPLES {
                 let title = text.lines().next().unwrap_or_default().trim_start_matches("# ");
-                output::line(&format!("{name:14} {title}"));
+                output::line(&format!("{name:20} {title}"));
             }
             Ok(())
         }

@@ -11,7 +11,7 @@ use crate::config::ConnectString;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
-use crate::pg::leftovers;
+use crate::pg::{leftovers, private};
 use crate::treatment::journal::{self, Ground, Journal};
 use crate::treatment::{self, Control, Door, Step, Stranger, Undone, World};
 
@@ -92,6 +92,10 @@ pub(super) fn undo_one(
         });
     }
     journal.finish()?;
+    if ground.private {
+        // Its end found a directory that could not be removed while something was mounted there.
+        private::sweep_default();
+    }
     Ok(true)
 }
 

@@ -7,6 +7,7 @@
 
 mod cgroup;
 pub mod huge_pages;
+pub mod memory;
 
 use self::cgroup::Cgroup;
 use self::huge_pages::HugePages;

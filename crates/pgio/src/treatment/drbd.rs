@@ -17,7 +17,7 @@ mod wait;
 use std::cell::OnceCell;
 
 use crate::config::experiment::TreatmentSpec;
-use crate::host::drbd;
+use crate::host::drbd::{self, State};
 use crate::host::storage;
 use crate::pg::directories::{GRANT, directories};
 use crate::results::model::{Check, Evidence, Trial, When};
@@ -29,7 +29,7 @@ use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, Wo
 
 pub(super) const KIND: Kind = Kind {
     name: "drbd",
-    help: "DRBD under the data, such as { resource = \"r0\", protocol = \"A\", secondary = \"db2\" }",
+    help: "DRBD under the data: { resource = \"r0\", connection = \"connected\" or \"disconnected\", protocol = \"A\", \"B\" or \"C\", secondary = the peer's name in [hosts] }; on both hosts also al-extents, disk-barrier, disk-flushes, md-flushes, al-updates",
     parse,
     undo,
 };
@@ -107,7 +107,8 @@ impl Drbd {
         // The peer of a disconnected node waits by itself; one that is alone would never connect.
         if (first || self.connected) && connection_of(&seen.states) != asked {
             let net = seen.net_options();
-            changes.push((Change::Connection { net }, asked.to_owned()));
+            let with_peer = seen.states.iter().all(State::is_connected);
+            changes.push((Change::Connection { net, with_peer }, asked.to_owned()));
         }
         if let Some(protocol) = self.protocol.filter(|p| first && seen.config.protocol() != Some(p))
         {
@@ -141,6 +142,8 @@ impl Drbd {
                 steps.push(ours.step(node, prior));
             }
         }
+        // A protocol can be changed only where both are connected.
+        steps.sort_by_key(|step| !matches!(Ours::of(step), Ok(ours) if ours.is_connection()));
         Ok(steps)
     }
 

@@ -4,8 +4,11 @@
 //! the release. The journal stays the authority: the release must leave alone what is not ours,
 //! and be harmless where there is nothing to release, for it also runs when all is well.
 //!
+//! What it watches over is applied by the same shell, so that a change that is under way when we are
+//! killed is finished first and then released; a process of its own would go on behind our back.
+//!
 //! It pays where what is left behind harms the host: memory that is taken, a link that is slow.
-//! The same shell answers what verification asks, which spares a process of ours each time.
+//! The shell answers what verification asks as well, which spares a process of ours each time.
 
 use std::time::Duration;
 
@@ -14,23 +17,53 @@ use crate::host::{Host, Shell};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
+/// Caches may have to be written back on the way.
+const APPLY_LIMIT: Duration = Duration::from_mins(10);
+
+/// Shell text.
 #[derive(Debug)]
-pub(super) struct Guard(Shell);
+pub(super) struct Script<'a> {
+    /// For the others to use.
+    pub(super) functions: &'a str,
+    pub(super) apply: &'a str,
+    pub(super) release: &'a str,
+    /// To the question `$ask`, which is never `apply`.
+    pub(super) answer: &'a str,
+}
+
+#[derive(Debug)]
+pub(super) struct Guard {
+    shell: Shell,
+    host: String,
+}
 
 impl Guard {
-    /// All shell text: functions that the others use, the release, and what answers `$ask`.
-    pub(super) fn start(
-        host: &Host,
-        functions: &str,
-        release: &str,
-        body: &str,
-    ) -> Result<Guard, TreatmentError> {
-        let prelude = prelude(functions, release);
-        Ok(Guard(Shell::start(host, &prelude, body)?))
+    /// Nothing is applied yet.
+    pub(super) fn start(host: &Host, script: &Script<'_>) -> Result<Guard, TreatmentError> {
+        let prelude = prelude(script.functions, script.release);
+        let Script { apply, answer, .. } = script;
+        // In a subshell, which may exit.
+        let body = format!(
+            "if [ \"$ask\" = apply ]; then\n(\n{apply}\n) 2>&1\necho \"status $?\"\nelse\n{answer}\nfi"
+        );
+        Ok(Guard { shell: Shell::start(host, &prelude, &body)?, host: host.name().to_owned() })
+    }
+
+    pub(super) fn apply(&mut self) -> Result<(), TreatmentError> {
+        let text = self.shell.ask("apply", APPLY_LIMIT)?.text;
+        let (said, status) = text.trim_end().rsplit_once("status ").unwrap_or((&text, "unknown"));
+        match status {
+            "0" => Ok(()),
+            _ => Err(TreatmentError::Refused(format!(
+                "what was to be changed on host {} failed with status {status}: {}",
+                self.host,
+                said.trim()
+            ))),
+        }
     }
 
     pub(super) fn ask(&mut self, question: &str) -> Result<String, TreatmentError> {
-        Ok(self.0.ask(question, ANSWER_LIMIT)?.text)
+        Ok(self.shell.ask(question, ANSWER_LIMIT)?.text)
     }
 }
 
@@ -48,17 +81,49 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn it_answers_and_releases_when_it_is_let_go() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("released");
-        let release = format!("echo gone >{}", file.display());
-        let mut guard = Guard::start(&Host::local(), "", &release, "echo \"$ask!\"").unwrap();
-        assert_eq!(guard.ask("here").unwrap(), "here!\n");
-        assert!(!file.exists());
-        drop(guard);
-        assert_eq!(std::fs::read_to_string(file).unwrap(), "gone\n");
+    fn guard(apply: &str, release: &str) -> Guard {
+        let answer = "echo \"$ask!\"";
+        Guard::start(&Host::local(), &Script { functions: "", apply, release, answer }).unwrap()
     }
+
+    #[test]
+    fn it_applies_answers_and_releases_when_it_is_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state");
+        let write = |what: &str| format!("echo {what} >{}; exit 0", file.display());
+        let state = || std::fs::read_to_string(&file).unwrap_or_default();
+        let mut guard = guard(&write("ours"), &write("gone"));
+        assert_eq!(guard.ask("here").unwrap(), "here!\n");
+        assert_eq!(state(), "");
+        guard.apply().unwrap();
+        assert_eq!(
+            (guard.ask("still").unwrap().as_str(), state().as_str()),
+            ("still!\n", "ours\n")
+        );
+        drop(guard);
+        assert_eq!(state(), "gone\n");
+    }
+
+    #[test]
+    fn what_cannot_be_applied_says_why() {
+        let mut guard = guard("echo because >&2; exit 3; echo never", ":");
+        let error = guard.apply().unwrap_err().to_string();
+        assert_eq!(error, "what was to be changed on host local failed with status 3: because");
+        assert_eq!(guard.ask("here").unwrap(), "here!\n", "and it goes on");
+    }
+
+    #[test]
+    fn a_change_under_way_is_finished_and_then_released() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state");
+        let apply = format!("sleep 0.3; echo ours >>{}", file.display());
+        let release = format!("echo gone >>{}", file.display());
+        let mut guard = guard(&apply, &release);
+        assert!(guard.shell.ask("apply", Duration::from_millis(50)).is_err(), "too late");
+        drop(guard);
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "ours\ngone\n");
+    }
+
     #[test]
     fn it_releases_when_nobody_is_there_to_be_answered() {
         let dir = tempfile::tempdir().unwrap();
@@ -69,6 +134,7 @@ mod tests {
             .args(["-c", &script])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         drop(child.stdout.take());

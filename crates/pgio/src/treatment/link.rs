@@ -9,6 +9,7 @@ mod qdisc;
 mod relay;
 mod relayed;
 mod shape;
+mod survey;
 
 use self::netem::{End, Netem};
 use self::relayed::Relayed;

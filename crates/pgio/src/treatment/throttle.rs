@@ -203,7 +203,11 @@ impl Treatment for Throttle {
     fn judge(&self, trial: &Trial) -> Vec<Check> {
         let spot = self.spot.borrow();
         let Some(spot) = spot.as_ref() else { return Vec::new() };
-        let device = judge::Device { host: &spot.host, name: &spot.disk.name };
+        let device = judge::Device {
+            host: &spot.host,
+            name: &spot.disk.name,
+            version: spot.controller.version,
+        };
         judge::judge(trial, device, &self.limits)
     }
 }

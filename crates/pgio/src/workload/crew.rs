@@ -28,7 +28,7 @@ impl fmt::Debug for Crew {
 
 #[derive(Debug)]
 pub enum Ready {
-    Sessions(Gang),
+    Sessions(Box<Gang>),
     Device(Box<device::Ready>),
 }
 
@@ -40,7 +40,10 @@ impl Ready {
         admin: &mut Client,
     ) -> Result<Ready, EngineError> {
         match workload.crew() {
-            Crew::Sessions(sessions) => Gang::assemble(sessions, setup, admin).map(Ready::Sessions),
+            Crew::Sessions(sessions) => {
+                let gang = Gang::assemble(&sessions, setup, admin)?;
+                Ok(Ready::Sessions(Box::new(gang)))
+            }
             Crew::Device(device) => {
                 let ready = device.prepare(setup.warmup, setup.seed, &setup.stop)?;
                 Ok(Ready::Device(Box::new(ready)))

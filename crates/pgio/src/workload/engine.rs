@@ -168,7 +168,7 @@ impl std::fmt::Debug for Gang {
 impl Gang {
     /// Connects and prepares all sessions, or none.
     pub fn assemble(
-        work: Arc<dyn Sessions>,
+        work: &Arc<dyn Sessions>,
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Gang, EngineError> {
@@ -179,7 +179,7 @@ impl Gang {
         let mut members = Vec::new();
         for index in 0..count {
             let (go, go_out) = mpsc::channel();
-            let (work, setup) = (Arc::clone(&work), setup.clone());
+            let (work, setup) = (Arc::clone(work), setup.clone());
             let (events_in, notices) = (events_in.clone(), notices.clone());
             let thread = thread::Builder::new()
                 .name(format!("session-{index}"))

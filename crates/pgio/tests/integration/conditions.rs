@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::fixture::{INSTALLED, spec};
+use crate::hosts::sshd::Sshd;
 use crate::workdir::{Running, Workdir, condition_of, experiment_on, wait_until};
 
 mod ballast_cmd;
@@ -158,12 +159,52 @@ fn a_killed_pgio_leaves_no_limit_behind() {
     let dir = Workdir::new();
     let mut running = dir.start_compare(&endless(&on(&cluster), LIMIT));
     running.until("limited", || is_limited(&pid));
+    // What a killed guard has under way would go on.
+    thread::sleep(Duration::from_millis(500));
     kill_with_its_guards(running);
     assert!(is_limited(&pid));
     for _ in 0..2 {
         dir.pgio(&["undo"]).expect(0, &[]);
         assert_eq!(group(&pid), before);
     }
+    assert!(dir.journals().is_empty());
+}
+
+/// The same by ssh, whose connection breaks off with pgio.
+#[test]
+fn all_of_it_over_ssh() {
+    if !is_root("a memory limit") {
+        return;
+    }
+    let (cluster, sshd) = (cluster(), Sshd::start());
+    let pid = postmaster(&cluster);
+    let before = group(&pid);
+    let target = format!("{}\nhost = \"box\"", on(&cluster));
+    let hosts = format!("[hosts.box]\nssh = \"box\"\nssh_config = \"{}\"", sshd.config().display());
+
+    let dir = Workdir::new();
+    let file = a_value(&dir);
+    let lines = format!("{LIMIT}\n{}\n{hosts}", command(&file));
+    dir.compare(&text(&target, SHORT, &lines)).expect(0, &[]);
+    let trials = dir.trials();
+    complete(&trials);
+    assert_eq!(evidence(&trials, "treated", "the server and that group"), ["inside"]);
+    assert_eq!(evidence(&trials, "treated", "command `a value`"), ["in force"]);
+    assert_eq!(
+        (group(&pid), fs::read_to_string(&file).unwrap()),
+        (before.clone(), "as found\n".into())
+    );
+
+    let dir = Workdir::new();
+    let file = a_value(&dir);
+    let lines = format!("{LIMIT}\n{}\n{hosts}", command(&file));
+    let mut running = dir.start_compare(&endless(&target, &lines));
+    running.until("in force", || fs::read_to_string(&file).unwrap() == "ours\n");
+    assert!(is_limited(&pid));
+    running.kill();
+    wait_until("its guard there has put it back", || group(&pid) == before);
+    dir.pgio(&["undo"]).expect(0, &["Put back command `a value` on host box"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
     assert!(dir.journals().is_empty());
 }
 

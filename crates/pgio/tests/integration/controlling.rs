@@ -26,9 +26,12 @@ pub(crate) struct Managed {
 impl Managed {
     /// `options` are those of `pg_ctl -o`.
     pub(crate) fn start(options: &str) -> Managed {
+        Managed::start_in("/var/tmp", options)
+    }
+
+    pub(crate) fn start_in(base: &str, options: &str) -> Managed {
         let bin = find(Some(VersionRequest::major(INSTALLED))).unwrap().directory;
-        let directory =
-            tempfile::Builder::new().prefix("pgio-test-").tempdir_in("/var/tmp").unwrap();
+        let directory = tempfile::Builder::new().prefix("pgio-test-").tempdir_in(base).unwrap();
         let server = Managed { directory, bin };
         server.own(server.path());
         let data = server.data();
@@ -68,7 +71,7 @@ impl Managed {
     }
 
     pub(crate) fn dsn(&self) -> String {
-        format!("host={} user=postgres dbname=postgres", self.path().display())
+        format!("host='{}' user=postgres dbname=postgres", self.path().display())
     }
 
     pub(crate) fn target(&self) -> String {

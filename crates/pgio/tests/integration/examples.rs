@@ -17,12 +17,12 @@ fn dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-fn example(file: &str) -> String {
+pub(crate) fn example(file: &str) -> String {
     fs::read_to_string(dir().join(file)).unwrap()
 }
 
 /// The same file with the value of some keys replaced; each must be there.
-fn with(text: &str, changes: &[(&str, &str)]) -> String {
+pub(crate) fn with(text: &str, changes: &[(&str, &str)]) -> String {
     let mut text = text.to_owned();
     for (key, value) in changes {
         let is_key = |line: &str| line.split_once('=').is_some_and(|(k, _)| k.trim() == *key);
@@ -51,7 +51,7 @@ fn run(command: &mut Command) -> String {
 }
 
 /// Runs an experiment file and returns the stored results of one workload.
-fn compare(text: &str, workload: &str) -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn compare(text: &str, workload: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("example.toml"), text).unwrap();
     run(command(dir.path()).args(["compare", "example.toml", "--out", "out"]));
@@ -60,7 +60,7 @@ fn compare(text: &str, workload: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// Holds everything stored against its schema; returns the records.
-fn stored(results: &Path) -> Vec<Value> {
+pub(crate) fn stored(results: &Path) -> Vec<Value> {
     let read = |name: &str| fs::read_to_string(results.join(name)).unwrap();
     let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     schema::assert_valid("pgio.manifest/1", &json(&read("manifest.json")));
@@ -72,7 +72,7 @@ fn stored(results: &Path) -> Vec<Value> {
 }
 
 /// Every trial complete; returns the names of the conditions.
-fn conditions(trials: &[Value]) -> BTreeSet<&str> {
+pub(crate) fn conditions(trials: &[Value]) -> BTreeSet<&str> {
     for trial in trials {
         assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
     }
@@ -108,7 +108,7 @@ fn demo() {
     assert_eq!(conditions(&trials), BTreeSet::from(["local", "local (A/A)", "on"]));
 }
 
-const SHORT: &[(&str, &str)] =
+pub(crate) const SHORT: &[(&str, &str)] =
     &[("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\""), ("scale", "\"8M\"")];
 
 #[test]
@@ -150,6 +150,49 @@ fn commit_10000() {
         assert_eq!(trial["histograms"]["commit"]["count"], 200);
         assert_eq!(trial["server"]["fsync"], "off");
     }
+}
+
+/// They need two hosts with DRBD: here they are read, in the lab they run (lab/run).
+#[test]
+fn those_of_drbd_are_read_with_their_treatments() {
+    let names = pgio::treatment::names();
+    let checks = pgio::results::checks::tolerable();
+    for (file, conditions, workloads) in [
+        ("drbd-arms.toml", 3, 1),
+        ("drbd-impact.toml", 10, 2),
+        ("drbd-protocols.toml", 7, 1),
+        ("drbd-protocols-full.toml", 7, 1),
+    ] {
+        let parsed = experiment::parse(&example(file), file, "drbd", &names, &checks).unwrap();
+        assert_eq!((parsed.conditions.len(), parsed.workloads.len()), (conditions, workloads));
+        for condition in &parsed.conditions {
+            pgio::treatment::parse_all(&condition.treatments).unwrap();
+        }
+    }
+    let shared = |file: &str| example(file).split_once("[hosts.primary]").unwrap().1.to_owned();
+    assert_eq!(shared("drbd-protocols.toml"), shared("drbd-protocols-full.toml"));
+}
+
+#[test]
+fn page_cache() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a memory limit needs root");
+        return;
+    }
+    let (_dir, results) = compare(&with(&example("page-cache.toml"), SHORT), "");
+    let trials = stored(&results);
+    assert_eq!(
+        conditions(&trials),
+        BTreeSet::from(["256 MB left", "all memory", "all memory (A/A)"])
+    );
+}
+
+#[test]
+fn link_delay() {
+    let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
+    let (_dir, results) = compare(&with(&example("link-delay.toml"), &short), "");
+    let trials = stored(&results);
+    assert_eq!(conditions(&trials), BTreeSet::from(["1 ms", "5 ms", "near", "near (A/A)"]));
 }
 
 #[test]

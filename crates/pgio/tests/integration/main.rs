@@ -15,6 +15,7 @@ mod device_cmd;
 mod disk;
 mod doctor_cmd;
 mod examples;
+mod filesystems;
 mod fixture;
 mod generated;
 mod hosts;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use pgio::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use pgio::host::exec::{CommandLine, Exec, Local};
-use pgio::host::loop_disk::{LoopDisk, in_namespace};
+use pgio::host::loop_disk::{self, LoopDisk, in_namespace};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
@@ -48,6 +48,16 @@ fn inside(name: &str, needs_blkio: bool) -> bool {
     false
 }
 
+/// Before the process id, in names of disks and groups.
+const PREFIX: &str = "pgio-test-";
+
+fn disk(bytes: u64) -> LoopDisk {
+    let groups = controller().unwrap().mount_point.to_string_lossy().into_owned();
+    // What failed tests could not take away: a busy mount, and a group with processes in it.
+    loop_disk::sweep(PREFIX, &[loop_disk::PLACE, &groups]);
+    LoopDisk::make(&format!("{PREFIX}{}-", std::process::id()), bytes).unwrap()
+}
+
 fn controller() -> Option<Controller> {
     blkio::find(&Local).unwrap().filter(|c| c.version == Version::V1 && c.at_root)
 }
@@ -62,7 +72,7 @@ struct Server {
 
 impl Server {
     fn start() -> Server {
-        let disk = LoopDisk::make("pgio-test-", 1 << 30).unwrap();
+        let disk = disk(1 << 30);
         let group = controller().unwrap().mount_point;
         let limits = DeviceLimits { version: Version::V1, group, device: disk.number().to_owned() };
         let base_dir = Some(disk.path().to_owned());
@@ -160,7 +170,7 @@ struct Group {
 impl Group {
     fn make() -> Group {
         let group = Group {
-            name: format!("/pgio-test-{}", std::process::id()),
+            name: format!("/{PREFIX}{}", std::process::id()),
             controller: controller().unwrap(),
         };
         fs::create_dir(group.controller.directory(&group.name)).unwrap();
@@ -230,11 +240,11 @@ fn writes_are_limited_to_the_number_whatever_asks_for_them() {
             server.set(Limit::WriteIops, Some(limit));
             // What was on its way before.
             thread::sleep(Duration::from_millis(300));
-            let (asked, span) = (limit as f64, Duration::from_secs(5));
+            let (asked, span) = (limit as f64, Duration::from_secs(3));
             let found = server.writes_per_second(span);
             eprintln!("{rw}: {found:.1} writes/s at {limit}, {demand:.0} without");
-            // The kernel hands requests out by the tenth of a second.
-            let slice = asked * 0.1 / span.as_secs_f64();
+            // The kernel hands requests out by the tenth of a second, and late on a busy machine.
+            let slice = asked * 0.2 / span.as_secs_f64();
             assert!(found <= asked * 1.02 + slice, "{rw}: {found} at {limit}");
             if demand > 2.0 * asked {
                 assert!(found >= asked * 0.98 - slice, "{rw}: {found} at {limit}");
@@ -319,7 +329,10 @@ fn without_telemetry_a_trial_is_invalid() {
     let server = Server::start();
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"300ms\"\ntelemetry = \"0s\"";
-    dir.compare(&server.experiment(keys, 1, &[("slow", "write_iops = 100")])).expect(0, &[]);
+    let text = server.experiment(keys, 1, &[("slow", "write_iops = 100")]);
+    // Where it runs would be seen by the telemetry.
+    let text = text.replace("[workload]", "host = \"local\"\n[workload]");
+    dir.compare(&text).expect(0, &[]);
     assert_eq!(failed_checks(&dir.trials()[0], "invalid"), ["throttle"]);
 }
 
@@ -426,7 +439,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
         return;
     }
     let server = Server::start();
-    let other = LoopDisk::make("pgio-test-", 64 << 20).unwrap();
+    let other = disk(64 << 20);
     let other = fs::canonicalize(format!("/sys/dev/block/{}", other.number())).unwrap();
     let other = format!("/dev/{}", other.file_name().unwrap().to_str().unwrap());
     let own = server.device();
@@ -449,7 +462,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
         let dir = Workdir::new();
         let text = server.experiment("blocks = 1\nduration = \"1s\"", 1, &[]);
         let said = dir.compare(&format!("{text}[[condition]]\nname = \"a\"\n{body}\n"));
-        refused(said, expected);
+        refused(&said, expected);
         assert!(!dir.out().exists());
     }
     let dir = Workdir::new();
@@ -472,7 +485,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
 }
 
 #[track_caller]
-fn refused(said: Said, expected: &str) {
+fn refused(said: &Said, expected: &str) {
     assert!(!matches!(said.code, Some(0) | None), "{said}");
     assert!(said.err.contains(expected), "no `{expected}` in {said}");
 }
@@ -532,8 +545,8 @@ fn a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database() {
     };
     let dir = Workdir::new();
     let said = dir.compare(&text("kind = \"commit\"", "cold"));
-    refused(said, "a cold cache needs PostgreSQL stopped and started");
-    refused(dir.compare(&text("kind = \"commit\"", "warm")), "there is no data set of pgio's");
+    refused(&said, "a cold cache needs PostgreSQL stopped and started");
+    refused(&dir.compare(&text("kind = \"commit\"", "warm")), "there is no data set of pgio's");
 
     dir.pgio(&["setup", "--scale", "8M", "--create-base-table", "FALSE", "--connect-string", &dsn])
         .expect(0, &[]);
@@ -546,4 +559,40 @@ fn a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database() {
     let left: i64 = connect(&dsn).query_one(sql, &[]).unwrap().get(0);
     assert_eq!(left, 1, "plpgsql alone");
     wait_until("all sessions are gone", || crate::workdir::sessions_of_ours(&dsn) == 0);
+}
+
+/// As it is shipped, on a disk like the one that its comment makes, and cut short.
+#[test]
+fn the_example_runs() {
+    if !inside("the_example_runs", true) {
+        return;
+    }
+    let disk = disk(2 << 30);
+    let node = fs::canonicalize(format!("/sys/dev/block/{}", disk.number())).unwrap();
+    let device = format!("/dev/{}", node.file_name().unwrap().to_str().unwrap());
+    let mut text = include_str!("../../../../examples/io-throttle.toml").to_owned();
+    for (shipped, here) in [
+        ("\"/dev/loop7\"", format!("{device:?}")),
+        ("\"/mnt/pgio-throttle\"", format!("{:?}", disk.path())),
+        ("blocks = 6", "blocks = 1\ntolerate = [\"foreign-load\", \"generator-bound\"]".to_owned()),
+        ("warmup = \"2s\"", "warmup = \"500ms\"".to_owned()),
+        ("duration = \"10s\"", "duration = \"1s\"".to_owned()),
+        ("scale = \"400M\"", "scale = \"64M\"".to_owned()),
+    ] {
+        assert!(text.contains(shipped), "{shipped}");
+        text = text.replace(shipped, &here);
+    }
+    let dir = Workdir::new();
+    dir.compare(&text).expect(0, &[]);
+    for workload in ["commit", "slob"] {
+        let file = dir.out().join(workload).join("trials.jsonl");
+        for line in fs::read_to_string(file).unwrap().lines() {
+            let trial: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
+            assert_eq!(failed_checks(&trial, "invalid"), [""; 0], "{trial}");
+        }
+    }
+    let limits = fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device");
+    let prefix = format!("{} ", disk.number());
+    assert!(!limits.unwrap_or_default().lines().any(|line| line.starts_with(&prefix)));
 }

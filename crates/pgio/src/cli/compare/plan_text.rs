@@ -215,9 +215,11 @@ impl Job {
             ),
         ];
         for (name, target) in &self.experiment.targets {
-            if matches!(target, Target::Private { .. }) {
+            if let Target::Private { directory, .. } = target {
+                let below =
+                    directory.as_ref().map_or(String::new(), |d| format!(" below {}", d.display()));
                 lines.push(format!(
-                    "[{name}] is a PostgreSQL of pgio's own in a temporary directory, removed at the end; the data set is loaded into it."
+                    "[{name}] is a PostgreSQL of pgio's own in a temporary directory{below}, removed at the end; the data set is loaded into it."
                 ));
             }
         }

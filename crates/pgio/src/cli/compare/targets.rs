@@ -1,6 +1,7 @@
 //! The servers of an experiment: found or started, connected, with the workload ready to run there.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::job::Job;
@@ -89,9 +90,9 @@ impl Job {
         };
         let mut servers: BTreeMap<String, Reached> = params.into_iter().map(reached).collect();
         for (name, target) in &self.experiment.targets {
-            if let Target::Private { major, standby } = target {
+            if let Target::Private { major, standby, directory } = target {
                 let version = pg.or(major.map(VersionRequest::major));
-                let cluster = start_private(version, *standby)?;
+                let cluster = start_private(version, *standby, directory.clone())?;
                 let dsn = ConnectString::new(cluster.primary_conninfo());
                 let params = connection::params(&dsn, run_id)?;
                 servers.insert(name.clone(), plain(params, Some(cluster)));
@@ -183,12 +184,13 @@ fn controller(
 fn start_private(
     pg: Option<VersionRequest>,
     standby: bool,
+    base_dir: Option<PathBuf>,
 ) -> Result<Arc<PrivateCluster>, Failure> {
     let exe = std::env::current_exe()
         .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))?;
     let mut status = Status::new();
     status.show("starting PostgreSQL …");
-    let cluster = PrivateCluster::start(&Spec { pg, standby, ..Spec::new(exe) })?;
+    let cluster = PrivateCluster::start(&Spec { pg, standby, base_dir, ..Spec::new(exe) })?;
     Ok(Arc::new(cluster))
 }
 

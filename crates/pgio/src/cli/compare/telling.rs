@@ -37,8 +37,13 @@ impl Teller {
             }
             Happening::Progress { condition, progress } => {
                 let rate = progress.commits as f64 / progress.elapsed.max(1e-3);
+                // Work that only reads has none.
+                let rate = match progress.commits {
+                    0 => String::new(),
+                    _ => format!(", {rate:.0} commits/s"),
+                };
                 self.status.show(&format!(
-                    "trial {} of {}: {condition}, {:.0} s, {rate:.0} commits/s",
+                    "trial {} of {}: {condition}, {:.0} s{rate}",
                     self.done + 1,
                     self.trials,
                     progress.elapsed,

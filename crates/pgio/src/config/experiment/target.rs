@@ -3,6 +3,7 @@
 //! Only what the file says; finding, starting and connecting is done in `pg`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::hosts::{self, HostSpec};
 use super::section::Section;
@@ -32,6 +33,8 @@ pub enum Target {
         /// PostgreSQL's major version; absent: the newest at hand.
         major: Option<u32>,
         standby: bool,
+        /// Where its directory is made; absent: in /var/tmp.
+        directory: Option<PathBuf>,
     },
 }
 
@@ -92,6 +95,7 @@ fn target(
         "private",
         "pg",
         "standby",
+        "directory",
     ])?;
     let dsn = section.string("dsn")?;
     if section.boolean("private")?.unwrap_or(false) {
@@ -107,9 +111,10 @@ fn target(
         return Ok(Target::Private {
             major: major.and_then(|n| u32::try_from(n).ok()),
             standby: section.boolean("standby")?.unwrap_or(false),
+            directory: directory(section)?,
         });
     }
-    if let Some(key) = ["pg", "standby"].into_iter().find(|key| section.has(key)) {
+    if let Some(key) = ["pg", "standby", "directory"].into_iter().find(|key| section.has(key)) {
         return Err(section.error(key, "is for private = true only"));
     }
     match dsn {
@@ -121,6 +126,14 @@ fn target(
             control: control(section)?,
         }),
         None => Err(section.error_here("needs dsn = \"...\" or private = true")),
+    }
+}
+
+fn directory(section: &Section<'_>) -> Result<Option<PathBuf>, ConfigError> {
+    let Some(text) = section.string("directory")? else { return Ok(None) };
+    match text.starts_with('/') {
+        true => Ok(Some(text.into())),
+        false => Err(section.error("directory", "must be an absolute path, such as \"/mnt/disk\"")),
     }
 }
 

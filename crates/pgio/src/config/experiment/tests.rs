@@ -114,7 +114,7 @@ fn all_that_can_be_said() {
     assert_eq!(experiment.primary.as_deref(), Some("wal_bytes"));
 
     let [a, b] = experiment.conditions.as_slice() else { panic!("two conditions") };
-    let own = Target::Private { major: Some(18), standby: true };
+    let own = Target::Private { major: Some(18), standby: true, directory: None };
     let east = server("service=east");
     assert_eq!(experiment.target_of(a), Some(&own));
     assert_eq!(experiment.target_of(b), Some(&east));
@@ -358,6 +358,10 @@ fn targets() {
             "3: target.dsn: contradicts private = true: keep one of the two",
         ),
         ("[target]\ndsn = 'a'\npg = 18", "3: target.pg: is for private = true only"),
+        (
+            "[target]\nprivate = true\ndirectory = 'here'",
+            "3: target.directory: must be an absolute path, such as \"/mnt/disk\"",
+        ),
         (
             "[target]\nprivate = true\npg = 9",
             "3: target.pg: must be a whole number from 13 to 99, not `9`",

@@ -39,6 +39,11 @@ pub fn sweep(base: &Path) -> Vec<PathBuf> {
     removed
 }
 
+/// The same where clusters are made unless a specification says otherwise.
+pub fn sweep_default() -> Vec<PathBuf> {
+    sweep(&layout::default_base())
+}
+
 fn stop_all(root: &Path) {
     for how in [Signal::INT, Signal::QUIT, Signal::KILL] {
         let found = processes_in(root);

@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
-use crate::treatment::guard::Guard;
+use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{Outlook, Step, Treatment, TreatmentError, Undone, World};
 use crate::units::{exact_bytes, human};
 
@@ -239,9 +239,11 @@ impl Treatment for Cgroup {
         let [shown, home] = [group, prior].map(|path| quoted(OsStr::new(path)));
         let release = format!("leave {shown} {home}");
         let body = format!("state {shown} {} \"$ask\"", quoted(OsStr::new(postmaster)));
-        let guard = Guard::start(&host, SCRIPT, &release, &body)?;
+        let enter = format!("enter {shown} {} {}", self.limit, quoted(OsStr::new(postmaster)));
+        let (functions, apply, release, answer) = (SCRIPT, &enter, &release, &body);
+        let mut guard = Guard::start(&host, &Script { functions, apply, release, answer })?;
+        guard.apply()?;
         *self.guard.borrow_mut() = Some(guard);
-        host.run(&call("enter", &[group, &self.limit.to_string(), postmaster]))?;
         Ok(())
     }
 

@@ -39,7 +39,8 @@ look() {
     else
         # A group that holds processes cannot have groups with a limit below it, so ours is beside it.
         parent=${directory%/*}
-        [ -e "$directory/memory.max" ] || parent=$directory
+        # Only the root has no type; there is nothing beside it.
+        [ -e "$directory/cgroup.type" ] || parent=$directory
         ours=$parent/pgio-ballast-$postmaster
         limit=$directory/memory.max
         grep -qw memory "$parent/cgroup.subtree_control" 2>/dev/null || echo "uncontrolled $parent"
@@ -55,7 +56,7 @@ look() {
 # Process $1 and all below it.
 family() {
     cat /proc/[0-9]*/stat 2>/dev/null | awk -v root="$1" '
-        { pid = $1; sub(/.*\) /, ""); parent[pid] = $2 }
+        { pid = $1; sub(/.*\) /, ""); if ($1 != "Z") parent[pid] = $2 }
         END {
             for (pid in parent) {
                 for (up = pid; up != root && up in parent; up = parent[up]);

@@ -9,94 +9,27 @@
 //! The functions are public for `pgio ballast`, which holds a ballast without an experiment.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::KIND;
+use super::memory::Memory;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
-use crate::treatment::guard::Guard;
+use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::units::{exact_bytes, human};
 
 /// What the step changes, in words.
 const WHAT: &str = "nr_hugepages";
 
-/// Below this a host does not live; of a large one, this part of its memory.
-const FLOOR: u64 = 256 << 20;
-const FLOOR_PART: u64 = 256;
-
-/// More than asked for may stay free by a tenth and this much.
-const TOLERANCE: u64 = 64 << 20;
-
 /// Writing back what is dirty can take long.
 const DROP_LIMIT: Duration = Duration::from_mins(10);
 const LIMIT: Duration = Duration::from_secs(60);
 
 const READ: &str = "cat /proc/meminfo";
-
-/// A host's memory at one moment, in bytes; pages are huge ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Memory {
-    pub total: u64,
-    pub free: u64,
-    pub available: u64,
-    pub page: u64,
-    /// As nr_hugepages has it.
-    pub pages: u64,
-    /// Neither used nor reserved.
-    pub idle: u64,
-}
-
-impl Memory {
-    fn parse(text: &str) -> Option<Memory> {
-        let numbers: BTreeMap<&str, u64> = text
-            .lines()
-            .filter_map(|line| {
-                let (name, rest) = line.split_once(':')?;
-                Some((name, rest.split_whitespace().next()?.parse().ok()?))
-            })
-            .collect();
-        let number = |name: &str| numbers.get(name).copied();
-        let bytes = |name: &str| number(name)?.checked_mul(1024);
-        let total = number("HugePages_Total").unwrap_or(0);
-        Some(Memory {
-            total: bytes("MemTotal")?,
-            free: bytes("MemFree")?,
-            available: bytes("MemAvailable")?,
-            page: bytes("Hugepagesize").unwrap_or(0),
-            // Surplus pages are still in use by someone and go when he does.
-            pages: total.saturating_sub(number("HugePages_Surp").unwrap_or(0)),
-            idle: number("HugePages_Free")
-                .unwrap_or(0)
-                .saturating_sub(number("HugePages_Rsvd").unwrap_or(0)),
-        })
-    }
-
-    /// Why this much cannot be left free; found out before anything is changed.
-    pub fn refusal(&self, leave: u64) -> Option<String> {
-        let floor = FLOOR.max(self.total / FLOOR_PART);
-        let left = exact_bytes(leave);
-        if self.page == 0 {
-            Some("its kernel has no huge pages: use way = \"cgroup\"".to_owned())
-        } else if leave >= self.total {
-            Some(format!("{left} is more than its {} of memory", human::bytes(self.total)))
-        } else if leave >= self.available {
-            let available = human::bytes(self.available);
-            Some(format!("{left} cannot be left free where only {available} is available"))
-        } else if leave < floor {
-            Some(format!(
-                "{left} is too little for it to live on: leave {} at least",
-                human::bytes(floor)
-            ))
-        } else {
-            None
-        }
-    }
-}
 
 pub fn look(host: &Host) -> Result<Memory, TreatmentError> {
     read(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
@@ -156,28 +89,19 @@ pub fn plan(host: &Host, leave: u64) -> Result<Step, TreatmentError> {
 
 /// Asks the kernel for the pages of a journaled step, and returns what it gave.
 pub fn take(host: &Host, step: &Step) -> Result<Memory, TreatmentError> {
-    let (_, asked) = numbers(step)?;
-    // Compaction between attempts finds room that the first one did not.
-    let script = "for attempt in 1 2 3; do
-            echo \"$1\" >/proc/sys/vm/nr_hugepages || exit
-            [ \"$(cat /proc/sys/vm/nr_hugepages)\" -ge \"$1\" ] && break
-            echo 1 >/proc/sys/vm/compact_memory
-        done";
-    let script = format!("{script}\n{READ}");
-    let asked = asked.to_string();
-    read(host, &CommandLine::new("sh").args(["-c", &script, "sh", &asked]).timeout(LIMIT))
+    let script = format!("{}\n{READ}", taking(numbers(step)?.1));
+    read(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
 }
 
-/// Whether what was given leaves about as much as was asked for.
-pub fn too_much_left(memory: &Memory, leave: u64) -> Option<String> {
-    (memory.free > leave + leave / 10 + TOLERANCE).then(|| {
-        format!(
-            "the kernel gave {} huge pages, which leaves {} free instead of {}: its memory is fragmented or others gave memory back; try again, or soon after a reboot",
-            memory.pages,
-            human::bytes(memory.free),
-            exact_bytes(leave)
-        )
-    })
+/// Compaction between attempts finds room that the first one did not.
+fn taking(asked: u64) -> String {
+    format!(
+        "for attempt in 1 2 3; do
+            echo {asked} >/proc/sys/vm/nr_hugepages || exit
+            [ \"$(cat /proc/sys/vm/nr_hugepages)\" -ge {asked} ] && break
+            echo 1 >/proc/sys/vm/compact_memory
+        done"
+    )
 }
 
 /// In words, while the pages of this step are taken.
@@ -245,7 +169,7 @@ pub(super) struct HugePages {
 struct Held {
     guard: Guard,
     host: String,
-    memory: Option<Memory>,
+    memory: Memory,
 }
 
 impl HugePages {
@@ -255,7 +179,7 @@ impl HugePages {
 
     fn evidence(&self, held: &mut Held, when: When) -> Result<Vec<Evidence>, TreatmentError> {
         let now = understood(&held.guard.ask("")?, &held.host)?;
-        let Some(given) = &held.memory else { return Ok(Vec::new()) };
+        let given = &held.memory;
         let of = |what: &str, found: String, expected: Option<String>| {
             let what = format!("{what} on host {}", held.host);
             Evidence { when, what, found, expected }
@@ -306,20 +230,19 @@ impl Treatment for HugePages {
         let release = format!(
             "pages=$(cat /proc/sys/vm/nr_hugepages) && [ \"$pages\" -gt {prior} ] && [ \"$pages\" -le {asked} ] && echo {prior} >/proc/sys/vm/nr_hugepages"
         );
-        let guard = Guard::start(&host, "", &release, READ)?;
-        let held = Held { guard, host: host.name().to_owned(), memory: None };
-        *self.held.borrow_mut() = Some(held);
-        let given = take(&host, step)?;
-        if let Some(held) = &mut *self.held.borrow_mut() {
-            held.memory = Some(given);
-        }
+        let (functions, apply, answer) = ("", &taking(asked), READ);
+        let mut guard =
+            Guard::start(&host, &Script { functions, apply, release: &release, answer })?;
+        guard.apply()?;
+        let given = understood(&guard.ask("")?, host.name())?;
+        let host = host.name().to_owned();
+        *self.held.borrow_mut() = Some(Held { guard, host, memory: given });
         Ok(())
     }
 
     fn settle(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
         let held = self.held.borrow();
-        let given = held.as_ref().and_then(|held| held.memory.as_ref());
-        match given.and_then(|memory| too_much_left(memory, self.leave)) {
+        match held.as_ref().and_then(|held| held.memory.too_much_left(self.leave)) {
             Some(why) => Err(TreatmentError::Refused(why)),
             None => Ok(()),
         }
@@ -341,54 +264,5 @@ impl Treatment for HugePages {
 
     fn taken_back(&self) {
         self.held.take();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const MEMINFO: &str = "\
-MemTotal:       24684084 kB
-MemFree:        21782284 kB
-MemAvailable:   24009112 kB
-HugePages_Total:     954
-HugePages_Free:      900
-HugePages_Rsvd:       10
-HugePages_Surp:        4
-Hugepagesize:       2048 kB
-";
-
-    #[test]
-    fn meminfo_is_understood() {
-        let memory = Memory::parse(MEMINFO).unwrap();
-        assert_eq!((memory.pages, memory.idle, memory.page), (950, 890, 2 << 20));
-        assert_eq!(memory.free, 21_782_284 * 1024);
-        assert_eq!(Memory::parse("MemTotal: 1 kB"), None);
-    }
-
-    #[test]
-    fn what_cannot_be_left_is_refused() {
-        let memory = Memory::parse(MEMINFO).unwrap();
-        let why = |leave| memory.refusal(leave).unwrap_or_default();
-        assert_eq!(why(1 << 30), "");
-        assert_eq!(why(64 << 30), "64G is more than its 23.5 GiB of memory");
-        assert_eq!(why(23 << 30), "23G cannot be left free where only 22.9 GiB is available");
-        assert_eq!(why(100 << 20), "100M is too little for it to live on: leave 256 MiB at least");
-        let without = Memory { page: 0, ..memory.clone() };
-        assert!(without.refusal(1 << 30).unwrap().contains("cgroup"));
-        let large = Memory { total: 1 << 40, ..memory.clone() };
-        assert!(large.refusal(2 << 30).unwrap().contains("4 GiB"));
-        let tight = Memory { free: 1150 << 20, ..memory };
-        assert_eq!(too_much_left(&tight, 1 << 30), None);
-        assert!(too_much_left(&tight, 900 << 20).unwrap().contains("instead of 900M"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics(text in "\\PC*") {
-            let _ = Memory::parse(&text);
-        }
     }
 }

@@ -22,6 +22,8 @@ pub(super) enum Change {
     Connection {
         /// Those that it had.
         net: Options,
+        /// Whether the peer was there.
+        with_peer: bool,
     },
     Protocol,
     DiskOption {
@@ -75,6 +77,10 @@ impl Ours {
         })
     }
 
+    pub(super) fn is_connection(&self) -> bool {
+        matches!(self.change, Change::Connection { .. })
+    }
+
     pub(super) fn step(&self, node: &Node, prior: Option<String>) -> Step {
         Step {
             kind: KIND.name.to_owned(),
@@ -91,9 +97,14 @@ impl Ours {
 
     fn set(&self, node: &Node, value: &str) -> Result<(), TreatmentError> {
         match &self.change {
-            Change::Connection { .. } if value == CONNECTED => node.connect(&self.resource),
+            Change::Connection { net, .. } if value == CONNECTED => {
+                node.connect(&self.resource, net)
+            }
             Change::Connection { .. } => node.disconnect(&self.resource),
             Change::Protocol => {
+                // While they wait for each other a change would reach one side only, and they would
+                // refuse each other then.
+                wait::until_connected(node, &self.resource)?;
                 let only = Options::from([("protocol".to_owned(), value.to_owned())]);
                 node.set_net(&self.resource, &only)
             }
@@ -131,16 +142,19 @@ impl Ours {
         if found != prior {
             self.set(node, prior)?;
         }
-        if let Change::Connection { net } = &self.change
+        if let Change::Connection { net, with_peer } = &self.change
             && prior == CONNECTED
         {
+            // A replica that was there and stays away is no state to leave without a word.
+            if *with_peer && stranger != Stranger::Keep {
+                wait::until_returned(node, &self.resource)?;
+            }
             self.restore_net(node, net)?;
-            wait::for_peer(node, &self.resource)?;
         }
         Ok(Undone::PutBack)
     }
 
-    /// Also where the connection is there already: a crash may have come between it and these.
+    /// Where someone connected by hand, with the options of the files.
     fn restore_net(&self, node: &Node, net: &Options) -> Result<(), TreatmentError> {
         let now = node.see(&self.resource)?.net_options();
         let differing: Options = net

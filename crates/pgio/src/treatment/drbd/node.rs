@@ -71,7 +71,7 @@ impl Node {
                 &name,
                 "to read and change DRBD",
                 Some(Capability::NetAdmin),
-                &["drbdsetup", "drbdadm"],
+                &["/usr/sbin/drbdsetup", "/usr/sbin/drbdadm"],
             )
             .map_err(|e| TreatmentError::Refused(e.to_string()))?;
         Ok(Node { name, exec, generation, root })
@@ -141,8 +141,16 @@ impl Node {
         states.map_err(|e| on(&self.name, &e))
     }
 
-    pub(super) fn connect(&self, resource: &str) -> Result<(), TreatmentError> {
-        self.run(["drbdadm", "connect", resource]).map(drop)
+    /// With these options, which module 9 has kept. Module 8.4 would take those of its files, and a
+    /// peer that still waits with another protocol refuses and is alone from then on.
+    pub(super) fn connect(&self, resource: &str, options: &Options) -> Result<(), TreatmentError> {
+        let mut line = vec!["drbdadm".to_owned(), "connect".to_owned()];
+        if self.generation == Generation::V84 {
+            let given = options.iter().filter(|(_, value)| !value.is_empty());
+            line.extend(given.map(|(name, value)| format!("--{name}={value}")));
+        }
+        line.push(resource.to_owned());
+        self.run(line).map(drop)
     }
 
     pub(super) fn disconnect(&self, resource: &str) -> Result<(), TreatmentError> {

@@ -20,6 +20,11 @@ struct Fake {
     boot: &'static str,
     up: bool,
     connected: bool,
+    /// The peer is alone, too, and takes any protocol.
+    alone: bool,
+    /// A waiting peer keeps it.
+    peer_protocol: String,
+    refused: bool,
     net: Options,
     disk: Options,
     changes: Vec<String>,
@@ -41,6 +46,9 @@ impl Fake {
             boot: "first",
             up: true,
             connected: true,
+            alone: false,
+            peer_protocol: "C".to_owned(),
+            refused: false,
             net: configured(),
             disk: options(&[("al-extents", "1237"), ("disk-flushes", "yes")]),
             changes: Vec::new(),
@@ -61,9 +69,11 @@ impl Fake {
     }
 
     fn events(&self) -> String {
-        let connection = if self.connected { "Connected" } else { "StandAlone" };
-        let (replication, peer) =
-            if self.connected { ("Established", "UpToDate") } else { ("Off", "DUnknown") };
+        let (connection, replication, peer) = match (self.connected, self.refused) {
+            (true, false) => ("Connected", "Established", "UpToDate"),
+            (true, true) => ("Connecting", "Off", "DUnknown"),
+            (false, _) => ("StandAlone", "Off", "DUnknown"),
+        };
         format!(
             "exists resource name:pgio role:Primary suspended:no\n\
              exists connection name:pgio peer-node-id:0 connection:{connection} role:Secondary\n\
@@ -89,9 +99,11 @@ impl Fake {
             ["sh", ..] => Some("uid 0\ncapabilities ffffffffffffffff\n".to_owned()),
             ["drbdsetup", "events2", ..] if self.up => Some(self.events()),
             ["drbdsetup", ..] if !self.up => Some(String::new()),
-            ["drbdadm", "connect", "pgio"] => {
-                // As 8.4: with the options of the configuration.
+            ["drbdadm", "connect", given @ .., "pgio"] => {
+                // As 8.4: with the options of the configuration, and those given.
                 (self.connected, self.net) = (true, configured());
+                set(&mut self.net, given);
+                self.refused = !self.alone && self.net["protocol"] != self.peer_protocol;
                 Some(String::new())
             }
             ["drbdadm", "disconnect", "pgio"] => {
@@ -100,6 +112,7 @@ impl Fake {
             }
             ["drbdadm", "net-options", set_to @ .., "pgio"] if self.connected => {
                 set(&mut self.net, set_to);
+                self.peer_protocol = self.net["protocol"].clone();
                 Some(String::new())
             }
             ["drbdsetup", "disk-options", "0", set_to @ ..] => {
@@ -241,6 +254,7 @@ fn everything() -> (Drbd, Fake) {
     let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "no".to_owned())];
     let mut found = Fake::new();
     found.net = self::options(&[("protocol", "B"), ("ko-count", "3")]);
+    found.peer_protocol = "B".to_owned();
     found.disk.insert("al-extents".to_owned(), "601".to_owned());
     (Drbd { options, ..asked(false, None) }, found)
 }
@@ -273,21 +287,22 @@ fn undo_after_any_number_of_steps_puts_back_what_was_found() {
 }
 
 #[test]
-fn an_undo_cut_short_between_connection_and_options_is_gone_on_with() {
+fn options_are_put_back_where_someone_connected_by_hand() {
     let (everything, found) = everything();
-    let (node, there) = node(found.clone());
+    let (node, there) = node(Fake { alone: true, ..found });
     let steps = journaled(&everything, &node);
-    Ours::of(&steps[0]).unwrap().apply(&node).unwrap();
-    node.connect("pgio").unwrap();
+    let ours = Ours::of(&steps[0]).unwrap();
+    ours.apply(&node).unwrap();
+    node.connect("pgio", &Options::new()).unwrap();
     assert_eq!(there.0.lock().unwrap().net, configured());
-    Ours::of(&steps[0]).unwrap().undo(&node, &steps[0], Stranger::Ask).unwrap();
-    assert_eq!(there.0.lock().unwrap().net, found.net);
+    ours.undo(&node, &steps[0], Stranger::Ask).unwrap();
+    assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
+    assert_eq!(there.0.lock().unwrap().net["ko-count"], "3");
 }
 
 #[test]
 fn a_protocol_without_a_connection_goes_with_it() {
-    let found = Fake { connected: false, ..Fake::new() };
-    let (node, there) = node(found.clone());
+    let (node, there) = node(Fake { connected: false, ..Fake::new() });
     let steps = journaled(&asked(true, Some("A")), &node);
     assert_eq!(steps[1].prior, serde_json::Value::Null);
     for step in &steps {

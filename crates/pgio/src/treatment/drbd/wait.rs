@@ -18,9 +18,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 /// For a resync to move on, or what comes before and after it to change.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// For a peer to come back after all is undone; if it does not, DRBD goes on trying.
-const RETURN_LIMIT: Duration = Duration::from_secs(15);
-
 pub(super) fn until_connected(node: &Node, resource: &str) -> Result<(), TreatmentError> {
     let begun = Instant::now();
     loop {
@@ -86,17 +83,20 @@ pub(super) fn out_resync(node: &Node, resource: &str) -> Result<(), TreatmentErr
     }
 }
 
-/// For the peer to come back, that the resync begins. It may be away for reasons of its own.
-pub(super) fn for_peer(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+/// For the peer to come back after all is undone, that the resync begins.
+pub(super) fn until_returned(node: &Node, resource: &str) -> Result<(), TreatmentError> {
     let begun = Instant::now();
-    while begun.elapsed() < RETURN_LIMIT {
+    loop {
         let states = node.states(resource)?;
         if states.iter().all(|s| s.is_connected() && s.replication != "Off") {
             return Ok(());
         }
+        if begun.elapsed() > CONNECT_LIMIT {
+            let why = "the peer was there before and does not come back; see whether it is StandAlone (`drbdadm connect` there) and the network, then `pgio undo` again, or `pgio undo --keep` to leave it so";
+            return Err(not(node, resource, "connected", begun, why, &states));
+        }
         thread::sleep(STEP);
     }
-    Ok(())
 }
 
 struct Progress {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::mounts::Mounts;
 use super::options::{self, How, Setting};
-use super::tools::{self, BUSY, POLL, Tools};
+use super::tools::{self, BUSY, POLL, Tools, wait_for_orphans};
 use super::{Change, KIND, change_of, described, evidence, in_force};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
@@ -31,6 +31,10 @@ const PROGRAMS: &[&str] = &["mount", "umount", "wipefs", "cp", "chown", "chmod",
 
 /// What a file system takes for itself; mkfs.xfs makes none below 300 MiB.
 const ROOM: u64 = 320 << 20;
+
+/// Those that are configured, without symbolic links; nothing where there is no DRBD.
+const DISKS_OF_DRBD: &str =
+    "drbdadm sh-ll-dev all 2>/dev/null | while read -r disk; do readlink -f \"$disk\"; done";
 
 #[derive(Debug)]
 pub(super) struct Formatted {
@@ -104,6 +108,12 @@ impl Formatted {
             }
             _ => return Err(refused(format!("{} is no block device", self.device))),
         };
+        // With its metadata elsewhere a disk of DRBD's shows nothing of it while it is down.
+        let path = device.path.to_string_lossy();
+        let drbd = host.output(&CommandLine::new("sh").args(["-c", DISKS_OF_DRBD]));
+        if drbd.is_ok_and(|said| said.stdout.lines().any(|disk| disk == path)) {
+            return Err(refused(Refusal::Drbd { device: path.into_owned() }.to_string()));
+        }
         let confirmed: Vec<&str> = self.uuid.as_deref().into_iter().collect();
         match device.refusal(&confirmed) {
             None => Ok(device),
@@ -318,12 +328,16 @@ fn remove_copy(tools: &Tools<'_>, directory: &str) -> Result<(), TreatmentError>
     if Mounts::read(tools.host)?.at(directory).is_some() {
         tools.unmount(directory)?;
     }
-    let exists = tools.host.output(&CommandLine::new("test").args(["-d", directory]))?;
-    if exists.status.success() {
-        // Only ever empty: what was copied is on the device.
-        tools.run(["rmdir", "--", directory])?;
+    let is_there = || -> Result<bool, TreatmentError> {
+        let test = CommandLine::new("test").args(["-d", directory]);
+        Ok(tools.host.output(&test)?.status.success())
+    };
+    // Only ever empty: what was copied is on the device. After a kill the cluster's own end may
+    // remove it at the same moment.
+    match tools.run(["rmdir", "--", directory]) {
+        Err(error) if is_there()? => Err(error.into()),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Takes off what is ours, by its UUID, and nothing else.
@@ -335,7 +349,8 @@ pub(super) fn undo_format(
     stranger: Stranger,
 ) -> Result<Undone, TreatmentError> {
     let host = world.host(step.host.as_deref())?;
-    let Found::Block(found) = signature::look(&*host, device)? else {
+    wait_for_orphans(&host, device)?;
+    let Found::Block(found) = let_go(&host, device)? else {
         // With it is gone what we made.
         return Ok(Undone::Kept);
     };
@@ -357,26 +372,27 @@ pub(super) fn undo_format(
             }),
         };
     }
-    let deadline = Instant::now() + BUSY;
-    while let Some(why) = refusal(&host, device, uuid)? {
-        // A name space that was made meanwhile holds what is unmounted here, and the kernel lets go
-        // of a file system a moment after its umount.
-        if !matches!(why, Refusal::InUse { .. }) || Instant::now() > deadline {
-            let why = format!("{why}; the file system is pgio's own");
-            return Err(TreatmentError::Refused(why));
-        }
-        thread::sleep(POLL);
+    if let Some(why) = found.refusal(&[uuid]) {
+        let why = format!("{why}; the file system is pgio's own");
+        return Err(TreatmentError::Refused(why));
     }
     let tools = Tools::find(&host, &format!("to clear {device}"), &["wipefs"])?;
     tools.run(["wipefs", "--all", "--quiet", "--", device])?;
     Ok(Undone::PutBack)
 }
 
-fn refusal(host: &Host, device: &str, uuid: &str) -> Result<Option<Refusal>, TreatmentError> {
-    Ok(match signature::look(host, device)? {
-        Found::Block(found) => found.refusal(&[uuid]),
-        _ => None,
-    })
+/// A device that is in use no more, or still is after a while: the kernel lets go of a file system a
+/// moment after its umount, and so does a name space that was made meanwhile.
+fn let_go(host: &Host, device: &str) -> Result<Found, TreatmentError> {
+    let deadline = Instant::now() + BUSY;
+    loop {
+        match signature::look(host, device)? {
+            Found::Block(found) if !found.uses.is_empty() && Instant::now() < deadline => {
+                thread::sleep(POLL);
+            }
+            other => return Ok(other),
+        }
+    }
 }
 
 pub(super) fn undo_copy(
@@ -385,6 +401,7 @@ pub(super) fn undo_copy(
     directory: &str,
 ) -> Result<Undone, TreatmentError> {
     let host = world.host(step.host.as_deref())?;
+    wait_for_orphans(&host, directory)?;
     let tools = Tools::find(&host, &format!("to unmount {directory}"), PROGRAMS)?;
     remove_copy(&tools, directory)?;
     Ok(Undone::PutBack)
@@ -397,6 +414,7 @@ pub(super) fn undo_over(
     point: &str,
 ) -> Result<Undone, TreatmentError> {
     let host = world.host(step.host.as_deref())?;
+    wait_for_orphans(&host, point)?;
     // btrfs shows a number of its own, and the source tells.
     let source = match change_of(step)? {
         Change::Over { device, .. } => device,

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::mounts::{Mounted, Mounts};
 use super::options::{self, FILE_SYSTEMS, How, Setting};
-use super::tools::{self, Tools};
+use super::tools::{self, Tools, wait_for_orphans};
 use super::{Change, KIND, change_of, described, evidence, in_force};
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
@@ -295,6 +295,7 @@ pub(super) fn undo(
     let prior = prior_of(step)?;
     let ours = settings_of(step, &prior)?;
     let host = world.host(step.host.as_deref())?;
+    wait_for_orphans(&host, &prior.point)?;
     let now = Mounts::read(&*host)?.at(&prior.point).cloned();
     // Not there: unmounted by us a moment before a kill, or the machine was booted anew.
     let Some(now) = now else {
@@ -327,20 +328,19 @@ pub(super) fn undo(
     if is_prior {
         return Ok(Undone::PutBack);
     }
+    let tools = Tools::find(&host, "to mount", PROGRAMS)?;
+    if by_mount {
+        // All of this mount is ours, also what the kernel set along with what was asked for.
+        world.stop(NEED)?;
+        tools.unmount(&prior.point)?;
+        let list = options::composed(&prior.shown(), &[]);
+        tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
+        return as_before(&*host, &prior, &ours, true);
+    }
     // Whatever else somebody changed since is left as it is.
     let back: Vec<Setting> = ours.iter().map(|s| s.with(&s.found(&was))).collect();
     let whole = options::composed(&now.shown(), &ours) == options::composed(&prior.shown(), &ours);
-    let list = options::composed(&now.shown(), &back);
-    let tools = Tools::find(&host, "to mount", PROGRAMS)?;
-    match by_mount {
-        false => remount(&tools, &now, &list)?,
-        true => {
-            world.stop(NEED)?;
-            tools.unmount(&prior.point)?;
-            let list = if whole { options::composed(&prior.shown(), &[]) } else { list };
-            tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
-        }
-    }
+    remount(&tools, &now, &options::composed(&now.shown(), &back))?;
     as_before(&*host, &prior, &ours, whole)
 }
 

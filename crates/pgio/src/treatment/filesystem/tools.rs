@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
+use crate::host::{Host, HostError};
 use crate::pg::directories::{self, GRANT};
 use crate::treatment::{TreatmentError, World};
 
@@ -72,6 +72,25 @@ impl<'a> Tools<'a> {
                 other => return other.map(drop),
             }
         }
+    }
+}
+
+/// For an undo after a kill: what pgio had started then may still be at work, and would come after us.
+/// Waits for what names `word` among its arguments, for a while; where it cannot be asked for, not at all.
+pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), ExecError> {
+    let names = "mount|umount|wipefs|cp|mkfs[.].*|mke2fs";
+    let ask = CommandLine::new("pgrep").args(["-a", "-x", names]).timeout(LIMIT);
+    let deadline = Instant::now() + BUSY;
+    loop {
+        let said = match host.output(&ask) {
+            Err(ExecError::Host(HostError::Missing { .. })) => return Ok(()),
+            other => other?,
+        };
+        let is_one = |line: &str| line.split_whitespace().any(|argument| argument == word);
+        if !said.stdout.lines().any(is_one) || Instant::now() > deadline {
+            return Ok(());
+        }
+        thread::sleep(POLL);
     }
 }
 

@@ -1,9 +1,8 @@
 //! tc netem on an interface of a host, or on one of each of two.
 //!
-//! Only the kernel's own root qdisc is replaced, and only ours is deleted, by its handle; the
-//! kernel then puts its own back. It is put there last and taken away first by what needs root on
-//! that host; a guard there takes it away when we are gone. Whether the kernel has netem is tried
-//! in a network namespace of its own, so that nothing is touched before it is known to work.
+//! Only a root qdisc of the kernel's own is replaced, and only ours is deleted, by its handle; the
+//! kernel then puts its own back. A guard on each host does the same when we are gone. Next:
+//! [`super::survey`] for what is found out before, [`super::qdisc`] for whose it is.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -14,20 +13,13 @@ use serde_json::json;
 use super::KIND;
 use super::qdisc::{self, HANDLE, Root};
 use super::shape::Shape;
+use super::survey::{LIMIT, carries_our_connection, check_end, root_of, round_trip, tc};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::results::model::{Evidence, When};
-use crate::treatment::guard::Guard;
+use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
-use crate::units::link::exact_delay;
-
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// From here on the connection that we hold the host by would break off.
-const CUT_OFF_DELAY: Duration = Duration::from_secs(2);
-const CUT_OFF_LOSS: f64 = 0.2;
-const CUT_OFF_RATE: u64 = 128_000;
 
 /// Of the delay that was asked for, at least this share must be seen in the round trip.
 const SEEN: f64 = 0.8;
@@ -74,115 +66,6 @@ impl Netem {
     }
 }
 
-/// Found in PATH or where Debian keeps it, which a login by ssh has not in its PATH.
-fn tc(words: &[&str]) -> CommandLine {
-    let find = "PATH=$PATH:/usr/sbin:/sbin exec tc \"$@\"";
-    CommandLine::new("sh").args(["-c", find, "sh"]).args(words).timeout(LIMIT)
-}
-
-fn root_of(host: &Host, interface: &str) -> Result<Root, TreatmentError> {
-    let json = host.run(&tc(&["-j", "qdisc", "show", "dev", interface]))?;
-    qdisc::root(&json).ok_or_else(|| {
-        TreatmentError::Refused(format!(
-            "what tc on host {} says of {interface} cannot be understood",
-            host.name()
-        ))
-    })
-}
-
-fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
-    let (name, interface) = (host.name(), end.interface.as_str());
-    let refused = |why: String| Err(TreatmentError::Refused(why));
-    let interfaces = host.run(&CommandLine::new("ls").arg("/sys/class/net").timeout(LIMIT))?;
-    if !interfaces.split_whitespace().any(|known| known == interface) {
-        let known = interfaces.split_whitespace().collect::<Vec<_>>().join(", ");
-        return refused(format!("host {name} has no interface `{interface}`; there are {known}"));
-    }
-    match root_of(host, interface)? {
-        Root::Default(_) => {}
-        Root::Ours(_) => {
-            return refused(format!(
-                "{interface} on host {name} has a delay of pgio's already: `pgio undo` takes away what an interrupted run left"
-            ));
-        }
-        Root::Other(theirs) => {
-            return refused(format!(
-                "{interface} on host {name} has a queueing discipline that someone set ({theirs}), which pgio does not replace: take it away first, by `tc qdisc del dev {interface} root`"
-            ));
-        }
-    }
-    let words = end.shape.netem_words();
-    let attempt =
-        "PATH=$PATH:/usr/sbin:/sbin exec unshare -n tc qdisc add dev lo root netem \"$@\"";
-    let attempt = CommandLine::new("sh").args(["-c", attempt, "sh"]).args(&words).timeout(LIMIT);
-    let tried = host.output(&attempt)?;
-    if !tried.status.success() {
-        let said = tried.stderr.trim();
-        let why = match said {
-            _ if said.contains("not permitted") || said.contains("denied") => {
-                "it needs root there (CAP_NET_ADMIN, and CAP_SYS_ADMIN for trying it out): run pgio with sudo, or let ssh log in as root"
-            }
-            _ if said.contains("kind is unknown") => {
-                "its kernel has no netem (module sch_netem); between a private primary and its standby relay = true does without"
-            }
-            _ if said.contains("not found") => "tc and unshare are needed (iproute2, util-linux)",
-            _ => said,
-        };
-        return refused(format!("no netem on host {name}: {why}"));
-    }
-    if let Some(why) = cuts_off(&end.shape)
-        && carries_our_connection(host, interface)?
-    {
-        return refused(format!(
-            "{interface} on host {name} carries the ssh connection that pgio works by, which would break off with {why}: use another interface, or less of it (delay up to {} is fine)",
-            exact_delay(CUT_OFF_DELAY)
-        ));
-    }
-    end.ping.as_ref().map_or(Ok(()), |address| round_trip(host, address).map(drop))
-}
-
-fn cuts_off(shape: &Shape) -> Option<String> {
-    if shape.delay > CUT_OFF_DELAY {
-        Some(format!("a delay of {}", exact_delay(shape.delay)))
-    } else if shape.loss >= CUT_OFF_LOSS {
-        Some(format!("a loss of {} %", shape.loss * 100.0))
-    } else if (1..CUT_OFF_RATE).contains(&shape.rate) {
-        Some(format!("a rate of {} bit/s", shape.rate))
-    } else {
-        None
-    }
-}
-
-/// By what sshd says of the connection; on this machine there is none to lose.
-fn carries_our_connection(host: &Host, interface: &str) -> Result<bool, TreatmentError> {
-    if host.is_here() {
-        return Ok(false);
-    }
-    let script = "PATH=$PATH:/usr/sbin:/sbin; set -- $SSH_CONNECTION; ip -o route get \"$1\"";
-    let said = host.output(&CommandLine::new("sh").args(["-c", script]).timeout(LIMIT))?.stdout;
-    Ok(said.split_whitespace().skip_while(|w| *w != "dev").nth(1) == Some(interface))
-}
-
-/// Mean of a few, in milliseconds.
-fn round_trip(host: &Host, address: &str) -> Result<f64, TreatmentError> {
-    let ping =
-        CommandLine::new("ping").args(["-n", "-q", "-c", "5", "-i", "0.2", "-w", "20", address]);
-    let output = host.output(&ping.env("LC_ALL", "C").timeout(LIMIT))?;
-    mean(&output.stdout).ok_or_else(|| {
-        TreatmentError::Refused(format!(
-            "{address} does not answer a ping from host {}: {}",
-            host.name(),
-            output.stderr.trim()
-        ))
-    })
-}
-
-/// `rtt min/avg/max/mdev = 0.026/0.031/0.037/0.005 ms`
-fn mean(ping: &str) -> Option<f64> {
-    let line = ping.lines().find(|line| line.contains("min/avg/max"))?;
-    line.split_once('=')?.1.trim().split('/').nth(1)?.parse().ok()
-}
-
 impl Treatment for Netem {
     fn describe(&self) -> Vec<String> {
         self.ends.iter().map(|end| format!("link of {} = {}", end.place(), end.shape)).collect()
@@ -214,6 +97,7 @@ impl Treatment for Netem {
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
+        self.guards.borrow_mut().clear();
         *self.before.borrow_mut() = self.round_trips(world)?;
         let one = |end: &End| {
             let host = world.host(end.host.as_deref())?;
@@ -242,17 +126,13 @@ impl Treatment for Netem {
         // The handle makes this a mistake without consequences where it is not ours.
         let release =
             format!("tc qdisc del dev {interface} root handle {HANDLE} netem 2>/dev/null");
-        let guard = Guard::start(
-            &host,
-            functions,
-            &release,
-            &format!("tc -s -j qdisc show dev {interface}"),
-        )?;
+        let words = step.ours.as_str().unwrap_or_default();
+        let apply = format!("tc qdisc add dev {interface} root handle {HANDLE} netem {words}");
+        let answer = format!("tc -s -j qdisc show dev {interface}");
+        let (apply, release, answer) = (&apply, &release, &answer);
+        let mut guard = Guard::start(&host, &Script { functions, apply, release, answer })?;
+        guard.apply()?;
         self.guards.borrow_mut().push(guard);
-        let words = step.ours.as_str().unwrap_or_default().split(' ');
-        let add = ["qdisc", "add", "dev", &step.what, "root", "handle", HANDLE, "netem"];
-        let add: Vec<&str> = add.into_iter().chain(words).collect();
-        host.run(&tc(&add))?;
         Ok(())
     }
 
@@ -392,34 +272,5 @@ mod tests {
             assert_eq!(Shape::of_words(&shape.netem_words().join(" ")), Some(shape));
         }
         assert_eq!(Shape::of_words("delay"), None);
-    }
-
-    #[test]
-    fn the_mean_of_a_ping() {
-        let said = "--- 10.0.0.2 ping statistics ---\n5 packets transmitted, 5 received, 0% packet loss, time 806ms\nrtt min/avg/max/mdev = 2.026/2.431/2.837/0.205 ms\n";
-        assert_eq!(mean(said), Some(2.431));
-        assert_eq!(mean("5 packets transmitted, 0 received"), None);
-    }
-
-    #[test]
-    fn what_would_cut_us_off() {
-        let with = |delay, loss, rate| cuts_off(&Shape { delay, loss, rate, ..Shape::default() });
-        assert_eq!(with(Duration::from_millis(1500), 0.1, 0), None);
-        assert!(with(Duration::from_secs(3), 0.0, 0).is_some());
-        assert!(with(Duration::ZERO, 1.0, 0).is_some());
-        assert!(with(Duration::ZERO, 0.0, 9600).is_some());
-        assert_eq!(with(Duration::ZERO, 0.0, 1_000_000), None);
-    }
-
-    #[test]
-    fn an_interface_that_is_not_there_is_named_before_anything_else() {
-        let end = End {
-            host: None,
-            interface: "pgio-none0".to_owned(),
-            shape: Shape { delay: Duration::from_millis(1), ..Shape::default() },
-            ping: None,
-        };
-        let error = check_end(&Host::local(), &end).unwrap_err().to_string();
-        assert!(error.contains("no interface `pgio-none0`") && error.contains("lo"), "{error}");
     }
 }

@@ -82,7 +82,11 @@ fn trial(used: DeviceUse) -> Trial {
 }
 
 fn verdict(limit: Limit, used: DeviceUse) -> (CheckVerdict, String) {
-    let device = Device { host: "db2", name: "sdb" };
+    verdict_by(Version::V1, limit, used)
+}
+
+fn verdict_by(version: Version, limit: Limit, used: DeviceUse) -> (CheckVerdict, String) {
+    let device = Device { host: "db2", name: "sdb", version };
     let checks = judge(&trial(used), device, &[(limit, 500)].into());
     let [check] = checks.as_slice() else { panic!("{checks:?}") };
     assert_eq!(check.id, "throttle");
@@ -117,6 +121,10 @@ fn merged_writes_count_as_the_controller_counts_them() {
         message,
         "sdb on db2 did 5000 writes/s (completed and merged), with write_iops = 500: the limit was not in force"
     );
+    // Commits of a server in a group of v2.
+    let flushing = || DeviceUse { flushes_per_second: Some(480.0), ..writes(960.0, 5.0) };
+    assert_eq!(verdict_by(Version::V2, Limit::WriteIops, flushing()).0, CheckVerdict::Ok);
+    assert_eq!(verdict_by(Version::V1, Limit::WriteIops, flushing()).0, CheckVerdict::Invalid);
     // Reads are none of its business.
     let reads = DeviceUse { reads_per_second: 5000.0, ..writes(500.0, 0.0) };
     assert_eq!(verdict(Limit::WriteIops, reads.clone()).0, CheckVerdict::Ok);
@@ -127,7 +135,8 @@ fn merged_writes_count_as_the_controller_counts_them() {
 fn without_telemetry_nothing_is_proved() {
     let unseen = Trial { telemetry: None, ..trial(DeviceUse::default()) };
     for (trial, name) in [(unseen, "sdb"), (trial(writes(500.0, 0.0)), "sdc")] {
-        let checks = judge(&trial, Device { host: "db2", name }, &[(Limit::WriteIops, 500)].into());
+        let device = Device { host: "db2", name, version: Version::V1 };
+        let checks = judge(&trial, device, &[(Limit::WriteIops, 500)].into());
         assert_eq!(checks[0].verdict, CheckVerdict::Invalid);
         assert!(checks[0].message.contains("was not observed"), "{checks:?}");
     }

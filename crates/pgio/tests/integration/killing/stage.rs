@@ -36,6 +36,16 @@ const BLKIO: &str = "/sys/fs/cgroup/blkio";
 const LIMITS: [&str; 4] =
     ["read_iops_device", "write_iops_device", "read_bps_device", "write_bps_device"];
 
+/// What undo names when someone changed it meanwhile.
+pub(crate) const STRANGERS: &[&str] = &[
+    "wal_writer_delay",
+    "write_iops",
+    "al-extents",
+    "queueing discipline of lo",
+    "mounted",
+    "a file",
+];
+
 pub(crate) type Snapshot = BTreeMap<String, String>;
 
 pub(crate) struct Stage {
@@ -242,30 +252,28 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         now["file"] == "ours\n"
     }
 
-    /// Each with what undo will name, and a change of something that was ours.
-    pub(crate) fn strangers(&self) -> Vec<(&'static str, Box<dyn Fn() + '_>)> {
-        vec![
-            (
-                "wal_writer_delay",
-                Box::new(|| {
-                    alter_system(
-                        &self.cluster.primary_conninfo(),
-                        "wal_writer_delay",
-                        Some("777ms"),
-                    )
-                }),
-            ),
-            ("write_iops", Box::new(|| self.limit("write_iops_device", 777))),
-            ("al-extents", Box::new(|| fs::write(self.state("drbd-al-extents"), "777\n").unwrap())),
-            (
-                "queueing discipline of lo",
-                Box::new(|| {
-                    fs::write(self.state("tc-lo"), "handle 1: netem limit 1000 delay 7ms\n")
-                        .unwrap()
-                }),
-            ),
-            ("a file", Box::new(|| fs::write(self.file(), "a stranger's\n").unwrap())),
-        ]
+    /// Someone changes what was ours.
+    pub(crate) fn change(&self, stranger: &str) {
+        match stranger {
+            "wal_writer_delay" => {
+                alter_system(&self.cluster.primary_conninfo(), stranger, Some("777ms"));
+            }
+            "write_iops" => self.limit("write_iops_device", 777),
+            "al-extents" => fs::write(self.state("drbd-al-extents"), "777\n").unwrap(),
+            "queueing discipline of lo" => {
+                let theirs = "handle 1: netem limit 1000 delay 7ms\n";
+                fs::write(self.state("tc-lo"), theirs).unwrap();
+            }
+            "mounted" => self.remount("strictatime"),
+            "a file" => fs::write(self.file(), "a stranger's\n").unwrap(),
+            other => panic!("nobody changes {other}"),
+        }
+    }
+
+    fn remount(&self, options: &str) {
+        // Both are named, or the present options would be kept.
+        let point = self.mounted.to_str().unwrap();
+        run("mount", &["-o", &format!("remount,rw,{options}"), &self.device.path, point]);
     }
 
     /// What was in memory is gone; the journal is of an earlier boot.
@@ -274,7 +282,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         self.limit("write_iops_device", 0);
         self.limit("read_iops_device", 0);
         // Its supervisor lives there, so it stays mounted; with the options that it is mounted by.
-        run("mount", &["-o", "remount,relatime", self.mounted.to_str().unwrap()]);
+        self.remount("relatime");
         self.cluster.start_primary().unwrap();
         let _ = fs::remove_dir(self.groups_of_ours());
         let _ = fs::remove_file(self.state("tc-lo"));
@@ -323,7 +331,11 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         let children = children.unwrap_or_default();
         let pids = children.split_whitespace().map(str::to_owned).chain([postmaster.to_string()]);
-        let of = |pid: String| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
+        let of = |pid: String| {
+            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+            // One that is about to end is shown in the root group, and has no program any more.
+            fs::read_link(format!("/proc/{pid}/exe")).ok().map(|_| groups)
+        };
         let all: BTreeSet<String> = pids.filter_map(of).collect();
         all.into_iter().collect()
     }

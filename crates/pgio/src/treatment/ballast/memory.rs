@@ -1,0 +1,132 @@
+//! A host's memory, from /proc/meminfo, and what a ballast of huge pages may leave of it. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::units::{exact_bytes, human};
+
+/// Below this a host does not live; of a large one, this part of its memory.
+const FLOOR: u64 = 256 << 20;
+const FLOOR_PART: u64 = 256;
+
+/// More than asked for may stay free by a tenth and this much.
+const TOLERANCE: u64 = 64 << 20;
+
+/// A host's memory at one moment, in bytes; pages are huge ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memory {
+    pub total: u64,
+    pub free: u64,
+    pub available: u64,
+    pub page: u64,
+    /// As nr_hugepages has it.
+    pub pages: u64,
+    /// Neither used nor reserved.
+    pub idle: u64,
+}
+
+impl Memory {
+    pub(super) fn parse(text: &str) -> Option<Memory> {
+        let numbers: BTreeMap<&str, u64> = text
+            .lines()
+            .filter_map(|line| {
+                let (name, rest) = line.split_once(':')?;
+                Some((name, rest.split_whitespace().next()?.parse().ok()?))
+            })
+            .collect();
+        let number = |name: &str| numbers.get(name).copied();
+        let bytes = |name: &str| number(name)?.checked_mul(1024);
+        let total = number("HugePages_Total").unwrap_or(0);
+        Some(Memory {
+            total: bytes("MemTotal")?,
+            free: bytes("MemFree")?,
+            available: bytes("MemAvailable")?,
+            page: bytes("Hugepagesize").unwrap_or(0),
+            // Surplus pages are still in use by someone and go when he does.
+            pages: total.saturating_sub(number("HugePages_Surp").unwrap_or(0)),
+            idle: number("HugePages_Free")
+                .unwrap_or(0)
+                .saturating_sub(number("HugePages_Rsvd").unwrap_or(0)),
+        })
+    }
+
+    /// Why this much cannot be left free; found out before anything is changed.
+    pub fn refusal(&self, leave: u64) -> Option<String> {
+        let floor = FLOOR.max(self.total / FLOOR_PART);
+        let left = exact_bytes(leave);
+        if self.page == 0 {
+            Some("its kernel has no huge pages: use way = \"cgroup\"".to_owned())
+        } else if leave >= self.total {
+            Some(format!("{left} is more than its {} of memory", human::bytes(self.total)))
+        } else if leave >= self.available {
+            let available = human::bytes(self.available);
+            Some(format!("{left} cannot be left free where only {available} is available"))
+        } else if leave < floor {
+            Some(format!(
+                "{left} is too little for it to live on: leave {} at least",
+                human::bytes(floor)
+            ))
+        } else {
+            None
+        }
+    }
+    /// Whether what the kernel gave leaves about as much as was asked for.
+    pub fn too_much_left(&self, leave: u64) -> Option<String> {
+        (self.free > leave + leave / 10 + TOLERANCE).then(|| {
+        format!(
+            "the kernel gave {} huge pages, which leaves {} free instead of {}: its memory is fragmented or others gave memory back; try again, or soon after a reboot",
+            self.pages,
+            human::bytes(self.free),
+            exact_bytes(leave)
+        )
+    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MEMINFO: &str = "\
+MemTotal:       24684084 kB
+MemFree:        21782284 kB
+MemAvailable:   24009112 kB
+HugePages_Total:     954
+HugePages_Free:      900
+HugePages_Rsvd:       10
+HugePages_Surp:        4
+Hugepagesize:       2048 kB
+";
+
+    #[test]
+    fn meminfo_is_understood() {
+        let memory = Memory::parse(MEMINFO).unwrap();
+        assert_eq!((memory.pages, memory.idle, memory.page), (950, 890, 2 << 20));
+        assert_eq!(memory.free, 21_782_284 * 1024);
+        assert_eq!(Memory::parse("MemTotal: 1 kB"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_left_is_refused() {
+        let memory = Memory::parse(MEMINFO).unwrap();
+        let why = |leave| memory.refusal(leave).unwrap_or_default();
+        assert_eq!(why(1 << 30), "");
+        assert_eq!(why(64 << 30), "64G is more than its 23.5 GiB of memory");
+        assert_eq!(why(23 << 30), "23G cannot be left free where only 22.9 GiB is available");
+        assert_eq!(why(100 << 20), "100M is too little for it to live on: leave 256 MiB at least");
+        let without = Memory { page: 0, ..memory.clone() };
+        assert!(without.refusal(1 << 30).unwrap().contains("cgroup"));
+        let large = Memory { total: 1 << 40, ..memory.clone() };
+        assert!(large.refusal(2 << 30).unwrap().contains("4 GiB"));
+        let tight = Memory { free: 1150 << 20, ..memory };
+        assert_eq!(tight.too_much_left(1 << 30), None);
+        assert!(tight.too_much_left(900 << 20).unwrap().contains("instead of 900M"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC*") {
+            let _ = Memory::parse(&text);
+        }
+    }
+}
