@@ -212,7 +212,10 @@ fn six_blocks_find_a_large_effect() {
 fn what_cannot_be_a_treatment_is_refused_before_anything_changes() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let cases = [
-        ("shared_buffers = \"64MB\"", &["shared_buffers needs a restart", "control = \"pg_ctl\""][..]),
+        (
+            "shared_buffers = \"64MB\"",
+            &["shared_buffers needs a restart", "control = \"pg_ctl\""][..],
+        ),
         (
             "syncronous_commit = \"local\"",
             &["`syncronous_commit`", "nearest one is `synchronous_commit`"],
