@@ -4,7 +4,7 @@
 //! [`Gang::run`] releases all of them at one moment of the server's clock and adds up what their
 //! slices return. Between the two the caller takes its readings, so that nothing but the work
 //! lies inside the window. What a session does is in [`super::session`], how it is stopped in
-//! [`super::stopping`].
+//! [`super::stopping`]. Long, since the life of a gang is one sequence that is best read in one place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -8,7 +8,12 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pgio::host::exec::{Exec, Local};
+use pgio::host::loop_disk::in_namespace;
 use tempfile::TempDir;
+
+/// In a test's process that runs in a mount namespace of its own.
+const INSIDE: &str = "PGIO_TEST_INSIDE";
 
 /// Where tests of real devices cannot run they say so instead of passing in silence.
 pub(crate) fn is_root(test: &str) -> bool {
@@ -17,6 +22,23 @@ pub(crate) fn is_root(test: &str) -> bool {
         eprintln!("{test}: skipped, only root makes loop devices");
     }
     root
+}
+
+/// Whether this process is that of the test in its own mount namespace.
+pub(crate) fn is_inside(test: &str) -> bool {
+    std::env::var(INSIDE).is_ok_and(|inside| inside == test)
+}
+
+/// Runs a test, by its whole path, again as a process in a mount namespace of its own.
+pub(crate) fn run_inside(test: &str) {
+    let line = in_namespace(std::env::current_exe().unwrap())
+        .arg(test)
+        .args(["--exact", "--nocapture"])
+        .env(INSIDE, test);
+    let said = Local.output(&line).unwrap();
+    assert!(said.status.success(), "{}{}", said.stdout, said.stderr);
+    assert!(said.stdout.contains("1 passed"), "{}", said.stdout);
+    eprint!("{}", said.stderr);
 }
 
 #[derive(Debug)]

@@ -2,45 +2,35 @@
 //! file systems under a private cluster, and what is never formatted.
 //!
 //! For root only; elsewhere each test says in a line that it is skipped. A test runs again as a
-//! process in a mount name space of its own, where nobody else's mounts come and go.
+//! process in a mount name space of its own, where nobody else's mounts come and go. Long, since every
+//! test needs the disk and the readings of the first hundred lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use pgio::host::exec::{Exec, Local};
-use pgio::host::loop_disk::in_namespace;
 use pgio::rng::SplitMix64;
 use serde_json::Value;
 
 use crate::controlling::Managed;
-use crate::disk::{LoopDevice, is_root, run};
+use crate::disk::{LoopDevice, is_inside, is_root, run, run_inside};
 use crate::examples;
 use crate::workdir::{Running, Workdir, failed_checks, sessions_at_work, wait_until};
 
-/// In the process that runs in the name space.
-const INSIDE: &str = "PGIO_TEST_INSIDE";
 /// mkfs.xfs makes none below 300 MiB.
 const SIZE: u64 = 800 << 20;
 const TOLERATE: &str = "tolerate = [\"foreign-load\", \"generator-bound\"]";
 
 /// Whether to go on here: false where the test was run in a name space, or cannot be run at all.
 fn inside(name: &str) -> bool {
-    if std::env::var(INSIDE).is_ok_and(|inside| inside == name) {
+    let test = format!("filesystems::{name}");
+    if is_inside(&test) {
         return true;
     }
-    if !is_root(name) {
-        return false;
+    if is_root(name) {
+        run_inside(&test);
     }
-    let line = in_namespace(std::env::current_exe().unwrap())
-        .arg(format!("filesystems::{name}"))
-        .args(["--exact", "--nocapture"])
-        .env(INSIDE, name);
-    let said = Local.output(&line).unwrap();
-    assert!(said.status.success(), "{}{}", said.stdout, said.stderr);
-    assert!(said.stdout.contains("1 passed"), "{}", said.stdout);
-    eprint!("{}", said.stderr);
     false
 }
 

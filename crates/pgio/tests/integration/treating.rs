@@ -2,7 +2,7 @@
 //!
 //! For root, and `throttle` where cgroup v1's blkio is mounted; elsewhere each says in a line that
 //! it is skipped. A test runs again as a process in a mount namespace of its own, so that a killed
-//! one leaves neither mount nor device.
+//! one leaves neither mount nor device. Long, since every test needs the server on its limited disk.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -12,21 +12,20 @@ use std::time::{Duration, Instant};
 
 use pgio::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use pgio::host::exec::{CommandLine, Exec, Local};
-use pgio::host::loop_disk::{self, LoopDisk, in_namespace};
+use pgio::host::loop_disk::{self, LoopDisk};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
+use crate::disk::{is_inside, run_inside};
 use crate::fixture::{INSTALLED, connect, pgio_exe, spec};
 use crate::workdir::{
     Running, Said, Workdir, condition_of, failed_checks, sessions_at_work, wait_until,
 };
 
-/// In the process that runs in the namespace.
-const INSIDE: &str = "PGIO_TEST_INSIDE";
-
 /// Whether to go on here: false where the test was run in a namespace, or cannot be run at all.
 fn inside(name: &str, needs_blkio: bool) -> bool {
-    if std::env::var(INSIDE).is_ok_and(|inside| inside == name) {
+    let test = format!("treating::{name}");
+    if is_inside(&test) {
         return true;
     }
     if !rustix::process::geteuid().is_root() {
@@ -37,14 +36,7 @@ fn inside(name: &str, needs_blkio: bool) -> bool {
         eprintln!("{name}: skipped, cgroup v1's blkio is not mounted here");
         return false;
     }
-    let line = in_namespace(std::env::current_exe().unwrap())
-        .arg(format!("treating::{name}"))
-        .args(["--exact", "--nocapture"])
-        .env(INSIDE, name);
-    let said = Local.output(&line).unwrap();
-    assert!(said.status.success(), "{}{}", said.stdout, said.stderr);
-    assert!(said.stdout.contains("1 passed"), "{}", said.stdout);
-    eprint!("{}", said.stderr);
+    run_inside(&test);
     false
 }
 

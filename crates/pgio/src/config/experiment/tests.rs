@@ -1,3 +1,5 @@
+//! The experiment file as a whole. Long, since every key and every mistake has its case here.
+
 use std::path::PathBuf;
 
 use proptest::prelude::*;
