@@ -1,15 +1,15 @@
-//! What is run. A workload says what each session does, and [`engine`] runs all sessions together; or
-//! it leaves PostgreSQL out, and [`mod@device`] runs fio.
+//! What is run. A workload makes those ready who do it: [`engine`] the sessions of the server, all
+//! together; or it leaves PostgreSQL out, and [`mod@device`] runs fio.
 //!
 //! A new workload is one file here that implements [`Workload`], one arm where the experiment
 //! file's `kind` is read, one example. Nothing here knows of conditions or experiments, and
 //! nothing here prints.
 
 pub mod commit;
-mod crew;
 pub mod device;
 pub mod engine;
 mod notice;
+mod ready;
 mod session;
 mod slice;
 pub mod slob;
@@ -22,9 +22,9 @@ use postgres::Client;
 
 use crate::config::resolve::Extent;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
-pub use crew::{Crew, Ready};
 pub use device::Device;
 pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
+pub use ready::Ready;
 pub use slice::Totals;
 
 /// What one session is prepared with.
@@ -70,7 +70,12 @@ pub struct SliceArgs {
 pub trait Workload: Send + Sync {
     fn info(&self) -> WorkloadInfo;
     fn extent(&self) -> Extent;
-    fn crew(self: Arc<Self>) -> Crew;
+    /// Those who do it, ready for their window; all of them, or none.
+    fn prepare(
+        self: Arc<Self>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Ready>, EngineError>;
     /// What has to be there or be made the same before every trial.
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error>;
     /// The data set's size now, where the workload has one.

@@ -28,7 +28,7 @@ use crate::results::model::{
 use crate::results::series::Series;
 use crate::telemetry::Scene;
 use crate::treatment::{Door, Treatment, World};
-use crate::workload::{EngineError, Progress, Ready, Setup, WindowEvent, Workload};
+use crate::workload::{EngineError, Progress, Setup, WindowEvent, Workload};
 use counters::{durability, readings};
 use record::{record_run, session_evidence};
 
@@ -150,7 +150,7 @@ fn measure(
         seed: request.seed,
         stop: request.stop.clone(),
     };
-    let ready = Ready::make(Arc::clone(request.workload), setup, admin)?;
+    let ready = Arc::clone(request.workload).prepare(setup, admin)?;
     // The sessions of the workload come first: a pooler in between may have no more than they need.
     let mut recorder = observed::start(request, admin);
     if let Some(recorder) = &recorder {

@@ -10,7 +10,7 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{Crew, EngineError, Script, Sessions, Totals, Workload};
+use super::{EngineError, Gang, Ready, Script, Sessions, Setup, Totals, Workload};
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 
@@ -74,8 +74,12 @@ impl Workload for Commit {
         self.settings.extent
     }
 
-    fn crew(self: Arc<Self>) -> Crew {
-        Crew::Sessions(self)
+    fn prepare(
+        self: Arc<Self>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Ready>, EngineError> {
+        Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
     }
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {

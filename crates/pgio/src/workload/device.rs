@@ -20,7 +20,7 @@ use crate::host::signature::Refusal;
 pub use bench::Bench;
 pub use fio::{Extent, Job, Ran};
 pub use place::Place;
-pub use work::{Device, Ready};
+pub use work::Device;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {

@@ -18,7 +18,7 @@ use super::device::DeviceError;
 use super::notice::Notices;
 use super::session::{self, Event, Go, SliceDone};
 use super::stopping::Stopping;
-use super::{Sessions, Totals};
+use super::{Ready, Sessions, Totals};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
@@ -146,7 +146,7 @@ pub struct Gang {
     events: Receiver<Event>,
     notices: Notices,
     /// Every setting pinned, as the first session read it back.
-    pub pinned: BTreeMap<String, String>,
+    pinned: BTreeMap<String, String>,
 }
 
 pub(super) struct Member {
@@ -203,10 +203,6 @@ impl Gang {
         gang.wait_until_ready(admin)?;
         gang.check_unshared(admin)?;
         Ok(gang)
-    }
-
-    pub fn pids(&self) -> Vec<i32> {
-        self.members.iter().map(|m| m.pid).collect()
     }
 
     fn wait_until_ready(&mut self, admin: &mut Client) -> Result<(), EngineError> {
@@ -273,11 +269,8 @@ impl Gang {
     }
 
     /// Opens the window for all sessions at once and returns when all have ended.
-    ///
-    /// `hear` is told when it opens and when it closes, and some twenty times a second between,
-    /// with a connection that is free for reading evidence.
-    pub fn run(
-        mut self,
+    fn open(
+        &mut self,
         admin: &mut Client,
         extent: Extent,
         hear: &mut dyn FnMut(&mut Client, WindowEvent),
@@ -409,6 +402,25 @@ impl Gang {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+impl Ready for Gang {
+    fn pids(&self) -> Vec<i32> {
+        self.members.iter().map(|m| m.pid).collect()
+    }
+
+    fn pinned(&self) -> BTreeMap<String, String> {
+        self.pinned.clone()
+    }
+
+    fn run(
+        mut self: Box<Self>,
+        admin: &mut Client,
+        extent: Extent,
+        hear: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<Ran, EngineError> {
+        self.open(admin, extent, hear)
     }
 }
 

@@ -11,7 +11,7 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{Crew, PlanCheck, Script, Sessions, Totals, Workload};
+use super::{EngineError, Gang, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload};
 use crate::config::resolve::{Extent, SlobSettings};
 use crate::config::value::Access;
 use crate::dataset;
@@ -168,8 +168,12 @@ impl Workload for Slob {
         Extent::Time(self.settings.run_time)
     }
 
-    fn crew(self: Arc<Self>) -> Crew {
-        Crew::Sessions(self)
+    fn prepare(
+        self: Arc<Self>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Ready>, EngineError> {
+        Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {

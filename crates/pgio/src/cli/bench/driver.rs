@@ -13,7 +13,7 @@ use crate::config::resolve::Extent;
 use crate::pg::private::VersionRequest;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::units::human;
-use crate::workload::{Crew, Script, Sessions, Totals, Workload};
+use crate::workload::{EngineError, Gang, Ready, Script, Sessions, Setup, Totals, Workload};
 
 const WINDOW: Duration = Duration::from_secs(20);
 
@@ -34,8 +34,12 @@ impl Workload for Waiting {
         Extent::Time(WINDOW)
     }
 
-    fn crew(self: Arc<Self>) -> Crew {
-        Crew::Sessions(self)
+    fn prepare(
+        self: Arc<Self>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Ready>, EngineError> {
+        Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
     }
 
     fn before_trial(&self, _: &mut Client) -> Result<(), postgres::Error> {

@@ -20,7 +20,7 @@ use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::rng::derive;
 use crate::workload::engine::{EngineError, Progress, Ran, WindowEvent};
 use crate::workload::session::server_clock;
-use crate::workload::{Crew, Totals, Workload};
+use crate::workload::{self, Setup, Totals, Workload};
 
 /// In histograms and in the names of latencies.
 const CLASS: &str = "device";
@@ -36,7 +36,7 @@ pub struct Device {
 
 /// fio at a place that is written once and waits for its window.
 #[derive(Debug)]
-pub struct Ready {
+struct Ready {
     bench: Bench,
     job: Job,
     warmup: Duration,
@@ -89,27 +89,13 @@ impl Device {
         }
         Ok((place, region, writes))
     }
-
-    /// Opens the place and writes all of it once, where it may be written.
-    pub fn prepare(&self, warmup: Duration, seed: u64, stop: &Stop) -> Result<Ready, EngineError> {
-        let (place, region, writes) = self.place()?;
-        let mut bench = Bench::open(&self.host, &place, region)?;
-        let seed = derive(seed, "device", 0) >> 11;
-        if writes {
-            let extent = Amount::Bytes(region);
-            bench.run(&Job { test: Test::FILL, region, extent, seed }, stop, &mut |_| {})?;
-        }
-        let extent = Amount::Time { warmup, window: self.settings.run_time };
-        let job = Job { test: self.test(), region, extent, seed };
-        Ok(Ready { bench, job, warmup, stop: stop.clone() })
-    }
 }
 
-impl Ready {
-    /// As a gang's: `hear` is told when the window opens and closes, and often between.
-    pub fn run(
-        mut self,
+impl workload::Ready for Ready {
+    fn run(
+        mut self: Box<Self>,
         admin: &mut Client,
+        _extent: Extent,
         hear: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<Ran, EngineError> {
         let (clock, asked) = (server_clock(admin)?, Instant::now());
@@ -172,8 +158,23 @@ impl Workload for Device {
         Extent::Time(self.settings.run_time)
     }
 
-    fn crew(self: Arc<Self>) -> Crew {
-        Crew::Device(self)
+    /// Opens the place and writes all of it once, where it may be written.
+    fn prepare(
+        self: Arc<Self>,
+        setup: Setup,
+        _admin: &mut Client,
+    ) -> Result<Box<dyn workload::Ready>, EngineError> {
+        let Setup { warmup, seed, stop, .. } = setup;
+        let (place, region, writes) = self.place()?;
+        let mut bench = Bench::open(&self.host, &place, region)?;
+        let seed = derive(seed, "device", 0) >> 11;
+        if writes {
+            let extent = Amount::Bytes(region);
+            bench.run(&Job { test: Test::FILL, region, extent, seed }, &stop, &mut |_| {})?;
+        }
+        let extent = Amount::Time { warmup, window: self.settings.run_time };
+        let job = Job { test: self.test(), region, extent, seed };
+        Ok(Box::new(Ready { bench, job, warmup, stop }))
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
