@@ -17,6 +17,7 @@ use crate::analysis::{Analysis, Comparison, Verdict};
 use crate::cli::compare::{Job, Start};
 use crate::cli::exit::{FAILED, FILES, Failure};
 use crate::cli::{report, signals};
+use crate::experiment::live::Happening;
 use crate::host::stop::Stop;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::units::exact_duration;
@@ -160,8 +161,16 @@ struct Round<'a> {
 
 impl Round<'_> {
     fn analysis(&self, text: &str) -> Result<Analysis, Failure> {
+        self.analysis_heard(text, &mut |_| {})
+    }
+
+    fn analysis_heard(
+        &self,
+        text: &str,
+        hear: &mut dyn FnMut(&Happening<'_>),
+    ) -> Result<Analysis, Failure> {
         let job = Job::parse(text, "truth.toml", "truth")?;
-        let dirs = job.run(&self.out, Start::New, self.stop, self.pg)?;
+        let dirs = job.run_heard(&self.out, Start::New, self.stop, self.pg, hear)?;
         let dir = dirs.first().expect("an experiment has a workload, and each a directory");
         Ok(report::analyse(dir)?)
     }

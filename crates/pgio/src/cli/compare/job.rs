@@ -85,6 +85,18 @@ impl Job {
         stop: &Stop,
         pg: Option<VersionRequest>,
     ) -> Result<Vec<PathBuf>, Failure> {
+        self.run_heard(out, start, stop, pg, &mut |_| {})
+    }
+
+    /// The same; `hear` may do something of its own whenever something happens.
+    pub(in crate::cli) fn run_heard(
+        &self,
+        out: &Path,
+        start: Start,
+        stop: &Stop,
+        pg: Option<VersionRequest>,
+        hear: &mut dyn FnMut(&Happening<'_>),
+    ) -> Result<Vec<PathBuf>, Failure> {
         journal::check_finished(&state::journal_dir())?;
         ballast::warn_if_held(ballast::held().as_deref());
         let run_id = state::new_run_id();
@@ -98,7 +110,7 @@ impl Job {
         let mut dirs = Vec::new();
         for workload in &self.experiment.workloads {
             let dir = self.dir_of(out, workload);
-            self.run_workload(workload, &dir, start, &run_id, &servers, stop)?;
+            self.run_workload(workload, &dir, start, (&run_id, &servers), stop, hear)?;
             dirs.push(dir);
             if stop.requested() {
                 break;
@@ -123,9 +135,9 @@ impl Job {
         spec: &WorkloadSpec,
         dir: &Path,
         start: Start,
-        run_id: &str,
-        servers: &BTreeMap<String, Reached>,
+        (run_id, servers): (&str, &BTreeMap<String, Reached>),
         stop: &Stop,
+        hear: &mut dyn FnMut(&Happening<'_>),
     ) -> Outcome {
         let rules = &self.experiment.rules;
         let conditions = self.conditions(spec)?;
@@ -160,7 +172,10 @@ impl Job {
             }
         };
         let mut teller = Teller::new(left, self.experiment.blocks);
-        let mut observe = |happening: Happening<'_>| teller.tell(&happening);
+        let mut observe = |happening: Happening<'_>| {
+            teller.tell(&happening);
+            hear(&happening);
+        };
         let mut stage = Live {
             run_id: run_id.to_owned(),
             experiment: name,

@@ -1,6 +1,6 @@
 //! A delay of the server's own before each flush, against none. The truth is what psql sees of it
-//! in the same minutes: single INSERTs in a plain file, none of our code in between, half of them
-//! before the experiment and half after.
+//! in the same minutes: single INSERTs in a plain file, none of our code in between, some of them
+//! before each trial, since a flush is faster in one minute than in the next.
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +10,7 @@ use postgres::NoTls;
 use super::{Judged, Plan, each, private};
 use crate::cli::Outcome;
 use crate::cli::exit::{FAILED, FILES, Failure};
+use crate::experiment::live::Happening;
 use crate::host::exec::{CommandLine, Exec, Local};
 use crate::pg::private::PrivateCluster;
 
@@ -19,9 +20,9 @@ const METRIC: &str = "transaction_latency_mean";
 /// INSERTs a turn, about as long as each other on a disk that flushes in a millisecond or two.
 const PLAIN: usize = 150;
 const DELAYED: usize = 60;
-/// Turns before and again after the experiment: with fewer, what psql sees is less certain than the
-/// narrowest of our intervals.
-const TURNS: usize = 24;
+/// Turns before each trial: with fewer, what psql sees is less certain than the narrowest of our
+/// intervals.
+const TURNS: usize = 4;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[])?;
@@ -38,9 +39,16 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         plan.head("commit-delay", false)
     );
     each(plan, "ms", |round| {
-        let mut seen = turns(&cluster, scratch.path())?;
-        let analysis = round.analysis(&text)?;
-        seen.extend(turns(&cluster, scratch.path())?);
+        let mut seen = Ok(Vec::new());
+        let analysis = round.analysis_heard(&text, &mut |happening| {
+            if let (Happening::Begins { .. }, Ok(all)) = (happening, &mut seen)
+                && let Err(failure) =
+                    turns(&cluster, scratch.path()).map(|further| all.extend(further))
+            {
+                seen = Err(failure);
+            }
+        })?;
+        let seen = seen?;
         let n = seen.len() as f64;
         let truth = seen.iter().sum::<f64>() / n;
         let variance = seen.iter().map(|s| (s - truth).powi(2)).sum::<f64>() / (n - 1.0);
