@@ -76,6 +76,22 @@ fn full_trial() -> Trial {
 }
 
 #[test]
+fn a_sweep_is_told_along_its_axes() {
+    assert_snapshot!(printed(&analyse(&test_support::swept(8))));
+}
+
+#[test]
+fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
+    let analysis = analyse(&test_support::swept(6));
+    let read: AnalysisV1 = serde_json::from_str(&json::render(&analysis)).unwrap();
+    assert_eq!(read.sweep, analysis.sweep);
+    let told = super::lead(&analysis);
+    let knees = "Knee along sessions (where more load stops paying): local none up to 64; on at 16.";
+    assert_eq!(told.last().unwrap(), knees);
+    assert_eq!(json::stored(&analyse(&demo())).sweep, None);
+}
+
+#[test]
 fn an_experiment_in_order() {
     assert_snapshot!(printed(&analyse(&demo())));
 }

@@ -21,6 +21,8 @@ pub struct Condition {
     pub target: Option<String>,
     /// In the order of the file.
     pub treatments: Vec<TreatmentSpec>,
+    /// Whether it runs at every point of a sweep; else at the middle one only.
+    pub sweep: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +33,7 @@ pub struct TreatmentSpec {
     pub line: usize,
 }
 
-const OWN_KEYS: &[&str] = &["name", "target"];
+const OWN_KEYS: &[&str] = &["name", "target", "sweep"];
 
 /// At least one.
 pub(super) fn parse(
@@ -77,7 +79,12 @@ fn condition(
         let body = section.value(key)?;
         specs.push(TreatmentSpec { kind: key.to_owned(), body, line: section.line_of(key) });
     }
-    Ok(Condition { name, target: target(section, targets)?, treatments: specs })
+    Ok(Condition {
+        name,
+        target: target(section, targets)?,
+        treatments: specs,
+        sweep: section.boolean("sweep")?.unwrap_or(true),
+    })
 }
 
 fn target(
