@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::analysis::test_support::{experiment, set, swept, trial};
@@ -13,7 +13,7 @@ fn cell<'a>(swept: &'a Swept, condition: &str, point: &Point) -> &'a SweptCell {
     swept.cells.iter().find(|c| c.condition == condition && c.point == *point).unwrap()
 }
 
-fn curve<'a>(swept: &'a Swept, axis: &str, condition: &str) -> &'a Curve {
+fn curve<'a>(swept: &'a Swept, axis: &'a str, condition: &str) -> &'a Curve {
     swept.curves_along(axis).find(|c| c.condition == condition).unwrap()
 }
 

@@ -72,8 +72,8 @@ fn an_axis_may_be_words_join_a_table_and_be_named_by_a_condition() {
     let e = read(
         "",
         "[[axis]]\nname = 'fsync'\nvalues = ['on', 'off']\npostgres = { fsync = '{fsync}' }\n\
-         [[axis]]\nname = 'size'\nvalues = [1, 2]\n\
-         [[condition]]\nname = 'c'\ncommand = { apply = 'x {size} {fsync}' }",
+         [[axis]]\nname = 'amount'\nvalues = [1, 2]\n\
+         [[condition]]\nname = 'c'\ncommand = { apply = 'x {amount} {fsync}' }",
     );
     let e = e.unwrap();
     let workload = &e.workloads[0];
