@@ -14,6 +14,7 @@
 //! | [`steady`] | does a series stay level: trend and change point |
 //! | [`welch`] | two samples that are not paired |
 //! | [`holm`] | p values of several metrics |
+//! | [`knee`] | where more load stops paying |
 //! | [`power`] | how many blocks, how small an effect |
 //! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
 //! | [`rng`] | seeded random numbers, the same everywhere |
@@ -24,6 +25,7 @@ pub mod bootstrap;
 pub mod effect;
 pub mod holm;
 pub mod interval;
+pub mod knee;
 pub mod power;
 pub mod rng;
 pub mod signed_rank;

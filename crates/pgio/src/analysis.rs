@@ -5,7 +5,8 @@
 //! others are left out (`cross`), the rest paired by block (`pairing`), each condition described
 //! (`summary`) and compared (`compare`), and what speaks against trusting the result is collected
 //! (`findings`, `steady`). Beside the verdicts: where the time went (`waits`) and which reads
-//! reached the device (`reconcile`).
+//! reached the device (`reconcile`). Of a sweep all this is said of its middle point; [`sweep`] has
+//! the other cells and the curves.
 //!
 //! The primary metric is judged by its own p. All other metrics of one condition are a family of
 //! their own: their p values are adjusted together by Holm's method, and one whose adjusted p
@@ -25,6 +26,7 @@ pub mod replica;
 mod standing;
 mod steady;
 mod summary;
+pub mod sweep;
 #[cfg(test)]
 pub(crate) mod test_support;
 #[cfg(test)]
@@ -38,6 +40,7 @@ use serde::{Deserialize, Serialize};
 
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
+use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
 use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
@@ -70,6 +73,8 @@ pub struct Analysis {
     pub reconciliation: Vec<Reconciliation>,
     /// The primary's disk against the secondary's, where the device is replicated.
     pub replicas: Vec<Replica>,
+    /// Every cell and the curves along the axes; all else here is said of the middle point.
+    pub sweep: Option<Swept>,
     /// What is not in order, by trial and for the experiment as a whole.
     pub checks: Vec<Finding>,
     /// The trials' warnings, each once, with the number of trials that raised it.
@@ -215,6 +220,7 @@ pub fn analyse(stored: &Stored) -> Analysis {
         .map(|c| summary::describe(c, manifest, &arms[c.name.as_str()]))
         .collect();
     let comparisons = compare::with_baseline(manifest, &arms);
+    let everywhere = pairing::arms_everywhere(manifest, &stored.trials);
     let noise_floor = manifest.aa.as_ref().map(|aa| compare::noise_floor(aa, &comparisons));
     Analysis {
         experiment: manifest.name.clone(),
@@ -225,7 +231,8 @@ pub fn analyse(stored: &Stored) -> Analysis {
         decomposition_differences: waits::differences(manifest, &arms),
         reconciliation: reconcile::all(manifest, &arms),
         replicas: replica::all(manifest, &arms),
-        checks: findings::all(stored, &arms, &comparisons),
+        sweep: sweep::all(manifest, &stored.trials, &comparisons),
+        checks: findings::all(stored, &everywhere, &comparisons),
         warnings: findings::warnings(stored),
         notes: compare::notes(&comparisons),
         conditions,

@@ -2,7 +2,7 @@
 //!
 //! Reports measure nothing and see no server: whatever they say can be said again from the stored
 //! record. [`table`] is the model that every format renders; `comparison` fills it from an
-//! analysis, [`across`] from two of them; [`text`] prints it, [`markdown`], [`csv`] and
+//! analysis, `sweep` from its curves, [`across`] from two of them; [`text`] prints it, [`markdown`], [`csv`] and
 //! [`mod@html`] write it. [`sentence`] says a verdict in words; [`json`] is the versioned form for
 //! other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
 //! what stands under them, and [`session_detail`] the file of that name.
@@ -20,6 +20,7 @@ mod lead;
 pub mod markdown;
 pub mod sentence;
 pub mod session_detail;
+mod sweep;
 pub mod table;
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,8 @@
 //!
 //! [`model`] is a trial in memory, [`metrics`] the table of every metric's unit and direction,
 //! [`checks`] the table of validity checks, [`telemetry`] and [`series`] what was observed beside
-//! the work, [`wire`] the versioned form on disk, [`store`] the directory of an experiment. Nothing
-//! here measures or judges. Next: `analysis` draws conclusions from these records alone.
+//! the work, [`wire`] the versioned form on disk, [`store`] the directory of an experiment,
+//! [`sweep`] what is varied beside the conditions. Nothing here measures or judges. Next: `analysis` draws conclusions from these records alone.
 
 pub mod checks;
 pub mod device;
@@ -11,6 +11,7 @@ pub mod metrics;
 pub mod model;
 pub mod series;
 pub mod store;
+pub mod sweep;
 pub mod telemetry;
 #[cfg(test)]
 pub(crate) mod test_support;

@@ -23,6 +23,7 @@ mod values;
 mod world;
 
 use std::fmt;
+use std::time::Duration;
 
 use ::postgres::Client;
 use serde::{Deserialize, Serialize};
@@ -134,6 +135,10 @@ pub trait Treatment: fmt::Debug {
     /// What can be read back now to prove that it is in force. Several times a second inside the
     /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
+    /// What it adds to the way to a standby and back, for what a commit should cost.
+    fn round_trip(&self) -> Option<Duration> {
+        None
+    }
     /// All its steps are undone: lets go of what it held beside them.
     fn taken_back(&self) {}
     /// What the record of a complete trial proves or disproves.

@@ -13,13 +13,13 @@ mod reasons;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use benchmath::summary::{geometric_mean, mean};
 use benchmath::welch;
 use serde::{Deserialize, Serialize};
 
-use super::pairing::{self, Arm};
+use super::pairing::{self, Arm, Arms};
 use super::{ALPHA, Verdict, compare, cross};
 use crate::results::metrics::{METRICS, MetricDef};
 use crate::results::store::{Manifest, Stored};
@@ -109,8 +109,6 @@ pub struct Effect {
     pub high: Option<f64>,
     pub blocks: usize,
 }
-
-type Arms<'a> = BTreeMap<&'a str, Arm<'a>>;
 
 pub fn across(a: &Stored, b: &Stored) -> Across {
     let (a, b) = (&cross::judged(a), &cross::judged(b));

@@ -51,7 +51,7 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
 
 /// Whether the arm has values that mean something: a percentile finer than the clock in any trial
 /// is not compared at all, since leaving out just those trials would favour the slow ones.
-fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
+pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
     // fio's clock is finer than the server's.
     let is_percentile = def.name.contains("_latency_p") && !def.name.starts_with("device_");
     let mut values = arm.valid().filter_map(|t| pairing::value(t, def.name)).peekable();

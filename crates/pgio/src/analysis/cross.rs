@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use super::pairing;
 use crate::results::checks::tolerate;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
+use crate::results::sweep::Point;
 use crate::results::{Check, CheckVerdict, Outcome, Trial};
 use crate::units::human;
 
@@ -30,9 +31,11 @@ const FOLLOWS: &[(&str, &str)] = &[
 
 /// What is wrong, by the trial's index, in their order. Of trials that did not complete nothing is said.
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
-    let mut found = environment(manifest, trials);
-    found.extend(checkpoints(manifest, trials));
-    found.extend(growth(trials));
+    let mut found = growth(trials);
+    for point in manifest.points() {
+        found.extend(environment(manifest, trials, point));
+        found.extend(checkpoints(manifest, trials, point));
+    }
     found.sort_by_key(|(i, _)| *i);
     for (_, check) in &mut found {
         tolerate(check, &manifest.rules.tolerate);
@@ -58,8 +61,15 @@ fn condition(trial: &Trial) -> Option<&str> {
     trial.place.as_ref().map(|p| p.condition.as_str())
 }
 
-fn environment(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
-    let described = |t: &&Trial| t.outcome == Outcome::Complete && !t.environment.is_empty();
+fn is_at(trial: &Trial, point: &Point) -> bool {
+    trial.place.as_ref().is_some_and(|p| p.point == *point)
+}
+
+/// Of the trials at one point: an axis may change what is found.
+fn environment(manifest: &Manifest, trials: &[Trial], point: &Point) -> Vec<(usize, Check)> {
+    let described = |t: &&Trial| {
+        t.outcome == Outcome::Complete && !t.environment.is_empty() && is_at(t, point)
+    };
     let of = |name: &str| -> Vec<&Trial> {
         trials.iter().filter(described).filter(|t| condition(t) == Some(name)).collect()
     };
@@ -85,7 +95,7 @@ fn environment(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
             }
         }
         if !same_server {
-            found.extend(other_server(&reference, &ours, &theirs, trials, info));
+            found.extend(other_server(&reference, (&ours, &theirs), trials, info, point));
         }
     }
     found
@@ -184,10 +194,10 @@ fn usual<'a>(trials: &[&'a Trial]) -> BTreeMap<&'a str, Option<&'a str>> {
 /// Said of every trial there, so that it is told once for the condition.
 fn other_server(
     reference: &Reference<'_>,
-    ours: &[&Trial],
-    theirs: &[&Trial],
+    (ours, theirs): (&[&Trial], &[&Trial]),
     trials: &[Trial],
     info: &ConditionInfo,
+    point: &Point,
 ) -> Vec<(usize, Check)> {
     let (Some(here), Some(there)) = (ours.first(), theirs.first()) else { return Vec::new() };
     let names = reference.own.keys().chain(reference.baseline.keys());
@@ -207,14 +217,14 @@ fn other_server(
         ),
         "compare conditions of one server where you can",
     );
-    let is_here = |t: &Trial| condition(t) == Some(info.name.as_str());
+    let is_here = |t: &Trial| condition(t) == Some(info.name.as_str()) && is_at(t, point);
     trials.iter().enumerate().filter(|(_, t)| is_here(t)).map(|(i, _)| (i, check.clone())).collect()
 }
 
 /// A checkpoint costs a trial much; where only some have one, it is no part of the condition.
-fn checkpoints(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
+fn checkpoints(manifest: &Manifest, trials: &[Trial], point: &Point) -> Vec<(usize, Check)> {
     let begun = |t: &Trial| t.metrics.get("checkpoints").and_then(|m| m.value);
-    let arms = pairing::arms(manifest, trials);
+    let arms = pairing::arms_at(manifest, trials, point);
     let last = || arms.values().flat_map(|arm| arm.last_attempts());
     let counted = last().filter(|t| t.outcome == Outcome::Complete && begun(t).is_some()).count();
     let hit = |t: &Trial| t.outcome == Outcome::Complete && begun(t).is_some_and(|n| n > 0.0);
@@ -234,7 +244,7 @@ fn checkpoints(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
              holds several",
         )
     };
-    let affected = trials.iter().enumerate().filter(|(_, t)| hit(t));
+    let affected = trials.iter().enumerate().filter(|(_, t)| hit(t) && is_at(t, point));
     affected.map(|(i, t)| (i, check(t))).collect()
 }
 

@@ -9,15 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::signed_rank::fewest_values;
 
-use super::pairing::Arm;
+use super::pairing::{Arm, Arms};
 use super::width::width;
 use super::{ALPHA, Comparison, Finding, Verdict, steady};
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{CheckVerdict, Outcome, Trial, Warning};
 
+/// `arms` hold the trials at all points.
 pub(super) fn all(
     stored: &Stored,
-    arms: &BTreeMap<&str, Arm<'_>>,
+    arms: &Arms<'_>,
     comparisons: &[Comparison],
 ) -> Vec<Finding> {
     let manifest = &stored.manifest;
@@ -227,7 +228,7 @@ fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
 }
 
 /// Records that belong to no condition of the manifest: two experiments in one directory, perhaps.
-fn strangers(stored: &Stored, arms: &BTreeMap<&str, Arm<'_>>) -> Option<Finding> {
+fn strangers(stored: &Stored, arms: &Arms<'_>) -> Option<Finding> {
     let known: usize = arms.values().map(|arm| arm.all.len()).sum();
     let strange = stored.trials.len() - known;
     (strange > 0).then(|| {

@@ -3,11 +3,13 @@
 //! An arm is a condition's trials. Of a block only the last attempt counts, valid or not: an
 //! earlier one was repeated for a reason. Two arms are paired by block, and a block enters only
 //! where both sides have a valid trial with the metric, so an experiment cut short anywhere is
-//! compared on what is complete. Nothing here computes.
+//! compared on what is complete. In a sweep this holds at each point: trials at two points are never
+//! compared. Nothing here computes.
 
 use std::collections::BTreeMap;
 
 use crate::results::store::Manifest;
+use crate::results::sweep::Point;
 use crate::results::{Outcome, Trial};
 
 /// A condition's trials.
@@ -15,8 +17,8 @@ use crate::results::{Outcome, Trial};
 pub(super) struct Arm<'a> {
     /// Every trial on record with its line in trials.jsonl, counted from 1.
     pub all: Vec<(usize, &'a Trial)>,
-    /// The last attempt of each block, with its number and its line.
-    last: BTreeMap<u32, Last<'a>>,
+    /// The last attempt of each block at each point, with its number and its line.
+    last: BTreeMap<(u32, usize), Last<'a>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -27,10 +29,10 @@ struct Last<'a> {
 }
 
 impl<'a> Arm<'a> {
-    fn add(&mut self, line: usize, block: u32, attempt: u32, trial: &'a Trial) {
+    fn add(&mut self, line: usize, at: (u32, usize), attempt: u32, trial: &'a Trial) {
         self.all.push((line, trial));
         let this = Last { attempt, line, trial };
-        let last = self.last.entry(block).or_insert(this);
+        let last = self.last.entry(at).or_insert(this);
         // At equal attempts the later line: a resumed experiment repeats what was interrupted.
         if attempt >= last.attempt {
             *last = this;
@@ -67,24 +69,55 @@ impl<'a> Arm<'a> {
         self.all.iter().filter(|(_, t)| wanted(t)).map(|(line, _)| *line).collect()
     }
 
-    fn valid_value(&self, block: u32, metric: &str) -> Option<f64> {
-        value(self.valid_in(block)?, metric)
+    fn valid_value(&self, at: (u32, usize), metric: &str) -> Option<f64> {
+        value(self.valid_in(at)?, metric)
     }
 
-    /// The trial of a block, where it counts.
-    fn valid_in(&self, block: u32) -> Option<&'a Trial> {
-        self.last.get(&block).map(|last| last.trial).filter(|t| t.is_valid())
+    /// The trial of a block at a point, where it counts.
+    fn valid_in(&self, at: (u32, usize)) -> Option<&'a Trial> {
+        self.last.get(&at).map(|last| last.trial).filter(|t| t.is_valid())
+    }
+
+    /// The trials that count, by block; for an arm of one point.
+    pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
+        let all = self.last.iter().map(|((block, _), last)| (*block, last.trial));
+        all.filter(|(_, trial)| trial.is_valid())
     }
 }
 
-/// The trials of every condition of the manifest; one that never ran has an empty arm.
-pub(super) fn arms<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> BTreeMap<&'a str, Arm<'a>> {
+/// By condition of the manifest; one that never ran has an empty arm.
+pub(super) type Arms<'a> = BTreeMap<&'a str, Arm<'a>>;
+
+/// At the middle point, which is where everything is without a sweep.
+pub(super) fn arms<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> {
+    arms_at(manifest, trials, manifest.middle())
+}
+
+pub(super) fn arms_at<'a>(
+    manifest: &'a Manifest,
+    trials: &'a [Trial],
+    point: &Point,
+) -> Arms<'a> {
+    collect(manifest, trials, |at| (at == point).then_some(0))
+}
+
+/// At all points of the manifest.
+pub(super) fn arms_everywhere<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> {
+    collect(manifest, trials, |at| manifest.points().iter().position(|point| point == at))
+}
+
+fn collect<'a>(
+    manifest: &'a Manifest,
+    trials: &'a [Trial],
+    number: impl Fn(&Point) -> Option<usize>,
+) -> Arms<'a> {
     let names = manifest.conditions.iter().map(|c| (c.name.as_str(), Arm::default()));
-    let mut arms: BTreeMap<&str, Arm<'_>> = names.collect();
+    let mut arms: Arms<'_> = names.collect();
     for (line, trial) in (1..).zip(trials) {
         let Some(place) = &trial.place else { continue };
-        if let Some(arm) = arms.get_mut(place.condition.as_str()) {
-            arm.add(line, place.block, place.attempt, trial);
+        let arm = arms.get_mut(place.condition.as_str());
+        if let (Some(arm), Some(point)) = (arm, number(&place.point)) {
+            arm.add(line, (place.block, point), place.attempt, trial);
         }
     }
     arms
@@ -110,15 +143,15 @@ pub(super) fn trial_pairs<'a>(
     baseline: &Arm<'a>,
 ) -> impl Iterator<Item = (&'a Trial, &'a Trial)> {
     let blocks = condition.last.keys();
-    blocks.filter_map(|block| Some((condition.valid_in(*block)?, baseline.valid_in(*block)?)))
+    blocks.filter_map(|at| Some((condition.valid_in(*at)?, baseline.valid_in(*at)?)))
 }
 
 pub(super) fn pairs(condition: &Arm<'_>, baseline: &Arm<'_>, metric: &str) -> Pairs {
     let mut pairs = Pairs::default();
-    for block in condition.last.keys() {
-        let of = |arm: &Arm<'_>| arm.valid_value(*block, metric);
+    for at in condition.last.keys() {
+        let of = |arm: &Arm<'_>| arm.valid_value(*at, metric);
         if let (Some(ours), Some(theirs)) = (of(condition), of(baseline)) {
-            pairs.blocks.push(*block);
+            pairs.blocks.push(at.0);
             pairs.condition.push(ours);
             pairs.baseline.push(theirs);
         }

@@ -3,7 +3,7 @@
 //! The same rules as the pairing, told by trial, so that a report can show what was left out.
 
 use super::{cross, pairing};
-use crate::results::Outcome;
+use crate::results::{Outcome, Place};
 use crate::results::store::Stored;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,22 +15,25 @@ pub enum Standing {
     Interrupted,
     /// A later attempt of the same block stands in its place.
     Repeated,
-    /// Of no condition of the manifest.
+    /// Of no condition or point of the manifest.
     Stranger,
 }
 
 /// One for each trial, in the order of the record.
 pub fn standings(stored: &Stored) -> Vec<Standing> {
     let stored = &cross::judged(stored);
-    let arms = pairing::arms(&stored.manifest, &stored.trials);
+    let arms = pairing::arms_everywhere(&stored.manifest, &stored.trials);
     let in_place = |trial| {
         arms.values().flat_map(|arm| arm.last_attempts()).any(|last| std::ptr::eq(last, trial))
     };
-    let known = |name: &str| arms.contains_key(name);
+    let known = |place: &Place| {
+        arms.contains_key(place.condition.as_str())
+            && stored.manifest.points().contains(&place.point)
+    };
     let trials = stored.trials.iter();
     trials
         .map(|trial| match (&trial.place, &trial.outcome) {
-            (Some(place), _) if !known(&place.condition) => Standing::Stranger,
+            (Some(place), _) if !known(place) => Standing::Stranger,
             (None, _) => Standing::Stranger,
             (_, Outcome::Failed { .. }) => Standing::Failed,
             (_, Outcome::Interrupted) => Standing::Interrupted,

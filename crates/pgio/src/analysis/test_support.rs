@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::histogram::Histogram;
 use crate::results::metrics;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
+use crate::results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use crate::results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
 use crate::results::test_support::{full_trial, manifest};
 use crate::results::{Check, Metric, Place, Trial};
@@ -36,6 +37,7 @@ pub(crate) fn trial(condition: &str, block: u32, metrics: &[(&str, f64)]) -> Tri
         block,
         position: 1,
         attempt: 0,
+        point: Point::new(),
     });
     trial.checks = vec![Check::ok("treatment-in-force", "read back before and after")];
     for (name, value) in metrics {
@@ -143,6 +145,82 @@ pub(crate) fn sampled(condition: &str, block: u32, sightings: &[(&str, u64)]) ->
     t
 }
 
+/// `local`, its twin and `on` along sessions 1, 4, 16, 64 and a delay of 0, 1, 5 ms around four
+/// sessions and 1 ms. At `local` each session adds as much again; under `on` no more than the first
+/// sixteen do, and a commit takes two flushes and twice the delay.
+pub(crate) fn swept(blocks: u32) -> Stored {
+    let value = |v: u64| AxisValue { at: Some(v as f64), value: v.into(), treatments: Vec::new() };
+    let axis = |name: &str, unit: Option<&str>, values: &[u64]| Axis {
+        name: name.to_owned(),
+        unit: unit.map(str::to_owned),
+        values: values.iter().copied().map(value).collect(),
+        of_work: unit.is_none(),
+    };
+    let point = |sessions: u64, delay: u64| {
+        Point::from([("sessions".to_owned(), sessions.into()), ("delay".to_owned(), delay.into())])
+    };
+    let at = [(4, 1), (1, 1), (16, 1), (64, 1), (4, 0), (4, 5)];
+    let mut trials = Vec::new();
+    for block in 1..=blocks {
+        for (n, (sessions, delay)) in at.into_iter().enumerate() {
+            for condition in ["local", "on", "local-aa"] {
+                if condition == "local-aa" && n > 0 {
+                    continue;
+                }
+                let noise = 1.0 + 0.001 * f64::from((block * 7 + u32::from(condition == "on")) % 5);
+                // local: 1000 a session; on: at the middle a quarter of it.
+                let rate = 1000.0
+                    * noise
+                    * match condition {
+                        "on" if delay == 0 => 2.0,
+                        "on" if delay == 5 => 0.5,
+                        "on" => sessions.min(16) as f64 / 4.0,
+                        _ => sessions as f64,
+                    };
+                let commit = match condition {
+                    "on" => 0.0018 + 0.002 * delay as f64 * noise,
+                    _ => 0.0009 * noise,
+                };
+                // What a session waits for is longer where several stand in line.
+                let line = if condition == "on" && sessions > 16 { 4.0 } else { 1.0 };
+                let mut t = trial(
+                    condition,
+                    block,
+                    &[
+                        ("commits_per_second", rate),
+                        ("commit_latency_mean", commit * line),
+                        ("commit_latency_p50", commit * line),
+                        ("commit_latency_p95", commit * line * 2.0),
+                        ("commit_latency_p99", commit * line * 3.0),
+                    ],
+                );
+                t.place.as_mut().expect("trial() gives it one").point = point(sessions, delay);
+                let standby = StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() };
+                t.telemetry = Some(Telemetry {
+                    probes: Some(Probes {
+                        flush_seconds: Some(0.0009),
+                        standby_flush_seconds: Some(0.0008),
+                        round_trip_seconds: Some(0.0001),
+                        link_seconds: Some(0.002 * delay as f64),
+                        notes: Vec::new(),
+                    }),
+                    standbys: [("s1".to_owned(), standby)].into(),
+                    ..Telemetry::default()
+                });
+                trials.push(t);
+            }
+        }
+    }
+    let mut stored = experiment(&["local", "local-aa", "on"], trials);
+    stored.manifest.sweep = Some(Sweep {
+        kind: SweepKind::OneAtATime,
+        axes: vec![axis("sessions", None, &[1, 4, 16, 64]), axis("delay", Some("ms"), &[0, 1, 5])],
+        points: at.into_iter().map(|(sessions, delay)| point(sessions, delay)).collect(),
+        at_middle_only: vec!["local-aa".to_owned()],
+    });
+    stored
+}
+
 /// `on` waits for the standby 1 ms longer, give or take a little by block.
 pub(crate) fn replicated(blocks: u32) -> Stored {
     let mut trials = Vec::new();
@@ -164,6 +242,7 @@ pub(crate) fn replicated(blocks: u32) -> Stored {
             flush_seconds: Some(0.0009),
             standby_flush_seconds: Some(0.0008),
             round_trip_seconds: Some(0.0001),
+            link_seconds: None,
             notes: Vec::new(),
         });
         let standby = StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() };

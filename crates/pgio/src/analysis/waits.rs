@@ -23,7 +23,7 @@
 //! lower bound. Next: `predicted`.
 
 mod divide;
-mod predicted;
+pub(super) mod predicted;
 #[cfg(test)]
 mod tests;
 

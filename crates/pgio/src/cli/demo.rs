@@ -23,9 +23,9 @@ pub(super) struct Args {
 
 const NEXT: &str = "\
 What next, on your own server:
-  pgio example sync-commit > sync-commit.toml   an experiment to edit: dsn, durations, conditions
+  pgio example sync-commit-quick > sync.toml    an experiment to edit: dsn, durations, conditions
   pgio setup --scale 4G --connect-string MYDB   load a data set of your size
-  pgio compare sync-commit.toml                 measure there
+  pgio compare sync.toml                        measure there
 ";
 
 pub(super) fn run(args: &Args) -> Outcome {

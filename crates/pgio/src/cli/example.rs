@@ -13,6 +13,7 @@ pub(super) struct Args {
 pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("demo", include_str!("../../../../examples/demo.toml")),
     ("sync-commit", include_str!("../../../../examples/sync-commit.toml")),
+    ("sync-commit-quick", include_str!("../../../../examples/sync-commit-quick.toml")),
     ("commit-10000", include_str!("../../../../examples/commit-10000.toml")),
     ("drbd-arms", include_str!("../../../../examples/drbd-arms.toml")),
     ("drbd-impact", include_str!("../../../../examples/drbd-impact.toml")),

@@ -10,6 +10,8 @@ mod condition;
 mod hosts;
 mod rules;
 mod section;
+mod size;
+mod sweep;
 mod target;
 mod workload;
 
@@ -24,6 +26,8 @@ use super::error::{ConfigError, nearest};
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::hosts::HostSpec;
 pub use self::rules::{Reset, Rules};
+pub use self::size::Size;
+pub use self::sweep::{Axis, AxisValue, PointSpec, SweepKind};
 pub use self::target::{ControlWay, SINGLE_TARGET, Target};
 pub use self::workload::{WorkloadKind, WorkloadSpec};
 
@@ -48,6 +52,8 @@ pub struct Experiment {
     /// Machines to watch, by the file's names.
     pub hosts: BTreeMap<String, HostSpec>,
     pub rules: Rules,
+    /// Which points the axes of a workload make.
+    pub sweep: SweepKind,
     /// Empty: pgio.conf, then the PG* variables, say where.
     pub targets: BTreeMap<String, Target>,
     pub workloads: Vec<WorkloadSpec>,
@@ -70,7 +76,7 @@ impl Experiment {
     }
 }
 
-const SECTIONS: &[&str] = &["experiment", "hosts", "target", "targets", "workload", "condition"];
+const SECTIONS: &[&str] = &["experiment", "hosts", "target", "targets", "workload", "axis", "condition"];
 /// Of `[experiment]`.
 const KEYS: &[&str] =
     &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary", "telemetry"];
@@ -95,14 +101,16 @@ pub fn parse(
     let conditions = condition::parse(&root, treatments, &targets)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
-    head.only(&[KEYS, rules::KEYS].concat())?;
+    head.only(&[KEYS, rules::KEYS, size::KEYS].concat())?;
     let blocks = head.whole("blocks", 1..=u64::from(u32::MAX))?.unwrap_or(6);
     let blocks = u32::try_from(blocks).expect("the range above ends at u32::MAX");
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
     let baseline = baseline(&head, &conditions)?;
-    let workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
-    Ok(Experiment {
+    let mut workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
+    let axes = sweep::parse(&root, treatments, &conditions)?;
+    workloads.iter_mut().for_each(|workload| workload.axes.extend(axes.iter().cloned()));
+    let experiment = Experiment {
         name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
         blocks,
         warmup,
@@ -114,10 +122,14 @@ pub fn parse(
         primary: head.name("primary")?,
         hosts,
         rules: rules::parse(&head, blocks, targets.values(), checks)?,
+        sweep: size::kind(&head)?,
         targets,
         workloads,
         conditions,
-    })
+    };
+    sweep::check_conditions(&root, &experiment)?;
+    size::check(&head, &experiment)?;
+    Ok(experiment)
 }
 
 /// As the file says, else the first condition.

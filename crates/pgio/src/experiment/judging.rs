@@ -7,16 +7,18 @@ use super::run::Invalid;
 use crate::analysis::cross;
 use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
 use crate::results::store::Stored;
+use crate::results::sweep::Cell;
 
-/// Of a block's last attempts, those that are complete and must not count. `conditions` are in
-/// the order in which they are planned.
-pub(super) fn invalid(stored: &Stored, block: u32, conditions: &[&str]) -> Vec<Invalid> {
+/// Of a block's last attempts, those that are complete and must not count. `cells` are in the order
+/// in which they are planned.
+pub(super) fn invalid(stored: &Stored, block: u32, cells: &[Cell]) -> Vec<Invalid> {
     let across = cross::checks(&stored.manifest, &stored.trials);
     let mut found = Vec::new();
-    for (condition, name) in conditions.iter().enumerate() {
-        let of_it = stored.trials.iter().enumerate().filter(|(_, t)| {
-            t.place.as_ref().is_some_and(|p| p.block == block && p.condition == *name)
-        });
+    for (cell, of) in cells.iter().enumerate() {
+        let of_it =
+            stored.trials.iter().enumerate().filter(|(_, t)| {
+                t.place.as_ref().is_some_and(|p| p.block == block && of.is_at(p))
+            });
         // At equal attempts the later one, as the analysis has it.
         let last = of_it.max_by_key(|(_, t)| t.place.as_ref().map(|p| p.attempt));
         let Some((index, trial)) = last.filter(|(_, t)| t.outcome == Outcome::Complete) else {
@@ -25,7 +27,7 @@ pub(super) fn invalid(stored: &Stored, block: u32, conditions: &[&str]) -> Vec<I
         let of_others = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
         let why = reasons(trial.checks.iter().chain(of_others));
         if !why.is_empty() {
-            found.push(Invalid { condition, why });
+            found.push(Invalid { cell, why });
         }
     }
     found
@@ -37,16 +39,14 @@ fn reasons<'a>(checks: impl Iterator<Item = &'a Check>) -> String {
 }
 
 /// The last attempt of each planned trial on record.
-pub fn done(trials: &[Trial], conditions: &[&str]) -> super::run::Done {
+pub fn done(trials: &[Trial], cells: &[Cell]) -> super::run::Done {
     let mut done = super::run::Done::default();
     for place in trials.iter().filter_map(|t| Some((t.place.as_ref()?, &t.outcome))) {
         let (place, outcome) = place;
-        let Some(condition) = conditions.iter().position(|name| *name == place.condition) else {
-            continue;
-        };
+        let Some(cell) = cells.iter().position(|cell| cell.is_at(place)) else { continue };
         let complete = *outcome == Outcome::Complete;
         let last = super::run::Last { attempt: place.attempt, complete };
-        let known = done.0.entry((place.block, condition)).or_insert(last);
+        let known = done.0.entry((place.block, cell)).or_insert(last);
         if place.attempt >= known.attempt {
             *known = last;
         }
@@ -63,6 +63,7 @@ mod tests {
     use crate::analysis::test_support::{experiment, trial};
     use crate::analysis::width::half_width;
     use crate::experiment::run::Last;
+    use crate::results::sweep::Point;
     use crate::rng::SplitMix64;
 
     fn attempt(condition: &str, block: u32, attempt: u32, check: Option<Check>) -> Trial {
@@ -70,6 +71,30 @@ mod tests {
         t.place.as_mut().unwrap().attempt = attempt;
         t.checks = check.into_iter().collect();
         t
+    }
+
+    fn cells(at: &[(&str, &Point)]) -> Vec<Cell> {
+        let cell = |(condition, point): &(&str, &Point)| Cell {
+            condition: (*condition).to_owned(),
+            point: (*point).clone(),
+        };
+        at.iter().map(cell).collect()
+    }
+
+    #[test]
+    fn a_cell_is_a_condition_at_its_point() {
+        let at = |n: u64| Point::from([("sessions".to_owned(), n.into())]);
+        let mut trials = vec![attempt("a", 1, 0, None), attempt("a", 1, 0, None)];
+        trials[0].place.as_mut().unwrap().point = at(1);
+        let bad = Check::invalid("durability", "fsync is off", "turn it on");
+        trials[1] = attempt("a", 1, 0, Some(bad));
+        trials[1].place.as_mut().unwrap().point = at(4);
+        let stored = experiment(&["a"], trials);
+        let cells = cells(&[("a", &at(1)), ("a", &at(4)), ("a", &at(8))]);
+        let found: Vec<usize> = invalid(&stored, 1, &cells).iter().map(|i| i.cell).collect();
+        assert_eq!(found, [1]);
+        let done = done(&stored.trials, &cells);
+        assert_eq!(done.0.keys().copied().collect::<Vec<_>>(), [(1, 0), (1, 1)]);
     }
 
     #[test]
@@ -84,12 +109,14 @@ mod tests {
             Trial { outcome: Outcome::Interrupted, ..attempt("b", 2, 0, bad()) },
         ];
         let stored = experiment(&["a", "b"], trials);
-        assert_eq!(invalid(&stored, 1, &["a", "b"]), []);
+        let nowhere = Point::new();
+        let cells = cells(&[("a", &nowhere), ("b", &nowhere)]);
+        assert_eq!(invalid(&stored, 1, &cells), []);
         let why = "durability: fsync is off".to_owned();
-        assert_eq!(invalid(&stored, 2, &["a", "b"]), [Invalid { condition: 0, why }]);
-        assert_eq!(invalid(&stored, 3, &["a", "b"]), []);
+        assert_eq!(invalid(&stored, 2, &cells), [Invalid { cell: 0, why }]);
+        assert_eq!(invalid(&stored, 3, &cells), []);
 
-        let done = done(&stored.trials, &["a", "b"]);
+        let done = done(&stored.trials, &cells);
         assert_eq!(done.0[&(1, 0)], Last { attempt: 1, complete: true });
         assert_eq!(done.0[&(2, 1)], Last { attempt: 0, complete: false });
         assert_eq!(done.0.len(), 4);

@@ -28,6 +28,7 @@ use crate::results::checks;
 use crate::results::model::{Outcome, Place, Trial, Warning};
 use crate::results::series::Series;
 use crate::results::store::{Store, StoreError, Stored};
+use crate::results::sweep::Cell;
 use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
 use crate::treatment::{self, Control, Door, Stranger, Treatment, TreatmentError, World};
@@ -58,7 +59,8 @@ pub struct Target {
     pub params: ConnectParams,
     pub admin: Client,
     pub server: Server,
-    pub workload: Arc<dyn Workload>,
+    /// One for each way in which the sweep changes the work; the first is the middle point's.
+    pub workloads: Vec<Arc<dyn Workload>>,
     /// Present when the server is ours.
     pub cluster: Option<Arc<PrivateCluster>>,
     /// How one that is not ours is stopped and started, where its target says so.
@@ -79,12 +81,16 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// A condition ready to be run; the A/A twin is one of its own.
+/// A condition at a point of the sweep, ready to be run; the A/A twin is one of its own.
 #[derive(Debug)]
-pub struct LiveCondition {
-    pub name: String,
+pub struct LiveCell {
+    pub cell: Cell,
+    /// What people call it: the condition, and where the point is not the middle one.
+    pub title: String,
     pub target: String,
     pub treatments: Vec<Box<dyn Treatment>>,
+    /// Index into the target's workloads.
+    pub work: usize,
 }
 
 /// What happens, told to whoever shows it.
@@ -126,7 +132,7 @@ pub struct Live<'a> {
     pub hosts: Hosts,
     /// How, for the journal.
     pub host_specs: BTreeMap<String, HostSpec>,
-    pub conditions: Vec<LiveCondition>,
+    pub cells: Vec<LiveCell>,
     pub warmup: Duration,
     pub rules: Rules,
     pub journal: Journal,
@@ -149,14 +155,14 @@ impl std::fmt::Debug for Live<'_> {
 impl Live<'_> {
     /// Refuses, before anything is changed, what could not work.
     pub fn check(&mut self) -> Result<(), LiveError> {
-        for condition in &self.conditions {
+        for cell in &self.cells {
             let target =
-                self.targets.get_mut(&condition.target).expect("conditions name known targets");
+                self.targets.get_mut(&cell.target).expect("conditions name known targets");
             let mut control = Controlled::of(target);
             let mut world = world(target, &mut control, &self.hosts);
-            for treatment in &condition.treatments {
+            for treatment in &cell.treatments {
                 treatment.check(&mut world).map_err(|source| LiveError::Treatment {
-                    condition: condition.name.clone(),
+                    condition: cell.title.clone(),
                     source: Box::new(source),
                 })?;
             }
@@ -167,16 +173,13 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// The names in the order in which conditions are planned.
-    pub fn condition_names(&self) -> Vec<&str> {
-        self.conditions.iter().map(|c| c.name.as_str()).collect()
-    }
-
     /// Removes what the workloads made for themselves.
     pub fn clean_up(&mut self) {
         for target in self.targets.values_mut() {
             // A server that is gone keeps a table with our mark, which `destroy` finds.
-            let _ = target.workload.clean_up(&mut target.admin);
+            for workload in &target.workloads {
+                let _ = workload.clean_up(&mut target.admin);
+            }
         }
     }
 
@@ -230,8 +233,8 @@ impl Stage for Live<'_> {
     type Error = LiveError;
 
     fn reset(&mut self, planned: &Planned) -> Result<(), LiveError> {
-        let condition = &self.conditions[planned.condition];
-        let (name, title) = (condition.target.clone(), condition.name.clone());
+        let cell = &self.cells[planned.cell];
+        let (name, title) = (cell.target.clone(), cell.title.clone());
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         if matches!(target.reset, reset::Way::Checkpoint) {
@@ -245,10 +248,10 @@ impl Stage for Live<'_> {
     }
 
     fn put_in_force(&mut self, planned: &Planned) -> Result<(), LiveError> {
-        let name = self.conditions[planned.condition].target.clone();
+        let name = self.cells[planned.cell].target.clone();
         self.reconnect(&name)?;
-        let condition = &self.conditions[planned.condition];
-        (self.observe)(Happening::Begins { planned, condition: &condition.name });
+        let cell = &self.cells[planned.cell];
+        (self.observe)(Happening::Begins { planned, condition: &cell.title });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         let private = target.cluster.is_some();
@@ -260,10 +263,9 @@ impl Stage for Live<'_> {
         };
         let mut world = world(target, &mut control, &self.hosts);
         let turned = self.journal.turn_to(ground).map_err(TreatmentError::from);
-        let put =
-            |()| treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal);
+        let put = |()| treatment::put_in_force(&cell.treatments, &mut world, &mut self.journal);
         turned.and_then(put).map_err(|source| LiveError::Treatment {
-            condition: condition.name.clone(),
+            condition: cell.title.clone(),
             source: Box::new(source),
         })?;
         match Controlled::restarted(control.as_ref()) {
@@ -273,18 +275,18 @@ impl Stage for Live<'_> {
     }
 
     fn trial(&mut self, planned: &Planned) -> Trial {
-        let condition = &self.conditions[planned.condition];
-        let target =
-            self.targets.get_mut(&condition.target).expect("conditions name known targets");
+        let cell = &self.cells[planned.cell];
+        let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
         let place = Place {
             experiment: self.experiment.clone(),
-            condition: condition.name.clone(),
+            condition: cell.cell.condition.clone(),
             block: planned.block,
             position: planned.position,
             attempt: planned.attempt,
+            point: cell.cell.point.clone(),
         };
         let mut session_settings = Vec::new();
-        for treatment in &condition.treatments {
+        for treatment in &cell.treatments {
             match treatment.session_settings(&mut target.admin) {
                 Ok(settings) => session_settings.extend(settings),
                 Err(error) => {
@@ -298,8 +300,8 @@ impl Stage for Live<'_> {
             place: Some(place),
             params: &target.params,
             server: &target.server,
-            workload: &target.workload,
-            treatments: &condition.treatments,
+            workload: &target.workloads[cell.work],
+            treatments: &cell.treatments,
             session_settings,
             warmup: self.warmup,
             seed: planned.seed,
@@ -311,10 +313,14 @@ impl Stage for Live<'_> {
         };
         let observe = &mut *self.observe;
         let measured = trial::run(&request, &mut target.admin, &mut |progress| {
-            observe(Happening::Progress { condition: &condition.name, progress });
+            observe(Happening::Progress { condition: &cell.title, progress });
         });
         self.series = measured.series;
         let mut trial = measured.trial;
+        let added = cell.treatments.iter().filter_map(|t| t.round_trip());
+        if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
+            probes.link_seconds = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);
+        }
         if let (Some(device), Outcome::Complete) = (&target.device, &trial.outcome) {
             trial.checks.push(trial_checks::storage(&trial, device));
         }
@@ -338,19 +344,18 @@ impl Stage for Live<'_> {
         if self.journal.open_steps().is_empty() {
             return Ok(());
         }
-        let name = self.conditions[planned.condition].target.clone();
+        let name = self.cells[planned.cell].target.clone();
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         // Not connected first: the server may be down until a step below starts it.
         let mut world = world(target, &mut control, &self.hosts);
         treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map_err(|source| {
             LiveError::Treatment {
-                condition: self.conditions[planned.condition].name.clone(),
+                condition: self.cells[planned.cell].title.clone(),
                 source: Box::new(source),
             }
         })?;
-        let condition = &self.conditions[planned.condition];
-        condition.treatments.iter().for_each(|t| t.taken_back());
+        self.cells[planned.cell].treatments.iter().for_each(|t| t.taken_back());
         match Controlled::restarted(control.as_ref()) {
             true => renew(target, &self.run_id),
             false => Ok(()),
@@ -362,7 +367,8 @@ impl Stage for Live<'_> {
     }
 
     fn invalid(&mut self, block: u32) -> Vec<Invalid> {
-        judging::invalid(&self.stored, block, &self.condition_names())
+        let cells: Vec<Cell> = self.cells.iter().map(|cell| cell.cell.clone()).collect();
+        judging::invalid(&self.stored, block, &cells)
     }
 
     fn is_precise(&mut self) -> bool {
@@ -378,7 +384,7 @@ impl Stage for Live<'_> {
     fn tell(&mut self, news: News<'_>) {
         let condition = match news {
             News::Repeats { planned, .. } | News::GivesUp { planned, .. } => {
-                self.conditions[planned.condition].name.as_str()
+                self.cells[planned.cell].title.as_str()
             }
             News::FurtherBlock { .. } => "",
         };

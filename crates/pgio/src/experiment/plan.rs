@@ -1,4 +1,5 @@
-//! Which condition runs when: every condition once a block, in an order drawn from the seed.
+//! Which cell runs when: every one once a block, in an order drawn from the seed. A cell is a
+//! condition, at a point of the sweep where there is one.
 //!
 //! Interleaving in randomised blocks is what makes a ratio hold on a machine whose speed drifts
 //! (Abedi and Brecht, ICPE 2017): drift hits all conditions of a block alike.
@@ -12,8 +13,8 @@ pub struct Planned {
     pub block: u32,
     /// Within the block, counted from 1.
     pub position: u32,
-    /// Index into the experiment's conditions, the A/A twin included.
-    pub condition: usize,
+    /// Index into the experiment's cells, the A/A twin's included.
+    pub cell: usize,
     /// The same for all trials of a block, so that they do the same work; 53 bits, which survive
     /// readers that take JSON numbers for doubles.
     pub seed: u64,
@@ -22,17 +23,17 @@ pub struct Planned {
 }
 
 /// More blocks of the same seed begin with the same ones.
-pub fn plan(conditions: usize, blocks: u32, seed: u64) -> Vec<Planned> {
+pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
     let mut order = SplitMix64::new(derive(seed, "order", 0));
     let mut planned = Vec::new();
     for block in 1..=blocks {
-        let mut indices: Vec<usize> = (0..conditions).collect();
+        let mut indices: Vec<usize> = (0..cells).collect();
         order.shuffle(&mut indices);
-        for (at, condition) in indices.into_iter().enumerate() {
+        for (at, cell) in indices.into_iter().enumerate() {
             planned.push(Planned {
                 block,
-                position: u32::try_from(at + 1).expect("no file names four billion conditions"),
-                condition,
+                position: u32::try_from(at + 1).expect("no sweep has four billion cells"),
+                cell,
                 seed: derive(seed, "work", u64::from(block)) >> 11,
                 attempt: 0,
             });
@@ -48,11 +49,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_block_has_every_condition_once(n in 1usize..8, blocks in 1u32..10, seed: u64) {
+        fn every_block_has_every_cell_once(n in 1usize..8, blocks in 1u32..10, seed: u64) {
             let planned = plan(n, blocks, seed);
             for block in 1..=blocks {
                 let mut seen: Vec<usize> =
-                    planned.iter().filter(|p| p.block == block).map(|p| p.condition).collect();
+                    planned.iter().filter(|p| p.block == block).map(|p| p.cell).collect();
                 seen.sort_unstable();
                 prop_assert!(seen.into_iter().eq(0..n));
             }
@@ -77,7 +78,7 @@ mod tests {
     fn orders_differ_between_blocks() {
         let planned = plan(4, 20, 1);
         let first: Vec<usize> =
-            planned.iter().filter(|p| p.position == 1).map(|p| p.condition).collect();
-        assert!((0..4).all(|c| first.contains(&c)), "each condition is first in some block");
+            planned.iter().filter(|p| p.position == 1).map(|p| p.cell).collect();
+        assert!((0..4).all(|c| first.contains(&c)), "each cell is first in some block");
     }
 }

@@ -1,6 +1,6 @@
 //! The loop, apart from what it acts on, so that its order of events is tested with a fake.
 //!
-//! For each trial: reset, put the condition in force, measure, store, take back. A trial is on disk
+//! For each trial: reset, put its condition in force, measure, store, take back. A trial is on disk
 //! before the next begins; what was put in force is taken back whatever happened in between.
 //! Invalid trials are repeated at the end of their block, so that a block stays one pass through
 //! one stretch of time. Blocks beyond those asked for come one at a time, until the intervals are
@@ -37,7 +37,7 @@ pub trait Stage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
     /// As in [`Planned`].
-    pub condition: usize,
+    pub cell: usize,
     pub why: String,
 }
 
@@ -61,7 +61,7 @@ pub struct Rules {
     pub until_precise: bool,
 }
 
-/// The last attempt of each trial that an earlier run left, by block and condition.
+/// The last attempt of each trial that an earlier run left, by block and cell.
 #[derive(Debug, Clone, Default)]
 pub struct Done(pub BTreeMap<(u32, usize), Last>);
 
@@ -74,7 +74,7 @@ pub struct Last {
 impl Done {
     /// The trial as it has to be run now, unless it is complete.
     fn due(&self, planned: &Planned) -> Option<Planned> {
-        match self.0.get(&(planned.block, planned.condition)) {
+        match self.0.get(&(planned.block, planned.cell)) {
             None => Some(*planned),
             Some(last) if last.complete => None,
             Some(last) => Some(Planned { attempt: last.attempt + 1, ..*planned }),

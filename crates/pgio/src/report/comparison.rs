@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::explain;
+use super::{explain, sweep};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, Verdict};
@@ -24,6 +24,7 @@ const COMMIT_PERCENTILES: [&str; 3] =
 
 pub fn document(analysis: &Analysis) -> Document {
     let mut tables = vec![primary(analysis)];
+    tables.extend(sweep::tables(analysis));
     tables.extend(secondary(analysis));
     tables.extend(explain::tables(analysis));
     Document {
@@ -161,6 +162,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
         notes.push(format!("~ cannot be told apart from {}.", analysis.baseline));
     }
     notes.extend(noise_floor(analysis));
+    notes.extend(sweep::where_judged(analysis));
     let percentile_missing = |c: &Condition| {
         let value = |name| c.metrics.get(name).map(|m: &Metric| m.value);
         COMMIT_PERCENTILES.iter().any(|name| value(*name) == Some(None))

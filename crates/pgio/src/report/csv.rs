@@ -1,12 +1,15 @@
 //! Comma-separated values for spreadsheets and statistics programs: one flat table.
 //!
-//! A row for each condition and metric, the baseline's included, with numbers as they are: no
+//! A row for each condition and metric, the baseline's included, and of a sweep for each other cell
+//! and metric, with numbers as they are: no
 //! units in cells, no rounding, no value is an empty cell. One table a file, since CSV knows no
 //! second one. Quoting is that of RFC 4180. Next: `docs/FORMAT.md` says what each column means.
 
 use super::table::{Column, Table};
+use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
 use crate::analysis::{Analysis, Comparison, Condition, Verdict};
 use crate::results::metrics::METRICS;
+use crate::results::sweep::{Point, shown};
 
 const COLUMNS: &[&str] = &[
     "experiment",
@@ -32,6 +35,9 @@ const COLUMNS: &[&str] = &[
     "p",
     "p_adjusted",
     "blocks_needed",
+    "point",
+    "value_low",
+    "value_high",
 ];
 
 /// All of an analysis that is a number.
@@ -46,9 +52,14 @@ pub fn flat(analysis: &Analysis) -> Table {
                 row.extend([def.name.to_owned(), def.unit.to_owned(), number(value)]);
                 row.push((def.name == analysis.primary_metric).to_string());
                 row.extend(compared.map_or_else(nothing, comparison));
+                row.extend([at(analysis), String::new(), String::new()]);
                 rows.push(row);
             }
         }
+    }
+    if let Some(swept) = &analysis.sweep {
+        let away = swept.cells.iter().filter(|cell| !swept.is_middle(cell));
+        rows.extend(away.flat_map(|cell| of_cell(analysis, cell)));
     }
     Table {
         title: String::new(),
@@ -56,6 +67,45 @@ pub fn flat(analysis: &Analysis) -> Table {
         rows,
         notes: Vec::new(),
     }
+}
+
+/// The middle point of a sweep.
+fn at(analysis: &Analysis) -> String {
+    analysis.sweep.as_ref().map_or_else(String::new, |swept| point(&swept.middle))
+}
+
+/// `delay = 1; sessions = 4`
+fn point(point: &Point) -> String {
+    let words = point.iter().map(|(axis, value)| format!("{axis} = {}", shown(value)));
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// What is told of a cell away from the middle point.
+fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
+    let Some(condition) = analysis.condition(&cell.condition) else { return Vec::new() };
+    let one = |(name, estimate): (&String, &Estimate)| {
+        let primary = *name == analysis.primary_metric;
+        let mut row = head(analysis, condition);
+        // Its treatments are the middle point's with what the axes change.
+        row[2] = String::new();
+        row[4..8].fill(String::new());
+        (row[4], row[5]) = (cell.trials.to_string(), cell.valid.to_string());
+        row.extend([name.clone(), estimate.unit.clone(), number(Some(estimate.value))]);
+        row.push(primary.to_string());
+        row.extend(cell.effect.as_ref().filter(|_| primary).map_or_else(nothing, cell_effect));
+        row.extend([point(&cell.point), number(estimate.low), number(estimate.high)]);
+        row
+    };
+    cell.metrics.iter().map(one).collect()
+}
+
+fn cell_effect(e: &CellEffect) -> Vec<String> {
+    let mut cells = vec![word(e.verdict), e.blocks.to_string()];
+    cells.extend([e.ratio, e.low, e.high].map(number));
+    cells.extend([const { String::new() }; 3]);
+    cells.extend([e.p, e.p_adjusted].map(number));
+    cells.push(String::new());
+    cells
 }
 
 fn head(analysis: &Analysis, condition: &Condition) -> Vec<String> {

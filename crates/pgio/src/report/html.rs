@@ -17,6 +17,7 @@ mod plain;
 mod series;
 mod shell;
 mod svg;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ use maud::Markup;
 use super::comparison::remarks;
 use super::table::Remark;
 use crate::analysis::{Analysis, Standing, standings};
-use crate::results::Trial;
+use crate::results::{Place, Trial};
 use crate::results::series::Series;
 use crate::results::store::Stored;
 use look::Looks;
@@ -64,11 +65,21 @@ impl<'a> Page<'a> {
         self.trials(condition).filter(|(line, _)| self.standings[line - 1] == Standing::Counts)
     }
 
-    /// All trials of a condition with their lines in trials.jsonl, counted from 1.
+    /// All trials of a condition at the middle point with their lines in trials.jsonl, counted from
+    /// 1.
     fn trials(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
-        let of = move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == condition);
+        let middle = self.stored.manifest.middle();
+        let here = move |p: &Place| p.condition == condition && p.point == *middle;
+        let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
         let stored: &'a Stored = self.stored;
         (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
+    }
+
+    /// At whatever point.
+    fn trials_anywhere(&self, condition: &str) -> impl Iterator<Item = &'a Trial> {
+        let of = move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == condition);
+        let stored: &'a Stored = self.stored;
+        stored.trials.iter().filter(of)
     }
 
     fn conditions(&self) -> impl Iterator<Item = &'a str> {
@@ -95,6 +106,7 @@ pub fn render(source: &Source<'_>) -> String {
     };
     let sections: Vec<Section> = [
         Some(effects::section(&page)),
+        sweep::section(&page),
         trials::section(&page),
         waits::section(&page),
         latency::section(&page),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
+use crate::analysis::sweep::Swept;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
 use crate::analysis::{
     ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
@@ -48,6 +49,9 @@ pub struct AnalysisV1 {
     /// The primary's disk against the secondary's, by condition.
     #[serde(default)]
     pub replicas: Vec<Replica>,
+    /// Every cell of a sweep and the curves along its axes; all else is said of the middle point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Swept>,
     pub checks: Vec<CheckV1>,
     pub warnings: Vec<WarningV1>,
     pub notes: Vec<String>,
@@ -149,6 +153,7 @@ pub fn stored(analysis: &Analysis) -> AnalysisV1 {
         decomposition_differences: a.decomposition_differences,
         reconciliation: a.reconciliation,
         replicas: a.replicas,
+        sweep: a.sweep,
         checks: a.checks.into_iter().map(CheckV1::from).collect(),
         warnings: a
             .warnings

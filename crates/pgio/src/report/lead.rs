@@ -1,9 +1,11 @@
 //! What a report says before its first table: the verdict in words.
 //!
-//! The largest effect, whether to trust it, what it means for a commit, then every other condition.
+//! The largest effect, whether to trust it, what it means for a commit, then every other condition, and
+//! the knees of a sweep.
 //! The sentences themselves are `sentence`'s.
 
 use super::sentence::{sentence, three_sentences};
+use super::sweep;
 use crate::analysis::Analysis;
 
 pub fn lead(analysis: &Analysis) -> Vec<String> {
@@ -19,5 +21,6 @@ pub fn lead(analysis: &Analysis) -> Vec<String> {
     let mut all = vec![effect, trust];
     all.extend(commits.then_some(commit));
     all.extend(others);
+    all.extend(sweep::knees(analysis));
     all
 }

@@ -10,8 +10,10 @@ use super::sentence::{sentence, three_sentences};
 use super::{across, document, json, text, trial};
 use crate::analysis::across::across as compared;
 use crate::analysis::test_support::{classic_trial, demo, experiment, latencies, replicated, set};
+use crate::analysis::sweep::Swept;
 use crate::analysis::{Analysis, analyse, test_support};
 use crate::results::store::Stored;
+use crate::results::sweep::Point;
 use crate::results::{Check, Outcome, Trial, Warning};
 
 fn printed(analysis: &Analysis) -> String {
@@ -73,6 +75,29 @@ fn full_trial() -> Trial {
     ];
     t.warnings = vec![Warning::new("shared_buffers holds it all", "nothing is read", "scale up")];
     t
+}
+
+#[test]
+fn a_sweep_is_told_along_its_axes() {
+    assert_snapshot!(printed(&analyse(&test_support::swept(8))));
+}
+
+#[test]
+fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
+    let analysis = analyse(&test_support::swept(6));
+    let read: AnalysisV1 = serde_json::from_str(&json::render(&analysis)).unwrap();
+    let (ours, read) = (analysis.sweep.as_ref().unwrap(), read.sweep.unwrap());
+    assert_eq!((&read.axes, &read.middle, &read.notes), (&ours.axes, &ours.middle, &ours.notes));
+    let cells = |all: &Swept| -> Vec<(String, Point)> {
+        all.cells.iter().map(|c| (c.condition.clone(), c.point.clone())).collect()
+    };
+    assert_eq!(cells(&read), cells(ours));
+    let knees = |all: &Swept| all.curves.iter().map(|c| c.knee.clone()).collect::<Vec<_>>();
+    assert_eq!(knees(&read), knees(ours));
+    let told = super::lead(&analysis);
+    let knees = "Knee along sessions (where more load stops paying): local none up to 64; on at 16.";
+    assert_eq!(told.last().unwrap(), knees);
+    assert_eq!(json::stored(&analyse(&demo())).sweep, None);
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub const METRICS: &[MetricDef] = &[
         HigherIsFaster,
         "transactions committed by the workload",
     ),
+    def("rows_per_second", "rows/s", HigherIsFaster, "rows inserted and committed by `commit`"),
     def("seconds_per_10000_transactions", "s", LowerIsFaster, "10,000 transactions at this rate"),
     def(
         "device_bytes_per_second",

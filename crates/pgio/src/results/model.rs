@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::sweep::Point;
 use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
 pub use crate::warning::Warning;
@@ -66,6 +67,9 @@ pub struct Place {
     /// How often this trial was tried before (a repeated invalid trial).
     #[serde(default)]
     pub attempt: u32,
+    /// A value of every axis of the sweep; absent without one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub point: Point,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -195,8 +195,11 @@ pub struct Probes {
     pub flush_seconds: Option<f64>,
     /// The same on the standby.
     pub standby_flush_seconds: Option<f64>,
-    /// To the standby and back.
+    /// To the standby and back, as the way was found.
     pub round_trip_seconds: Option<f64>,
+    /// What the trial's link treatment adds to that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_seconds: Option<f64>,
     /// How each was measured, or why it was not.
     pub notes: Vec<String>,
 }

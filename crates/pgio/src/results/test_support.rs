@@ -8,6 +8,7 @@ use super::model::{
     ServerInfo, SessionTotals, Slice, Trial, Warning, When, Window, WorkloadInfo,
 };
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
+use super::sweep::Point;
 use crate::histogram::Histogram;
 
 /// Its numbers are short, so that they read back to the last bit.
@@ -26,6 +27,7 @@ pub(crate) fn full_trial() -> Trial {
             block: 1,
             position: 1,
             attempt: 0,
+            point: Point::new(),
         }),
         outcome: Outcome::Complete,
         started_at: "2018-06-02T05:09:46Z".to_owned(),
@@ -110,6 +112,7 @@ pub(crate) fn manifest() -> Manifest {
         environment: BTreeMap::from([("server_version".to_owned(), "15.14".to_owned())]),
         rules: Rules::default(),
         resumed: Vec::new(),
+        sweep: None,
     }
 }
 

@@ -44,7 +44,14 @@ pub fn probe(
         let same = primary.zip(standby).is_some_and(|(a, b)| a.host.is_same_machine(b.host));
         note(round_trip::probe(primary.map(|wal| wal.host), same, walsender))
     });
-    Probes { flush_seconds, standby_flush_seconds, round_trip_seconds, notes }
+    Probes {
+        flush_seconds,
+        standby_flush_seconds,
+        round_trip_seconds,
+        // Known when a condition is in force.
+        link_seconds: None,
+        notes,
+    }
 }
 
 #[cfg(test)]

@@ -94,10 +94,14 @@ impl Workload for Commit {
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         let commits = totals.count("commit");
-        vec![(
-            "seconds_per_10000_transactions",
-            (commits > 0).then(|| seconds * 10_000.0 / commits as f64),
-        )]
+        let rows = commits as f64 * f64::from(self.settings.rows_per_transaction);
+        vec![
+            ("rows_per_second", Some(rows / seconds)),
+            (
+                "seconds_per_10000_transactions",
+                (commits > 0).then(|| seconds * 10_000.0 / commits as f64),
+            ),
+        ]
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {

@@ -112,13 +112,38 @@ pub(crate) const SHORT: &[(&str, &str)] =
     &[("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\""), ("scale", "\"8M\"")];
 
 #[test]
-fn sync_commit() {
-    let (dir, commits) = compare(&with(&example("sync-commit.toml"), SHORT), "commit");
+fn sync_commit_quick() {
+    let (dir, commits) = compare(&with(&example("sync-commit-quick.toml"), SHORT), "commit");
     let trials = stored(&commits);
     let all = ["local", "local (A/A)", "off", "on", "remote_apply", "remote_write"];
     assert_eq!(conditions(&trials), BTreeSet::from(all));
     let trials = stored(&dir.path().join("out/slob"));
     assert_eq!(conditions(&trials).len(), 4);
+}
+
+/// Every cell once: 45, and the twin.
+#[test]
+fn sync_commit() {
+    let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"200ms\"")];
+    let (_dir, results) = compare(&with(&example("sync-commit.toml"), &short), "");
+    let trials = stored(&results);
+    let all = ["local", "local (A/A)", "off", "on", "remote_apply", "remote_write"];
+    assert_eq!(conditions(&trials), BTreeSet::from(all));
+    let cells: BTreeSet<String> =
+        trials.iter().map(|t| format!("{} {}", t["place"]["condition"], t["place"]["point"])).collect();
+    assert_eq!((trials.len(), cells.len()), (46, 46));
+    for trial in &trials {
+        let (point, keys) = (&trial["place"]["point"], &trial["workload"]["keys"]);
+        assert_eq!(point["sessions"], keys["sessions"]);
+        assert_eq!(point["rows_per_transaction"], keys["rows_per_transaction"]);
+        assert_eq!(point["fsync"], trial["server"]["fsync"]);
+        assert_eq!(trial["sessions"].as_array().unwrap().len() as u64, point["sessions"]);
+        let invalid = trial["checks"].as_array().unwrap().iter().find(|c| c["verdict"] == "invalid");
+        assert_ne!(invalid.map(|c| &c["id"]), Some(&Value::from("durability")), "declared");
+        let delay = format!("through the relay (delay {}ms)", point["delay"]);
+        let evidence = trial["evidence"].as_array().unwrap();
+        assert!(evidence.iter().any(|e| e["found"] == delay.as_str()), "{delay}");
+    }
 }
 
 /// As its comment says for servers of one's own.
@@ -132,7 +157,7 @@ fn sync_commit_on_a_server_of_ones_own() {
         .args(["setup", "--scale", "8M", "--create-base-table", "FALSE"])
         .args(["--connect-string", &dsn]));
     let private = "private = true\nstandby = true\n";
-    let text = with(&example("sync-commit.toml"), SHORT);
+    let text = with(&example("sync-commit-quick.toml"), SHORT);
     assert!(text.contains(private), "the example's [target] has changed");
     let text = text.replace(private, &format!("dsn = \"{dsn}\"\n"));
     let (dir, commits) = compare(&text, "commit");
@@ -270,7 +295,7 @@ fn what_the_pgio_conf_offers_in_comments_is_read_too() {
 
 #[test]
 fn the_target_offered_in_a_comment_is_read_too() {
-    let text = example("sync-commit.toml");
+    let text = example("sync-commit-quick.toml");
     let offered: String = text
         .lines()
         .filter_map(|line| line.strip_prefix("#     "))

@@ -2,7 +2,7 @@
 //!
 //! The question itself (conditions, treatments), the work, the data, the window, the server, the
 //! environment, pgio, the seeds. Trials are described by the first one that is complete: within an
-//! experiment they must not differ (`cross`). Nothing is judged here; a kernel that was upgraded
+//! experiment they must not differ (`cross`), of a sweep at its middle point, which is what is compared. Nothing is judged here; a kernel that was upgraded
 //! may be the very thing that is asked about.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,8 @@ fn question(a: &Manifest, b: &Manifest) -> Vec<Reason> {
     let mut found = Vec::new();
     found.extend(differs("primary metric", &a.primary_metric, &b.primary_metric));
     found.extend(differs("baseline", &a.baseline, &b.baseline));
+    let middle = |m: &Manifest| m.sweep.as_ref().map_or_else(|| "none".to_owned(), |s| s.whole(s.middle()));
+    found.extend(differs("middle point of the sweep", &middle(a), &middle(b)));
     for ours in &a.conditions {
         let Some(theirs) = b.conditions.iter().find(|c| c.name == ours.name) else { continue };
         let words = |treatments: &[String]| match treatments {
@@ -64,7 +66,13 @@ fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
 }
 
 fn first(stored: &Stored) -> Option<&Trial> {
-    stored.trials.iter().find(|t| t.outcome == Outcome::Complete)
+    counted(stored).next()
+}
+
+fn counted(stored: &Stored) -> impl Iterator<Item = &Trial> {
+    let middle = stored.manifest.middle();
+    let there = move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.point == *middle);
+    stored.trials.iter().filter(|t| t.outcome == Outcome::Complete).filter(there)
 }
 
 /// Work, data, window and server.
@@ -97,11 +105,9 @@ fn environment(stored: &Stored) -> Described {
     let m = &stored.manifest;
     let mut all: BTreeMap<&String, &String> =
         m.environment.iter().filter(|(k, _)| !TOLD_ELSEWHERE.contains(&k.as_str())).collect();
-    let is_baseline = |t: &&Trial| {
-        t.outcome == Outcome::Complete
-            && t.place.as_ref().is_some_and(|p| p.condition == m.baseline)
-    };
-    if let Some(trial) = stored.trials.iter().find(is_baseline) {
+    let is_baseline =
+        |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == m.baseline);
+    if let Some(trial) = counted(stored).find(is_baseline) {
         for (name, value) in &trial.environment {
             all.entry(name).or_insert(value);
         }

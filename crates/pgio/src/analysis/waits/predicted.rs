@@ -4,7 +4,8 @@
 //! flush of the local log, `remote_write` for a round trip more, `on` for the standby's flush on
 //! top of that, `remote_apply` for at least as much, `off` for nothing. Sessions that commit at the
 //! same time share flushes, so many of them wait otherwise than one. Nothing is predicted where a
-//! condition differs from the baseline in anything else, or where a probe is missing.
+//! condition differs from the baseline in anything else, or where a probe is missing. What a link
+//! treatment adds to the way, and a primary that does not flush (fsync = off), are reckoned with.
 
 use benchmath::summary;
 
@@ -42,23 +43,41 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
     let replicated = ours.1.valid().any(has_synchronous_standby);
     let (more, less) = without_common(&steps(&level, replicated)?, &steps(&from, replicated)?);
     let trials: Vec<&Trial> = ours.1.valid().chain(theirs.1.valid()).collect();
-    let sum = |steps: &[Step]| steps.iter().map(|s| measured(&trials, *s)).sum::<Option<f64>>();
-    let words = |steps: &[Step], sign: &str| -> Option<Vec<String>> {
-        let word = |s: &Step| {
-            Some(format!("{sign}{} {}", name(*s), human::latency(measured(&trials, *s)? * 1e9)))
-        };
-        steps.iter().map(word).collect()
-    };
-    let mut from = words(&more, "")?;
-    from.extend(words(&less, "less the ")?);
+    let mut from = words(&trials, &more, "")?;
+    from.extend(words(&trials, &less, "less the ")?);
     if from.is_empty() {
         from.push("both wait for the same".to_owned());
     }
     Some(Predicted {
-        seconds: sum(&more)? - sum(&less)?,
+        seconds: sum(&trials, &more)? - sum(&trials, &less)?,
         at_least: level == "remote_apply",
         from: from.join(" + ").replace(" + less", ", less"),
     })
+}
+
+/// What a commit alone should take under a condition.
+pub(in crate::analysis) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
+    let level = level((info, arm))?;
+    let steps = steps(&level, arm.valid().any(has_synchronous_standby))?;
+    let trials: Vec<&Trial> = arm.valid().collect();
+    let mut from = words(&trials, &steps, "")?;
+    if from.is_empty() {
+        from.push("it waits for nothing".to_owned());
+    }
+    let seconds = sum(&trials, &steps)?;
+    Some(Predicted { seconds, at_least: level == "remote_apply", from: from.join(" + ") })
+}
+
+fn sum(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
+    // The sum of no floats is -0.
+    steps.iter().try_fold(0.0, |sum, step| Some(sum + measured(trials, *step)?))
+}
+
+fn words(trials: &[&Trial], steps: &[Step], sign: &str) -> Option<Vec<String>> {
+    let word = |s: &Step| {
+        Some(format!("{sign}{} {}", name(*s), human::latency(measured(trials, *s)? * 1e9)))
+    };
+    steps.iter().map(word).collect()
 }
 
 /// The level in force: as declared, else as the sessions read it back, the same in all trials.
@@ -106,12 +125,15 @@ fn name(step: Step) -> &'static str {
 
 /// The median over the trials.
 fn measured(trials: &[&Trial], step: Step) -> Option<f64> {
-    let probe = |p: &Probes| match step {
-        Step::Flush => p.flush_seconds,
-        Step::RoundTrip => p.round_trip_seconds,
-        Step::StandbyFlush => p.standby_flush_seconds,
+    let probe = |trial: &&Trial| {
+        let p: &Probes = trial.telemetry.as_ref()?.probes.as_ref()?;
+        match step {
+            Step::Flush if trial.server.fsync == "off" => Some(0.0),
+            Step::Flush => p.flush_seconds,
+            Step::RoundTrip => Some(p.round_trip_seconds? + p.link_seconds.unwrap_or(0.0)),
+            Step::StandbyFlush => p.standby_flush_seconds,
+        }
     };
-    let probes = trials.iter().filter_map(|t| t.telemetry.as_ref()?.probes.as_ref());
-    let values: Vec<f64> = probes.filter_map(probe).collect();
+    let values: Vec<f64> = trials.iter().filter_map(probe).collect();
     summary::median(&values)
 }

@@ -8,14 +8,15 @@ use super::targets::{Reached, params_of};
 use super::telling::Teller;
 use crate::cli::exit::{Failure, TRIAL, USAGE};
 use crate::cli::{Outcome, ballast, connection, report, state};
-use crate::config::experiment::{self, AA_SUFFIX, Experiment, WorkloadSpec};
+use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::judging;
-use crate::experiment::live::{Happening, Live, LiveCondition};
+use crate::experiment::live::{Happening, Live};
 use crate::experiment::plan::plan;
 use crate::experiment::run::{Done, Ended, Rules, run as run_plan};
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
 use crate::results::store::{Store, Stored};
+use crate::results::sweep::Cell;
 use crate::results::{checks, metrics};
 use crate::treatment;
 use crate::treatment::journal::{self, Journal};
@@ -50,31 +51,11 @@ impl Job {
                 format!("{file}: primary: no metric `{primary}`; there are {names}"),
             ));
         }
-        for condition in &experiment.conditions {
-            treatment::parse_all(&condition.treatments)?;
-        }
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let below = connection::conf_only()?;
-        Ok(Job { experiment, text: text.to_owned(), seed, below })
-    }
-
-    /// The conditions a workload runs under, the baseline's twin right after it.
-    pub(super) fn conditions(
-        &self,
-        workload: &WorkloadSpec,
-    ) -> Result<Vec<LiveCondition>, Failure> {
-        let mut all = Vec::new();
-        for condition in self.experiment.conditions_of(workload) {
-            let is_baseline = condition.name == self.experiment.baseline;
-            let twin = (is_baseline && self.experiment.aa)
-                .then(|| format!("{}{AA_SUFFIX}", condition.name));
-            for name in [Some(condition.name.clone()), twin].into_iter().flatten() {
-                let treatments = treatment::parse_all(&condition.treatments)?;
-                let target = condition.target.clone().unwrap_or_default();
-                all.push(LiveCondition { name, target, treatments });
-            }
-        }
-        Ok(all)
+        let job = Job { experiment, text: text.to_owned(), seed, below };
+        job.check_treatments()?;
+        Ok(job)
     }
 
     /// Runs every workload and returns the directories of their results.
@@ -140,15 +121,15 @@ impl Job {
         hear: &mut dyn FnMut(&Happening<'_>),
     ) -> Outcome {
         let rules = &self.experiment.rules;
-        let conditions = self.conditions(spec)?;
-        let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
-        let plan = plan(conditions.len(), rules.max_blocks, self.seed);
+        let cells = self.cells(spec)?;
+        let ids: Vec<Cell> = cells.iter().map(|c| c.cell.clone()).collect();
+        let plan = plan(cells.len(), rules.max_blocks, self.seed);
         let earlier = match start {
             Start::New => None,
             Start::Resume => resume::open(dir)?,
         };
         let done = match &earlier {
-            Some((_, stored)) => judging::done(&stored.trials, &names),
+            Some((_, stored)) => judging::done(&stored.trials, &ids),
             None => Done::default(),
         };
         let left = done.left(&plan, self.experiment.blocks);
@@ -158,19 +139,22 @@ impl Job {
         }
         let mut targets = BTreeMap::new();
         for (name, reached) in servers {
-            if conditions.iter().any(|c| c.target == *name) {
+            if cells.iter().any(|c| c.target == *name) {
                 targets.insert(name.clone(), self.target(spec, reached, run_id, stop)?);
             }
         }
         let name = self.name_of(spec);
-        let manifest = self.manifest(&name, &conditions, &mut targets);
+        let manifest = self.manifest(&name, &cells, self.sweep(spec)?, &mut targets);
         let (store, stored, remarks) = match earlier {
             None => (None, Stored { manifest, trials: Vec::new(), torn: false }, Vec::new()),
             Some((store, stored)) => {
-                let remarks = resume::remarks(&stored, &manifest, &targets)?;
+                let remarks = resume::remarks(&stored, &manifest, &targets, &cells)?;
                 (Some(store), stored, remarks)
             }
         };
+        if let Some(told) = self.size_text(spec) {
+            eprintln!("pgio: {}: {told}", spec.name);
+        }
         let mut teller = Teller::new(left, self.experiment.blocks);
         let mut observe = |happening: Happening<'_>| {
             teller.tell(&happening);
@@ -182,7 +166,7 @@ impl Job {
             targets,
             hosts: servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
             host_specs: self.experiment.hosts.clone(),
-            conditions,
+            cells,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
             rules: rules.clone(),
             journal: Journal::new(&state::journal_dir(), run_id),

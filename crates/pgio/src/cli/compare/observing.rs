@@ -54,9 +54,9 @@ impl Job {
             Extent::Time(window) => window,
             Extent::Transactions(_) => Duration::MAX,
         };
-        let conditions = self.experiment.conditions_of(spec).count();
+        let of_a_block = self.experiment.size_of(spec).trials_of_a_block;
         let trials =
-            u32::try_from(conditions).unwrap_or(u32::MAX).saturating_mul(self.experiment.blocks);
+            u32::try_from(of_a_block).unwrap_or(u32::MAX).saturating_mul(self.experiment.blocks);
         let commits = workload.info().primary_metric == "commits_per_second";
         if commits && window.saturating_mul(trials) >= WORTH_A_PROBE {
             let data = reached.cluster.as_ref().and_then(|c| c.standby_data_dir());

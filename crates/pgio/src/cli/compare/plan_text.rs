@@ -15,12 +15,13 @@ use super::job::Job;
 use crate::cli::exit::Failure;
 use crate::cli::state;
 use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
-use crate::experiment::live::LiveCondition;
+use crate::experiment::live::LiveCell;
 use crate::experiment::plan::plan;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::words;
+use crate::results::sweep::{Axis, AxisValue, Sweep, shown};
 use crate::treatment::{Door, World};
 use crate::units::exact_duration;
 
@@ -44,14 +45,18 @@ impl Job {
         }
         let hosts = self.reachable(&mut text);
         for workload in &e.workloads {
-            let conditions = self.conditions(workload)?;
+            let cells = self.cells(workload)?;
+            let sweep = self.sweep(workload)?;
             let mut lines = Vec::new();
-            for condition in &conditions {
-                let server = servers.get_mut(&condition.target).and_then(|s| s.as_mut().ok());
-                let server = params.get(&condition.target).zip(server);
-                lines.extend(self.changes(condition, server, &hosts)?);
+            // What an axis changes beyond that is told of the axis.
+            let middle = |c: &&LiveCell| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle());
+            for cell in cells.iter().filter(middle) {
+                let server = servers.get_mut(&cell.target).and_then(|s| s.as_mut().ok());
+                let server = params.get(&cell.target).zip(server);
+                lines.extend(self.changes(cell, server, &hosts)?);
             }
-            self.add_workload(&mut text, workload, &conditions, &lines);
+            lines.extend(sweep.iter().flat_map(axes_text));
+            self.add_workload(&mut text, workload, &cells, &lines);
         }
         text.push('\n');
         for line in self.surroundings(out) {
@@ -64,7 +69,7 @@ impl Job {
         &self,
         text: &mut String,
         workload: &WorkloadSpec,
-        conditions: &[LiveCondition],
+        cells: &[LiveCell],
         changes: &[String],
     ) {
         let e = &self.experiment;
@@ -77,17 +82,20 @@ impl Job {
         };
         let (name, kind, warm) = (&workload.name, workload.kind.name(), exact_duration(warmup));
         add(text, &format!("\nWorkload {name} ({kind}): {warm} of warm-up, then {length}."));
+        if let Some(told) = self.size_text(workload) {
+            add(text, &format!("  {told}"));
+        }
         add(text, &format!("  before each trial: {}", self.reset_text(workload.kind)));
         for change in changes {
             add(text, &format!("  {change}"));
         }
         let each =
             if by_time { seconds(warmup + window) } else { "as long as it takes".to_owned() };
-        for p in plan(conditions.len(), e.blocks, self.seed) {
-            let condition = &conditions[p.condition].name;
-            add(text, &format!("  block {:2}, trial {}, {each}: {condition}", p.block, p.position));
+        for p in plan(cells.len(), e.blocks, self.seed) {
+            let title = &cells[p.cell].title;
+            add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
         }
-        let trials = u32::try_from(conditions.len()).unwrap_or(u32::MAX).saturating_mul(e.blocks);
+        let trials = u32::try_from(cells.len()).unwrap_or(u32::MAX).saturating_mul(e.blocks);
         let total = |trials: u32| match by_time {
             true => format!(
                 "{trials} trials, {} of warm-up and windows",
@@ -101,14 +109,35 @@ impl Job {
         }
     }
 
+    /// How large a sweep is, said before anything is run; none without axes.
+    pub(super) fn size_text(&self, workload: &WorkloadSpec) -> Option<String> {
+        let e = &self.experiment;
+        if workload.axes.is_empty() {
+            return None;
+        }
+        let size = e.size_of(workload);
+        let lasts = size.lasts(e.blocks).map_or_else(String::new, |time| {
+            format!(", {} of warm-up and windows", seconds(time))
+        });
+        Some(format!(
+            "{} cells ({} conditions, {} points){}, in {} blocks: {} trials{lasts}",
+            size.cells,
+            e.conditions_of(workload).count(),
+            workload.count_points(e.sweep),
+            if e.aa { " and the A/A twin" } else { "" },
+            e.blocks,
+            size.trials_of_a_block * u64::from(e.blocks),
+        ))
+    }
+
     /// In words; with the present value and the way where a server could be asked.
     fn changes(
         &self,
-        condition: &LiveCondition,
+        condition: &LiveCell,
         server: Option<(&ConnectParams, &mut Client)>,
         hosts: &Hosts,
     ) -> Result<Vec<String>, Failure> {
-        let line = |change: &str| format!("{} changes {change}", condition.name);
+        let line = |change: &str| format!("{} changes {change}", condition.cell.condition);
         let described: Vec<String> =
             condition.treatments.iter().flat_map(|t| t.describe()).collect();
         if described.is_empty() {
@@ -252,6 +281,25 @@ impl Job {
         });
         asked.map(|(name, params)| (name.clone(), reader(params))).collect()
     }
+}
+
+/// Each axis with its values, and what it puts in force.
+fn axes_text(sweep: &Sweep) -> Vec<String> {
+    let one = |axis: &Axis| {
+        let middle = sweep.middle().get(&axis.name);
+        let value = |v: &AxisValue| {
+            let is_middle = if Some(&v.value) == middle { " (middle)" } else { "" };
+            let does = match v.treatments.as_slice() {
+                [] => String::new(),
+                some => format!(": {}", some.join(", ")),
+            };
+            format!("{}{is_middle}{does}", shown(&v.value))
+        };
+        let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" ({u})"));
+        let values: Vec<String> = axis.values.iter().map(value).collect();
+        format!("axis {}{unit} = {}", axis.name, values.join("; "))
+    };
+    sweep.axes.iter().map(one).collect()
 }
 
 fn reader(params: &ConnectParams) -> Result<Client, String> {

@@ -14,7 +14,7 @@ use super::job::Job;
 use super::stored::NOT_STORED;
 use crate::cli::exit::{FILES, Failure, REFUSED, USAGE};
 use crate::cli::output;
-use crate::experiment::live::Target;
+use crate::experiment::live::{LiveCell, Target};
 use crate::pg::connect::{self, ConnectParams, Env};
 use crate::results::model::Warning;
 use crate::results::store::{self, Manifest, Resumed, Store, Stored};
@@ -181,11 +181,15 @@ pub(super) fn remarks(
     stored: &Stored,
     now: &Manifest,
     targets: &BTreeMap<String, Target>,
+    cells: &[LiveCell],
 ) -> Result<Vec<String>, Failure> {
     let refuse = |why: String| Err(Failure::message(REFUSED, format!("cannot go on: {why}")));
     let before = &stored.manifest;
     if (&before.conditions, &before.primary_metric) != (&now.conditions, &now.primary_metric) {
         return refuse("the conditions are no longer the same".to_owned());
+    }
+    if before.sweep != now.sweep {
+        return refuse("the axes or their values are no longer the same".to_owned());
     }
     let mut remarks = Vec::new();
     for (name, target) in targets.iter().filter(|(_, t)| t.cluster.is_some()) {
@@ -205,8 +209,10 @@ pub(super) fn remarks(
         }
     }
     if let Some(trial) = stored.trials.last() {
+        let cell = cells.iter().find(|c| trial.place.as_ref().is_some_and(|p| c.cell.is_at(p)));
+        let work = cell.map_or(0, |cell| cell.work);
         for target in targets.values() {
-            let info = target.workload.info();
+            let info = target.workloads[work].info();
             let keys = trial.workload.keys.keys().chain(info.keys.keys());
             let differs = |key: &&String| trial.workload.keys.get(*key) != info.keys.get(*key);
             if let Some(key) = keys.into_iter().find(differs) {

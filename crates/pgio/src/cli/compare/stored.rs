@@ -8,9 +8,10 @@ use super::job::Job;
 use crate::cli::ballast;
 use crate::config::experiment::{AA_SUFFIX, Target};
 use crate::experiment::environment;
-use crate::experiment::live::{self, LiveCondition};
+use crate::experiment::live::{self, LiveCell};
 use crate::pg::connect::ConnectParams;
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
+use crate::results::sweep::Sweep;
 
 /// In place of a file that cannot be stored.
 pub(super) const NOT_STORED: &str = "# not stored: it holds a password\n";
@@ -19,7 +20,8 @@ impl Job {
     pub(super) fn manifest(
         &self,
         name: &str,
-        conditions: &[LiveCondition],
+        cells: &[LiveCell],
+        sweep: Option<Sweep>,
         targets: &mut BTreeMap<String, live::Target>,
     ) -> Manifest {
         let e = &self.experiment;
@@ -31,7 +33,7 @@ impl Job {
             for (key, value) in environment::describe(&mut target.admin, &target.server) {
                 environment.insert(format!("{prefix}{key}"), value);
             }
-            primary.get_or_insert_with(|| target.workload.info().primary_metric);
+            primary.get_or_insert_with(|| target.workloads[0].info().primary_metric);
         }
         if let Some(held) = ballast::held() {
             environment.insert("driver.ballast".to_owned(), held);
@@ -47,10 +49,11 @@ impl Job {
             baseline: e.baseline.clone(),
             aa,
             primary_metric: primary.unwrap_or_default(),
-            conditions: conditions
+            conditions: cells
                 .iter()
+                .filter(|c| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle()))
                 .map(|c| ConditionInfo {
-                    name: c.name.clone(),
+                    name: c.cell.condition.clone(),
                     treatments: c.treatments.iter().flat_map(|t| t.describe()).collect(),
                 })
                 .collect(),
@@ -63,6 +66,7 @@ impl Job {
                 tolerate: e.rules.tolerate.clone(),
             },
             resumed: Vec::new(),
+            sweep,
         }
     }
 

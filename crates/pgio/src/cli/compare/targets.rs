@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use postgres::Client;
+
+use super::cells::layers;
 use super::job::Job;
 use crate::cli::exit::{FAILED, Failure, REFUSED};
 use crate::cli::output::{self, Status};
@@ -19,6 +22,7 @@ use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
 use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
+use crate::pg::server::Server;
 use crate::workload::commit::Commit;
 use crate::workload::{Device, Workload};
 
@@ -101,6 +105,38 @@ impl Job {
         Ok(servers)
     }
 
+    /// The work of one layer, ready to run there; `load` says whether a private cluster has no data
+    /// set yet.
+    fn workload(
+        &self,
+        (spec, layer): (&WorkloadSpec, Layer),
+        (reached, server): (&Reached, &Server),
+        admin: &mut Client,
+        load: bool,
+        stop: &Stop,
+    ) -> Result<Arc<dyn Workload>, Failure> {
+        let layer = layer.over(self.below.layer.clone());
+        let workload: Arc<dyn Workload> = match spec.kind {
+            WorkloadKind::Slob => {
+                if reached.cluster.is_some() && load {
+                    // A cluster that is made again for --resume gets the same data.
+                    let mut layer = layer.clone();
+                    layer.seed.get_or_insert(self.seed);
+                    load_private(&layer, reached, admin, stop)?;
+                }
+                Arc::new(run::loaded_slob(layer, admin)?)
+            }
+            WorkloadKind::Commit => {
+                let schema = server.schema.clone().ok_or(DatasetError::NoSchema)?;
+                let commit = Commit { settings: CommitSettings::resolve(layer), schema };
+                commit.check(admin)?;
+                Arc::new(commit)
+            }
+            WorkloadKind::Device => Arc::new(device(layer, reached)?),
+        };
+        Ok(workload)
+    }
+
     /// The server of a target with the workload ready to run there.
     pub(super) fn target(
         &self,
@@ -111,26 +147,13 @@ impl Job {
     ) -> Result<live::Target, Failure> {
         let (mut admin, server) = live::open_admin(&reached.params, run_id)?;
         output::warn_all(&server.warnings);
-        let layer = spec.layer.clone().over(self.below.layer.clone());
-        let workload: Arc<dyn Workload> = match spec.kind {
-            WorkloadKind::Slob => {
-                if reached.cluster.is_some() {
-                    // A cluster that is made again for --resume gets the same data.
-                    let mut layer = layer.clone();
-                    layer.seed.get_or_insert(self.seed);
-                    load_private(&layer, reached, &mut admin, stop)?;
-                }
-                Arc::new(run::loaded_slob(layer, &mut admin)?)
-            }
-            WorkloadKind::Commit => {
-                let schema = server.schema.clone().ok_or(DatasetError::NoSchema)?;
-                let commit = Commit { settings: CommitSettings::resolve(layer), schema };
-                commit.check(&mut admin)?;
-                Arc::new(commit)
-            }
-            WorkloadKind::Device => Arc::new(device(layer, reached)?),
-        };
-        let scene = self.scene(spec, reached, &server, &mut admin, workload.as_ref());
+        let mut workloads = Vec::new();
+        for layer in layers(spec, self.experiment.sweep) {
+            let load = workloads.is_empty();
+            let there = (reached, &server);
+            workloads.push(self.workload((spec, layer), there, &mut admin, load, stop)?);
+        }
+        let scene = self.scene(spec, reached, &server, &mut admin, workloads[0].as_ref());
         let seen = || Some(scene.as_ref()?.server_host()?.name().to_owned());
         let host = match &reached.cluster {
             Some(_) => Some(LOCAL.to_owned()),
@@ -150,7 +173,7 @@ impl Job {
             scene,
             admin,
             server,
-            workload,
+            workloads,
             cluster: reached.cluster.clone(),
             host,
             // Of the workload `device` it is the place, and not where data and WAL must lie.
@@ -172,7 +195,7 @@ fn controller(
     way: &ControlWay,
     host: Option<&str>,
     reached: &Reached,
-    admin: &mut postgres::Client,
+    admin: &mut Client,
 ) -> Result<Controller, Failure> {
     let Some((name, host)) = host.and_then(|name| Some((name, reached.hosts.get(name)?))) else {
         let unknown = "control in [target] needs to know where the server runs: set host there too";
@@ -197,7 +220,7 @@ fn start_private(
 fn load_private(
     layer: &Layer,
     reached: &Reached,
-    admin: &mut postgres::Client,
+    admin: &mut Client,
     stop: &Stop,
 ) -> Outcome {
     let spec = setup::load_spec(&LoadSettings::resolve(layer.clone()));

@@ -32,7 +32,14 @@ pub(super) fn judge(
             }
         }
     }
-    checks
+    // Workloads, and the points of a sweep, share their data set.
+    let mut distinct: Vec<Check> = Vec::new();
+    for check in checks {
+        if !distinct.contains(&check) {
+            distinct.push(check);
+        }
+    }
+    distinct
 }
 
 fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {

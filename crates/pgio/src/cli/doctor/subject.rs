@@ -149,14 +149,27 @@ fn of_target(
     };
     let here = |of: &Option<String>| of.as_ref() == name;
     let mut conditions = Vec::new();
-    for condition in job.experiment.conditions.iter().filter(|c| here(&c.target)) {
-        let treatments = treatment::parse_all(&condition.treatments)?;
-        conditions.push(Arm { name: condition.name.clone(), treatments });
+    let e = &job.experiment;
+    for condition in e.conditions.iter().filter(|c| here(&c.target)) {
+        // The axes that change conditions are those of the file, the same for each workload.
+        let mut seen = Vec::new();
+        for workload in e.workloads.iter().take(1) {
+            for point in workload.points(e.sweep) {
+                let specs = workload.treatments_at(condition, &point);
+                if !seen.contains(&specs) {
+                    let treatments = treatment::parse_all(&specs)?;
+                    conditions.push(Arm { name: condition.name.clone(), treatments });
+                    seen.push(specs);
+                }
+            }
+        }
     }
     let runs_here = |w: &&WorkloadSpec| job.experiment.conditions_of(w).any(|c| here(&c.target));
-    let work = job.experiment.workloads.iter().filter(runs_here);
-    let work = work
-        .map(|w| Work { kind: w.kind, layer: w.layer.clone().over(job.below.layer.clone()) })
-        .collect();
+    let mut work: Vec<Work> = Vec::new();
+    for w in e.workloads.iter().filter(runs_here) {
+        let layers = w.points(e.sweep).into_iter().map(|point| w.layer_at(&point));
+        let layers = layers.map(|layer| layer.over(job.below.layer.clone()));
+        work.extend(layers.map(|layer| Work { kind: w.kind, layer }));
+    }
     Ok(Subject { title, reach, host, device, work, conditions })
 }

@@ -21,6 +21,8 @@ pub struct Condition {
     pub target: Option<String>,
     /// In the order of the file.
     pub treatments: Vec<TreatmentSpec>,
+    /// Whether it runs at every point of a sweep; else at the middle one only.
+    pub sweep: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +33,7 @@ pub struct TreatmentSpec {
     pub line: usize,
 }
 
-const OWN_KEYS: &[&str] = &["name", "target"];
+const OWN_KEYS: &[&str] = &["name", "target", "sweep"];
 
 /// At least one.
 pub(super) fn parse(
@@ -78,7 +80,12 @@ fn condition(
         let spec = |body| TreatmentSpec { kind: key.to_owned(), body, line };
         specs.extend(one_or_several(section.value(key)?).into_iter().map(spec));
     }
-    Ok(Condition { name, target: target(section, targets)?, treatments: specs })
+    Ok(Condition {
+        name,
+        target: target(section, targets)?,
+        treatments: specs,
+        sweep: section.boolean("sweep")?.unwrap_or(true),
+    })
 }
 
 /// A list of tables is as many treatments of the kind, such as a throttle on each of two hosts.

@@ -189,6 +189,18 @@ impl<'a> Section<'a> {
             .map_err(|error| self.error(key, error.message().replace('\n', ", ")))
     }
 
+    pub(super) fn is_list(&self, key: &str) -> bool {
+        self.table.get(key).is_some_and(|item| item.get_ref().is_array())
+    }
+
+    /// Of a list, each as it is.
+    pub(super) fn items(&self, key: &str) -> Result<Vec<toml::Value>, ConfigError> {
+        match self.value(key)? {
+            toml::Value::Array(items) => Ok(items),
+            _ => Err(self.wrong_type(key, "a list")),
+        }
+    }
+
     fn typed<T>(
         &self,
         key: &str,

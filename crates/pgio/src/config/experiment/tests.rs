@@ -72,6 +72,7 @@ fn a_name_is_all_that_must_be_said() {
                 reset: Reset::Checkpoint,
                 tolerate: Vec::new(),
             },
+            sweep: SweepKind::OneAtATime,
             targets: BTreeMap::new(),
             workloads: vec![WorkloadSpec {
                 name: "slob".to_owned(),
@@ -81,12 +82,14 @@ fn a_name_is_all_that_must_be_said() {
                     run_time: Some(seconds(10)),
                     ..Layer::default()
                 },
+                axes: Vec::new(),
                 conditions: None,
             }],
             conditions: vec![Condition {
                 name: "a".to_owned(),
                 target: None,
-                treatments: Vec::new()
+                treatments: Vec::new(),
+                sweep: true,
             }],
         }
     );
@@ -239,8 +242,8 @@ fn what_is_wrong_with_hosts_names_its_line() {
 
 #[test]
 fn the_shipped_examples() {
-    let sync = include_str!("../../../../../examples/sync-commit.toml");
-    let sync = parse(sync, "sync-commit.toml", "sync-commit", TREATMENTS, CHECKS).unwrap();
+    let sync = include_str!("../../../../../examples/sync-commit-quick.toml");
+    let sync = parse(sync, "sync-commit-quick.toml", "sync-commit", TREATMENTS, CHECKS).unwrap();
     assert_eq!(sync.name, "sync-commit");
     assert_eq!(sync.baseline, "local");
     let [commit, slob] = sync.workloads.as_slice() else { panic!("two workloads") };

@@ -8,17 +8,21 @@ use std::time::Duration;
 
 use super::condition::Condition;
 use super::section::Section;
+use super::sweep::{self, Axis};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{KEYS, Key, Layer, Use};
 use crate::config::value::{DeviceTest, DeviceTests};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadSpec {
     /// Unique in the file; the kind's name where it gives itself none.
     pub name: String,
     pub kind: WorkloadKind,
-    /// With the experiment's warm-up and duration where it has none of its own.
+    /// With the experiment's warm-up and duration where it has none of its own; of keys that are
+    /// lists the middle value.
     pub layer: Layer,
+    /// Of its own keys, then the experiment's.
+    pub axes: Vec<Axis>,
     /// Absent: all.
     pub conditions: Option<Vec<String>>,
 }
@@ -61,7 +65,7 @@ impl WorkloadKind {
     }
 }
 
-const OWN_KEYS: &[&str] = &["kind", "name", "conditions"];
+const OWN_KEYS: &[&str] = &["kind", "name", "conditions", "middle"];
 
 pub(super) fn parse(
     root: &Section<'_>,
@@ -90,6 +94,7 @@ pub(super) fn parse(
             name: kind.name().to_owned(),
             kind,
             layer,
+            axes: Vec::new(),
             conditions: None,
         });
     }
@@ -122,8 +127,12 @@ fn fill_in(layer: &mut Layer, warmup: Duration, duration: Duration) {
 fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
     let kind = kind(section)?;
     let mut layer = Layer::default();
+    let mut axes = Vec::new();
     for name in section.keys() {
         match Key::named(name) {
+            Some(key) if kind.takes(key) && section.is_list(name) => {
+                axes.push(sweep::of_key(section, key)?);
+            }
             Some(key) if kind.takes(key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
             None if OWN_KEYS.contains(&name) => {}
@@ -138,10 +147,14 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
     if layer.run_time.is_some() && layer.transactions.is_some() {
         return Err(section.error("transactions", "contradicts run_time: keep one of the two"));
     }
+    sweep::set_middle(section, &mut axes)?;
+    let middle = axes.iter().map(|axis| axis.values[axis.middle].layer.clone());
+    let layer = middle.fold(layer, |layer, value| value.over(layer));
     Ok(WorkloadSpec {
         name: section.name("name")?.unwrap_or_else(|| kind.name().to_owned()),
         kind,
         layer,
+        axes,
         conditions: section.strings("conditions")?,
     })
 }

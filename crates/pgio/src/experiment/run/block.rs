@@ -23,27 +23,27 @@ pub(super) fn run<S: Stage>(
     }
     let earlier = done.0.range((number, 0)..=(number, usize::MAX));
     let mut attempts: BTreeMap<usize, u32> =
-        earlier.map(|((_, condition), last)| (*condition, last.attempt)).collect();
+        earlier.map(|((_, cell), last)| (*cell, last.attempt)).collect();
     let mut given_up = BTreeSet::new();
     loop {
         for planned in &turn {
             if let Some(ended) = one_trial(planned, failures, stage)? {
                 return Ok(Some(ended));
             }
-            attempts.insert(planned.condition, planned.attempt);
+            attempts.insert(planned.cell, planned.attempt);
         }
         let invalid = stage.invalid(number);
         turn.clear();
         for planned in block {
-            let Some(found) = invalid.iter().find(|i| i.condition == planned.condition) else {
+            let Some(found) = invalid.iter().find(|i| i.cell == planned.cell) else {
                 continue;
             };
-            let attempt = attempts.get(&planned.condition).copied().unwrap_or_default();
+            let attempt = attempts.get(&planned.cell).copied().unwrap_or_default();
             if attempt < rules.repeats {
                 let again = Planned { attempt: attempt + 1, ..*planned };
                 stage.tell(News::Repeats { planned: &again, why: &found.why });
                 turn.push(again);
-            } else if given_up.insert(planned.condition) {
+            } else if given_up.insert(planned.cell) {
                 let planned = Planned { attempt, ..*planned };
                 stage.tell(News::GivesUp { planned: &planned, why: &found.why });
             }

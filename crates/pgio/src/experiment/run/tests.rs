@@ -12,7 +12,7 @@ struct Fake {
     log: Vec<String>,
     /// Of the next trials; complete when none is left.
     outcomes: Vec<Outcome>,
-    /// For each time that a block is looked at: the conditions that are invalid in it.
+    /// For each time that a block is looked at: the cells that are invalid in it.
     invalid: Vec<Vec<usize>>,
     /// Blocks after which the intervals are narrow.
     precise_after: Option<u32>,
@@ -27,19 +27,19 @@ impl Stage for Fake {
     type Error = String;
 
     fn reset(&mut self, p: &Planned) -> Result<(), String> {
-        self.log.push(format!("reset {}", p.condition));
+        self.log.push(format!("reset {}", p.cell));
         if self.no_reset { Err("no reset".to_owned()) } else { Ok(()) }
     }
 
     fn put_in_force(&mut self, p: &Planned) -> Result<(), String> {
-        self.log.push(format!("apply {}", p.condition));
+        self.log.push(format!("apply {}", p.cell));
         if self.refuse { Err("refused".to_owned()) } else { Ok(()) }
     }
 
     fn trial(&mut self, p: &Planned) -> Trial {
         self.block = p.block;
         let again = if p.attempt > 0 { format!(" again {}", p.attempt) } else { String::new() };
-        self.log.push(format!("trial {}{again}", p.condition));
+        self.log.push(format!("trial {}{again}", p.cell));
         let outcome =
             if self.outcomes.is_empty() { Outcome::Complete } else { self.outcomes.remove(0) };
         Trial { outcome, ..blank() }
@@ -51,7 +51,7 @@ impl Stage for Fake {
     }
 
     fn take_back(&mut self, p: &Planned) -> Result<(), String> {
-        self.log.push(format!("undo {}", p.condition));
+        self.log.push(format!("undo {}", p.cell));
         Ok(())
     }
 
@@ -60,9 +60,9 @@ impl Stage for Fake {
     }
 
     fn invalid(&mut self, _: u32) -> Vec<Invalid> {
-        let conditions = if self.invalid.is_empty() { Vec::new() } else { self.invalid.remove(0) };
+        let cells = if self.invalid.is_empty() { Vec::new() } else { self.invalid.remove(0) };
         let why = || "noise".to_owned();
-        conditions.into_iter().map(|condition| Invalid { condition, why: why() }).collect()
+        cells.into_iter().map(|cell| Invalid { cell, why: why() }).collect()
     }
 
     fn is_precise(&mut self) -> bool {
@@ -71,16 +71,16 @@ impl Stage for Fake {
 
     fn tell(&mut self, news: News<'_>) {
         self.log.push(match news {
-            News::Repeats { planned, why } => format!("repeat {}: {why}", planned.condition),
-            News::GivesUp { planned, .. } => format!("give up {}", planned.condition),
+            News::Repeats { planned, why } => format!("repeat {}: {why}", planned.cell),
+            News::GivesUp { planned, .. } => format!("give up {}", planned.cell),
             News::FurtherBlock { block, .. } => format!("block {block}"),
         });
     }
 }
 
 impl Fake {
-    fn run(&mut self, conditions: usize, blocks: u32, rules: Rules) -> Result<Ended, String> {
-        run(&plan(conditions, blocks, 1), rules, &Done::default(), self)
+    fn run(&mut self, cells: usize, blocks: u32, rules: Rules) -> Result<Ended, String> {
+        run(&plan(cells, blocks, 1), rules, &Done::default(), self)
     }
 
     fn trials(&self) -> Vec<&str> {
@@ -148,10 +148,10 @@ fn three_failures_in_a_row_are_enough() {
 
 #[test]
 fn invalid_trials_are_repeated_at_the_end_of_their_block() {
-    // Both conditions at first, then one; nothing in the second block.
+    // Both cells at first, then one; nothing in the second block.
     let mut fake = Fake { invalid: vec![vec![0, 1], vec![1]], ..Fake::default() };
     assert_eq!(fake.run(2, 2, FIXED), Ok(Ended::Complete));
-    let order: Vec<usize> = plan(2, 2, 1).iter().map(|p| p.condition).collect();
+    let order: Vec<usize> = plan(2, 2, 1).iter().map(|p| p.cell).collect();
     let [a, b, c, d] = order[..] else { panic!("two blocks of two") };
     let expected = [
         format!("{a}"),
@@ -214,7 +214,7 @@ fn last(attempt: u32, complete: bool) -> Last {
 fn what_is_complete_is_not_repeated_after_an_interruption() {
     let plan = plan(2, 3, 1);
     // The first block as it should be but for a failure, the second cut short.
-    let (a, b) = (plan[2].condition, plan[3].condition);
+    let (a, b) = (plan[2].cell, plan[3].cell);
     let done = Done(BTreeMap::from([
         ((1, 0), last(0, true)),
         ((1, 1), last(1, false)),
@@ -223,7 +223,7 @@ fn what_is_complete_is_not_repeated_after_an_interruption() {
     assert_eq!(done.left(&plan, 3), 4);
     let mut fake = Fake::default();
     assert_eq!(run(&plan, FIXED, &done, &mut fake), Ok(Ended::Complete));
-    let third = [plan[4].condition.to_string(), plan[5].condition.to_string()];
+    let third = [plan[4].cell.to_string(), plan[5].cell.to_string()];
     let expected = ["1 again 2".to_owned(), b.to_string()].into_iter().chain(third);
     assert_eq!(fake.trials(), expected.collect::<Vec<_>>());
 }
@@ -243,7 +243,7 @@ fn the_last_block_is_looked_at_again() {
 fn a_further_block_that_was_begun_is_finished() {
     let rules = Rules { blocks: 1, until_precise: true, ..FIXED };
     let plan = plan(2, 4, 1);
-    let begun = plan[2].condition;
+    let begun = plan[2].cell;
     let all = [((1, 0), last(0, true)), ((1, 1), last(0, true)), ((2, begun), last(0, true))];
     let mut fake = Fake { precise_after: Some(2), ..Fake::default() };
     assert_eq!(run(&plan, rules, &Done(BTreeMap::from(all)), &mut fake), Ok(Ended::Precise));
@@ -254,15 +254,15 @@ proptest! {
     /// Wherever a run is cut, going on measures just what is missing, in the same order.
     #[test]
     fn an_experiment_in_two_parts_is_the_same_experiment(
-        conditions in 1usize..5, blocks in 1u32..6, seed: u64, cut in 0usize..25,
+        cells in 1usize..5, blocks in 1u32..6, seed: u64, cut in 0usize..25,
     ) {
-        let plan = plan(conditions, blocks, seed);
+        let plan = plan(cells, blocks, seed);
         let cut = cut.min(plan.len());
-        let done = plan[..cut].iter().map(|p| ((p.block, p.condition), last(0, true)));
+        let done = plan[..cut].iter().map(|p| ((p.block, p.cell), last(0, true)));
         let done = Done(done.collect());
         let mut fake = Fake::default();
         run(&plan, FIXED, &done, &mut fake).unwrap();
-        let rest: Vec<String> = plan[cut..].iter().map(|p| p.condition.to_string()).collect();
+        let rest: Vec<String> = plan[cut..].iter().map(|p| p.cell.to_string()).collect();
         prop_assert_eq!(fake.trials(), rest);
         prop_assert_eq!(done.left(&plan, blocks), plan.len() - cut);
     }

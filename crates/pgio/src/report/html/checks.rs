@@ -116,7 +116,7 @@ fn evidence(page: &Page<'_>) -> Table {
     let mut all_hold = true;
     for condition in page.conditions() {
         let mut found: BTreeMap<(&str, &str, Option<&str>), [usize; 3]> = BTreeMap::new();
-        for e in page.trials(condition).flat_map(|(_, t)| &t.evidence) {
+        for e in page.trials_anywhere(condition).flat_map(|t| &t.evidence) {
             let key = (e.what.as_str(), e.found.as_str(), e.expected.as_deref());
             found.entry(key).or_default()[at(e)] += 1;
         }
@@ -165,7 +165,7 @@ fn trials(page: &Page<'_>) -> Table {
         let in_place = |of: fn(&Place) -> String| place.map_or_else(String::new, of);
         vec![
             line.to_string(),
-            in_place(|p| p.condition.clone()),
+            place.map_or_else(String::new, |p| cell(page, p)),
             standing_word(*standing).to_owned(),
             value,
             in_place(|p| p.block.to_string()),
@@ -190,6 +190,15 @@ fn trials(page: &Page<'_>) -> Table {
         columns,
         rows: numbered.zip(&page.standings).map(row).collect(),
         notes: Vec::new(),
+    }
+}
+
+/// The condition, and where the point is not the middle one.
+fn cell(page: &Page<'_>, place: &Place) -> String {
+    let away = page.stored.manifest.sweep.as_ref().map(|sweep| sweep.away(&place.point));
+    match away.filter(|text| !text.is_empty()) {
+        Some(away) => format!("{} ({away})", place.condition),
+        None => place.condition.clone(),
     }
 }
 

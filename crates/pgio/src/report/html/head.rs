@@ -61,13 +61,19 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
     let manifest = &page.stored.manifest;
     let mut facts = vec![("Measured", moment(&manifest.created_at))];
     let trials = format!(
-        "{} of {}, {}",
+        "{} of {}{}, {}",
         counted(page.standings.len(), "trial"),
         counted(manifest.conditions.len(), "condition"),
+        match manifest.points().len() {
+            1 => String::new(),
+            n => format!(" at {}", counted(n, "point")),
+        },
         counted(blocks(page.stored.trials.iter()), "block"),
     );
     facts.push(("Trials", trials));
-    if let Some(trial) = page.stored.trials.first() {
+    let is_middle =
+        |t: &&Trial| t.place.as_ref().is_none_or(|p| p.point == *manifest.middle());
+    if let Some(trial) = page.stored.trials.iter().find(is_middle) {
         facts.push(("Window", window(trial)));
         facts.push(("Workload", workload(trial)));
         facts.extend(trial.dataset.as_ref().map(|d| {

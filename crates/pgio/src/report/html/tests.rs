@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 
 use super::{Source, render};
 use crate::analysis::analyse;
-use crate::analysis::test_support::{demo, experiment};
+use crate::analysis::test_support::{demo, experiment, swept};
 use crate::results::store::Stored;
 use crate::results::{Check, Outcome};
 
@@ -47,6 +47,16 @@ fn skeleton(page: &str) -> String {
 #[test]
 fn the_verdict_comes_first_and_every_part_has_its_place() {
     assert_snapshot!(skeleton(&page(&demo())));
+}
+
+#[test]
+fn a_sweep_has_its_charts() {
+    let page = page(&swept(6));
+    assert_snapshot!(skeleton(&page));
+    assert_eq!(page.matches("<title>knee: ").count(), 2, "in both charts of the sessions");
+    // Every mark says what it is: 2 conditions × (4 + 3) values × 2 charts.
+    let tips = page.matches("<title>on, sessions ").count() + page.matches("<title>on, delay ").count();
+    assert_eq!(tips, 14);
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let left_out = page.standings.iter().any(|s| *s != Standing::Counts);
     let body = html! {
         p { "In the order in which they ran, blocks between the vertical lines. "
+            @if page.stored.manifest.sweep.is_some() { "Those at the middle point. " }
             @if left_out { "What is crossed out does not count; the table of trials says why." } }
         figure.chart {
             (page.looks.legend(all.iter().map(|(name, _)| *name)))
@@ -72,7 +73,7 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
         title: format!("{} of every trial", metric_name(metric)),
         description: format!(
             "{} trials of {} conditions, from {} to {}. The table of trials below has each value.",
-            page.standings.len(),
+            all.iter().map(|(_, values)| values.len()).sum::<usize>(),
             all.len(),
             format::quantity(low, unit),
             format::quantity(high, unit)

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreError, io, write_durably};
+use crate::results::sweep::{NOWHERE, Point, Sweep};
 
 pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
 
@@ -35,6 +36,24 @@ pub struct Manifest {
     /// Each time it was continued after an interruption.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumed: Vec<Resumed>,
+    /// What was varied beside the conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Sweep>,
+}
+
+impl Manifest {
+    /// Where the primary metric is judged.
+    pub fn middle(&self) -> &Point {
+        self.sweep.as_ref().map_or(&NOWHERE, Sweep::middle)
+    }
+
+    /// All points, the middle one first; without a sweep that one alone.
+    pub fn points(&self) -> &[Point] {
+        match &self.sweep {
+            Some(sweep) if !sweep.points.is_empty() => &sweep.points,
+            _ => std::slice::from_ref(&NOWHERE),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -182,6 +182,11 @@ impl Treatment for Netem {
         all
     }
 
+    fn round_trip(&self) -> Option<Duration> {
+        // Each end delays what leaves it.
+        Some(self.ends.iter().map(|end| end.shape.delay).sum())
+    }
+
     fn taken_back(&self) {
         self.guards.borrow_mut().clear();
     }

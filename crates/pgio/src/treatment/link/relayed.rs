@@ -199,6 +199,10 @@ impl Treatment for Relayed {
         all
     }
 
+    fn round_trip(&self) -> Option<Duration> {
+        Some(self.shape.delay * 2)
+    }
+
     fn taken_back(&self) {
         self.held.take();
     }

@@ -32,16 +32,14 @@ impl Shape {
             loss: of(body, "loss", parse_share)?.unwrap_or_default(),
             rate: of(body, "rate", parse_bit_rate)?.unwrap_or_default(),
         };
-        if body.has("delay") && shape.delay.is_zero() {
-            return Err(body.error("delay", "must be more than 0"));
-        }
         if body.has("jitter") && shape.delay.is_zero() {
             return Err(body.error("jitter", "is nothing without delay, around which it varies"));
         }
         if shape.jitter > shape.delay {
             return Err(body.error("jitter", "is more than the delay, around which it varies"));
         }
-        if shape == Shape::default() {
+        // A delay of 0 is one too: what delays is there and does nothing, which shows what it costs.
+        if shape == Shape::default() && !body.has("delay") {
             return Err(body.error("delay", "is missing: write delay, loss or rate"));
         }
         Ok(shape)
@@ -121,6 +119,9 @@ impl fmt::Display for Shape {
         }
         if self.rate > 0 {
             words.push(format!("rate {}", exact_bit_rate(self.rate)));
+        }
+        if words.is_empty() {
+            words.push("delay 0ms".to_owned());
         }
         f.write_str(&words.join(" "))
     }

@@ -156,6 +156,7 @@ fn manifest() -> Manifest {
         environment: found.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         rules: Default::default(),
         resumed: Vec::new(),
+        sweep: None,
     }
 }
 
@@ -265,6 +266,7 @@ fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, 
             block,
             position,
             attempt: 0,
+            point: Default::default(),
         }),
         outcome: Outcome::Complete,
         started_at: format!("2026-11-20T12:{:02}:{:02}.5Z", block * 6, position * 7),
@@ -422,6 +424,7 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
             flush_seconds: Some(0.85e-3),
             standby_flush_seconds: Some(0.9e-3),
             round_trip_seconds: Some(0.17e-3),
+            link_seconds: None,
             notes: vec!["200 writes of 8 kB each".to_owned()],
         }),
         driver_cpu_seconds: Some(1.1),

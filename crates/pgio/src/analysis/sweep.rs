@@ -1,0 +1,266 @@
+//! What a sweep shows: every cell, and along each axis a curve for each condition.
+//!
+//! Cells are compared within their point only: a condition against the baseline at the same point,
+//! by the same blocks and the same statistics as everything else. What is judged is the primary
+//! metric at the middle point; all other cells are one family, adjusted together by Holm's method,
+//! and indicative. Values of a cell are means of its trials on a logarithmic scale with Student's
+//! interval: they carry the machine's drift, which ratios do not. Next: [`curve`] for what stands
+//! along an axis, and the knee.
+
+mod curve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use benchmath::{holm, student, summary};
+use serde::{Deserialize, Serialize};
+
+use super::compare::{adjust_together, has, one};
+use super::pairing::{self, Arm, value};
+use super::waits::Predicted;
+use super::waits::predicted::alone;
+use super::{ALPHA, Comparison, Verdict, findings};
+use crate::results::metrics::{Direction, MetricDef, definition};
+use crate::results::store::Manifest;
+use crate::results::sweep::{Axis, Point, Sweep, SweepKind};
+use crate::results::{Metric, Trial};
+
+pub use curve::{Curve, CurveKnee, CurvePoint, KneePlace, Slope};
+
+/// Of the class of operations that a session waits for.
+const STATISTICS: [&str; 4] = ["mean", "p50", "p95", "p99"];
+
+/// What a commit waits for is foretold, so its mean is told of every cell.
+const COMMIT_MEAN: &str = "commit_latency_mean";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Swept {
+    pub kind: SweepKind,
+    pub axes: Vec<Axis>,
+    /// Where the primary metric is judged.
+    pub middle: Point,
+    /// The class of operations whose latencies are told, such as `transaction`.
+    pub latency_class: Option<String>,
+    /// The middle point's first, in the order of the plan.
+    pub cells: Vec<SweptCell>,
+    /// By axis and condition.
+    pub curves: Vec<Curve>,
+    /// How the cells must be read.
+    pub notes: Vec<String>,
+}
+
+/// A condition at a point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SweptCell {
+    pub condition: String,
+    pub point: Point,
+    /// On record, and of these those that count.
+    pub trials: usize,
+    pub valid: usize,
+    /// The primary metric, throughput and latencies, by name.
+    pub metrics: BTreeMap<String, Estimate>,
+    /// On the primary metric, against the baseline at this point; null for the baseline itself.
+    pub effect: Option<CellEffect>,
+    /// What a commit alone should take there from first principles.
+    pub predicted: Option<Predicted>,
+}
+
+/// Over the trials of a cell that count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Estimate {
+    pub value: f64,
+    /// The 95 % interval; null with fewer than two trials.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    pub unit: String,
+}
+
+/// condition / baseline within one point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CellEffect {
+    pub ratio: Option<f64>,
+    /// The 95 % interval, not adjusted for the number of cells.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    pub p: Option<f64>,
+    /// Holm over all cells away from the middle point; at the middle `p` itself.
+    pub p_adjusted: Option<f64>,
+    pub verdict: Verdict,
+    pub blocks: usize,
+}
+
+impl Swept {
+    pub fn is_middle(&self, cell: &SweptCell) -> bool {
+        cell.point == self.middle
+    }
+
+    /// The curves along an axis, by condition.
+    pub fn curves_along<'a>(&'a self, axis: &'a str) -> impl Iterator<Item = &'a Curve> {
+        self.curves.iter().filter(move |curve| curve.axis == axis)
+    }
+}
+
+pub(super) fn all(
+    manifest: &Manifest,
+    trials: &[Trial],
+    comparisons: &[Comparison],
+) -> Option<Swept> {
+    let sweep = manifest.sweep.as_ref()?;
+    let class = class(trials);
+    let told = told(manifest, sweep, trials, class.as_deref());
+    let mut cells = Vec::new();
+    for (n, point) in sweep.points.iter().enumerate() {
+        let arms = pairing::arms_at(manifest, trials, point);
+        let swept = |name: &str| n == 0 || !sweep.at_middle_only.iter().any(|c| c == name);
+        for info in manifest.conditions.iter().filter(|c| swept(&c.name)) {
+            let arm = &arms[info.name.as_str()];
+            let effect = match arms.get(manifest.baseline.as_str()) {
+                _ if info.name == manifest.baseline => None,
+                _ if n == 0 => judged(&info.name, comparisons),
+                Some(baseline) => effect(manifest, arm, baseline),
+                None => None,
+            };
+            cells.push(SweptCell {
+                condition: info.name.clone(),
+                point: point.clone(),
+                trials: arm.all.len(),
+                valid: arm.valid().count(),
+                metrics: metrics(arm, &told),
+                effect,
+                predicted: alone(info, arm),
+            });
+        }
+    }
+    let notes = adjust(&mut cells, sweep.middle());
+    let curves = curve::all(manifest, sweep, trials, &cells, class.as_deref());
+    Some(Swept {
+        kind: sweep.kind,
+        axes: sweep.axes.clone(),
+        middle: sweep.middle().clone(),
+        latency_class: class,
+        cells,
+        curves,
+        notes,
+    })
+}
+
+/// The operation that a session waits for from end to end, as far as it is timed.
+fn class(trials: &[Trial]) -> Option<String> {
+    const KNOWN: [&str; 5] = ["transaction", "commit", "update", "read", "device"];
+    let timed = |t: &Trial, class: &str| {
+        t.metrics.get(&format!("{class}_latency_mean")).is_some_and(|m| m.value.is_some())
+    };
+    let known = KNOWN.into_iter().find(|class| trials.iter().any(|t| timed(t, class)));
+    known.map(str::to_owned).or_else(|| {
+        let names = trials.iter().flat_map(|t| t.metrics.keys());
+        names.filter_map(|name| name.strip_suffix("_latency_mean")).min().map(str::to_owned)
+    })
+}
+
+/// The metrics that are told of every cell.
+fn told(manifest: &Manifest, sweep: &Sweep, trials: &[Trial], class: Option<&str>) -> Vec<String> {
+    let mut names = vec![manifest.primary_metric.clone()];
+    names.extend(sweep.axes.iter().map(|axis| throughput(manifest, trials, &axis.name)));
+    names.extend(class.iter().flat_map(|c| STATISTICS.map(|s| format!("{c}_latency_{s}"))));
+    names.push(COMMIT_MEAN.to_owned());
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Axes along which an operation does more, and what counts all that it does.
+const BY_AMOUNT: &[(&str, &str)] = &[
+    ("rows_per_transaction", "rows_per_second"),
+    ("work_unit", "block_visits_per_second"),
+    ("update_work_unit", "block_visits_per_second"),
+    ("batch", "block_visits_per_second"),
+    ("block_size", "device_bytes_per_second"),
+];
+
+/// The rate that is held against latency along an axis.
+fn throughput(manifest: &Manifest, trials: &[Trial], axis: &str) -> String {
+    let measured = |name: &str| trials.iter().any(|t| value(t, name).is_some());
+    let by_amount = BY_AMOUNT.iter().find(|(name, _)| *name == axis).map(|(_, metric)| *metric);
+    if let Some(metric) = by_amount.filter(|metric| measured(metric)) {
+        return metric.to_owned();
+    }
+    let primary = &manifest.primary_metric;
+    let is_rate = definition(primary).is_none_or(|d| d.direction == Direction::HigherIsFaster);
+    match trials.first() {
+        Some(trial) if !is_rate => trial.workload.primary_metric.clone(),
+        _ => primary.clone(),
+    }
+}
+
+fn metrics(arm: &Arm<'_>, told: &[String]) -> BTreeMap<String, Estimate> {
+    let one = |name: &String| {
+        // A percentile under the clock's resolution means nothing.
+        if definition(name).is_some_and(|def| !has(arm, def)) {
+            return None;
+        }
+        let values: Vec<f64> = arm.valid().filter_map(|t| value(t, name)).collect();
+        let unit = arm.valid().find_map(|t| t.metrics.get(name).map(|m: &Metric| m.unit.clone()));
+        Some((name.clone(), estimate(&values, unit.unwrap_or_default())?))
+    };
+    told.iter().filter_map(one).collect()
+}
+
+fn estimate(values: &[f64], unit: String) -> Option<Estimate> {
+    // Rates and latencies vary by shares; what may be zero does not.
+    let logs: Vec<f64> = values.iter().map(|v| v.ln()).collect();
+    let positive = values.iter().all(|v| *v > 0.0);
+    let (scaled, back): (&[f64], fn(f64) -> f64) =
+        if positive { (&logs, f64::exp) } else { (values, |v| v) };
+    let interval = student::test(scaled, ALPHA).map(|t| t.interval);
+    Some(Estimate {
+        value: back(summary::mean(scaled)?),
+        low: interval.map(|i| back(i.low)),
+        high: interval.map(|i| back(i.high)),
+        unit,
+    })
+}
+
+/// At the middle point the comparison is the experiment's own.
+fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
+    comparisons.iter().find(|c| c.primary && c.condition == condition).map(as_effect)
+}
+
+fn effect(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<CellEffect> {
+    let def: &MetricDef = definition(&manifest.primary_metric)?;
+    let pairs = pairing::pairs(arm, baseline, def.name);
+    Some(as_effect(&one(def, &pairs, manifest.seed)))
+}
+
+fn as_effect(c: &Comparison) -> CellEffect {
+    CellEffect {
+        ratio: c.ratio,
+        low: c.low,
+        high: c.high,
+        p: c.p,
+        p_adjusted: c.p_adjusted,
+        verdict: c.verdict,
+        blocks: c.blocks,
+    }
+}
+
+/// All cells away from the middle point together; says so where that can show nothing.
+fn adjust(cells: &mut [SweptCell], middle: &Point) -> Vec<String> {
+    let away = cells.iter_mut().filter(|cell| cell.point != *middle);
+    let mut family: Vec<&mut CellEffect> = away.filter_map(|cell| cell.effect.as_mut()).collect();
+    let compared = family.iter().filter(|e| e.p.is_some()).count();
+    let blocks = family.iter().map(|e| e.blocks).max().unwrap_or(0);
+    adjust_together(family.iter_mut().map(|e| (e.p, &mut e.p_adjusted, &mut e.verdict)));
+    if compared == 0 || holm::can_reject(blocks, compared, ALPHA) {
+        return Vec::new();
+    }
+    vec![format!(
+        "away from the middle point all is indicative only: with {} no p value adjusted for \
+         {compared} cells (Holm) can reach {ALPHA}",
+        findings::blocks(blocks)
+    )]
+}

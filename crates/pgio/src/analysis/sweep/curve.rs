@@ -1,0 +1,222 @@
+//! Along one axis, all others at their middle: a condition's values, its knee, and the slope of what
+//! a commit takes.
+//!
+//! The knee is told of axes that are numbers and change the work, since only there the points are
+//! loads; it is taken on the means over blocks, and on each block alone to say how sure it is. The
+//! slope is told where first principles foretell a change along the axis, such as the delay of a
+//! link: a least-squares line through each block's points, the blocks' slopes with Student's
+//! interval.
+
+use std::collections::BTreeMap;
+
+use benchmath::knee::{Knee, Yield, knee};
+use benchmath::{student, summary};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::ALPHA;
+use super::super::pairing::{self, value};
+use super::{COMMIT_MEAN, SweptCell, throughput};
+use crate::results::Trial;
+use crate::results::store::Manifest;
+use crate::results::sweep::{Axis, Point, Sweep};
+
+/// Less than the clocks can tell.
+const NO_CHANGE: f64 = 1e-7;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Curve {
+    pub axis: String,
+    pub condition: String,
+    /// The rate that latency is held against.
+    pub throughput: String,
+    /// Numbers ascending, words in the order of the file.
+    pub points: Vec<CurvePoint>,
+    /// Where more load stops paying; null where the axis is no load, or a value is missing.
+    pub knee: Option<CurveKnee>,
+    /// What a step along the axis adds to a commit; null where nothing is foretold.
+    pub slope: Option<Slope>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CurvePoint {
+    pub value: Value,
+    /// Where it lies on a scale; null for a word.
+    pub at: Option<f64>,
+    /// Which of the cells it is, counted from 0.
+    pub cell: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CurveKnee {
+    pub place: KneePlace,
+    /// Of the axis: the knee, or the end that it lies at or beyond.
+    pub value: Value,
+    /// Blocks that have it there, of those that hold the whole curve.
+    pub agreeing: usize,
+    pub blocks: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum KneePlace {
+    At,
+    AtOrBelowFirst,
+    /// No knee within the range.
+    BeyondLast,
+}
+
+/// Seconds of a commit for each unit of the axis.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Slope {
+    pub seconds: f64,
+    /// The 95 % interval over blocks; null with fewer than two.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// From first principles.
+    pub predicted: f64,
+}
+
+pub(super) fn all(
+    manifest: &Manifest,
+    sweep: &Sweep,
+    trials: &[Trial],
+    cells: &[SweptCell],
+    class: Option<&str>,
+) -> Vec<Curve> {
+    let mut curves = Vec::new();
+    for axis in &sweep.axes {
+        let throughput = throughput(manifest, trials, &axis.name);
+        let latency = class.map(|class| format!("{class}_latency_mean"));
+        let swept = |name: &str| !sweep.at_middle_only.iter().any(|c| c == name);
+        for info in manifest.conditions.iter().filter(|c| swept(&c.name)) {
+            let points = points(sweep, axis, &info.name, cells);
+            let by_block = by_block(manifest, trials, &info.name, &points, cells);
+            let knee = latency.as_ref().filter(|_| is_load(axis)).and_then(|latency| {
+                find_knee(&points, cells, &by_block, (&throughput, latency))
+            });
+            curves.push(Curve {
+                axis: axis.name.clone(),
+                condition: info.name.clone(),
+                throughput: throughput.clone(),
+                slope: slope(&points, cells, &by_block),
+                knee,
+                points,
+            });
+        }
+    }
+    curves
+}
+
+fn is_load(axis: &Axis) -> bool {
+    axis.of_work && axis.values.iter().all(|v| v.at.is_some())
+}
+
+fn points(sweep: &Sweep, axis: &Axis, condition: &str, cells: &[SweptCell]) -> Vec<CurvePoint> {
+    let cell = |point: &Point| {
+        cells.iter().position(|c| c.condition == condition && c.point == *point)
+    };
+    let along = sweep.along(axis).filter_map(|(value, point)| {
+        Some(CurvePoint { value: value.value.clone(), at: value.at, cell: cell(&point)? })
+    });
+    let mut points: Vec<CurvePoint> = along.collect();
+    if points.iter().all(|p| p.at.is_some()) {
+        points.sort_by(|a, b| a.at.unwrap_or_default().total_cmp(&b.at.unwrap_or_default()));
+    }
+    points
+}
+
+/// The trials that count of the blocks that hold the whole curve, one for each point.
+fn by_block<'a>(
+    manifest: &'a Manifest,
+    trials: &'a [Trial],
+    condition: &str,
+    points: &[CurvePoint],
+    cells: &[SweptCell],
+) -> Vec<Vec<&'a Trial>> {
+    let mut blocks: BTreeMap<u32, Vec<&Trial>> = BTreeMap::new();
+    for point in points {
+        let arms = pairing::arms_at(manifest, trials, &cells[point.cell].point);
+        for (block, trial) in arms.get(condition).iter().flat_map(|arm| arm.by_block()) {
+            blocks.entry(block).or_default().push(trial);
+        }
+    }
+    blocks.into_values().filter(|trials| trials.len() == points.len()).collect()
+}
+
+fn find_knee(
+    points: &[CurvePoint],
+    cells: &[SweptCell],
+    by_block: &[Vec<&Trial>],
+    (throughput, latency): (&str, &str),
+) -> Option<CurveKnee> {
+    let mean = |point: &CurvePoint| {
+        let of = |name: &str| cells[point.cell].metrics.get(name).map(|e| e.value);
+        Some(Yield { throughput: of(throughput)?, latency: of(latency)? })
+    };
+    let found = knee(&points.iter().map(mean).collect::<Option<Vec<_>>>()?)?;
+    let of_block = |trials: &&Vec<&Trial>| {
+        let one = |t: &&Trial| {
+            Some(Yield { throughput: value(t, throughput)?, latency: value(t, latency)? })
+        };
+        trials.iter().map(one).collect::<Option<Vec<_>>>().and_then(|all| knee(&all))
+    };
+    let (place, at) = match found {
+        Knee::At(at) => (KneePlace::At, at),
+        Knee::AtOrBelowFirst => (KneePlace::AtOrBelowFirst, 0),
+        Knee::BeyondLast => (KneePlace::BeyondLast, points.len() - 1),
+    };
+    Some(CurveKnee {
+        place,
+        value: points[at].value.clone(),
+        agreeing: by_block.iter().filter(|block| of_block(block) == Some(found)).count(),
+        blocks: by_block.len(),
+    })
+}
+
+fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -> Option<Slope> {
+    let at: Vec<f64> = points.iter().map(|p| p.at).collect::<Option<_>>()?;
+    let foretold = |p: &CurvePoint| cells[p.cell].predicted.as_ref().map(|p| p.seconds);
+    let foretold: Vec<f64> = points.iter().map(foretold).collect::<Option<_>>()?;
+    let first = *foretold.first()?;
+    if foretold.iter().all(|seconds| (seconds - first).abs() < NO_CHANGE) {
+        return None;
+    }
+    let of_block = |trials: &Vec<&Trial>| {
+        let taken: Option<Vec<f64>> = trials.iter().map(|t| value(t, COMMIT_MEAN)).collect();
+        least_squares(&at, &taken?)
+    };
+    let slopes: Vec<f64> = by_block.iter().filter_map(of_block).collect();
+    let interval = student::test(&slopes, ALPHA).map(|t| t.interval);
+    Some(Slope {
+        seconds: summary::mean(&slopes)?,
+        low: interval.map(|i| i.low),
+        high: interval.map(|i| i.high),
+        predicted: least_squares(&at, &foretold)?,
+    })
+}
+
+/// The slope of the line of least squares; none where all points stand at one place.
+fn least_squares(x: &[f64], y: &[f64]) -> Option<f64> {
+    let (mean_x, mean_y) = (summary::mean(x)?, summary::mean(y)?);
+    let spread: f64 = x.iter().map(|x| (x - mean_x).powi(2)).sum();
+    let together: f64 = x.iter().zip(y).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    (spread > 0.0).then(|| together / spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slope_of_a_line_is_its_own() {
+        let found = least_squares(&[0.0, 1.0, 5.0], &[3.0, 5.0, 13.0]).unwrap();
+        assert!((found - 2.0).abs() < 1e-12);
+        assert_eq!(least_squares(&[1.0, 1.0], &[3.0, 5.0]), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! What is varied beside the conditions: the axes of a sweep, its points, and cells.
+//!
+//! Stored in the manifest as it stands; a trial's place says its point. The first point is the
+//! middle one, from which an axis is followed with all others held still, and at which the primary
+//! metric is judged. An experiment without a sweep has one point, which is empty. Next:
+//! `analysis::sweep` draws curves along the axes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::model::Place;
+
+/// A value of every axis, by the axis's name; empty without a sweep.
+pub type Point = BTreeMap<String, Value>;
+
+/// The one point of an experiment without a sweep.
+pub(super) static NOWHERE: Point = Point::new();
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Sweep {
+    pub kind: SweepKind,
+    pub axes: Vec<Axis>,
+    /// In the order of the plan, the middle one first.
+    pub points: Vec<Point>,
+    /// Conditions that run at the middle point only, the baseline's twin among them.
+    #[serde(default)]
+    pub at_middle_only: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum SweepKind {
+    /// From the middle point along each axis.
+    OneAtATime,
+    /// Every combination of values.
+    Grid,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Axis {
+    pub name: String,
+    pub unit: Option<String>,
+    /// In the order of the file.
+    pub values: Vec<AxisValue>,
+    /// Whether it changes the work; else it changes the conditions, the baseline's as well.
+    pub of_work: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AxisValue {
+    /// As the file has it.
+    pub value: Value,
+    /// Where it lies on a scale: the number, or seconds or bytes; null for a word.
+    pub at: Option<f64>,
+    /// What every condition has in force there, in words, because of this axis.
+    #[serde(default)]
+    pub treatments: Vec<String>,
+}
+
+/// A condition at a point: what one trial of each block measures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    pub condition: String,
+    pub point: Point,
+}
+
+impl Cell {
+    pub fn is_at(&self, place: &Place) -> bool {
+        self.condition == place.condition && self.point == place.point
+    }
+}
+
+impl Sweep {
+    pub fn middle(&self) -> &Point {
+        self.points.first().unwrap_or(&NOWHERE)
+    }
+
+    /// Points that differ from the middle one in this axis alone, and the middle one itself, each
+    /// with its value of the axis, in the order of the axis's values.
+    pub fn along<'a>(
+        &'a self,
+        axis: &'a Axis,
+    ) -> impl Iterator<Item = (&'a AxisValue, Point)> + 'a {
+        let at = |value: &'a AxisValue| {
+            let mut point = self.middle().clone();
+            point.insert(axis.name.clone(), value.value.clone());
+            (value, point)
+        };
+        axis.values.iter().map(at).filter(|(_, point)| self.points.contains(point))
+    }
+
+    /// `sessions = 16, delay = 5 ms`: where the point is not the middle one.
+    pub fn away(&self, point: &Point) -> String {
+        let differs = |axis: &&Axis| point.get(&axis.name) != self.middle().get(&axis.name);
+        self.words(point, self.axes.iter().filter(differs))
+    }
+
+    /// The same of all axes.
+    pub fn whole(&self, point: &Point) -> String {
+        self.words(point, self.axes.iter())
+    }
+
+    fn words<'a>(&self, point: &Point, axes: impl Iterator<Item = &'a Axis>) -> String {
+        let word = |axis: &Axis| {
+            let value = shown(point.get(&axis.name)?);
+            let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" {u}"));
+            Some(format!("{} = {value}{unit}", axis.name))
+        };
+        axes.filter_map(word).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A value without the quotes of JSON.
+pub fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn sweep() -> Sweep {
+        let value =
+            |v: Value| AxisValue { at: v.as_f64(), value: v, treatments: Vec::new() };
+        let axis = |name: &str, unit: Option<&str>, values: &[Value]| Axis {
+            name: name.to_owned(),
+            unit: unit.map(str::to_owned),
+            values: values.iter().cloned().map(value).collect(),
+            of_work: unit.is_none(),
+        };
+        let point = |sessions: u64, delay: u64| {
+            Point::from([
+                ("sessions".to_owned(), json!(sessions)),
+                ("delay".to_owned(), json!(delay)),
+            ])
+        };
+        Sweep {
+            kind: SweepKind::OneAtATime,
+            axes: vec![
+                axis("sessions", None, &[json!(1), json!(4)]),
+                axis("delay", Some("ms"), &[json!(0), json!(5)]),
+            ],
+            points: vec![point(4, 0), point(1, 0), point(4, 5)],
+            at_middle_only: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn points_are_told_by_what_differs_from_the_middle() {
+        let s = sweep();
+        let told: Vec<String> = s.points.iter().map(|p| s.away(p)).collect();
+        assert_eq!(told, ["", "sessions = 1", "delay = 5 ms"]);
+        assert_eq!(s.whole(s.middle()), "sessions = 4, delay = 0 ms");
+    }
+
+    #[test]
+    fn along_an_axis_the_others_stand_still() {
+        let s = sweep();
+        let along = |n: usize| -> Vec<Point> { s.along(&s.axes[n]).map(|(_, p)| p).collect() };
+        assert_eq!(along(0), [s.points[1].clone(), s.points[0].clone()]);
+        assert_eq!(along(1), [s.points[0].clone(), s.points[2].clone()]);
+    }
+
+    #[test]
+    fn stored_and_read_back() {
+        let text = serde_json::to_string(&sweep()).unwrap();
+        assert!(text.contains("\"one-at-a-time\""), "{text}");
+        assert_eq!(serde_json::from_str::<Sweep>(&text).unwrap(), sweep());
+    }
+}
