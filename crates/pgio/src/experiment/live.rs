@@ -31,6 +31,7 @@ use crate::results::store::{Store, StoreError, Stored};
 use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
 use crate::treatment::{self, Control, Door, Stranger, Treatment, TreatmentError, World};
+use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Workload};
 
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +135,8 @@ pub struct Live<'a> {
     pub store: Option<Store>,
     /// The samples of the trial that is stored next.
     pub series: Option<Series>,
+    /// What its program wrote.
+    pub left: Option<Box<Left>>,
     /// What is in the store, for judging.
     pub stored: Stored,
     pub stop: Stop,
@@ -314,6 +317,7 @@ impl Stage for Live<'_> {
             observe(Happening::Progress { condition: &condition.name, progress });
         });
         self.series = measured.series;
+        self.left = measured.left;
         let mut trial = measured.trial;
         if let (Some(device), Outcome::Complete) = (&target.device, &trial.outcome) {
             trial.checks.push(trial_checks::storage(&trial, device));
@@ -328,6 +332,10 @@ impl Stage for Live<'_> {
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
         let store = self.store.as_mut().expect("the loop begins only after the store is made");
         let series = self.series.take().map(|series| store.write_series(&series)).transpose()?;
+        if let Some(left) = self.left.take() {
+            store.write_output("stdout", &left.stdout)?;
+            store.write_output("stderr", &left.stderr)?;
+        }
         let trial = Trial { series, ..trial.clone() };
         store.append(&trial)?;
         self.stored.trials.push(trial);

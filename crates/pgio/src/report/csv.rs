@@ -6,7 +6,7 @@
 
 use super::table::{Column, Table};
 use crate::analysis::{Analysis, Comparison, Condition, Verdict};
-use crate::results::metrics::METRICS;
+use crate::results::metrics;
 
 const COLUMNS: &[&str] = &[
     "experiment",
@@ -38,7 +38,7 @@ const COLUMNS: &[&str] = &[
 pub fn flat(analysis: &Analysis) -> Table {
     let mut rows = Vec::new();
     for condition in &analysis.conditions {
-        for def in METRICS {
+        for def in metrics::all(&analysis.metrics) {
             let value = condition.metrics.get(def.name).and_then(|m| m.value);
             let compared = analysis.comparison(&condition.name, def.name);
             if value.is_some() || compared.is_some() {

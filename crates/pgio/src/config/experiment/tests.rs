@@ -81,6 +81,7 @@ fn a_name_is_all_that_must_be_said() {
                     run_time: Some(seconds(10)),
                     ..Layer::default()
                 },
+                command: None,
                 conditions: None,
             }],
             conditions: vec![Condition {
@@ -428,7 +429,7 @@ fn workloads() {
     for (lines, message) in [
         (
             "[workload]\nkind = 'tpcc'",
-            "2: workload.kind: `tpcc` is no workload; valid are slob, commit, device",
+            "2: workload.kind: `tpcc` is no workload; valid are slob, commit, device, command",
         ),
         (
             "[workload]\nkind = 'commit'\nupdate_pct = 10",
