@@ -22,16 +22,17 @@ out | err) tail -c "$most" "$dir/$ask" ;;
         eval "set -- ${ask#run }"
         rm -f -- "$dir/ended"
         : >"$dir/begun"
-        # Notes by the host's own clock when the program began and ended, in one write.
+        # Notes by the host's own clock when the program began and ended, in one write; what that
+        # shell itself has to say of it is not the program's.
         setsid sh -c '
             dir=$1
             shift
             read -r begun _ </proc/uptime
-            "$@"
+            (exec "$@" 2>&3 3>&-)
             status=$?
             read -r ended _ </proc/uptime
             echo "$status $begun $ended" >"$dir/ended"
-        ' pgio-command "$dir" "$@" >"$dir/out" 2>"$dir/err" </dev/null &
+        ' pgio-command "$dir" "$@" >"$dir/out" 2>/dev/null 3>"$dir/err" </dev/null &
         job=$!
         ;;
     "stop "*) [ -z "$job" ] || kill -s "${ask#stop }" -- "-$job" 2>/dev/null ;;

@@ -107,7 +107,7 @@ fn mistakes_are_named() {
     insta::assert_snapshot!(with("run = ['']"), @"x.toml:3: workload.run: begins with an empty word in the place of a program");
     insta::assert_snapshot!(with("rum = 'x'"), @"x.toml:3: workload.rum: is an unknown key; the nearest valid one is `run`");
     insta::assert_snapshot!(with("preset = 'pgbensh'"), @"x.toml:3: workload.preset: `pgbensh` is no preset; the nearest valid one is `pgbench`");
-    insta::assert_snapshot!(with("run = 'p {secs}'"), @"x.toml:1: workload: says {secs}, which stands for nothing; the nearest valid one is `dsn` (parameters = { secs = … } makes one, {{secs}} is the text itself)");
+    insta::assert_snapshot!(with("run = 'p {secs}'"), @"x.toml:1: workload: says {secs}, which stands for nothing; the nearest valid one is `seed` (parameters = { secs = … } makes one, {{secs}} is the text itself)");
     insta::assert_snapshot!(with("run = 'p {schema}'"), @"x.toml:1: workload: says {schema}, and no schema = \"…\" is to be made");
     insta::assert_snapshot!(with("run = 'p {warmup}'\nwarm_up = 'p'"), @"x.toml:1: workload: warms up twice: by warm_up, and by {warmup} elsewhere; keep one of the two");
     insta::assert_snapshot!(with("run = 'p'\nrun_time = 5"), @"x.toml:4: workload.run_time: means nothing to this command: it does not say {seconds}");
@@ -145,7 +145,7 @@ fn mistakes_in_metrics_are_named() {
     insta::assert_snapshot!(named("regex = 'x'\nfile = 'a'\nfrom = 'stdout'"), @"x.toml:10: workload.metric.from: contradicts file: keep one of the two");
     assert!(named("regex = 'tps = ([0-9'").starts_with("x.toml:8: workload.metric.regex: cannot be read: "));
     let two = |more: &str| refused(&format!("run = 'p'\n{METRIC}{more}{}", METRIC.replace("tps'", "tps2'")));
-    insta::assert_snapshot!(two(""), @"x.toml:1: workload.metric: none is judged: write primary = true in one [[workload.metric]]");
+    insta::assert_snapshot!(two(""), @"x.toml:4: workload.metric: none is judged: write primary = true in one [[workload.metric]]");
     let same = refused(&format!("run = 'p'\n{METRIC}{METRIC}"));
     insta::assert_snapshot!(same, @"x.toml:10: workload.metric.name: `tps` is the name of two metrics");
 }
