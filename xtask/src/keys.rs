@@ -23,7 +23,8 @@ file, `--update-pct` as a flag. A flag overrides the file. In an experiment file
 comes from ./pgio.conf, then from the data set's own mark, then it has the default below.
 
 Used by: `connect` finding the server (in an experiment file: `[target]`), `load` loading the data
-set, `slob`, `commit` and `device` the workloads of these names.
+set, `slob`, `commit`, `device` and `command` the workloads of these names. What a command is and
+prints is said in README.md, [Any program](../README.md#any-program).
 ";
 
 pub(crate) fn artefacts() -> Vec<(PathBuf, String)> {
@@ -84,6 +85,7 @@ fn name_of(using: Use) -> &'static str {
         Use::Slob => WorkloadKind::Slob.name(),
         Use::Commit => WorkloadKind::Commit.name(),
         Use::Device => WorkloadKind::Device.name(),
+        Use::Command => WorkloadKind::Command.name(),
     }
 }
 

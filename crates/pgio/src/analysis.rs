@@ -42,6 +42,7 @@ use self::reconcile::Reconciliation;
 use self::replica::Replica;
 use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
+use crate::results::metrics::{self, DeclaredMetric, MetricDef};
 use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
 
@@ -58,6 +59,8 @@ pub struct Analysis {
     pub baseline: String,
     pub aa: Option<String>,
     pub primary_metric: String,
+    /// What the metrics of its command mean, where it runs one.
+    pub metrics: Vec<DeclaredMetric>,
     /// In the manifest's order.
     pub conditions: Vec<Condition>,
     /// Each condition but the baseline, in the manifest's order; its metrics in the metric
@@ -204,6 +207,16 @@ impl Analysis {
         self.comparison(condition, &self.primary_metric)
     }
 
+    /// Of a metric of this experiment's, or one of ours.
+    pub fn definition(&self, metric: &str) -> Option<MetricDef<'_>> {
+        metrics::find(&self.metrics, metric)
+    }
+
+    /// Empty for a metric that nobody knows.
+    pub fn unit(&self, metric: &str) -> &str {
+        self.definition(metric).map_or("", |def| def.unit)
+    }
+
     pub fn is_aa(&self, condition: &str) -> bool {
         self.aa.as_deref() == Some(condition)
     }
@@ -227,6 +240,7 @@ pub fn analyse(stored: &Stored) -> Analysis {
         baseline: manifest.baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
+        metrics: manifest.metrics.clone(),
         decompositions: waits::decompositions(manifest, &arms),
         decomposition_differences: waits::differences(manifest, &arms),
         reconciliation: reconcile::all(manifest, &arms),

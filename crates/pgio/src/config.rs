@@ -8,6 +8,7 @@
 //!
 //! A new workload key is one line in [`keys`].
 
+pub mod command;
 pub mod error;
 pub mod experiment;
 pub mod keys;
@@ -15,6 +16,7 @@ pub mod pgio_conf;
 pub mod resolve;
 pub mod value;
 
+pub use command::{CommandSettings, CommandSpec};
 pub use error::ConfigError;
 pub(crate) use error::nearest;
 pub use experiment::Experiment;

@@ -1,10 +1,12 @@
 //! What is run. A workload makes those ready who do it: [`engine`] the sessions of the server, all
-//! together; or it leaves PostgreSQL out, and [`mod@device`] runs fio.
+//! together; [`command`] a program of the user's; or it leaves PostgreSQL out, and [`mod@device`] runs
+//! fio.
 //!
 //! A new workload is one file here that implements [`Workload`], one arm where the experiment
 //! file's `kind` is read, one example. Nothing here knows of conditions or experiments, and
 //! nothing here prints.
 
+pub mod command;
 pub mod commit;
 pub mod device;
 pub mod engine;
@@ -22,6 +24,7 @@ use postgres::Client;
 
 use crate::config::resolve::Extent;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
+pub use command::Command;
 pub use device::Device;
 pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
 pub use ready::Ready;

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pairing::{self, Arm, Arms};
 use super::{ALPHA, Verdict, compare, cross};
-use crate::results::metrics::{METRICS, MetricDef};
+use crate::results::metrics::{self, DeclaredMetric, MetricDef};
 use crate::results::store::{Manifest, Stored};
 
 /// With fewer trials on a side nothing is decided.
@@ -33,6 +33,8 @@ pub struct Across {
     pub b: Side,
     /// Of A; judged unadjusted.
     pub primary_metric: String,
+    /// Of A: what the metrics of its command mean.
+    pub metrics: Vec<DeclaredMetric>,
     /// What differs and was no part of the question.
     pub reasons: Vec<Reason>,
     /// By condition, the baseline first, and metric, the primary one first.
@@ -110,20 +112,31 @@ pub struct Effect {
     pub blocks: usize,
 }
 
+impl Across {
+    /// Empty for a metric that nobody knows.
+    pub fn unit(&self, metric: &str) -> &str {
+        metrics::find(&self.metrics, metric).map_or("", |def| def.unit)
+    }
+}
+
 pub fn across(a: &Stored, b: &Stored) -> Across {
     let (a, b) = (&cross::judged(a), &cross::judged(b));
     let (arms_a, arms_b) =
         (pairing::arms(&a.manifest, &a.trials), pairing::arms(&b.manifest, &b.trials));
     let common = common(&a.manifest, &b.manifest);
-    let primary = &a.manifest.primary_metric;
+    let (primary, declared) = (&a.manifest.primary_metric, &a.manifest.metrics);
     let comparisons = common
         .iter()
-        .flat_map(|name| condition(name, primary, &arms_a[name.as_str()], &arms_b[name.as_str()]))
+        .flat_map(|name| {
+            let arms = (&arms_a[name.as_str()], &arms_b[name.as_str()]);
+            condition(name, primary, declared, arms)
+        })
         .collect();
     Across {
         a: side(a, &arms_a),
         b: side(b, &arms_b),
         primary_metric: primary.clone(),
+        metrics: declared.clone(),
         reasons: reasons::all(a, b),
         comparisons,
         effects: effects(&common, (&a.manifest, &arms_a), (&b.manifest, &arms_b)),
@@ -156,17 +169,22 @@ fn only(a: &Manifest, b: &Manifest) -> Vec<String> {
     a.conditions.iter().map(|c| &c.name).filter(|n| !has(n)).cloned().collect()
 }
 
-fn condition(name: &str, primary: &str, a: &Arm<'_>, b: &Arm<'_>) -> Vec<AcrossComparison> {
-    let one = |def: &MetricDef| {
+fn condition(
+    name: &str,
+    primary: &str,
+    declared: &[DeclaredMetric],
+    (a, b): (&Arm<'_>, &Arm<'_>),
+) -> Vec<AcrossComparison> {
+    let one = |def: MetricDef<'_>| {
         let values = |arm: &Arm<'_>| -> Vec<f64> {
             arm.valid().filter_map(|t| pairing::value(t, def.name)).collect()
         };
         let (values_a, values_b) = (values(a), values(b));
         let is_primary = def.name == primary;
         let shown = is_primary || !(values_a.is_empty() || values_b.is_empty());
-        shown.then(|| metric(name, def, is_primary, &values_a, &values_b))
+        shown.then(|| metric(name, &def, is_primary, &values_a, &values_b))
     };
-    let mut family: Vec<AcrossComparison> = METRICS.iter().filter_map(one).collect();
+    let mut family: Vec<AcrossComparison> = metrics::all(declared).filter_map(one).collect();
     family.sort_by_key(|c| !c.primary);
     adjust(&mut family);
     family

@@ -15,7 +15,7 @@ use super::findings;
 use super::pairing::{self, Arm, Pairs};
 use super::{ALPHA, Comparison, NoiseFloor, Verdict};
 use crate::histogram::COARSEST_QUANTILE_NS;
-use crate::results::metrics::{Direction, METRICS, MetricDef};
+use crate::results::metrics::{self, Direction, MetricDef};
 use crate::results::store::Manifest;
 
 pub(super) fn with_baseline(
@@ -27,14 +27,13 @@ pub(super) fn with_baseline(
     let mut all = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
-        let mut family: Vec<Comparison> = METRICS
-            .iter()
+        let mut family: Vec<Comparison> = metrics::all(&manifest.metrics)
             .filter(|def| is_primary(def, manifest) || (has(condition, def) && has(baseline, def)))
             .map(|def| {
                 let pairs = pairing::pairs(condition, baseline, def.name);
-                let mut comparison = one(def, &pairs, manifest.seed);
+                let mut comparison = one(&def, &pairs, manifest.seed);
                 comparison.condition.clone_from(&info.name);
-                comparison.primary = is_primary(def, manifest);
+                comparison.primary = is_primary(&def, manifest);
                 comparison
             })
             .collect();
@@ -52,8 +51,10 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
 /// Whether the arm has values that mean something: a percentile finer than the clock in any trial
 /// is not compared at all, since leaving out just those trials would favour the slow ones.
 pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
-    // fio's clock is finer than the server's.
-    let is_percentile = def.name.contains("_latency_p") && !def.name.starts_with("device_");
+    // fio's clock is finer than the server's, and a command has its own.
+    let by_the_server =
+        !def.name.starts_with("device_") && metrics::definition(def.name).is_some();
+    let is_percentile = by_the_server && def.name.contains("_latency_p");
     let mut values = arm.valid().filter_map(|t| pairing::value(t, def.name)).peekable();
     values.peek().is_some() && values.all(|v| !is_percentile || v * 1e9 >= COARSEST_QUANTILE_NS)
 }

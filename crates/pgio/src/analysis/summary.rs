@@ -13,7 +13,7 @@ use super::findings::differing_factors;
 use super::pairing::{Arm, value};
 use super::{Condition, steady};
 use crate::histogram::{COARSEST_QUANTILE_NS, Histogram};
-use crate::results::metrics::METRICS;
+use crate::results::metrics::{self, DeclaredMetric};
 use crate::results::store::{ConditionInfo, Manifest};
 use crate::results::{CheckVerdict, Metric};
 
@@ -30,16 +30,16 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
         valid: arm.valid().count(),
         counted: arm.counted().map(|(line, _)| line).collect(),
         steady: steady::count(arm, &manifest.primary_metric),
-        metrics: metrics(arm),
+        metrics: values(arm, &manifest.metrics),
         checks_passed,
         checks_total,
     }
 }
 
-fn metrics(arm: &Arm<'_>) -> BTreeMap<String, Metric> {
+fn values(arm: &Arm<'_>, declared: &[DeclaredMetric]) -> BTreeMap<String, Metric> {
     let histograms = merged(arm);
     let mut found = BTreeMap::new();
-    for def in METRICS {
+    for def in metrics::all(declared) {
         if !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
             continue;
         }

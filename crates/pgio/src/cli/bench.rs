@@ -4,6 +4,7 @@
 //! each pair; what is printed is the median of the ratios with the smallest and the largest. The
 //! original is given by the path of its checkout; none of its code is here.
 
+mod command;
 mod driver;
 mod load;
 mod telemetry;
@@ -57,6 +58,8 @@ enum What {
     },
     /// What telemetry costs: the same work with it and without
     Telemetry(telemetry::Args),
+    /// What it costs pgbench to be run as a workload (needs pgbench)
+    Command(command::Args),
     /// Half of the calls updates, four sessions on one table: does the table stay as it is?
     Updates {
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
@@ -92,6 +95,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         What::Load(versus) => load::run(versus),
         What::Driver { sessions, pg } => driver::run(*sessions, *pg),
         What::Telemetry(args) => telemetry::run(args),
+        What::Command(args) => command::run(args),
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),
         What::Truth(args) => truth::run(args),
     }

@@ -23,6 +23,9 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("page-cache", include_str!("../../../../examples/page-cache.toml")),
     ("link-delay", include_str!("../../../../examples/link-delay.toml")),
     ("device", include_str!("../../../../examples/device.toml")),
+    ("pgbench", include_str!("../../../../examples/pgbench.toml")),
+    ("sysbench", include_str!("../../../../examples/sysbench.toml")),
+    ("command-presets", include_str!("../../../../examples/command-presets.toml")),
     ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];

@@ -15,6 +15,7 @@ use crate::telemetry::sysstat;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
+use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
 
 /// Every code and what it means: for `--help`, the manual and docs/KEYS.md.
@@ -121,11 +122,18 @@ coded! {
         EngineError::Stopped => INTERRUPTED,
         EngineError::Connect(_) => CONNECT,
         EngineError::Device(source) => source.code(),
+        EngineError::Command(source) => source.code(),
         EngineError::TooFewConnections { .. }
         | EngineError::Privilege { .. }
         | EngineError::Pooled
         | EngineError::Plan { .. }
         | EngineError::NotOurs(_) => REFUSED,
+        _ => TRIAL,
+    },
+    CommandError => |e| match e {
+        CommandError::Missing { .. } | CommandError::NotOurs(_) | CommandError::Refused(_) => REFUSED,
+        CommandError::Host(_) | CommandError::Connect(_) => CONNECT,
+        CommandError::Stopped => INTERRUPTED,
         _ => TRIAL,
     },
     DeviceError => |e| match e {

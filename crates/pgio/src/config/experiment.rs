@@ -6,6 +6,7 @@
 //!
 //! One section of the file is one file below; `section` is the reader they share.
 
+mod command;
 mod condition;
 mod hosts;
 mod rules;

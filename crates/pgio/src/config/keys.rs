@@ -25,6 +25,8 @@ pub enum Use {
     Commit,
     /// The workload `device`.
     Device,
+    /// The workload `command`; what it runs and prints is no key but a section of its own.
+    Command,
 }
 
 #[derive(Debug, Clone)]
@@ -72,7 +74,7 @@ macro_rules! workload_keys {
     };
 }
 
-use Use::{Commit, Connect, Device, Load, Slob};
+use Use::{Command, Commit, Connect, Device, Load, Slob};
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
 const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
@@ -82,7 +84,7 @@ const PAYLOAD: Kind = Kind::Whole(0..=1_000_000_000);
 workload_keys! {
     update_pct: u8, Kind::Whole(0..=100), Some("0"), &[Slob],
         "percentage of calls that update";
-    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit, Device],
+    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit, Device, Command],
         "length of the measured window; a bare number is seconds";
     num_schemas: u32, Kind::Whole(1..=8192), Some("1"), &[Load, Slob],
         "number of tables, pgio1 to pgioN";
@@ -108,12 +110,12 @@ workload_keys! {
         "visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off";
     tablespace: String, Kind::Text, None, &[Load],
         "tablespace of the tables";
-    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device],
+    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device, Command],
         "seed of all random choices; without it one is drawn and recorded";
-    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device],
+    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device, Command],
         "time that the workload runs before the window opens";
-    sessions: u32, AT_LEAST_1, Some("1"), &[Commit],
-        "sessions that commit";
+    sessions: u32, AT_LEAST_1, Some("1"), &[Commit, Command],
+        "sessions that commit, or that a command is told to open";
     rows_per_transaction: u32, AT_LEAST_1, Some("1"), &[Commit],
         "rows inserted by each transaction";
     payload: u32, PAYLOAD, Some("0"), &[Commit],
@@ -151,10 +153,10 @@ impl Key {
         self.name.replace('_', "-")
     }
 
-    /// Whether pgio.conf and flags have it: a device is measured by an experiment, or by
-    /// `pgio device`, whose flags are its own.
+    /// Whether pgio.conf and flags have it: a command is run by an experiment only, and a device
+    /// by that or by `pgio device`, whose flags are its own.
     pub fn is_of_conf(&self) -> bool {
-        self.uses.iter().any(|using| *using != Device)
+        self.uses.iter().any(|using| !matches!(using, Device | Command))
     }
 
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_default_is_read() {
-        for using in [Connect, Load, Slob, Commit, Device] {
+        for using in [Connect, Load, Slob, Commit, Device, Command] {
             let _ = Layer::defaults(using);
         }
     }

@@ -82,6 +82,7 @@ fn helpers(client: &mut Client) -> Result<Vec<Helper>, DatasetError> {
     let helper = |row: &postgres::Row| {
         let (statement, placeholder) = match row.get("kind") {
             "table" => (sql::DROP_TABLE, "table"),
+            "schema" => (sql::DROP_SCHEMA, "schema"),
             _ => (sql::DROP_ROUTINE, "routine"),
         };
         let comment: Option<&str> = row.get("comment");

@@ -20,6 +20,7 @@ pub(super) const UNLOCK: &str = include_str!("sql/unlock.sql");
 pub(super) const SERVER_PLACE: &str = include_str!("sql/server_place.sql");
 pub(super) const TABLE_STATE: &str = include_str!("sql/table_state.sql");
 pub(super) const COUNT_ROWS: &str = include_str!("sql/count_rows.sql");
+pub(super) const DROP_SCHEMA: &str = include_str!("sql/drop_schema.sql");
 pub(super) const DROP_TABLE: &str = include_str!("sql/drop_table.sql");
 pub(super) const DROP_ROUTINE: &str = include_str!("sql/drop_routine.sql");
 pub(super) const COMMENT_TABLE: &str = include_str!("sql/comment_table.sql");

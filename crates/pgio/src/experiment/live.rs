@@ -32,6 +32,7 @@ use crate::results::sweep::Cell;
 use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
 use crate::treatment::{self, Control, Door, Stranger, Treatment, TreatmentError, World};
+use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Workload};
 
 #[derive(Debug, thiserror::Error)]
@@ -140,6 +141,8 @@ pub struct Live<'a> {
     pub store: Option<Store>,
     /// The samples of the trial that is stored next.
     pub series: Option<Series>,
+    /// What its program wrote.
+    pub left: Option<Box<Left>>,
     /// What is in the store, for judging.
     pub stored: Stored,
     pub stop: Stop,
@@ -316,6 +319,7 @@ impl Stage for Live<'_> {
             observe(Happening::Progress { condition: &cell.title, progress });
         });
         self.series = measured.series;
+        self.left = measured.left;
         let mut trial = measured.trial;
         let added = cell.treatments.iter().filter_map(|t| t.round_trip());
         if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
@@ -334,6 +338,10 @@ impl Stage for Live<'_> {
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
         let store = self.store.as_mut().expect("the loop begins only after the store is made");
         let series = self.series.take().map(|series| store.write_series(&series)).transpose()?;
+        if let Some(left) = self.left.take() {
+            store.write_output("stdout", &left.stdout)?;
+            store.write_output("stderr", &left.stderr)?;
+        }
         let trial = Trial { series, ..trial.clone() };
         store.append(&trial)?;
         self.stored.trials.push(trial);

@@ -28,9 +28,10 @@ use crate::results::model::{
 use crate::results::series::Series;
 use crate::telemetry::Scene;
 use crate::treatment::{Door, Treatment, World};
+use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent, Workload};
 use counters::{durability, readings};
-use record::{record_run, session_evidence};
+use record::{record_left, record_run, session_evidence};
 
 /// Evidence is read this often inside the window.
 const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
@@ -83,6 +84,8 @@ pub struct Measured {
     pub trial: Trial,
     /// The samples, where anything was observed.
     pub series: Option<Series>,
+    /// What a program wrote, where the workload runs one.
+    pub left: Option<Box<Left>>,
     /// What the record tells in words.
     pub error: Option<EngineError>,
 }
@@ -107,22 +110,22 @@ pub fn run(
         trial.window.asked_seconds = Some(window.as_secs_f64());
     }
     trial.warnings.extend(request.server.warnings.iter().cloned());
-    let mut series = None;
-    let error = measure(request, admin, &mut trial, &mut series, observe).err();
+    let (mut series, mut left) = (None, None);
+    let error = measure(request, admin, &mut trial, (&mut series, &mut left), observe).err();
     trial.outcome = match &error {
         None => Outcome::Complete,
         Some(EngineError::Stopped) => Outcome::Interrupted,
         Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
     trial_checks::judge(&mut trial, series.as_ref(), request.treatments);
-    Measured { trial, series, error }
+    Measured { trial, series, left, error }
 }
 
 fn measure(
     request: &Request<'_>,
     admin: &mut Client,
     trial: &mut Trial,
-    series: &mut Option<Series>,
+    (series, left): (&mut Option<Series>, &mut Option<Box<Left>>),
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
@@ -153,8 +156,10 @@ fn measure(
     let ready = Arc::clone(request.workload).prepare(setup, admin)?;
     // The sessions of the workload come first: a pooler in between may have no more than they need.
     let mut recorder = observed::start(request, admin);
-    if let Some(recorder) = &recorder {
-        recorder.watch(ready.pids());
+    let pids = ready.pids();
+    // Those that serve a program are known only when it runs.
+    if let Some(recorder) = recorder.as_ref().filter(|_| !pids.is_empty()) {
+        recorder.watch(pids);
     }
     trial.settings = ready.pinned();
     trial.evidence = session_evidence(request, trial);
@@ -175,7 +180,9 @@ fn measure(
     let mut during: Vec<Evidence> = Vec::new();
     let ran = ready.run(admin, request.workload.extent(), &mut |admin, event| match event {
         WindowEvent::Opened(at) => recorder.iter_mut().for_each(|r| r.opened(at)),
+        WindowEvent::Serving(pids) => recorder.iter().for_each(|r| r.watch(pids.clone())),
         WindowEvent::Closed(at) => recorder.iter_mut().for_each(|r| r.closed(at)),
+        WindowEvent::Left(what) => *left = Some(what),
         WindowEvent::Progress(progress) => {
             if next_evidence <= Instant::now() {
                 next_evidence = Instant::now() + EVIDENCE_EVERY;
@@ -190,6 +197,9 @@ fn measure(
     })?;
     *series = recorder.and_then(|recorder| observed::record(trial, recorder));
     trial.evidence.extend(during);
+    if let Some(left) = left {
+        record_left(trial, left);
+    }
     // After a failure there is nothing to read: it would be of something else.
     record_run(request, trial, ran)?;
     let (counters_after, after) = readings(version, admin).map_err(read)?;

@@ -32,3 +32,4 @@ pub use params::{
     SessionAttrs, SslMode, SslParams,
 };
 pub use resolve::resolve;
+pub use spell::variables;

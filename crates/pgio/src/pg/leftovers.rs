@@ -1,7 +1,7 @@
 //! Sessions that a killed run left on the server, told apart from those of a run that lives.
 //!
-//! Sessions carry the application name `pgio:<run-id>`, and the run's own connection holds an
-//! advisory lock made from the same id. A session whose run holds no lock is nobody's: a client
+//! Sessions carry the application name `pgio:<run-id>`, those of a program that a run started with a
+//! word behind it, and the run's own connection holds an advisory lock made from the same id. A session whose run holds no lock is nobody's: a client
 //! that is gone does not end a wait for a synchronous standby.
 
 use postgres::Client;
@@ -11,6 +11,11 @@ const LOCK_CLASS: i32 = 0x7067_696f;
 
 pub fn application_name(run_id: &str) -> String {
     format!("pgio:{run_id}")
+}
+
+/// Of the sessions of a program that a run with this name started.
+pub fn application_name_of_command(of_run: &str) -> String {
+    format!("{of_run} command")
 }
 
 /// What a connection is called before it is announced, and one that is no run's.
@@ -34,7 +39,7 @@ pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
            AND NOT EXISTS (SELECT 1 FROM pg_locks l \
                            WHERE l.locktype = 'advisory' AND l.granted \
                              AND l.classid::bigint = $1 \
-                             AND l.objid::bigint = hashtext(substr(a.application_name, 6))::bigint & 4294967295)",
+                             AND l.objid::bigint = hashtext(split_part(substr(a.application_name, 6), ' ', 1))::bigint & 4294967295)",
         &[&i64::from(LOCK_CLASS)],
     )?;
     Ok(rows.iter().map(|r| r.get(0)).collect())

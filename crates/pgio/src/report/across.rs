@@ -9,7 +9,6 @@ use super::table::{Column, Document, Remark, Table};
 use crate::analysis::Verdict;
 use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Effect, Side};
 use crate::results::Metric;
-use crate::results::metrics;
 
 pub fn document(across: &Across) -> Document {
     let mut tables = vec![primary(across)];
@@ -47,7 +46,7 @@ pub fn flat(across: &Across) -> Table {
         "verdict",
     ];
     let row = |c: &AcrossComparison| {
-        let unit = metrics::definition(&c.metric).map_or("", |def| def.unit);
+        let unit = across.unit(&c.metric);
         let mut cells = vec![c.condition.clone(), c.metric.clone(), unit.to_owned()];
         cells.push(c.primary.to_string());
         cells.extend([number(c.a), number(c.b), c.trials_a.to_string(), c.trials_b.to_string()]);
@@ -81,7 +80,7 @@ fn columns(first: &str, last: &str) -> Vec<Column> {
 fn primary(across: &Across) -> Table {
     let row = |c: &AcrossComparison| {
         let mut cells = vec![c.condition.clone()];
-        cells.extend(values(c));
+        cells.extend(values(across, c));
         cells.push(format!("{} / {}", c.trials_a, c.trials_b));
         cells
     };
@@ -98,8 +97,8 @@ fn primary(across: &Across) -> Table {
     }
 }
 
-fn values(c: &AcrossComparison) -> [String; 3] {
-    let unit = metrics::definition(&c.metric).map_or("", |def| def.unit);
+fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
+    let unit = across.unit(&c.metric);
     let shown = |value| format::metric(&Metric { value, unit: unit.to_owned() });
     [shown(c.a), shown(c.b), change(c)]
 }
@@ -157,7 +156,7 @@ fn secondary(across: &Across) -> Option<Table> {
     };
     let row = |c: &AcrossComparison| {
         let mut cells = vec![format::metric_name(&c.metric)];
-        cells.extend(values(c));
+        cells.extend(values(across, c));
         cells
     };
     let rows: Vec<Vec<String>> = across.comparisons.iter().filter(told).map(row).collect();

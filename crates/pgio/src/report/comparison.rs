@@ -10,7 +10,7 @@ use super::{explain, sweep};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, Verdict};
-use crate::results::metrics::METRICS;
+use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric};
 
 /// Conditions beside the baseline in one table of secondary metrics: what fits into a line.
@@ -235,7 +235,8 @@ fn secondary_group(analysis: &Analysis, baseline: &Condition, group: &[&Conditio
     let mut columns = vec![Column::left("metric"), Column::right(&baseline.name)];
     columns.extend(group.iter().map(|c| Column::right(&c.name)));
     let mut rows = Vec::new();
-    for def in METRICS.iter().filter(|def| def.name != analysis.primary_metric) {
+    let secondary = |def: &MetricDef<'_>| def.name != analysis.primary_metric;
+    for def in metrics::all(&analysis.metrics).filter(secondary) {
         let measured = |c: &Condition| {
             c.metrics.get(def.name).is_some_and(|m| m.value.is_some_and(|v| v != 0.0))
         };

@@ -8,7 +8,7 @@
 use super::table::{Column, Table};
 use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
 use crate::analysis::{Analysis, Comparison, Condition, Verdict};
-use crate::results::metrics::METRICS;
+use crate::results::metrics;
 use crate::results::sweep::{Point, shown};
 
 const COLUMNS: &[&str] = &[
@@ -44,7 +44,7 @@ const COLUMNS: &[&str] = &[
 pub fn flat(analysis: &Analysis) -> Table {
     let mut rows = Vec::new();
     for condition in &analysis.conditions {
-        for def in METRICS {
+        for def in metrics::all(&analysis.metrics) {
             let value = condition.metrics.get(def.name).and_then(|m| m.value);
             let compared = analysis.comparison(&condition.name, def.name);
             if value.is_some() || compared.is_some() {

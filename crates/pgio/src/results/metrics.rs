@@ -1,23 +1,47 @@
 //! Every metric pgio reports: name, unit, and which direction is better.
 //!
 //! The one table behind the stored JSON, the analysis (slower or faster by direction) and the
-//! documentation. A metric that is not here cannot be stored.
+//! documentation. A metric that is not here cannot be stored, but for those that an experiment
+//! declares itself, since its command prints them: their definitions are in its manifest, and whoever
+//! reads its trials looks there first ([`all`], [`find`]).
+
+use serde::{Deserialize, Serialize};
 
 /// Which way a metric is better, where one way is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Direction {
+    #[serde(rename = "higher")]
     HigherIsFaster,
+    #[serde(rename = "lower")]
     LowerIsFaster,
     /// A plain quantity, such as bytes of WAL.
+    #[serde(rename = "neither")]
     Neutral,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct MetricDef {
-    pub name: &'static str,
-    pub unit: &'static str,
+pub struct MetricDef<'a> {
+    pub name: &'a str,
+    pub unit: &'a str,
     pub direction: Direction,
-    pub help: &'static str,
+    pub help: &'a str,
+}
+
+/// A metric of one experiment's own, as its manifest has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DeclaredMetric {
+    pub name: String,
+    pub unit: String,
+    pub better: Direction,
+}
+
+impl DeclaredMetric {
+    pub fn definition(&self) -> MetricDef<'_> {
+        let Self { name, unit, better } = self;
+        MetricDef { name, unit, direction: *better, help: "as the command prints it" }
+    }
 }
 
 const fn def(
@@ -25,13 +49,13 @@ const fn def(
     unit: &'static str,
     direction: Direction,
     help: &'static str,
-) -> MetricDef {
+) -> MetricDef<'static> {
     MetricDef { name, unit, direction, help }
 }
 
 use Direction::{HigherIsFaster, LowerIsFaster, Neutral};
 
-pub const METRICS: &[MetricDef] = &[
+pub const METRICS: &[MetricDef<'static>] = &[
     def(
         "block_visits_per_second",
         "blocks/s",
@@ -142,8 +166,18 @@ pub const METRICS: &[MetricDef] = &[
     def("transaction_latency_max", "s", LowerIsFaster, "longest INSERT transaction"),
 ];
 
-pub fn definition(name: &str) -> Option<&'static MetricDef> {
+/// One of ours.
+pub fn definition(name: &str) -> Option<&'static MetricDef<'static>> {
     METRICS.iter().find(|m| m.name == name)
+}
+
+/// All that an experiment can have: its own, then ours.
+pub fn all(declared: &[DeclaredMetric]) -> impl Iterator<Item = MetricDef<'_>> {
+    declared.iter().map(DeclaredMetric::definition).chain(METRICS.iter().copied())
+}
+
+pub fn find<'a>(declared: &'a [DeclaredMetric], name: &str) -> Option<MetricDef<'a>> {
+    all(declared).find(|m| m.name == name)
 }
 
 #[cfg(test)]
@@ -155,5 +189,18 @@ mod tests {
         for (i, m) in METRICS.iter().enumerate() {
             assert!(METRICS[i + 1..].iter().all(|other| other.name != m.name), "{}", m.name);
         }
+    }
+
+    #[test]
+    fn what_an_experiment_declares_comes_first_and_reads_back() {
+        let text = r#"[{"name":"tps","unit":"tx/s","better":"higher"},
+                       {"name":"errors","unit":"errors","better":"neither"}]"#;
+        let declared: Vec<DeclaredMetric> = serde_json::from_str(text).unwrap();
+        let tps = find(&declared, "tps").unwrap();
+        assert_eq!((tps.unit, tps.direction), ("tx/s", HigherIsFaster));
+        assert_eq!(find(&declared, "errors").unwrap().direction, Neutral);
+        assert_eq!(find(&declared, "riops").unwrap().unit, "blocks/s");
+        assert!(find(&[], "tps").is_none());
+        assert_eq!(all(&declared).count(), METRICS.len() + 2);
     }
 }

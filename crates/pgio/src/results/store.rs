@@ -8,6 +8,7 @@ mod manifest;
 mod reading;
 mod resume;
 
+use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -80,6 +81,18 @@ impl Store {
         Ok(name)
     }
 
+    /// Keeps what the program of the trial that is appended next wrote on one of its streams; of a
+    /// long text the beginning and the end.
+    pub fn write_output(&mut self, stream: &str, text: &str) -> Result<(), StoreError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let dir = self.dir.join("output");
+        fs::create_dir_all(&dir).map_err(|source| io("create", &dir, source))?;
+        let path = dir.join(format!("{:04}.{stream}", self.records + 1));
+        write_durably(&path, &bounded(text))
+    }
+
     /// Appends one record and returns only when it is on disk.
     pub fn append(&mut self, trial: &Trial) -> Result<(), StoreError> {
         let line = wire::to_json(trial) + "\n";
@@ -110,6 +123,24 @@ pub fn write_durably(path: &Path, text: &str) -> Result<(), StoreError> {
         let _ = fs::remove_file(&beside);
         io("write", path, source)
     })
+}
+
+/// Of what a program wrote in one trial, as much is kept.
+const OUTPUT: usize = 1 << 20;
+
+fn bounded(text: &str) -> Cow<'_, str> {
+    if text.len() <= OUTPUT {
+        return Cow::Borrowed(text);
+    }
+    // The end has more of what is wanted later.
+    let head = text.floor_char_boundary(OUTPUT / 4);
+    let tail = text.ceil_char_boundary(text.len() - (OUTPUT - head));
+    let left_out = tail - head;
+    Cow::Owned(format!(
+        "{}\n[pgio: {left_out} bytes are left out here]\n{}",
+        &text[..head],
+        &text[tail..]
+    ))
 }
 
 /// Held as long as the file is open.
@@ -169,6 +200,27 @@ mod tests {
             fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["experiment.toml", "manifest.json", "trials.jsonl"]);
+    }
+
+    #[test]
+    fn output_is_kept_beside_its_record_within_bounds() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut store = Store::create(parent.path(), EXPERIMENT, &manifest()).unwrap();
+        store.append(&full_trial()).unwrap();
+        store.write_output("stdout", "tps = 1\n").unwrap();
+        store.write_output("stderr", "").unwrap();
+        let kept = |name: &str| fs::read_to_string(parent.path().join("output").join(name));
+        assert_eq!(kept("0002.stdout").unwrap(), "tps = 1\n");
+        assert!(kept("0002.stderr").is_err(), "nothing was said");
+        let long = format!("begin {}ü end", "üx".repeat(OUTPUT));
+        store.write_output("stderr", &long).unwrap();
+        let text = kept("0002.stderr").unwrap();
+        assert!(text.len() < OUTPUT + 100, "{}", text.len());
+        assert!(text.starts_with("begin ") && text.ends_with("ü end"));
+        let (_, rest) = text.split_once("[pgio: ").unwrap();
+        let left_out: usize = rest.split_once(' ').unwrap().0.parse().unwrap();
+        let mark = "\n[pgio:  bytes are left out here]\n".len() + left_out.to_string().len();
+        assert_eq!(text.len() - mark + left_out, long.len());
     }
 
     #[test]

@@ -109,6 +109,7 @@ pub(crate) fn manifest() -> Manifest {
         aa: None,
         primary_metric: "commits_per_second".to_owned(),
         conditions: vec![condition("local"), condition("on")],
+        metrics: Vec::new(),
         environment: BTreeMap::from([("server_version".to_owned(), "15.14".to_owned())]),
         rules: Rules::default(),
         resumed: Vec::new(),

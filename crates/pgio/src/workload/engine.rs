@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
+use super::command::{CommandError, Left, Said};
 use super::device::DeviceError;
 use super::notice::Notices;
 use super::session::{self, Event, Go, SliceDone};
@@ -65,6 +66,8 @@ pub enum EngineError {
     NotInForce(String),
     #[error(transparent)]
     Device(DeviceError),
+    #[error(transparent)]
+    Command(CommandError),
     #[error("stopped")]
     Stopped,
     #[error("{0}")]
@@ -76,6 +79,15 @@ impl From<DeviceError> for EngineError {
         match error {
             DeviceError::Stopped => EngineError::Stopped,
             other => EngineError::Device(other),
+        }
+    }
+}
+
+impl From<CommandError> for EngineError {
+    fn from(error: CommandError) -> EngineError {
+        match error {
+            CommandError::Stopped => EngineError::Stopped,
+            other => EngineError::Command(other),
         }
     }
 }
@@ -108,16 +120,22 @@ pub struct Progress {
     pub elapsed: f64,
     pub block_visits: u64,
     pub commits: u64,
+    /// By a program, lately.
+    pub said: Said,
 }
 
 /// What is told while a window is open.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum WindowEvent {
     /// The sessions begin.
     Opened(Instant),
     Progress(Progress),
+    /// Processes of the server that serve a program; those of sessions are known before.
+    Serving(Vec<i32>),
     /// The last session has ended its last operation, at this moment of this machine's clock.
     Closed(Instant),
+    /// What a program wrote, however it ended.
+    Left(Box<Left>),
 }
 
 /// What came of a window, complete or not.

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod command;
+mod command_workload;
 mod compare_cmd;
 mod conditions;
 mod config;

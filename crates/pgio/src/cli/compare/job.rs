@@ -20,6 +20,7 @@ use crate::results::sweep::Cell;
 use crate::results::{checks, metrics};
 use crate::treatment;
 use crate::treatment::journal::{self, Journal};
+use crate::workload::command;
 
 /// Whether the directory is new or holds what an interrupted run left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +43,22 @@ impl Job {
     pub(in crate::cli) fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
         let experiment =
             experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
-        let unknown = |primary: &&String| metrics::definition(primary).is_none();
+        let mut declared = Vec::new();
+        for spec in experiment.workloads.iter().filter_map(|w| w.command.as_ref()) {
+            declared.extend(command::declared(spec));
+        }
+        if let Some(taken) = declared.iter().find(|m| metrics::definition(&m.name).is_some()) {
+            return Err(Failure::message(
+                USAGE,
+                format!(
+                    "{file}: workload.metric: `{}` is a metric of pgio's own: take another name",
+                    taken.name
+                ),
+            ));
+        }
+        let unknown = |primary: &&String| metrics::find(&declared, primary).is_none();
         if let Some(primary) = experiment.primary.as_ref().filter(unknown) {
-            let names: Vec<&str> = metrics::METRICS.iter().map(|m| m.name).collect();
+            let names: Vec<&str> = metrics::all(&declared).map(|m| m.name).collect();
             let names = names.join(", ");
             return Err(Failure::message(
                 USAGE,
@@ -144,7 +158,8 @@ impl Job {
             }
         }
         let name = self.name_of(spec);
-        let manifest = self.manifest(&name, &cells, self.sweep(spec)?, &mut targets);
+        let mut manifest = self.manifest(&name, &cells, self.sweep(spec)?, &mut targets);
+        manifest.metrics = spec.command.as_ref().map(command::declared).unwrap_or_default();
         let (store, stored, remarks) = match earlier {
             None => (None, Stored { manifest, trials: Vec::new(), torn: false }, Vec::new()),
             Some((store, stored)) => {
@@ -173,6 +188,7 @@ impl Job {
             store,
             stored,
             series: None,
+            left: None,
             stop: stop.clone(),
             observe: &mut observe,
         };

@@ -14,6 +14,7 @@ use postgres::Client;
 use super::job::Job;
 use crate::cli::exit::Failure;
 use crate::cli::state;
+use crate::config::command::{CommandSpec, Line};
 use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::plan;
@@ -76,8 +77,11 @@ impl Job {
         let warmup = workload.layer.warmup.unwrap_or(e.warmup);
         let window = workload.layer.run_time.unwrap_or(e.duration);
         let by_time = workload.layer.transactions.is_none();
+        let says_itself = workload.command.as_ref().is_some_and(|c| !c.says("seconds"));
+        let by_time = by_time && !says_itself;
         let length = match workload.layer.transactions {
             Some(n) => format!("{n} transactions"),
+            None if says_itself => "as long as the command takes".to_owned(),
             None => format!("a window of {}", exact_duration(window)),
         };
         let (name, kind, warm) = (&workload.name, workload.kind.name(), exact_duration(warmup));
@@ -86,6 +90,9 @@ impl Job {
             add(text, &format!("  {told}"));
         }
         add(text, &format!("  before each trial: {}", self.reset_text(workload.kind)));
+        for line in workload.command.iter().flat_map(command_lines) {
+            add(text, &format!("  {line}"));
+        }
         for change in changes {
             add(text, &format!("  {change}"));
         }
@@ -217,6 +224,7 @@ impl Job {
             }
             WorkloadKind::Commit => "its own table is dropped and made again",
             WorkloadKind::Device => "all of its place is written once, where it may be",
+            WorkloadKind::Command => "its setup, where it has one, in a new schema where it names one",
         };
         match &self.experiment.rules.reset {
             Reset::Checkpoint if kind != WorkloadKind::Slob => {
@@ -300,6 +308,22 @@ fn axes_text(sweep: &Sweep) -> Vec<String> {
         format!("axis {}{unit} = {}", axis.name, values.join("; "))
     };
     sweep.axes.iter().map(one).collect()
+}
+
+/// As they are written: what placeholders stand for may be known only then.
+fn command_lines(command: &CommandSpec) -> Vec<String> {
+    let host = command.host.as_deref().unwrap_or(LOCAL);
+    let line = |key: &str, line: &Line| format!("{key} on {host}: {}", line.shown());
+    let mut lines = vec![line("run", &command.run)];
+    lines.extend(command.warm_up.as_ref().map(|l| line("warm_up", l)));
+    let often = if command.setup_once { "setup, once" } else { "setup" };
+    lines.extend(command.setup.as_ref().map(|l| line(often, l)));
+    lines.extend(command.cleanup.as_ref().map(|l| line("cleanup", l)));
+    let schema = command.schema.as_ref();
+    lines.extend(schema.map(|name| {
+        format!("the schema {name} is made for it (CREATE SCHEMA), and dropped with all in it")
+    }));
+    lines
 }
 
 fn reader(params: &ConnectParams) -> Result<Client, String> {

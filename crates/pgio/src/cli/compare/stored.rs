@@ -57,6 +57,7 @@ impl Job {
                     treatments: c.treatments.iter().flat_map(|t| t.describe()).collect(),
                 })
                 .collect(),
+            metrics: Vec::new(),
             environment,
             rules: Rules {
                 precision: e.rules.precision,

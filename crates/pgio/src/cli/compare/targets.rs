@@ -8,12 +8,12 @@ use postgres::Client;
 
 use super::cells::layers;
 use super::job::Job;
-use crate::cli::exit::{FAILED, Failure, REFUSED};
+use crate::cli::exit::{FAILED, Failure, REFUSED, USAGE};
 use crate::cli::output::{self, Status};
 use crate::cli::{Outcome, connection, run, setup};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
-    CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, SlobSettings,
+    CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, SlobSettings,
 };
 use crate::dataset::DatasetError;
 use crate::experiment::{live, reset};
@@ -24,7 +24,7 @@ use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
 use crate::workload::commit::Commit;
-use crate::workload::{Device, Workload};
+use crate::workload::{Command, Device, Workload};
 
 /// A server that the experiment found or started.
 #[derive(Debug)]
@@ -133,6 +133,7 @@ impl Job {
                 Arc::new(commit)
             }
             WorkloadKind::Device => Arc::new(device(layer, reached)?),
+            WorkloadKind::Command => Arc::new(command(spec, layer, reached, admin)?),
         };
         Ok(workload)
     }
@@ -188,6 +189,24 @@ fn device(layer: Layer, reached: &Reached) -> Result<Device, Failure> {
     let name = reached.host.as_deref().unwrap_or(LOCAL);
     let host = reached.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
     Ok(Device::new(DeviceSettings::resolve(layer), reached.device.as_deref(), host)?)
+}
+
+/// On the host that it names, else here.
+fn command(
+    spec: &WorkloadSpec,
+    layer: Layer,
+    reached: &Reached,
+    admin: &mut postgres::Client,
+) -> Result<Command, Failure> {
+    let command = spec.command.clone().expect("the parser gives every command its lines");
+    let name = command.host.as_deref().unwrap_or(LOCAL);
+    let unknown = || {
+        let text = format!("host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\"");
+        Failure::message(USAGE, text)
+    };
+    let host = reached.hosts.get(name).cloned().ok_or_else(unknown)?;
+    let settings = CommandSettings::resolve(command, layer);
+    Ok(Command::new(settings, host, &reached.params, admin)?)
 }
 
 /// Looked for before anything is changed.

@@ -42,8 +42,12 @@ impl Teller {
                     0 => String::new(),
                     _ => format!(", {rate:.0} commits/s"),
                 };
+                let said = match progress.said.text() {
+                    "" => String::new(),
+                    said => format!(": {said}"),
+                };
                 self.status.show(&format!(
-                    "trial {} of {}: {condition}, {:.0} s{rate}",
+                    "trial {} of {}: {condition}, {:.0} s{rate}{said}",
                     self.done + 1,
                     self.trials,
                     progress.elapsed,

@@ -83,6 +83,7 @@ fn a_name_is_all_that_must_be_said() {
                     ..Layer::default()
                 },
                 axes: Vec::new(),
+                command: None,
                 conditions: None,
             }],
             conditions: vec![Condition {
@@ -443,7 +444,7 @@ fn workloads() {
     for (lines, message) in [
         (
             "[workload]\nkind = 'tpcc'",
-            "2: workload.kind: `tpcc` is no workload; valid are slob, commit, device",
+            "2: workload.kind: `tpcc` is no workload; valid are slob, commit, device, command",
         ),
         (
             "[workload]\nkind = 'commit'\nupdate_pct = 10",

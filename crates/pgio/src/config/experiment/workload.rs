@@ -6,8 +6,10 @@
 
 use std::time::Duration;
 
+use super::command;
 use super::condition::Condition;
 use super::section::Section;
+use crate::config::command::CommandSpec;
 use super::sweep::{self, Axis};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{KEYS, Key, Layer, Use};
@@ -23,6 +25,8 @@ pub struct WorkloadSpec {
     pub layer: Layer,
     /// Of its own keys, then the experiment's.
     pub axes: Vec<Axis>,
+    /// Of the kind `command`.
+    pub command: Option<CommandSpec>,
     /// Absent: all.
     pub conditions: Option<Vec<String>>,
 }
@@ -38,16 +42,18 @@ pub enum WorkloadKind {
     Slob,
     Commit,
     Device,
+    Command,
 }
 
 impl WorkloadKind {
-    pub const ALL: &'static [Self] = &[Self::Slob, Self::Commit, Self::Device];
+    pub const ALL: &'static [Self] = &[Self::Slob, Self::Commit, Self::Device, Self::Command];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Slob => "slob",
             Self::Commit => "commit",
             Self::Device => "device",
+            Self::Command => "command",
         }
     }
 
@@ -57,6 +63,7 @@ impl WorkloadKind {
             Self::Slob => &[Use::Slob, Use::Load],
             Self::Commit => &[Use::Commit],
             Self::Device => &[Use::Device],
+            Self::Command => &[Use::Command],
         }
     }
 
@@ -65,7 +72,15 @@ impl WorkloadKind {
     }
 }
 
+/// Keys of no table.
 const OWN_KEYS: &[&str] = &["kind", "name", "conditions", "middle"];
+
+fn own_keys(kind: WorkloadKind) -> Vec<&'static str> {
+    match kind {
+        WorkloadKind::Command => [OWN_KEYS, command::KEYS].concat(),
+        _ => OWN_KEYS.to_vec(),
+    }
+}
 
 pub(super) fn parse(
     root: &Section<'_>,
@@ -79,6 +94,10 @@ pub(super) fn parse(
     for section in &sections {
         let mut workload = workload(section)?;
         check_conditions(section, &workload, baseline, conditions)?;
+        if workload.command.as_ref().is_some_and(|command| !command.warms_up()) {
+            // The experiment's own means nothing to it, and the record is to say so.
+            workload.layer.warmup = Some(Duration::ZERO);
+        }
         fill_in(&mut workload.layer, warmup, duration);
         if workloads.iter().any(|earlier| earlier.name == workload.name) {
             let message = format!("`{}` is the name of two workloads: name each", workload.name);
@@ -95,6 +114,7 @@ pub(super) fn parse(
             kind,
             layer,
             axes: Vec::new(),
+            command: None,
             conditions: None,
         });
     }
@@ -128,17 +148,21 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
     let kind = kind(section)?;
     let mut layer = Layer::default();
     let mut axes = Vec::new();
+    let own_keys = own_keys(kind);
     for name in section.keys() {
         match Key::named(name) {
+            _ if own_keys.contains(&name) => {}
             Some(key) if kind.takes(key) && section.is_list(name) => {
                 axes.push(sweep::of_key(section, key)?);
             }
             Some(key) if kind.takes(key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
-            None if OWN_KEYS.contains(&name) => {}
+            None if command::KEYS.contains(&name) => {
+                return Err(section.error(name, means_nothing(kind)));
+            }
             None => {
                 let keys = KEYS.iter().filter(|key| kind.takes(key)).map(|key| key.name);
-                let valid: Vec<&str> = OWN_KEYS.iter().copied().chain(keys).collect();
+                let valid: Vec<&str> = own_keys.iter().copied().chain(keys).collect();
                 let message = format!("is an unknown key; {}", nearest(name, &valid));
                 return Err(section.error(name, message));
             }
@@ -150,11 +174,16 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
     sweep::set_middle(section, &mut axes)?;
     let middle = axes.iter().map(|axis| axis.values[axis.middle].layer.clone());
     let layer = middle.fold(layer, |layer, value| value.over(layer));
+    let command = (kind == WorkloadKind::Command).then(|| command::parse(section)).transpose()?;
+    if let Some(command) = &command {
+        command::check_keys(section, command, &layer)?;
+    }
     Ok(WorkloadSpec {
         name: section.name("name")?.unwrap_or_else(|| kind.name().to_owned()),
         kind,
         layer,
         axes,
+        command,
         conditions: section.strings("conditions")?,
     })
 }
@@ -172,6 +201,10 @@ fn misplaced(key: &Key, kind: WorkloadKind) -> String {
     if key.uses.contains(&Use::Connect) {
         return "belongs to the target: write dsn = \"...\" in [target]".to_owned();
     }
+    means_nothing(kind)
+}
+
+fn means_nothing(kind: WorkloadKind) -> String {
     format!("means nothing to the workload `{}`: delete it", kind.name())
 }
 

@@ -1,5 +1,6 @@
--- Tables and routines in current_schema() whose names begin with pgio, except the data set itself:
--- the workload's own. `statement_name` can stand in DROP as it is.
+-- Tables and routines in current_schema() whose names begin with pgio, except the data set itself,
+-- and schemas that were made for a command: the workload's own. `statement_name` can stand in DROP as
+-- it is.
 SELECT 'table' AS kind,
        c.relname::text AS name,
        format('%I.%I', n.nspname, c.relname) AS statement_name,
@@ -17,4 +18,12 @@ SELECT 'routine',
   FROM pg_catalog.pg_proc p
   JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
  WHERE n.nspname = current_schema() AND p.proname LIKE 'pgio%'
+UNION ALL
+SELECT 'schema',
+       n.nspname::text,
+       format('%I', n.nspname),
+       pg_catalog.obj_description(n.oid, 'pg_namespace')
+  FROM pg_catalog.pg_namespace n
+ WHERE pg_catalog.obj_description(n.oid, 'pg_namespace')
+       = 'pgio command workload: made and dropped by pgio'
  ORDER BY 1, 2

@@ -7,6 +7,7 @@ use super::Request;
 use crate::histogram::Histogram;
 use crate::results::metrics;
 use crate::results::model::{Evidence, Metric, Trial, When};
+use crate::workload::command::Left;
 use crate::workload::{EngineError, Ran};
 
 /// What the sessions read back of the condition's settings when they were made ready.
@@ -71,6 +72,17 @@ pub(super) fn record_run(
         Some(error) => Err(error),
         None => Ok(()),
     }
+}
+
+/// What a program printed, and how many of the server's sessions it was seen with.
+pub(super) fn record_left(trial: &mut Trial, left: &Left) {
+    trial.metrics.extend(left.metrics.clone());
+    trial.evidence.push(Evidence {
+        when: When::During,
+        what: "sessions of the command".to_owned(),
+        found: left.sessions.to_string(),
+        expected: None,
+    });
 }
 
 fn put_latencies(trial: &mut Trial, class: &str, h: &Histogram) {

@@ -1,11 +1,27 @@
-//! Resolved parameters spelled out again as a conninfo string, without the password: what a journal
-//! keeps to find the server again. The password then comes from where libpq finds one.
+//! Resolved parameters spelled out again, without the password: as a conninfo string, which a journal
+//! keeps to find the server again, and as the variables of libpq, for programs of others. The password
+//! then comes from where libpq finds one.
 
+use super::keywords::KEYWORDS;
 use super::params::{ConnectParams, Endpoint, RootCert, SslMode};
 
 impl ConnectParams {
     /// A conninfo string that reaches the same database, given a password from elsewhere.
     pub fn without_secrets(&self) -> String {
+        let pairs = self.pairs().into_iter();
+        let spelled: Vec<String> =
+            pairs.map(|(key, value)| format!("{key}={}", quoted(&value))).collect();
+        spelled.join(" ")
+    }
+
+    /// The same as variables of the environment.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        let variable = |keyword| KEYWORDS.iter().find(|k| k.name == keyword)?.env;
+        let pairs = self.pairs().into_iter();
+        pairs.filter_map(|(keyword, value)| Some((variable(keyword)?, value))).collect()
+    }
+
+    fn pairs(&self) -> Vec<(&'static str, String)> {
         let (mut hosts, mut addresses, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for endpoint in &self.hosts {
             let (host, address, port) = match endpoint {
@@ -37,10 +53,14 @@ impl ConnectParams {
             pairs.push(("sslcert", client.cert.display().to_string()));
             pairs.push(("sslkey", client.key.display().to_string()));
         }
-        let spelled: Vec<String> =
-            pairs.into_iter().map(|(key, value)| format!("{key}={}", quoted(&value))).collect();
-        spelled.join(" ")
+        pairs
     }
+}
+
+/// All variables by which libpq may be told where to connect and how.
+pub fn variables() -> impl Iterator<Item = &'static str> {
+    let of_services = ["PGSERVICE", "PGSERVICEFILE"];
+    KEYWORDS.iter().filter_map(|keyword| keyword.env).chain(of_services)
 }
 
 fn mode(mode: SslMode) -> &'static str {
@@ -79,6 +99,13 @@ mod tests {
             let again = resolve(&spelled, &env()).unwrap();
             assert_eq!(again.describe(), params.describe());
             assert_eq!(again.ssl, params.ssl);
+
+            let vars: BTreeMap<String, String> =
+                params.environment().into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+            assert!(!vars.values().any(|v| v.contains("secret")), "{vars:?}");
+            assert!(vars.keys().all(|k| super::variables().any(|known| known == k)));
+            let again = resolve("", &Env { vars, ..env() }).unwrap();
+            assert_eq!((again.describe(), again.ssl), (params.describe(), params.ssl));
         }
     }
 }

@@ -11,7 +11,6 @@ use super::super::format::{self, NONE};
 use super::super::table::{Column, Remark, Table};
 use super::{Page, Section, table};
 use crate::analysis::Standing;
-use crate::results::metrics::definition;
 use crate::results::model::When;
 use crate::results::{CheckVerdict, Evidence, Outcome, Place, Trial};
 
@@ -160,7 +159,7 @@ fn trials(page: &Page<'_>) -> Table {
     let row = |((line, trial), standing): ((usize, &Trial), &Standing)| {
         let place = trial.place.as_ref();
         let value = trial.metrics.get(metric).and_then(|m| m.value);
-        let unit = definition(metric).map_or("", |d| d.unit);
+        let unit = page.analysis.unit(metric);
         let value = value.map_or_else(|| NONE.to_owned(), |v| format::bare(v, unit));
         let in_place = |of: fn(&Place) -> String| place.map_or_else(String::new, of);
         vec![

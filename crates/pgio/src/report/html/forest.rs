@@ -11,8 +11,8 @@ use super::super::sentence::sentence;
 use super::Page;
 use super::look::clipped;
 use super::svg::{Scale, percent, picture, px};
-use crate::analysis::{Comparison, NoiseFloor, Verdict};
-use crate::results::metrics::{Direction, definition};
+use crate::analysis::{Analysis, Comparison, NoiseFloor, Verdict};
+use crate::results::metrics::Direction;
 
 /// Down a row: its name, its interval, and the effect where it does not fit beside that.
 const NAME_AT: f64 = 16.0;
@@ -77,7 +77,7 @@ pub(super) fn figure(page: &Page<'_>) -> Markup {
         format::metric_name(&page.analysis.primary_metric),
         page.analysis.baseline
     );
-    let (left, right) = directions(&page.analysis.primary_metric);
+    let (left, right) = directions(page.analysis);
     html! {
         figure.chart #forest {
             figcaption { (title) ", with 95 % intervals" }
@@ -152,8 +152,8 @@ fn word(verdict: Verdict) -> &'static str {
 }
 
 /// What lies to the left and to the right of no change.
-fn directions(metric: &str) -> (&'static str, &'static str) {
-    match definition(metric).map(|d| d.direction) {
+fn directions(analysis: &Analysis) -> (&'static str, &'static str) {
+    match analysis.definition(&analysis.primary_metric).map(|d| d.direction) {
         Some(Direction::HigherIsFaster) => ("slower", "faster"),
         Some(Direction::LowerIsFaster) => ("faster", "slower"),
         Some(Direction::Neutral) | None => ("less", "more"),

@@ -9,7 +9,6 @@ use super::super::format::{self, metric_name};
 use super::svg::{Axis, Frame, Scale, percent, px};
 use super::{Page, Section};
 use crate::analysis::Standing;
-use crate::results::metrics::definition;
 
 const HEIGHT: f64 = 260.0;
 
@@ -66,7 +65,7 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
     };
     let y = Scale::linear(from, high + (high - from) * 0.06);
     let metric = &page.analysis.primary_metric;
-    let unit = definition(metric).map_or("", |d| d.unit);
+    let unit = page.analysis.unit(metric);
     let trials = page.standings.len() as f64;
     Frame {
         id: "trials-plot".to_owned(),
@@ -110,7 +109,7 @@ fn block_starts(page: &Page<'_>) -> Vec<(f64, String)> {
 }
 
 fn tip(page: &Page<'_>, line: usize, name: &str, value: f64) -> String {
-    let unit = definition(&page.analysis.primary_metric).map_or("", |d| d.unit);
+    let unit = page.analysis.unit(&page.analysis.primary_metric);
     let why = match page.standings[line - 1] {
         Standing::Counts => "",
         _ => ", does not count",

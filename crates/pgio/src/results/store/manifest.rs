@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreError, io, write_durably};
+use crate::results::metrics::DeclaredMetric;
 use crate::results::sweep::{NOWHERE, Point, Sweep};
 
 pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
@@ -28,6 +29,9 @@ pub struct Manifest {
     pub primary_metric: String,
     /// In the order of the experiment file, the A/A twin right after its baseline.
     pub conditions: Vec<ConditionInfo>,
+    /// What the metrics mean that its command prints; none of a workload of pgio's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<DeclaredMetric>,
     /// The environment as found: server version, settings that matter, the machine.
     pub environment: BTreeMap<String, String>,
     /// What the loop was told beside the number of blocks.

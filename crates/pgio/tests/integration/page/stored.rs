@@ -153,6 +153,7 @@ fn manifest() -> Manifest {
         aa: Some("local (A/A)".to_owned()),
         primary_metric: "commits_per_second".to_owned(),
         conditions: ARMS.iter().map(condition).collect(),
+        metrics: Vec::new(),
         environment: found.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         rules: Default::default(),
         resumed: Vec::new(),

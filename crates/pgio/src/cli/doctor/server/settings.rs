@@ -106,6 +106,7 @@ fn sessions(work: &Work) -> u64 {
         WorkloadKind::Slob => one(num_schemas) * one(num_threads),
         WorkloadKind::Commit => u64::from(CommitSettings::resolve(work.layer.clone()).sessions),
         WorkloadKind::Device => 0,
+        WorkloadKind::Command => one(work.layer.sessions),
     }
 }
 

@@ -1,0 +1,297 @@
+//! The workload `command`: any program, in the place of sessions of pgio's own.
+//!
+//! What it is told stands in `config::command`. Before each trial its schema and its data are made
+//! ([`schema`], `setup`), then it warms up; its whole run is the window ([`mod@run`]). Its lines run on
+//! a host through [`runner`], in [`surroundings`] that lead any program of libpq's to the target;
+//! [`extract`] reads its metrics. Nothing here knows of pgbench or any other program: that is data,
+//! examples/command-presets.toml.
+
+mod backends;
+mod extract;
+mod run;
+mod runner;
+mod said;
+pub mod schema;
+mod surroundings;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use postgres::Client;
+use serde_json::{Value, json};
+
+use self::run::Waiting;
+use self::runner::{Job, Runner, hide};
+use self::surroundings::Surroundings;
+use super::{EngineError, Ready, Setup, Totals, Workload};
+use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
+use crate::config::resolve::Extent;
+use crate::host::command::quoted;
+use crate::host::exec::ExecError;
+use crate::host::stop::Stop;
+use crate::host::{Host, LOCAL};
+use crate::pg::connect::{self, ConnectError, ConnectParams, Secret};
+use crate::pg::words;
+use crate::results::metrics::{DeclaredMetric, Direction};
+use crate::results::model::{DatasetInfo, Metric, WorkloadInfo};
+use crate::rng::derive;
+pub use said::Said;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error("program `{program}` is not on host {host}: install it there, or write its path")]
+    Missing { program: String, host: String },
+    #[error("{name} {how}: {said}")]
+    Failed { name: String, how: String, said: String },
+    #[error(
+        "{name} did not end within {} s and was killed: raise {key}, or see why; it said: {said}",
+        limit.as_secs_f64()
+    )]
+    TimedOut { name: String, limit: Duration, key: &'static str, said: String },
+    #[error("metric `{name}`: {why}; the end of {place} is: {said}")]
+    Metric { name: String, why: String, place: String, said: String },
+    #[error(
+        "the schema {0} is there and is not pgio's: rename it, or write another schema = in [workload]"
+    )]
+    NotOurs(String),
+    #[error(
+        "the condition sets {settings} in the command's sessions, and none of them was seen: a program of libpq's takes PGOPTIONS and PGAPPNAME from its environment; for any other set it where all sessions find it, as by ALTER ROLE"
+    )]
+    Unproven { settings: String },
+    #[error("{0}")]
+    Refused(String),
+    #[error("{doing} failed: {}", words::said(.source))]
+    Postgres { doing: &'static str, source: postgres::Error },
+    #[error("no session can be had with what the command's sessions are given")]
+    Connect(#[from] ConnectError),
+    #[error("stopped")]
+    Stopped,
+    #[error(transparent)]
+    Host(#[from] ExecError),
+}
+
+/// What a program left.
+#[derive(Debug, Clone, Default)]
+pub struct Left {
+    /// Empty where it failed.
+    pub metrics: BTreeMap<String, Metric>,
+    pub stdout: String,
+    pub stderr: String,
+    /// Of its sessions the most that were seen at once.
+    pub sessions: usize,
+}
+
+#[derive(Debug)]
+pub struct Command {
+    settings: CommandSettings,
+    host: Arc<Host>,
+    /// Of the target; handed over, and kept out of everything that is stored.
+    secret: Option<Secret>,
+    /// Whether the data of `setup_once` have been made.
+    set_up: AtomicBool,
+}
+
+impl Command {
+    /// Refuses, before anything is made, what could not work or would take something of the user's.
+    pub fn new(
+        settings: CommandSettings,
+        host: Arc<Host>,
+        params: &ConnectParams,
+        admin: &mut Client,
+    ) -> Result<Command, CommandError> {
+        let spec = &settings.spec;
+        if params.is_by_socket() && !host.is_here() && spec.needs_server() {
+            return Err(CommandError::Refused(format!(
+                "the target is reached by a socket of this machine, which host {} does not have: write host=, such as its address, in the target's dsn",
+                host.name()
+            )));
+        }
+        if let Some(name) = &spec.schema {
+            schema::check(admin, name)?;
+        }
+        let mut runner = Runner::open(&host)?;
+        let lines = [Some(&spec.run), spec.warm_up.as_ref(), spec.setup.as_ref(), spec.cleanup.as_ref()];
+        for line in lines.into_iter().flatten() {
+            // What a placeholder leads to may only be made by then.
+            let known = line.texts().next().is_some_and(|text| text.placeholders().next().is_none());
+            if matches!(line, Line::Words(_)) && known {
+                runner.check_program(line.program())?;
+            }
+        }
+        let secret = params.password_for(&params.hosts[0]);
+        Ok(Command { settings, host, secret, set_up: AtomicBool::new(false) })
+    }
+
+    /// The run as one would type it, and the variables that it needs: for whoever measures one
+    /// against the other.
+    pub fn typed(&self, params: &ConnectParams) -> (Vec<String>, Vec<(String, String)>) {
+        let around = Surroundings::new(&self.settings, params, &[], 0, "");
+        let job = self.job("run", &self.settings.spec.run, &around);
+        (job.argv, around.env)
+    }
+
+    fn job(&self, key: &'static str, line: &Line, around: &Surroundings) -> Job {
+        let (limit, limit_key) = match key {
+            "setup" => (self.settings.spec.setup_limit, "setup_limit"),
+            _ => (self.settings.time_limit, "time_limit"),
+        };
+        Job { key, argv: line.fill(&|name| around.value(name), quoted), limit, limit_key }
+    }
+
+    /// An empty schema and the data in it; left alone where `setup_once` has been done.
+    fn make_data(
+        &self,
+        runner: &mut Runner,
+        around: &Surroundings,
+        stop: &Stop,
+        admin: &mut Client,
+    ) -> Result<(), CommandError> {
+        let CommandSpec { setup, setup_once, schema, .. } = &self.settings.spec;
+        let there = match schema {
+            // A condition may have brought another data directory.
+            Some(name) => schema::is_there(admin, name)?,
+            None => true,
+        };
+        if *setup_once && there && self.set_up.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if let Some(name) = schema {
+            schema::make(admin, name)?;
+        }
+        let Some(line) = setup else { return Ok(()) };
+        runner.run(&self.job("setup", line, around), stop, &mut |_, _| {})?.seconds?;
+        if let Some(name) = schema {
+            schema::settle(admin, name)?;
+        }
+        // What was loaded is not to be written in the window. The trial has warned already where the
+        // role may not.
+        let _ = admin.batch_execute("CHECKPOINT");
+        self.set_up.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What its metrics mean, for the manifest.
+pub fn declared(spec: &CommandSpec) -> Vec<DeclaredMetric> {
+    let one = |metric: &MetricSpec| DeclaredMetric {
+        name: metric.name.clone(),
+        unit: metric.unit.clone(),
+        better: match metric.better {
+            Better::Higher => Direction::HigherIsFaster,
+            Better::Lower => Direction::LowerIsFaster,
+            Better::Neither => Direction::Neutral,
+        },
+    };
+    spec.metrics.iter().map(one).collect()
+}
+
+impl Workload for Command {
+    fn info(&self) -> WorkloadInfo {
+        let CommandSettings { spec, run_time, sessions, .. } = &self.settings;
+        let hidden = |text: &str| hide(text, self.secret.as_ref());
+        let line = |line: &Line| match line {
+            Line::Words(words) => words.iter().map(|w| json!(hidden(w.text()))).collect(),
+            Line::Shell(text) => json!(hidden(text.text())),
+        };
+        let mut keys: BTreeMap<String, Value> = BTreeMap::from([
+            ("run".to_owned(), line(&spec.run)),
+            ("host".to_owned(), json!(spec.host.as_deref().unwrap_or(LOCAL))),
+        ]);
+        let lines = [("warm_up", &spec.warm_up), ("setup", &spec.setup), ("cleanup", &spec.cleanup)];
+        for (key, found) in lines {
+            keys.extend(found.as_ref().map(|found| (key.to_owned(), line(found))));
+        }
+        let texts = [("preset", &spec.preset), ("schema", &spec.schema)];
+        for (key, text) in texts {
+            keys.extend(text.as_ref().map(|text| (key.to_owned(), json!(text))));
+        }
+        if spec.says("sessions") {
+            keys.insert("sessions".to_owned(), json!(sessions));
+        }
+        keys.extend(run_time.map(|d| ("run_time".to_owned(), json!(d.as_secs_f64()))));
+        for (name, text) in &spec.parameters {
+            keys.insert(format!("parameters.{name}"), json!(hidden(text.text())));
+        }
+        WorkloadInfo {
+            kind: "command".to_owned(),
+            primary_metric: spec.primary().name.clone(),
+            keys,
+        }
+    }
+
+    /// One run of the program, where it says itself how long that takes.
+    fn extent(&self) -> Extent {
+        self.settings.run_time.map_or(Extent::Transactions(1), Extent::Time)
+    }
+
+    fn prepare(
+        self: Arc<Self>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Ready>, EngineError> {
+        let mut runner = Runner::open(&self.host)?;
+        let seed = derive(setup.seed, "command", 0);
+        let Setup { params, settings, stop, .. } = setup;
+        let around = Surroundings::new(&self.settings, &params, &settings, seed, &runner.dir);
+        for (name, value) in &around.env {
+            runner.set(name, value)?;
+        }
+        if let Some(secret) = &self.secret {
+            runner.set_secret("PGPASSWORD", secret.clone())?;
+        }
+        self.make_data(&mut runner, &around, &stop, admin)?;
+        if let Some(line) = &self.settings.spec.warm_up
+            && !self.settings.warmup.is_zero()
+        {
+            let job = self.job("warm_up", line, &around);
+            runner.run(&job, &stop, &mut |_, _| {}).and_then(|done| done.seconds)?;
+        }
+        let pinned = read_back(&params, &around.options, &settings)?;
+        Ok(Box::new(Waiting { command: self, runner, around, pinned, stop }))
+    }
+
+    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
+    }
+
+    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+        Ok(None)
+    }
+
+    /// They come with what the program left.
+    fn metrics(&self, _: &Totals, _: f64) -> Vec<(&'static str, Option<f64>)> {
+        Vec::new()
+    }
+
+    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+        let Some(name) = &self.settings.spec.schema else { return Ok(()) };
+        match schema::remove(admin, name) {
+            Err(CommandError::Postgres { source, .. }) => Err(source),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The condition's settings, as a session has them that is given the same options.
+fn read_back(
+    params: &ConnectParams,
+    options: &str,
+    settings: &[(String, String)],
+) -> Result<BTreeMap<String, String>, CommandError> {
+    let mut pinned = BTreeMap::new();
+    if settings.is_empty() {
+        return Ok(pinned);
+    }
+    let mut params = params.clone();
+    params.options = Some(options.to_owned());
+    let mut session = connect::connect(&params)?;
+    for (name, _) in settings {
+        let found = session
+            .query_one("SELECT current_setting($1)", &[name])
+            .map_err(|source| CommandError::Postgres { doing: "reading a setting", source })?;
+        pinned.insert(name.clone(), found.get(0));
+    }
+    Ok(pinned)
+}

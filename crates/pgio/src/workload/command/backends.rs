@@ -1,0 +1,77 @@
+//! The server's processes that serve a command, known by the name its sessions take from the
+//! environment: looked for while it begins, left alone when they are found.
+
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+/// So long the same ones: a program may look round before it opens those that it works with.
+const SETTLED: Duration = Duration::from_millis(250);
+const OFTEN: Duration = Duration::from_millis(50);
+/// A program that opens one session after the other is looked at so often.
+const SELDOM: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Backends {
+    application_name: String,
+    begun: Instant,
+    next: Instant,
+    pids: Vec<i32>,
+    since: Instant,
+    told: bool,
+    /// The most that were there at once.
+    pub(super) most: usize,
+}
+
+impl Backends {
+    pub(super) fn new(application_name: &str) -> Backends {
+        let now = Instant::now();
+        Backends {
+            application_name: application_name.to_owned(),
+            begun: now,
+            next: now,
+            pids: Vec::new(),
+            since: now,
+            told: false,
+            most: 0,
+        }
+    }
+
+    /// Once, when they are there and stay.
+    pub(super) fn look(&mut self, admin: &mut Client) -> Option<Vec<i32>> {
+        let now = Instant::now();
+        if self.told || now < self.next {
+            return None;
+        }
+        let young = now - self.begun < SELDOM;
+        self.next = now + if young || !self.pids.is_empty() { OFTEN } else { SELDOM };
+        // A server that is gone ends the trial by other ways.
+        let pids = self.pids(admin).unwrap_or_default();
+        self.most = self.most.max(pids.len());
+        if pids != self.pids {
+            self.pids = pids;
+            self.since = now;
+        }
+        self.told = !self.pids.is_empty() && now - self.since >= SETTLED;
+        // Those of a program that connects again and again are never the same: they cost a look a
+        // second.
+        if now - self.begun > 4 * SELDOM {
+            self.next = now + SELDOM;
+        }
+        self.told.then(|| self.pids.clone())
+    }
+
+    fn pids(&self, admin: &mut Client) -> Result<Vec<i32>, postgres::Error> {
+        let sql = "SELECT pid FROM pg_catalog.pg_stat_activity WHERE application_name = $1 ORDER BY 1";
+        let rows = admin.query(sql, &[&self.application_name])?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// A session that waits for a standby does not notice that its client is gone.
+    pub(super) fn terminate(&self, admin: &mut Client) {
+        let sql = "SELECT pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
+                   WHERE application_name = $1";
+        // A server that is gone has no sessions of ours either.
+        let _ = admin.execute(sql, &[&self.application_name]);
+    }
+}

@@ -1,0 +1,310 @@
+//! Numbers out of what a program wrote: by JSON pointer or regular expression. Pure.
+//!
+//! A number that is missing or is none fails the trial, as does a judged one of 0 or below, which has
+//! no ratio: an experiment must not go on for hours to tell that at its end.
+
+use std::collections::BTreeMap;
+
+use regex_lite::RegexBuilder;
+use serde_json::Value;
+
+use super::CommandError;
+use super::said::last_lines;
+use crate::config::command::{Better, Find, MetricSpec, Place, Take};
+use crate::results::model::Metric;
+
+/// What there is to be looked through.
+#[derive(Debug)]
+pub(super) struct Written<'a> {
+    pub(super) stdout: &'a str,
+    pub(super) stderr: &'a str,
+    /// In the order of the metrics that are in files.
+    pub(super) files: Vec<String>,
+}
+
+pub(super) fn metrics(
+    specs: &[MetricSpec],
+    written: &Written<'_>,
+) -> Result<BTreeMap<String, Metric>, CommandError> {
+    let mut files = written.files.iter();
+    let mut all = BTreeMap::new();
+    for spec in specs {
+        let (text, place) = match &spec.from {
+            Place::Stdout => (written.stdout, "stdout"),
+            Place::Stderr => (written.stderr, "stderr"),
+            Place::File(path) => (files.next().map_or("", String::as_str), path.text()),
+        };
+        let value = value(spec, text).map_err(|why| CommandError::Metric {
+            name: spec.name.clone(),
+            why,
+            place: place.to_owned(),
+            said: match last_lines(text) {
+                lines if lines.is_empty() => "nothing".to_owned(),
+                lines => lines,
+            },
+        })?;
+        all.insert(spec.name.clone(), Metric { value, unit: spec.unit.clone() });
+    }
+    Ok(all)
+}
+
+/// None: an optional one that was not measured.
+fn value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
+    let found = match &spec.find {
+        Find::Json(pointers) => by_pointers(text, pointers, spec.optional)?,
+        Find::Regex { pattern, take, skip } => by_regex(text, pattern, *take, *skip)?,
+    };
+    let Some(found) = found else {
+        return match spec.optional {
+            true => Ok(None),
+            false => Err(missing(&spec.find)),
+        };
+    };
+    let value = found * spec.scale;
+    let has_no_ratio = value <= 0.0 && spec.better != Better::Neither;
+    match value {
+        _ if !value.is_finite() => Err(format!("{found} is no number that could be compared")),
+        _ if spec.primary && value <= 0.0 => {
+            Err(format!("{value} has no ratio, and a judged metric needs one"))
+        }
+        _ if spec.optional && has_no_ratio => Ok(None),
+        _ => Ok(Some(value)),
+    }
+}
+
+fn missing(find: &Find) -> String {
+    match find {
+        Find::Json(pointers) => format!("there is nothing at {}", pointers.join(" and ")),
+        Find::Regex { pattern, skip: 0, .. } => format!("nothing matches `{pattern}`"),
+        Find::Regex { pattern, skip, .. } => {
+            format!("`{pattern}` matches no more than the {skip} times that are skipped")
+        }
+    }
+}
+
+fn by_regex(text: &str, pattern: &str, take: Take, skip: u64) -> Result<Option<f64>, String> {
+    let regex = RegexBuilder::new(pattern).multi_line(true).build().map_err(|e| e.to_string())?;
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+    let numbers = regex.captures_iter(text).skip(skip).map(|found| {
+        let group = found.get(1).or_else(|| found.get(0)).map_or("", |m| m.as_str());
+        number(group).ok_or_else(|| format!("`{pattern}` matches `{group}`, which is no number"))
+    });
+    let numbers = numbers.collect::<Result<Vec<f64>, String>>()?;
+    let sum = || (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>());
+    Ok(match take {
+        Take::Last => numbers.last().copied(),
+        Take::First => numbers.first().copied(),
+        Take::Sum => sum(),
+        Take::Mean => sum().map(|sum| sum / numbers.len() as f64),
+    })
+}
+
+fn by_pointers(text: &str, pointers: &[String], optional: bool) -> Result<Option<f64>, String> {
+    let Some(document) = json(text) else {
+        return if optional { Ok(None) } else { Err("there is no JSON in it".to_owned()) };
+    };
+    let mut sum = None;
+    for pointer in pointers {
+        let found = at(&document, pointer);
+        if found.is_empty() {
+            return Ok(None);
+        }
+        for value in found {
+            let told = match value {
+                Value::Number(n) => n.as_f64(),
+                Value::String(text) => number(text),
+                Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+            };
+            let shown = || format!("{pointer} is {}, which is no number", short(value));
+            *sum.get_or_insert(0.0) += told.ok_or_else(shown)?;
+        }
+    }
+    Ok(sum)
+}
+
+/// The first JSON value that begins a line: remarks may stand before it and after.
+fn json(text: &str) -> Option<Value> {
+    let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+    let mut candidates = starts.filter(|at| text[*at..].trim_start_matches(' ').starts_with(['{', '[']));
+    candidates.find_map(|at| {
+        let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
+        values.next()?.ok()
+    })
+}
+
+/// Everything that the pointer leads to; `*` stands for all members of an array or object.
+fn at<'a>(value: &'a Value, pointer: &str) -> Vec<&'a Value> {
+    let Some((before, after)) = star(pointer) else {
+        return value.pointer(pointer).into_iter().collect();
+    };
+    match value.pointer(before) {
+        Some(Value::Array(items)) => items.iter().flat_map(|item| at(item, after)).collect(),
+        Some(Value::Object(members)) => members.values().flat_map(|item| at(item, after)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What is before and after the first `*` that is a step of its own.
+fn star(pointer: &str) -> Option<(&str, &str)> {
+    let mut from = 0;
+    loop {
+        let found = from + pointer[from..].find("/*")?;
+        let after = &pointer[found + 2..];
+        if after.is_empty() || after.starts_with('/') {
+            return Some((&pointer[..found], after));
+        }
+        from = found + 2;
+    }
+}
+
+/// Rust's own reading, which takes `nan` and `inf` too: these are refused with their name.
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok()
+}
+
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.chars().count() > 40 {
+        true => format!("{} …", text.chars().take(40).collect::<String>()),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::command::Template;
+    use proptest::prelude::*;
+
+    fn spec(find: Find) -> MetricSpec {
+        MetricSpec {
+            name: "m".to_owned(),
+            unit: "s".to_owned(),
+            better: Better::Lower,
+            find,
+            from: Place::Stdout,
+            scale: 1.0,
+            primary: true,
+            optional: false,
+        }
+    }
+
+    fn regex(pattern: &str, take: Take) -> Find {
+        Find::Regex { pattern: pattern.to_owned(), take, skip: 0 }
+    }
+
+    fn pointers(all: &[&str]) -> Find {
+        Find::Json(all.iter().map(|p| (*p).to_owned()).collect())
+    }
+
+    fn of(spec: &MetricSpec, stdout: &str) -> Result<Option<f64>, String> {
+        let written = Written { stdout, stderr: "", files: Vec::new() };
+        let all = metrics(std::slice::from_ref(spec), &written).map_err(|e| e.to_string())?;
+        assert_eq!(all["m"].unit, "s");
+        Ok(all["m"].value)
+    }
+
+    const PGBENCH: &str = "latency average = 1.147 ms\ntps = 871.5 (including connections)\n\
+                           tps = 880.25 (excluding connections)\n";
+
+    #[test]
+    fn of_several_matches_the_one_that_is_asked_for() {
+        let tps = |take| of(&spec(regex("^tps = ([0-9.]+)", take)), PGBENCH).unwrap().unwrap();
+        assert_eq!(tps(Take::Last), 880.25);
+        assert_eq!(tps(Take::First), 871.5);
+        assert_eq!(tps(Take::Sum), 1751.75);
+        assert_eq!(tps(Take::Mean), 875.875);
+        let whole = spec(regex("[0-9.]+(?: ms)?$", Take::First));
+        assert!(of(&whole, PGBENCH).unwrap_err().contains("`1.147 ms`, which is no number"));
+        let scaled = MetricSpec { scale: 0.001, ..spec(regex("= ([0-9.]+) ms", Take::Last)) };
+        assert!((of(&scaled, PGBENCH).unwrap().unwrap() - 0.001_147).abs() < 1e-12);
+        let find = Find::Regex { pattern: "^tps = (\\S+)".to_owned(), take: Take::Mean, skip: 1 };
+        assert_eq!(of(&spec(find.clone()), PGBENCH).unwrap(), Some(880.25));
+        let one = PGBENCH.rsplit_once("tps").unwrap().0;
+        let error = of(&spec(find), one).unwrap_err();
+        assert!(error.contains("matches no more than the 1 times that are skipped"), "{error}");
+    }
+
+    #[test]
+    fn json_stands_among_remarks_and_a_star_is_every_member() {
+        let text = "note: [no JSON]\n{\"jobs\": [{\"read\": {\"iops\": 10.5, \"bw\": \"7\"}},\n\
+                    {\"read\": {\"iops\": 1, \"bw\": 3}}], \"a/b\": 5, \"*x\": 6}\ndone { }\n";
+        let sum = |all: &[&str]| of(&spec(pointers(all)), text).unwrap().unwrap();
+        assert_eq!(sum(&["/jobs/0/read/iops"]), 10.5);
+        assert_eq!(sum(&["/jobs/*/read/iops"]), 11.5);
+        assert_eq!(sum(&["/jobs/*/read/*"]), 21.5);
+        assert_eq!(sum(&["/jobs/0/read/bw", "/a~1b"]), 12.0);
+        assert_eq!(sum(&["/*x"]), 6.0);
+        assert!(of(&spec(pointers(&[""])), "  17\n[4]").unwrap_err().contains("no number"));
+        for (pointer, why) in [
+            ("/jobs/7/read/iops", "there is nothing at /jobs/7/read/iops"),
+            ("/jobs", "/jobs is [{\"read\":{"),
+        ] {
+            let error = of(&spec(pointers(&[pointer])), text).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        let error = of(&spec(pointers(&["/a"])), "no JSON\nat all").unwrap_err();
+        assert_eq!(
+            error,
+            "metric `m`: there is no JSON in it; the end of stdout is: no JSON / at all"
+        );
+    }
+
+    #[test]
+    fn what_has_no_ratio_fails_where_one_is_needed() {
+        let judged = spec(regex("x=(\\S+)", Take::Last));
+        for (text, why) in [
+            ("x=0", "0 has no ratio"),
+            ("x=-3.5", "-3.5 has no ratio"),
+            ("x=nan", "NaN is no number"),
+            ("x=inf", "inf is no number"),
+            ("x=1e999", "inf is no number"),
+            ("x=fast", "matches `fast`, which is no number"),
+            ("y=1", "nothing matches `x=(\\S+)`"),
+            ("", "the end of stdout is: nothing"),
+        ] {
+            let error = of(&judged, text).unwrap_err();
+            assert!(error.starts_with("metric `m`: ") && error.contains(why), "{text}: {error}");
+        }
+        let plain = MetricSpec { primary: false, better: Better::Neither, ..judged.clone() };
+        assert_eq!(of(&plain, "x=0").unwrap(), Some(0.0));
+        assert_eq!(of(&plain, "x=-1").unwrap(), Some(-1.0));
+        assert!(of(&plain, "x=nan").is_err() && of(&plain, "").is_err());
+        let optional = MetricSpec { optional: true, ..plain.clone() };
+        assert_eq!((of(&optional, ""), of(&optional, "x=0")), (Ok(None), Ok(Some(0.0))));
+        let directed = MetricSpec { better: Better::Higher, ..optional };
+        assert_eq!(of(&directed, "x=0"), Ok(None));
+        let json = MetricSpec { find: pointers(&["/a"]), ..directed };
+        assert_eq!(of(&json, "nothing"), Ok(None));
+        assert!(of(&json, "{\"a\": null}").unwrap_err().contains("/a is null"));
+    }
+
+    #[test]
+    fn each_metric_has_its_own_place() {
+        let find = || regex("[0-9]+", Take::Last);
+        let named = |name: &str, from| MetricSpec { name: name.to_owned(), from, ..spec(find()) };
+        let file = |path: &str| Place::File(Template::new(path));
+        let specs =
+            [named("a", file("x")), named("b", Place::Stderr), named("c", file("y")), named("d", Place::Stdout)];
+        let files = vec!["1".to_owned(), "3".to_owned()];
+        let all = metrics(&specs, &Written { stdout: "4", stderr: "2", files }).unwrap();
+        let values: Vec<f64> = all.values().filter_map(|m| m.value).collect();
+        assert_eq!(values, [1.0, 2.0, 3.0, 4.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_output_makes_it_panic(text in "\\PC{0,60}", pointer in "(/[a*0~/]{0,3}){0,3}") {
+            let _ = of(&spec(pointers(&[&pointer])), &text);
+            let _ = of(&spec(regex("(\\S+)", Take::Mean)), &text);
+        }
+
+        #[test]
+        fn a_printed_number_is_read_back(value in 1e-9f64..1e12) {
+            prop_assert_eq!(of(&spec(regex("x (\\S+)", Take::Last)), &format!("x {value}")), Ok(Some(value)));
+            let by_json = of(&spec(pointers(&["/x"])), &format!("{{\"x\": {value}}}"));
+            // To the last bit but one.
+            prop_assert!((by_json.unwrap().unwrap() / value - 1.0).abs() < 1e-15);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The window of a command: from its start to its end, and what it leaves.
+//!
+//! What pgio itself observes is of the whole of it, a warm-up that the program does by itself
+//! included. Whatever goes wrong, what the program wrote is told before the error is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::backends::Backends;
+use super::extract::{self, Written};
+use super::runner::{Done, Runner};
+use super::surroundings::Surroundings;
+use super::{Command, CommandError, Left, Said};
+use crate::config::command::Place;
+use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
+use crate::results::model::Metric;
+use crate::workload::engine::{EngineError, Progress, Ran, WindowEvent};
+use crate::workload::session::server_clock;
+use crate::workload::{Ready, Totals};
+
+/// A command whose data are made and which waits for its window.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) command: Arc<Command>,
+    pub(super) runner: Runner,
+    pub(super) around: Surroundings,
+    /// The condition's settings in its sessions.
+    pub(super) pinned: BTreeMap<String, String>,
+    pub(super) stop: Stop,
+}
+
+impl Ready for Waiting {
+    fn pinned(&self) -> BTreeMap<String, String> {
+        self.pinned.clone()
+    }
+
+    fn run(
+        mut self: Box<Self>,
+        admin: &mut Client,
+        _extent: Extent,
+        hear: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<Ran, EngineError> {
+        let (clock, asked) = (server_clock(admin)?, Instant::now());
+        let job = self.command.job("run", &self.command.settings.spec.run, &self.around);
+        let mut backends = Backends::new(&self.around.application_name);
+        let mut opened = None;
+        let ran = self.runner.run(&job, &self.stop, &mut |began, said| {
+            if opened.is_none() {
+                opened = Some(began);
+                hear(admin, WindowEvent::Opened(began));
+            }
+            if let Some(pids) = backends.look(admin) {
+                hear(admin, WindowEvent::Serving(pids));
+            }
+            let (elapsed, said) = (began.elapsed().as_secs_f64(), Said::new(said));
+            let progress = Progress { elapsed, said, ..Progress::default() };
+            hear(admin, WindowEvent::Progress(progress));
+        });
+        let Done { seconds, stdout, stderr } = match ran {
+            Ok(done) => done,
+            Err(error) => {
+                backends.terminate(admin);
+                return Err(error.into());
+            }
+        };
+        let now = Instant::now();
+        let opened = opened.unwrap_or_else(|| {
+            // It ended before the first look.
+            hear(admin, WindowEvent::Opened(now));
+            now
+        });
+        let took = seconds.as_ref().map_or(now - opened, |s| Duration::from_secs_f64(*s));
+        hear(admin, WindowEvent::Closed((opened + took).min(now)));
+        if seconds.is_err() {
+            backends.terminate(admin);
+        }
+        let measured = seconds.and_then(|_| self.measured(&stdout, &stderr, backends.most));
+        let cleaned = self.clean_up();
+        let (metrics, error) = match (measured, cleaned) {
+            (Ok(metrics), Ok(())) => (metrics, None),
+            (Err(error), _) | (Ok(_), Err(error)) => (BTreeMap::new(), Some(error.into())),
+        };
+        let left = Left { metrics, stdout, stderr, sessions: backends.most };
+        hear(admin, WindowEvent::Left(Box::new(left)));
+        Ok(Ran {
+            totals: Totals::default(),
+            sessions: Vec::new(),
+            timeline: Vec::new(),
+            started: clock + opened.saturating_duration_since(asked).as_secs_f64(),
+            seconds: took.as_secs_f64(),
+            late: 0.0,
+            error,
+            cancelled_sync_rep: 0,
+            readings: self.pinned.clone().into_iter().collect::<BTreeSet<_>>(),
+        })
+    }
+}
+
+impl Waiting {
+    fn measured(
+        &mut self,
+        stdout: &str,
+        stderr: &str,
+        sessions: usize,
+    ) -> Result<BTreeMap<String, Metric>, CommandError> {
+        let specs = &self.command.settings.spec.metrics;
+        let mut files = Vec::new();
+        for spec in specs {
+            let Place::File(path) = &spec.from else { continue };
+            let path = path.fill(&|name| self.around.value(name));
+            files.push(self.runner.file(&path)?.map_err(|why| CommandError::Metric {
+                name: spec.name.clone(),
+                why,
+                place: "stdout".to_owned(),
+                said: super::said::last_lines(stdout),
+            })?);
+        }
+        let metrics = extract::metrics(specs, &Written { stdout, stderr, files })?;
+        // Whoever has the name from the environment has the options from there too.
+        if sessions == 0 && !self.pinned.is_empty() {
+            let names: Vec<&str> = self.pinned.keys().map(String::as_str).collect();
+            return Err(CommandError::Unproven { settings: names.join(", ") });
+        }
+        Ok(metrics)
+    }
+
+    fn clean_up(&mut self) -> Result<(), CommandError> {
+        let Some(line) = &self.command.settings.spec.cleanup else { return Ok(()) };
+        let job = self.command.job("cleanup", line, &self.around);
+        // Done after a Ctrl-C too, which has its own flag.
+        self.runner.run(&job, &Stop::new(), &mut |_, _| {})?.seconds.map(drop)
+    }
+}

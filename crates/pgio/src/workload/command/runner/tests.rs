@@ -1,0 +1,148 @@
+//! On this machine's shell and /proc.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+fn job(argv: &[&str]) -> Job {
+    let argv = argv.iter().map(|a| (*a).to_owned()).collect();
+    Job { key: "run", argv, limit: Duration::from_secs(30), limit_key: "time_limit" }
+}
+
+fn runner() -> Runner {
+    Runner::open(&Host::local()).unwrap()
+}
+
+fn run(runner: &mut Runner, argv: &[&str]) -> Done {
+    runner.run(&job(argv), &Stop::new(), &mut |_, _| {}).unwrap()
+}
+
+/// Whether a process with this argument runs.
+fn runs(argument: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes.into_iter().any(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|b| *b == 0).any(|word| word == argument.as_bytes())
+    })
+}
+
+fn gone(argument: &str) -> bool {
+    let asked = Instant::now();
+    while runs(argument) && asked.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    !runs(argument)
+}
+
+#[test]
+fn words_and_variables_arrive_as_they_are() {
+    let mut runner = runner();
+    runner.set("A", "it's $HOME\n`two` lines ").unwrap();
+    let done = run(&mut runner, &["sh", "-c", "printf '%s|' \"$A\" \"$@\"; echo err >&2", "sh", "a b", "", "'", "x\ny "]);
+    assert_eq!(done.stdout, "it's $HOME\n`two` lines |a b||'|x\ny |");
+    assert_eq!(done.stderr, "err\n");
+    assert!(done.seconds.unwrap() < 20.0);
+    let again = run(&mut runner, &["sh", "-c", "sleep 0.3"]);
+    assert_eq!(again.stdout, "", "nothing of the one before");
+    let seconds = again.seconds.unwrap();
+    assert!(seconds >= 0.28, "{seconds}");
+}
+
+#[test]
+fn a_failure_tells_its_status_and_its_last_lines() {
+    let mut runner = runner();
+    let error = |argv: &[&str], runner: &mut Runner| run(runner, argv).seconds.unwrap_err().to_string();
+    let said = error(&["sh", "-c", "echo out; echo first >&2; echo why >&2; exit 3"], &mut runner);
+    assert_eq!(said, "`sh` (run) ended with exit status 3: first / why");
+    let said = error(&["sh", "-c", "echo only out; kill -9 $$"], &mut runner);
+    assert_eq!(said, "`sh` (run) ended with exit status 137, as by signal 9: only out");
+    let said = error(&["/nonexistent/prog"], &mut runner);
+    assert!(said.starts_with("`/nonexistent/prog` (run) ended with exit status 127, as where"), "{said}");
+    let said = error(&["false"], &mut runner);
+    assert_eq!(said, "`false` (run) ended with exit status 1: it said nothing");
+}
+
+#[test]
+fn one_that_never_ends_is_ended_with_all_that_it_started() {
+    for deaf in ["", "trap '' TERM; "] {
+        let mut runner = runner();
+        let mark = format!("71{}", deaf.len());
+        let script = format!("{deaf}echo working; sleep {mark} & while :; do sleep {mark}; done");
+        let job = Job { limit: Duration::from_millis(300), ..job(&["sh", "-c", &script]) };
+        let done = runner.run(&job, &Stop::new(), &mut |_, _| {}).unwrap();
+        assert_eq!(
+            done.seconds.unwrap_err().to_string(),
+            "`sh` (run) did not end within 0.3 s and was killed: raise time_limit, or see why; it said: working"
+        );
+        assert!(gone(&mark));
+        // And the next one can run.
+        assert_eq!(run(&mut runner, &["echo", "x"]).stdout, "x\n");
+    }
+}
+
+#[test]
+fn a_stop_ends_it_and_so_does_the_end_of_its_owner() {
+    let mut runner = runner();
+    let (stop, asked) = (Stop::new(), Instant::now());
+    let argv = ["sh", "-c", "sleep 7201 & sleep 7201"];
+    let mut started = false;
+    let done = runner.run(&job(&argv), &stop, &mut |_, _| {
+        if runs("7201") {
+            started = true;
+            stop.request();
+        }
+    });
+    assert!(started && matches!(done.unwrap().seconds, Err(CommandError::Stopped)));
+    assert!(gone("7201") && asked.elapsed() < Duration::from_secs(20));
+
+    // What a program leaves behind goes with it.
+    run(&mut runner, &["sh", "-c", "sleep 7202 & exit 0"]);
+    assert!(gone("7202"));
+    let dir = runner.dir.clone();
+    assert!(Path::new(&dir).is_dir());
+    drop(runner);
+    assert!(!Path::new(&dir).exists());
+}
+
+#[test]
+fn what_it_says_is_told_while_it_runs() {
+    let mut runner = runner();
+    let mut heard = Vec::new();
+    let argv = ["sh", "-c", "for i in 1 2 3; do echo line $i >&2; sleep 0.8; done"];
+    runner.run(&job(&argv), &Stop::new(), &mut |_, said| heard.push(said.to_owned())).unwrap();
+    heard.dedup();
+    assert_eq!(heard.first().map(String::as_str), Some(""));
+    assert!(heard.len() > 1 && heard[1..].iter().all(|line| line.starts_with("line ")), "{heard:?}");
+}
+
+#[test]
+fn files_are_of_this_run_only() {
+    let mut runner = runner();
+    let file = format!("{}/a file", runner.dir);
+    fs::write(&file, "of before").unwrap();
+    thread::sleep(Duration::from_millis(30));
+    run(&mut runner, &["true"]);
+    assert!(runner.file(&file).unwrap().unwrap_err().ends_with("is older than this run"));
+    run(&mut runner, &["sh", "-c", "echo now >\"$1\"", "sh", &file]);
+    assert_eq!(runner.file(&file).unwrap().unwrap(), "now\n");
+    assert!(runner.file("/nonexistent").unwrap().unwrap_err().starts_with("there is no file"));
+}
+
+#[test]
+fn a_password_is_in_the_environment_and_nowhere_else() {
+    let mut runner = runner();
+    runner.set_secret("PGPASSWORD", connect::Secret::new("ge heim")).unwrap();
+    let done = run(&mut runner, &["sh", "-c", "echo $PGPASSWORD; tr '\\0' ' ' </proc/$PPID/cmdline >&2"]);
+    assert_eq!(done.stdout, "***\n");
+    assert!(!done.stderr.contains("heim") && !done.stderr.contains("***"), "{}", done.stderr);
+    assert_eq!(run(&mut runner, &["sh", "-c", "echo ${#PGPASSWORD}"]).stdout, "7\n");
+}
+
+#[test]
+fn programs_are_looked_for_where_they_would_run() {
+    let mut runner = runner();
+    runner.check_program("sh").unwrap();
+    let error = runner.check_program("pgio-no-such").unwrap_err().to_string();
+    assert!(error.starts_with("program `pgio-no-such` is not on host local"), "{error}");
+}

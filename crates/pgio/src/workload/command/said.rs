@@ -1,0 +1,81 @@
+//! What a program says: the end of a line to be shown while it runs, and its last lines where it
+//! failed.
+
+use std::fmt;
+
+/// Bytes of a line that a status has room for.
+const ROOM: usize = 72;
+/// Of last lines, as many and as many characters.
+const LINES: usize = 5;
+const CHARACTERS: usize = 600;
+
+/// The beginning of a line, small enough to be copied about with every sign of progress.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Said {
+    bytes: [u8; ROOM],
+    length: usize,
+}
+
+impl Said {
+    pub fn new(line: &str) -> Said {
+        let clean = |c: char| if c.is_control() { ' ' } else { c };
+        let mut said = Said::default();
+        for c in line.chars().map(clean) {
+            let end = said.length + c.len_utf8();
+            if end > ROOM {
+                break;
+            }
+            c.encode_utf8(&mut said.bytes[said.length..end]);
+            said.length = end;
+        }
+        said
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+impl Default for Said {
+    fn default() -> Said {
+        Said { bytes: [0; ROOM], length: 0 }
+    }
+}
+
+impl fmt::Debug for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Said({:?})", self.text())
+    }
+}
+
+/// The last lines that are not empty, on one line.
+pub(super) fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(LINES)..].join(" / ");
+    let length = last.chars().count();
+    match length > CHARACTERS {
+        true => format!("… {}", last.chars().skip(length - CHARACTERS).collect::<String>()),
+        false => last,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_between_characters_and_stays_one() {
+        assert_eq!(Said::new("a\tb\u{7}c").text(), "a b c");
+        let long = "ü".repeat(60);
+        assert_eq!(Said::new(&long).text(), "ü".repeat(ROOM / 2));
+        assert_eq!(Said::default().text(), "");
+    }
+
+    #[test]
+    fn last_lines_are_few_and_short() {
+        assert_eq!(last_lines("1\n2\n\n3\n4\n 5 \n6\n\n"), "2 / 3 / 4 / 5 / 6");
+        assert_eq!(last_lines(""), "");
+        let long = last_lines(&"x".repeat(5000));
+        assert_eq!(long.chars().count(), CHARACTERS + 2);
+    }
+}

@@ -1,0 +1,149 @@
+//! What a command finds around it: the values of its placeholders, and the variables by which any
+//! program that uses libpq connects to the target as the condition wants it. Pure.
+//!
+//! The password is in neither: it goes its own way.
+
+use std::collections::BTreeMap;
+
+use crate::config::command::CommandSettings;
+use crate::pg::connect::{ConnectParams, Endpoint};
+use crate::pg::leftovers;
+
+#[derive(Debug, Clone)]
+pub(super) struct Surroundings {
+    values: BTreeMap<String, String>,
+    pub(super) env: Vec<(String, String)>,
+    /// Of its sessions, by which they are known.
+    pub(super) application_name: String,
+    /// What libpq is given for the session's settings.
+    pub(super) options: String,
+}
+
+impl Surroundings {
+    /// `pinned` are the condition's settings, `dir` the trial's directory on the command's host.
+    pub(super) fn new(
+        settings: &CommandSettings,
+        params: &ConnectParams,
+        pinned: &[(String, String)],
+        seed: u64,
+        dir: &str,
+    ) -> Surroundings {
+        let spec = &settings.spec;
+        let application_name = leftovers::application_name_of_command(&params.application_name);
+        let options = options(params.options.as_deref(), spec.schema.as_deref(), pinned);
+        let (host, port) = match &params.hosts[0] {
+            Endpoint::Socket { dir, port } => (dir.display().to_string(), port),
+            Endpoint::Tcp { host, port, .. } => (host.clone(), port),
+        };
+        let run_time = settings.run_time.unwrap_or_default();
+        let of_pgio = [
+            ("seconds", run_time.as_secs_f64().to_string()),
+            ("warmup", settings.warmup.as_secs_f64().to_string()),
+            // Half of the usual 64 bits are more than some programs take.
+            ("seed", (seed >> 33).to_string()),
+            ("sessions", settings.sessions.to_string()),
+            ("dsn", params.without_secrets()),
+            ("host", host),
+            ("port", port.to_string()),
+            ("user", params.user.clone()),
+            ("dbname", params.dbname.clone()),
+            ("schema", spec.schema.clone().unwrap_or_default()),
+            ("dir", dir.to_owned()),
+        ];
+        let mut values: BTreeMap<String, String> =
+            of_pgio.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let own = spec.parameters.iter();
+        let own: Vec<(String, String)> = own
+            .map(|(name, text)| (name.clone(), text.fill(&|name| values.get(name).cloned())))
+            .collect();
+        values.extend(own);
+
+        let mut env: Vec<(String, String)> =
+            params.environment().into_iter().map(|(name, v)| (name.to_owned(), v)).collect();
+        env.push(("PGAPPNAME".to_owned(), application_name.clone()));
+        if !options.is_empty() {
+            env.push(("PGOPTIONS".to_owned(), options.clone()));
+        }
+        let filled = |text: &crate::config::command::Template| {
+            text.fill(&|name| values.get(name).cloned())
+        };
+        env.extend(spec.env.iter().map(|(name, text)| (name.clone(), filled(text))));
+        Surroundings { values, env, application_name, options }
+    }
+
+    pub(super) fn value(&self, placeholder: &str) -> Option<String> {
+        self.values.get(placeholder).cloned()
+    }
+}
+
+/// The target's own, then what this command's sessions have beside. Nothing but the schema is found,
+/// not even `public`: a `DROP TABLE IF EXISTS` finds only what is the command's.
+fn options(own: Option<&str>, schema: Option<&str>, pinned: &[(String, String)]) -> String {
+    let escaped = |value: &str| -> String {
+        let special = |c: char| c.is_ascii_whitespace() || c == '\\';
+        value.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+    };
+    let schema = schema.map(|name| ("search_path", name));
+    let settings = schema.into_iter().chain(pinned.iter().map(|(n, v)| (n.as_str(), v.as_str())));
+    let settings = settings.map(|(name, value)| format!("-c {name}={}", escaped(value)));
+    let own = own.filter(|text| !text.is_empty()).map(str::to_owned);
+    own.into_iter().chain(settings).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::command::{CommandSpec, Line, Template};
+    use crate::pg::connect;
+
+    fn settings() -> CommandSettings {
+        let template = |text: &str| Template::new(text);
+        let spec = CommandSpec {
+            preset: None,
+            run: Line::Words(vec![template("prog"), template("{dsn}")]),
+            warm_up: None,
+            setup: None,
+            setup_once: false,
+            setup_limit: Duration::from_secs(1),
+            cleanup: None,
+            host: None,
+            schema: Some("pgio_command".to_owned()),
+            env: BTreeMap::from([("X".to_owned(), template("{double} in {dir}"))]),
+            parameters: BTreeMap::from([("double".to_owned(), template("2{sessions}"))]),
+            time_limit: None,
+            metrics: Vec::new(),
+        };
+        CommandSettings {
+            spec,
+            run_time: Some(Duration::from_millis(2500)),
+            warmup: Duration::from_secs(2),
+            sessions: 8,
+            time_limit: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn values_and_variables_without_the_password() {
+        let text = "host=h port=6432 user=u dbname=d password=geheim options='-c a=b'";
+        let params = connect::resolve(text, &connect::Env::default()).unwrap();
+        let params = params.with_application_name("pgio:1");
+        let pinned = [("work_mem".to_owned(), "4 MB".to_owned())];
+        let found = Surroundings::new(&settings(), &params, &pinned, u64::MAX, "/tmp/x");
+        let value = |name: &str| found.value(name).unwrap();
+        assert_eq!((value("seconds").as_str(), value("warmup").as_str()), ("2.5", "2"));
+        assert_eq!((value("host").as_str(), value("port").as_str()), ("h", "6432"));
+        assert_eq!(value("seed"), i32::MAX.to_string());
+        assert_eq!(value("double"), "28");
+        assert!(value("dsn").contains("dbname='d'"));
+        assert_eq!(found.value("nothing"), None);
+        let env: BTreeMap<&str, &str> =
+            found.env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!((env["PGHOST"], env["PGPORT"], env["PGDATABASE"]), ("h", "6432", "d"));
+        assert_eq!(env["PGAPPNAME"], "pgio:1 command");
+        assert_eq!(env["PGOPTIONS"], "-c a=b -c search_path=pgio_command -c work_mem=4\\ MB");
+        assert_eq!(env["X"], "28 in /tmp/x");
+        assert!(!format!("{found:?}").contains("geheim"));
+    }
+}

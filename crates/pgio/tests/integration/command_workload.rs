@@ -1,0 +1,227 @@
+//! The workload `command`: programs of others, what they print, and what must not happen.
+
+mod presets;
+mod refusals;
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::hosts::sshd::Sshd;
+use crate::workdir::{Said, Workdir, sessions_of_ours, wait_until};
+
+const ONCE: &str = "blocks = 1\naa = false";
+
+/// Of a workload of kind `command` on a server; `conditions` as in `workdir::experiment`.
+pub(crate) fn experiment(
+    target: &str,
+    keys: &str,
+    workload: &str,
+    conditions: &[(&str, &str)],
+) -> String {
+    let mut text = format!(
+        "[experiment]\nname = \"test\"\n{keys}\n\
+         tolerate = [\"foreign-load\", \"generator-bound\", \"environment-changed\", \
+         \"environment-differs\", \"checkpoint-in-one-condition\"]\n\n\
+         [target]\n{target}\n\n[workload]\nkind = \"command\"\n{workload}\n"
+    );
+    for (name, postgres) in conditions {
+        text += &format!("\n[[condition]]\nname = {name:?}\n");
+        if !postgres.is_empty() {
+            text += &format!("postgres = {{ {postgres} }}\n");
+        }
+    }
+    text
+}
+
+fn measured(dir: &Workdir, dsn: &str, workload: &str) -> Said {
+    let conditions = [("a", "")];
+    dir.compare(&experiment(&format!("dsn = {dsn:?}"), ONCE, workload, &conditions))
+}
+
+/// What the only trial failed of.
+fn failure(dsn: &str, workload: &str) -> String {
+    let dir = Workdir::new();
+    let said = measured(&dir, dsn, workload);
+    let trial = &dir.trials()[0];
+    assert_eq!(trial["outcome"]["state"], "failed", "{said}");
+    trial["outcome"]["error"].as_str().unwrap().to_owned()
+}
+
+fn output(dir: &Workdir, name: &str) -> String {
+    fs::read_to_string(dir.out().join("output").join(name)).unwrap()
+}
+
+/// A line of a shell whose one number is `value`.
+fn prints(text: &str) -> String {
+    format!(
+        "run = {text:?}\nmetric = [{{ name = \"rate\", unit = \"things/s\", better = \"higher\", \
+         regex = \"^rate (\\\\S+)\" }}]"
+    )
+}
+
+/// Its setting is what it measures, so that the right answer is known.
+#[test]
+fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let workload = "run = \"psql -qAtX -c 'SHOW work_mem' -c 'SELECT pg_sleep(0.4)'; echo done >&2\"\n\
+                    sessions = 1\nparameters = { one = \"{sessions}\" }\nenv = { ONE = \"{one}\" }\n\
+                    [[workload.metric]]\nname = \"memory\"\nunit = \"bytes\"\nbetter = \"higher\"\n\
+                    regex = \"^([0-9]+)MB\"\nscale = 1048576\nprimary = true\n\
+                    [[workload.metric]]\nname = \"lines\"\nunit = \"lines\"\nbetter = \"neither\"\n\
+                    regex = \"nowhere ([0-9])\"\noptional = true\n";
+    let conditions = [("small", "work_mem = \"4MB\""), ("large", "work_mem = \"8MB\"")];
+    let text = experiment(&format!("dsn = {dsn:?}"), "blocks = 6\naa = false", workload, &conditions);
+    let said = dir.compare(&text).expect(0, &["large", "+100.0 %", "4.00 MiB", "8.00 MiB"]);
+    assert!(said.out.contains("memory"), "{said}");
+
+    let manifest = dir.manifest();
+    assert_eq!(
+        manifest["metrics"],
+        json!([{ "name": "memory", "unit": "bytes", "better": "higher" },
+               { "name": "lines", "unit": "lines", "better": "neither" }])
+    );
+    assert_eq!(manifest["primary_metric"], "memory");
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 12);
+    for trial in &trials {
+        crate::schema::assert_valid("pgio.trial/1", trial);
+        assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
+        let expected = if trial["place"]["condition"] == "small" { 4 } else { 8 };
+        assert_eq!(trial["metrics"]["memory"], json!({ "value": f64::from(expected << 20), "unit": "bytes" }));
+        assert_eq!(trial["metrics"]["lines"]["value"], Value::Null);
+        assert_eq!(trial["settings"]["work_mem"], format!("{expected}MB"));
+        let evidence = trial["evidence"].as_array().unwrap();
+        let of = |what: &str| evidence.iter().filter(|e| e["what"] == what).count();
+        assert_eq!((of("work_mem (sessions)"), of("sessions of the command")), (3, 1), "{evidence:?}");
+        // Of the program's run and not of a duration that it never heard of.
+        let window = &trial["window"];
+        assert_eq!((&window["asked_seconds"], &window["warmup_seconds"]), (&Value::Null, &json!(0.0)));
+        let seconds = window["seconds"].as_f64().unwrap();
+        assert!((0.4..10.0).contains(&seconds), "{seconds}");
+    }
+    crate::schema::assert_valid("pgio.manifest/1", &manifest);
+    assert!(output(&dir, "0012.stdout").contains("MB\n"));
+    assert_eq!(output(&dir, "0001.stderr"), "done\n");
+
+    let analysis = dir.analysis();
+    crate::schema::assert_valid("pgio.analysis/1", &analysis);
+    let comparisons = analysis["comparisons"].as_array().unwrap();
+    let memory = comparisons.iter().find(|c| c["metric"] == "memory").unwrap();
+    assert_eq!((&memory["verdict"], &memory["primary"]), (&json!("faster"), &json!(true)));
+    assert_eq!(memory["ratio"], 2.0);
+    let csv = dir.pgio(&["report", "out", "--format", "csv"]).expect(0, &[]);
+    assert!(csv.out.contains("large,work_mem = 8MB,false,6,6,0,0,memory,bytes,8388608,true,faster,6,2,"), "{csv}");
+    let across = dir.pgio(&["report", "out", "out"]).expect(0, &["8.00 MiB"]);
+    assert!(across.out.contains("memory"), "{across}");
+    let page = fs::read_to_string(dir.out().join("report.html")).unwrap();
+    assert!(page.contains("slower") && page.contains("4.00 MiB"), "direction and unit");
+    let plan = dir.pgio(&["compare", "experiment.toml", "--plan"]);
+    plan.expect(0, &["as long as the command takes", "run on local: psql -qAtX", "12 trials"]);
+}
+
+#[test]
+fn a_program_that_takes_no_options_proves_no_condition() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let target = format!("dsn = {dsn:?}");
+    let conditions = [("a", "work_mem = \"8MB\"")];
+    let text = experiment(&target, ONCE, &prints("sleep 0.5; echo rate 1"), &conditions);
+    dir.compare(&text);
+    let error = dir.trials()[0]["outcome"]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("sets work_mem in the command's sessions, and none of them was seen"), "{error}");
+    // Without a setting there is nothing to prove.
+    let text = experiment(&target, ONCE, &prints("sleep 0.5; echo rate 1"), &[("a", "")]);
+    fs::remove_dir_all(dir.out()).unwrap();
+    dir.compare(&text).expect(0, &[]);
+}
+
+#[test]
+fn a_password_stays_in_the_environment() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED)) + " password=geheim";
+    let run = "echo pw=$PGPASSWORD; echo $PGPASSWORD {dsn} >&2; echo rate ${#PGPASSWORD}; psql -Xc 'SELECT 1'";
+    let said = measured(&dir, &dsn, &prints(run)).expect(0, &["rate"]);
+    assert_eq!(dir.trials()[0]["metrics"]["rate"]["value"], 6.0, "it had the password");
+    assert!(output(&dir, "0001.stdout").starts_with("pw=***\n"));
+    assert!(!said.err.contains("geheim"));
+    for entry in fs::read_dir(dir.out()).unwrap().chain(fs::read_dir(dir.out().join("output")).unwrap()) {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            assert!(!fs::read_to_string(&path).unwrap().contains("geheim"), "{}", path.display());
+        }
+    }
+}
+
+/// Whether a process with this word in its line runs.
+fn runs(word: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes.into_iter().any(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|b| *b == 0).any(|w| w == word.as_bytes())
+    })
+}
+
+fn schemas(dsn: &str) -> i64 {
+    let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = 'pgio_command'";
+    connect(dsn).query_one(sql, &[]).unwrap().get(0)
+}
+
+#[test]
+fn a_stop_or_a_kill_leaves_no_program_and_no_session() {
+    for (signal, word) in [(Signal::INT, "7301"), (Signal::KILL, "7302")] {
+        let dir = Workdir::new();
+        let dsn = fresh_database(shared_primary(INSTALLED));
+        let run = format!("psql -Xc 'SELECT pg_sleep({word})' & sleep {word} & sleep {word}");
+        let workload = format!("schema = \"pgio_command\"\nsetup = \"psql -qXc 'CREATE TABLE t ()'\"\n{}", prints(&run));
+        let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &workload, &[("a", "")]);
+        let mut running = dir.start_compare(&text);
+        running.until("at work", || runs(word) && sessions_of_ours(&dsn) >= 2);
+        running.signal(signal);
+        let said = running.wait();
+        let code = if signal == Signal::KILL { -9 } else { 130 };
+        assert_eq!(said.code, Some(code), "{said}");
+        wait_until("no program", || !runs(word));
+        if signal == Signal::INT {
+            assert_eq!(dir.trials()[0]["outcome"]["state"], "interrupted");
+            assert_eq!(schemas(&dsn), 0);
+        } else {
+            // What a kill leaves is found by its mark.
+            assert_eq!(schemas(&dsn), 1);
+            dir.pgio(&["destroy", "--yes", "--connect-string", &dsn]).expect(0, &["pgio_command"]);
+            assert_eq!(schemas(&dsn), 0);
+        }
+        wait_until("no session", || sessions_of_ours(&dsn) == 0);
+    }
+}
+
+#[test]
+fn on_another_host_it_is_as_here() {
+    let (dir, sshd) = (Workdir::new(), Sshd::start());
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let spec = sshd.spec();
+    let target = format!(
+        "dsn = {dsn:?}\n[hosts.box]\nssh = {:?}\nssh_config = {:?}",
+        spec.ssh.unwrap(),
+        spec.ssh_config.unwrap()
+    );
+    let run = prints("echo ${SSH_CONNECTION:+rate 3}; echo \"it's {dir}\" >{dir}/x; sleep 0.3; cat {dir}/x");
+    let on_box = format!("host = \"box\"\n{run}");
+    dir.compare(&experiment(&target, ONCE, &on_box, &[("a", "")])).expect(0, &["rate"]);
+    assert!(output(&dir, "0001.stdout").starts_with("rate 3\nit's /tmp/pgio-command."));
+    let trial = &dir.trials()[0];
+    assert_eq!(trial["workload"]["keys"]["host"], "box");
+    sshd.wait_until_idle();
+
+    // A socket of this machine is none of another's.
+    let other = Workdir::new();
+    let on_box = format!("host = \"box\"\n{}", prints("psql {dsn}"));
+    let text = experiment(&target, ONCE, &on_box, &[("a", "")]);
+    other.compare(&text).expect(4, &["is reached by a socket of this machine"]);
+    let nowhere = text.replace("host = \"box\"", "host = \"bux\"");
+    other.compare(&nowhere).expect(2, &["host `bux` is not known"]);
+    assert!(!other.out().exists());
+}

@@ -1,0 +1,184 @@
+//! The shipped presets with the real programs, and that their tables are nobody else's.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use serde_json::Value;
+
+use super::{ONCE, experiment, output, schemas};
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::workdir::Workdir;
+
+fn value(trial: &Value, metric: &str) -> f64 {
+    trial["metrics"][metric]["value"].as_f64().unwrap_or_else(|| panic!("no {metric}: {trial}"))
+}
+
+/// Programs that are no part of PostgreSQL's packages.
+fn is_there(program: &str) -> bool {
+    let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
+    if !there.status.success() {
+        eprintln!("skipped: {program} is not installed");
+    }
+    there.status.success()
+}
+
+fn run(dsn: &str, keys: &str, workload: &str) -> (Workdir, Vec<Value>) {
+    let dir = Workdir::new();
+    let keys = format!("{ONCE}\n{keys}");
+    let text = experiment(&format!("dsn = {dsn:?}"), &keys, workload, &[("a", "synchronous_commit = \"off\"")]);
+    dir.compare(&text).expect(0, &[]);
+    let trials = dir.trials();
+    assert!(trials.iter().all(|t| t["outcome"]["state"] == "complete"), "{trials:?}");
+    (dir, trials)
+}
+
+#[test]
+fn pgbench() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    // pgbench -i drops tables of these names wherever it finds them.
+    connect(&dsn)
+        .batch_execute("CREATE TABLE pgbench_accounts AS SELECT 'precious' AS mine")
+        .unwrap();
+    for preset in ["pgbench", "pgbench-N", "pgbench-S"] {
+        let workload =
+            format!("preset = \"{preset}\"\nsessions = 2\nparameters = {{ scale = 2 }}");
+        let (dir, trials) = run(&dsn, "warmup = \"1s\"\nduration = \"2s\"", &workload);
+        let trial = &trials[0];
+        let (tps, latency) = (value(trial, "transactions_per_second"), value(trial, "latency_average"));
+        assert!((tps * latency / 2.0 - 1.0).abs() < 0.3, "{tps} × {latency} s is 2 sessions");
+        assert_eq!(value(trial, "failed_transactions"), 0.0);
+        assert_eq!(trial["window"]["asked_seconds"], 2.0);
+        let seconds = trial["window"]["seconds"].as_f64().unwrap();
+        assert!((1.9..12.0).contains(&seconds), "{seconds}");
+        // Seen by their name: pgbench's own, and no other session.
+        let evidence = trial["evidence"].as_array().unwrap();
+        let seen = evidence.iter().find(|e| e["what"] == "sessions of the command").unwrap();
+        assert_eq!(seen["found"], "2");
+        assert_eq!(trial["telemetry"]["waits"]["sessions"], 2, "{trial}");
+        assert!(value(trial, "wait_share_cpu") > 0.0);
+        assert_eq!(trial["settings"]["synchronous_commit"], "off");
+        let text = output(&dir, "0001.stdout");
+        assert!(text.contains("number of clients: 2"), "{text}");
+        assert!(output(&dir, "0001.stderr").contains("progress: 1."), "its progress is kept");
+        assert_eq!(schemas(&dsn), 0, "dropped at the end");
+    }
+    let row = connect(&dsn).query_one("SELECT mine FROM pgbench_accounts", &[]).unwrap();
+    assert_eq!(row.get::<_, String>(0), "precious");
+}
+
+#[test]
+fn data_are_made_before_each_trial_or_once() {
+    for (once, makings) in [(false, 2), (true, 1)] {
+        let dsn = fresh_database(shared_primary(INSTALLED));
+        let dir = Workdir::new();
+        let log = dir.path().join("made").display().to_string();
+        let workload = format!(
+            "schema = \"pgio_command\"\nsetup_once = {once}\n\
+             setup = \"echo made >>{log}; psql -qX -c 'CREATE TABLE t AS SELECT 1 AS x'\"\n\
+             run = \"psql -qAtX -c 'UPDATE t SET x = x + 1' -c 'SELECT x FROM t'\"\n\
+             metric = [{{ name = \"x\", unit = \"x\", better = \"higher\", regex = \"^[0-9]+$\" }}]"
+        );
+        let keys = "blocks = 2\naa = false";
+        dir.compare(&experiment(&format!("dsn = {dsn:?}"), keys, &workload, &[("a", "")])).expect(0, &[]);
+        assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), makings);
+        let values: Vec<f64> = dir.trials().iter().map(|t| value(t, "x")).collect();
+        assert_eq!(values, if once { [2.0, 3.0] } else { [2.0, 2.0] });
+    }
+}
+
+#[test]
+fn a_script_for_pgbench() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let script = tempfile::Builder::new().suffix(".sql").tempfile().unwrap();
+    fs::write(script.path(), "SELECT 1;\n").unwrap();
+    let workload = format!(
+        "preset = \"pgbench-script\"\nparameters = {{ script = {:?} }}\nsetup = []\nschema = \"\"\nsessions = 1",
+        script.path()
+    );
+    let (dir, trials) = run(&dsn, "warmup = 0\nduration = \"1s\"", &workload);
+    assert!(value(&trials[0], "transactions_per_second") > 0.0);
+    assert!(output(&dir, "0001.stdout").contains("transaction type: /tmp/"));
+}
+
+#[test]
+fn sysbench() {
+    if !is_there("sysbench") {
+        return;
+    }
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    for script in ["read_write", "read_only", "point_select", "write_only", "update_index", "update_non_index", "insert"] {
+        let workload = format!(
+            "preset = \"sysbench-oltp_{script}\"\nsessions = 2\nparameters = {{ tables = 2, table_size = 1000 }}"
+        );
+        let (dir, trials) = run(&dsn, "warmup = 0\nduration = \"1s\"", &workload);
+        let trial = &trials[0];
+        assert!(value(trial, "transactions_per_second") > 0.0);
+        assert!(value(trial, "queries_per_second") >= value(trial, "transactions_per_second"));
+        assert!(value(trial, "latency_average") <= value(trial, "latency_p95") * 1.5);
+        assert!(output(&dir, "0001.stdout").contains("General statistics"), "{script}");
+        assert_eq!(schemas(&dsn), 0);
+    }
+}
+
+#[test]
+fn fio() {
+    if !is_there("fio") {
+        return;
+    }
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let job = dir.path().join("two jobs.fio");
+    let text = format!(
+        "[global]\ndirectory={}\nsize=1m\nbs=8k\ntime_based\nruntime=1\n[a]\nrw=randwrite\n[b]\nrw=randread\n",
+        dir.path().display()
+    );
+    fs::write(&job, text).unwrap();
+    let workload = format!("preset = \"fio\"\nparameters = {{ job = {job:?} }}");
+    let out = Workdir::new();
+    let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &workload, &[("a", "")]);
+    out.compare(&text).expect(0, &["io operations/s"]);
+    let trial = &out.trials()[0];
+    let (operations, bytes) = (value(trial, "io_operations_per_second"), value(trial, "io_bytes_per_second"));
+    assert!((bytes / operations / 8192.0 - 1.0).abs() < 0.05, "{bytes} of {operations}");
+    // The first job only writes.
+    assert!(value(trial, "io_write_latency") > 0.0);
+    assert_eq!(trial["metrics"]["io_read_latency"]["value"], Value::Null);
+}
+
+/// Debian's `bhm` of the same package takes mail and forgets it.
+#[test]
+fn postal() {
+    if !is_there("postal") || !is_there("bhm") {
+        return;
+    }
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = tempfile::tempdir().unwrap();
+    let (_sink, server) = black_hole(dir.path());
+    let users = dir.path().join("users");
+    fs::write(&users, "someone@example.invalid\n").unwrap();
+    let workload = format!(
+        "preset = \"postal\"\nsessions = 2\nrun_time = \"125s\"\n\
+         parameters = {{ server = \"{server}\", users = {users:?}, kilobytes = 2 }}"
+    );
+    let out = Workdir::new();
+    let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &workload, &[("a", "")]);
+    out.compare(&text).expect(0, &["messages per minute"]);
+    assert!(value(&out.trials()[0], "messages_per_minute") > 10.0);
+}
+
+struct Sink(Child);
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn black_hole(dir: &Path) -> (Sink, String) {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let child = Command::new("bhm").current_dir(dir).arg("-p").arg(port.to_string()).spawn().unwrap();
+    (Sink(child), format!("[127.0.0.1]{port}"))
+}
