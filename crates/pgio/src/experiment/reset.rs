@@ -72,7 +72,9 @@ pub fn perform(target: &mut Target, run_id: &str, stop: &Stop) -> Result<Vec<War
 
 fn make_again(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
     // What the workload made for itself goes with the database, and is no reason to keep it.
-    target.workload.clean_up(&mut target.admin)?;
+    for workload in &target.workloads {
+        workload.clean_up(&mut target.admin)?;
+    }
     // Looked at anew: someone may have put something into it since the last trial.
     let database = &database::describe(&mut target.admin, target.cluster.is_some())?;
     let beside = if database.name == "postgres" { "template1" } else { "postgres" };
