@@ -52,6 +52,9 @@ _pgio() {
             pgio,undo)
                 cmd="pgio__subcmd__undo"
                 ;;
+            pgio__subcmd__bench,command)
+                cmd="pgio__subcmd__bench__subcmd__command"
+                ;;
             pgio__subcmd__bench,driver)
                 cmd="pgio__subcmd__bench__subcmd__driver"
                 ;;
@@ -114,12 +117,46 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench)
-            opts="-h --help visits load driver telemetry updates truth"
+            opts="-h --help visits load driver telemetry command updates truth"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__bench__subcmd__command)
+            opts="-h --blocks --seconds --sessions --preset --pg --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --blocks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sessions)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --preset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -59,7 +59,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l batch -d 'visits in 
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l sessions -d 'sessions that commit [SESSIONS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l sessions -d 'sessions that commit, or that a command is told to open [SESSIONS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
@@ -84,7 +84,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l batch -d 'visits in on
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l sessions -d 'sessions that commit [SESSIONS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l sessions -d 'sessions that commit, or that a command is told to open [SESSIONS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
@@ -119,7 +119,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l batch -d 'visits in
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l sessions -d 'sessions that commit [SESSIONS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l sessions -d 'sessions that commit, or that a command is told to open [SESSIONS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
@@ -157,20 +157,21 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l batch -d 'visits i
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l sessions -d 'sessions that commit [SESSIONS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l sessions -d 'sessions that commit, or that a command is told to open [SESSIONS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "telemetry" -d 'What telemetry costs: the same work with it and without'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry updates truth" -f -a "truth" -d 'Whole experiments of which the right answer is known: how often is it found?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry command updates truth" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry command updates truth" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry command updates truth" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry command updates truth" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry command updates truth" -f -a "telemetry" -d 'What telemetry costs: the same work with it and without'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry command updates truth" -f -a "command" -d 'What it costs pgbench to be run as a workload (needs pgbench)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry command updates truth" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load driver telemetry command updates truth" -f -a "truth" -d 'Whole experiments of which the right answer is known: how often is it found?'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l rounds -d 'Pairs of runs' -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l seconds -d 'Length of each run, where it has one' -r
@@ -192,6 +193,12 @@ complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcomm
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l sessions -d 'At work all the time: as many as there are cores leave telemetry none to itself' -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l pg -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l blocks -d 'Of three runs each' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l seconds -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l sessions -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l preset -d 'What pgbench runs: pgbench (TPC-B), pgbench-N, pgbench-S' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l pg -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l seconds -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l pg -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -s h -l help -d 'Print help'

@@ -238,6 +238,33 @@ fn device() {
 }
 
 #[test]
+fn pgbench() {
+    let text = example("pgbench.toml").replace("scale = 10", "scale = 1");
+    let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"1s\"")];
+    let (_dir, results) = compare(&with(&text, &short), "");
+    let trials = stored(&results);
+    assert_eq!(conditions(&trials), BTreeSet::from(["off", "on", "on (A/A)"]));
+    for trial in &trials {
+        for metric in ["transactions_per_second", "connection_time"] {
+            assert!(trial["metrics"][metric]["value"].as_f64().unwrap() > 0.0, "{trial}");
+        }
+    }
+}
+
+#[test]
+fn sysbench() {
+    if Command::new("sysbench").arg("--version").output().is_err() {
+        eprintln!("skipped: sysbench is not installed");
+        return;
+    }
+    let text = example("sysbench.toml").replace("table_size = 10000", "table_size = 1000");
+    let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"1s\"")];
+    let (_dir, results) = compare(&with(&text, &short), "");
+    let all = BTreeSet::from(["compressed", "plain", "plain (A/A)"]);
+    assert_eq!(conditions(&stored(&results)), all);
+}
+
+#[test]
 fn the_pgio_conf() {
     let primary = shared_primary(INSTALLED);
     // The file names the database, which a private cluster has; host, port and user come from the
