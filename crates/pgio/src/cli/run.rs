@@ -134,8 +134,9 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// `slob` with the keys as given, the data set's own mark below them, verified against the tables.
 pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Failure> {
     let mark = verify::read_mark(admin)?.ok_or(dataset::DatasetError::NoDataset)?;
-    let settings = settings_on(&mark, layer)?;
+    let settings = settings_on(&mark, layer.clone())?;
     let found = dataset::check_for_run(admin, settings.num_schemas, Some(settings.scale.blocks()))?;
+    found.must_be(&layer)?;
     output::warn_all(&found.warnings);
     if settings.commit_every == 0 && settings.num_threads > 1 && settings.update_pct > 0 {
         output::warn(&crate::results::Warning::new(
@@ -152,6 +153,7 @@ pub(super) fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, Res
     let of_mark = Layer {
         scale: mark.scale.parse().ok(),
         num_schemas: Some(mark.tables),
+        filler_width: Some(mark.layout.filler_width),
         ..Layer::default()
     };
     SlobSettings::resolve(layer.over(of_mark))

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::value::{Access, Bytes, ConnectString, DeviceTests, Kind, Value};
 use crate::units::Scale;
+use crate::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
 
 /// What a key is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +109,16 @@ workload_keys! {
         "visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off";
     tablespace: String, Kind::Text, None, &[Load],
         "tablespace of the tables";
+    filler: Filler, Kind::OneOf(Filler::NAMES), Some("plain"), &[Load],
+        "what fills the rows: plain (all the same, as the original's) or random (does not compress)";
+    filler_width: u32, Kind::Whole(FILLER_WIDTHS), Some("1024"), &[Load],
+        "bytes of filler in each row; above 4028 an updated row has no room in its block";
+    fillfactor: u8, Kind::Whole(FILLFACTORS), Some("10"), &[Load],
+        "fillfactor of the tables, as long as each row is alone in its block";
+    unlogged: bool, Kind::Switch, Some("FALSE"), &[Load],
+        "make unlogged tables, whose changes write no WAL";
+    scan_scale: Scale, Kind::Scale, None, &[Load],
+        "size of the table pgio_scan, which is for scans of a whole table; without it none is made";
     seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device],
         "seed of all random choices; without it one is drawn and recorded";
     warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device],

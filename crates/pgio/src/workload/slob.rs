@@ -187,6 +187,7 @@ impl Workload for Slob {
             scale: self.loaded.scale.clone(),
             blocks_per_table: self.loaded.blocks,
             seed: self.loaded.seed,
+            layout: self.loaded.layout,
             bytes_before: bytes,
             bytes_after: bytes,
         }))
