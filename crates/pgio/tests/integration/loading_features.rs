@@ -80,15 +80,16 @@ fn the_largest_fillfactor_is_what_the_server_makes_of_it() {
     }
 }
 
-/// Pages after each row was updated five times, each time in a transaction of its own.
+/// Pages after each row was updated three times, each time in a transaction of its own.
 fn pages_after_updates(major: u32, layout: Layout) -> i64 {
     let conninfo = database(major);
     load(&conninfo, &made(layout));
     let mut client = connect(&conninfo);
+    client.batch_execute("SET synchronous_commit = off").unwrap();
     client
         .batch_execute(
             "DO $$ BEGIN
-                 FOR k IN 1..5 * 1024 LOOP
+                 FOR k IN 1..3 * 1024 LOOP
                      UPDATE pgio1 SET scratch = scratch + 1 WHERE mykey = 1 + k % 1024;
                      COMMIT;
                  END LOOP;
@@ -146,7 +147,7 @@ fn unlogged_tables_are_unlogged_with_their_indexes_and_stay_so() {
         load(&conninfo, &LoadSpec { base_table: true, ..made(layout) });
         let mut client = connect(&conninfo);
         let persistence =
-            "SELECT string_agg(relname || ' ' || relpersistence, ', ' ORDER BY relname)
+            "SELECT string_agg(relname || ' ' || relpersistence::text, ', ' ORDER BY relname)
                            FROM pg_class WHERE relname ~ '^pgio'";
         assert_eq!(text(&mut client, persistence), "pgio1 u, pgio1_idx u, pgio_base p", "{major}");
         let found = check_for_run(&mut client, 1, None).unwrap();
