@@ -17,6 +17,7 @@ mod sql;
 mod stopping;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use postgres::Client;
 
@@ -28,7 +29,7 @@ pub use ready::Ready;
 pub use slice::Totals;
 
 /// What one session is prepared with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script {
     /// The table it works on, as shown in results.
     pub table: String,
@@ -42,6 +43,10 @@ pub struct Script {
     pub privileges: Vec<(String, &'static str)>,
     /// Keep one transaction open over the whole window (`commit_every = 0`).
     pub one_transaction: bool,
+    /// How long after the others it connects; a part of the warm-up.
+    pub delay: Duration,
+    /// A statement of its own after each slice.
+    pub after_slice: Option<String>,
 }
 
 /// A statement that must be planned in one way, or the workload is not what it says.
@@ -62,7 +67,7 @@ pub struct SliceArgs {
     pub until_at: f64,
     /// In 0..1, for the first slice of a stream.
     pub seed: Option<f64>,
-    /// Transactions left to do.
+    /// Transactions or calls left to do.
     pub at_most: Option<u64>,
 }
 

@@ -5,8 +5,11 @@
 //! do the checks that need more than one key. Whether the data set fits is checked later,
 //! against the server, in `dataset`.
 
+mod features;
+
 use std::time::Duration;
 
+pub use self::features::{Contradiction, Features, HotSpot, HotTable, Think, Visits};
 use super::keys::{Layer, Use};
 use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
 use crate::units::{BLOCK_BYTES, Scale};
@@ -23,6 +26,8 @@ pub enum ResolveError {
         "BATCH draws every block of a statement on its own, so it goes with WORK_UNIT=1 only (WORK_UNIT is {0})"
     )]
     BatchOfRanges(u64),
+    #[error(transparent)]
+    Contradiction(#[from] Contradiction),
 }
 
 /// What `slob` runs.
@@ -42,6 +47,8 @@ pub struct SlobSettings {
     /// Update calls; 0 is one transaction per session.
     pub commit_every: u32,
     pub batch: u32,
+    /// Beyond uniform visits in reads and updates.
+    pub features: Features,
     /// Absent: to be drawn and recorded.
     pub seed: Option<u64>,
 }
@@ -81,6 +88,8 @@ pub enum Extent {
     Time(Duration),
     /// In all sessions together.
     Transactions(u64),
+    /// In each session.
+    Calls(u64),
 }
 
 /// What `setup` loads.
@@ -98,7 +107,10 @@ pub struct LoadSettings {
 
 impl SlobSettings {
     pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
-        let all = layer.over(Layer::defaults(Use::Slob));
+        if layer.run_time.is_some() && layer.work_loop.is_some() {
+            return Err(Contradiction::Lengths.into());
+        }
+        let all = layer.with_defaults(Use::Slob);
         let settings = Self {
             update_pct: given(all.update_pct),
             run_time: given(all.run_time),
@@ -107,10 +119,11 @@ impl SlobSettings {
             num_threads: given(all.num_threads),
             work_unit: given(all.work_unit),
             update_work_unit: given(all.update_work_unit),
-            scale: given(all.scale),
+            scale: given(all.scale.clone()),
             access: given(all.access),
             commit_every: given(all.commit_every),
             batch: given(all.batch),
+            features: Features::default(),
             seed: all.seed,
         };
         if settings.batch > 1 && settings.work_unit != 1 {
@@ -122,14 +135,35 @@ impl SlobSettings {
             Some((key, unit)) => {
                 Err(ResolveError::UnitOverScale { key, unit, scale: settings.scale })
             }
-            None => Ok(settings),
+            None => Ok(Self { features: features::resolve(&all, &settings)?, ..settings }),
         }
+    }
+
+    /// Tables that are worked on.
+    pub fn tables(&self) -> u32 {
+        if self.features.single_table { 1 } else { self.num_schemas }
+    }
+
+    pub fn sessions(&self) -> u32 {
+        self.num_schemas * self.num_threads
+    }
+
+    pub fn extent(&self) -> Extent {
+        match self.features.work_loop {
+            Some(calls) => Extent::Calls(calls),
+            None => Extent::Time(self.run_time),
+        }
+    }
+
+    /// Whether it changes nothing.
+    pub fn read_only(&self) -> bool {
+        self.update_pct == 0 && self.features.turnover_pct.is_zero()
     }
 }
 
 impl CommitSettings {
     pub fn resolve(layer: Layer) -> Self {
-        let all = layer.over(Layer::defaults(Use::Commit));
+        let all = layer.with_defaults(Use::Commit);
         Self {
             sessions: given(all.sessions),
             rows_per_transaction: given(all.rows_per_transaction),
@@ -146,7 +180,7 @@ impl CommitSettings {
 
 impl DeviceSettings {
     pub fn resolve(layer: Layer) -> Self {
-        let all = layer.over(Layer::defaults(Use::Device));
+        let all = layer.with_defaults(Use::Device);
         let test = match given(all.test) {
             DeviceTests::One(test) => test,
             // A file with all of them has been parsed into one workload for each.
@@ -172,7 +206,7 @@ impl DeviceSettings {
 
 impl LoadSettings {
     pub fn resolve(layer: Layer) -> Self {
-        let all = layer.over(Layer::defaults(Use::Load));
+        let all = layer.with_defaults(Use::Load);
         Self {
             scale: given(all.scale),
             num_schemas: given(all.num_schemas),
@@ -189,7 +223,7 @@ impl LoadSettings {
 pub fn connect_string(conf: &Layer) -> ConnectString {
     let below =
         Layer { connect_string: conf.dbname.clone().map(ConnectString::new), ..Layer::default() };
-    given(conf.clone().over(below).over(Layer::defaults(Use::Connect)).connect_string)
+    given(conf.clone().over(below).with_defaults(Use::Connect).connect_string)
 }
 
 fn given<T>(value: Option<T>) -> T {
@@ -221,6 +255,7 @@ mod tests {
                 access: Access::Index,
                 commit_every: 1,
                 batch: 1,
+                features: Features::default(),
                 seed: None,
             }
         );

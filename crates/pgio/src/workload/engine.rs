@@ -59,6 +59,10 @@ pub enum EngineError {
         "the table {0} is there and is not pgio's: rename it, or let the workload use another schema by the role's search_path"
     )]
     NotOurs(String),
+    #[error(
+        "SCAN_PCT needs the table pgio_scan and it is not there: load it with `pgio setup --scan-scale SIZE`"
+    )]
+    NoScanTable,
     #[error("a slice returned what this pgio does not understand: {0}")]
     Slice(String),
     #[error("{0} before the sessions were started")]
@@ -456,10 +460,15 @@ impl WindowPlan {
             Extent::Transactions(n) => {
                 WindowPlan { seconds: f64::INFINITY, slice: 1.0, transactions: Some(n), members }
             }
+            // Shared out again, it is the number of each.
+            Extent::Calls(n) => WindowPlan::new(
+                Extent::Transactions(n.saturating_mul(members)),
+                members,
+            ),
         }
     }
 
-    /// A session's part of a fixed number of transactions.
+    /// A session's part of a fixed number of transactions or calls.
     fn share(&self, index: u64) -> Option<u64> {
         self.transactions.map(|n| n / self.members + u64::from(index < n % self.members))
     }
@@ -513,6 +522,8 @@ mod tests {
         let plan = WindowPlan::new(Extent::Transactions(10), 4);
         let shares: Vec<u64> = (0..4).filter_map(|i| plan.share(i)).collect();
         assert_eq!(shares, [3, 3, 2, 2]);
+        let each = WindowPlan::new(Extent::Calls(10), 4);
+        assert!((0..4).all(|i| each.share(i) == Some(10)));
         assert_eq!(plan.patience(), Duration::MAX);
     }
 }
