@@ -4,6 +4,7 @@
 //! each pair; what is printed is the median of the ratios with the smallest and the largest. The
 //! original is given by the path of its checkout; none of its code is here.
 
+mod draw;
 mod driver;
 mod load;
 mod telemetry;
@@ -48,6 +49,17 @@ enum What {
     Visits(Versus),
     /// Loading 4 tables, against the original's setup.sh (needs bash and psql)
     Load(Versus),
+    /// What the draw of a key costs the server, by way of drawing: a loop with it against one without
+    Draw {
+        /// Draws in each loop
+        #[arg(long, default_value_t = 500_000)]
+        draws: u32,
+        /// Pairs of loops
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        #[arg(long, value_name = "VERSION")]
+        pg: Option<VersionRequest>,
+    },
     /// What the driver itself costs while many sessions wait
     Driver {
         #[arg(long, default_value_t = 200)]
@@ -90,6 +102,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     match &args.what {
         What::Visits(versus) => visits::run(versus),
         What::Load(versus) => load::run(versus),
+        What::Draw { draws, rounds, pg } => draw::run(*draws, *rounds, *pg),
         What::Driver { sessions, pg } => driver::run(*sessions, *pg),
         What::Telemetry(args) => telemetry::run(args),
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),

@@ -23,6 +23,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("link-delay", include_str!("../../../../examples/link-delay.toml")),
     ("device", include_str!("../../../../examples/device.toml")),
     ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
+    ("hot-spot", include_str!("../../../../examples/hot-spot.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 

@@ -125,6 +125,7 @@ coded! {
         | EngineError::Privilege { .. }
         | EngineError::Pooled
         | EngineError::Plan { .. }
+        | EngineError::NoScanTable
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
     },

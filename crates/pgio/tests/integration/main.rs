@@ -33,6 +33,7 @@ mod run_cmd;
 mod schema;
 mod setup_cmd;
 mod shims;
+mod slob_features;
 mod sync_rep;
 mod telemetry;
 mod tls_server;

@@ -52,7 +52,7 @@ impl Job {
         // A second for each log is out of proportion to an experiment of seconds.
         let window = match workload.extent() {
             Extent::Time(window) => window,
-            Extent::Transactions(_) => Duration::MAX,
+            Extent::Transactions(_) | Extent::Calls(_) => Duration::MAX,
         };
         let conditions = self.experiment.conditions_of(spec).count();
         let trials =

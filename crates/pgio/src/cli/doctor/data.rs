@@ -41,7 +41,7 @@ fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
     let mark = mark.ok_or_else(|| words::sentence(&dataset::DatasetError::NoDataset))?;
     let settings = run::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
     let blocks = Some(settings.scale.blocks());
-    let found = dataset::check_for_run(client, settings.num_schemas, blocks).map_err(said)?;
+    let found = dataset::check_for_run(client, settings.tables(), blocks).map_err(said)?;
     found.must_be(&work.layer).map_err(said)?;
     Ok(found)
 }
