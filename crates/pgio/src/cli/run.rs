@@ -145,7 +145,8 @@ pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Fail
     output::warn_all(&found.warnings);
     if settings.commit_every == 0
         && settings.sessions() > settings.tables()
-        && settings.update_pct > 0 {
+        && settings.update_pct > 0
+    {
         output::warn(&crate::results::Warning::new(
             "several sessions update one table in transactions that last over the window",
             "they lock each other out; what times out is rolled back and counted",

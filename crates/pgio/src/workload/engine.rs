@@ -461,10 +461,9 @@ impl WindowPlan {
                 WindowPlan { seconds: f64::INFINITY, slice: 1.0, transactions: Some(n), members }
             }
             // Shared out again, it is the number of each.
-            Extent::Calls(n) => WindowPlan::new(
-                Extent::Transactions(n.saturating_mul(members)),
-                members,
-            ),
+            Extent::Calls(n) => {
+                WindowPlan::new(Extent::Transactions(n.saturating_mul(members)), members)
+            }
         }
     }
 

@@ -40,8 +40,7 @@ fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
     let mark = verify::read_mark(client).map_err(said)?;
     let mark = mark.ok_or_else(|| words::sentence(&dataset::DatasetError::NoDataset))?;
     let settings = run::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
-    dataset::check_for_run(client, settings.tables(), Some(settings.scale.blocks()))
-        .map_err(said)
+    dataset::check_for_run(client, settings.tables(), Some(settings.scale.blocks())).map_err(said)
 }
 
 fn fits(found: &Dataset) -> Check {
