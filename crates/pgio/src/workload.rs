@@ -26,6 +26,7 @@ use crate::results::model::{DatasetInfo, WorkloadInfo};
 pub use device::Device;
 pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
 pub use ready::Ready;
+pub use session::SHORTEST_TURN;
 pub use slice::Totals;
 
 /// What one session is prepared with.

@@ -38,7 +38,9 @@ pub enum ResolveError {
         widest = WIDEST_UPDATED
     )]
     NoRoomForUpdates(u32),
-    #[error("UPDATE_WIDTH ({0}) is more than the filler that a row has (FILLER_WIDTH={1}): lower it")]
+    #[error(
+        "UPDATE_WIDTH ({0}) is more than the filler that a row has (FILLER_WIDTH={1}): lower it"
+    )]
     UpdateOverFiller(u32, u32),
     #[error(transparent)]
     Contradiction(#[from] Contradiction),
@@ -163,7 +165,10 @@ impl SlobSettings {
             None => {
                 let features = features::resolve(&all, &settings)?;
                 if features.update_width > filler_width {
-                    return Err(ResolveError::UpdateOverFiller(features.update_width, filler_width));
+                    return Err(ResolveError::UpdateOverFiller(
+                        features.update_width,
+                        filler_width,
+                    ));
                 }
                 Ok(Self { features, ..settings })
             }

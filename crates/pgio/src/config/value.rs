@@ -363,9 +363,7 @@ impl Value for Stretch {
                 Decimal::parse(percent).filter(|p| *p <= whole_table).map(Self::Percent)
             }
             // A bare number is of blocks here, as in SCALE.
-            None if text.bytes().all(|b| b.is_ascii_digit()) => {
-                text.parse().ok().map(Self::Blocks)
-            }
+            None if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok().map(Self::Blocks),
             None => units::parse_bytes(text).ok().and_then(whole_blocks).map(Self::Blocks),
         };
         found.ok_or_else(|| must_be(kind, text))

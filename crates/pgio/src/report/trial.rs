@@ -102,7 +102,10 @@ fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
     }
     let width = trial.workload.keys.get("update_width");
     lines.extend(width.map(|width| {
-        ("update width", format!("{width} bytes, {} of WAL per update", shown("wal_bytes_per_update")))
+        (
+            "update width",
+            format!("{width} bytes, {} of WAL per update", shown("wal_bytes_per_update")),
+        )
     }));
     lines
 }

@@ -20,6 +20,7 @@ use super::session::{self, Event, Go, SliceDone};
 use super::stopping::Stopping;
 use super::{Ready, Sessions, Totals};
 use crate::config::resolve::Extent;
+use crate::host::descriptors;
 use crate::host::stop::Stop;
 use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
 use crate::pg::server::{self, Connections};
@@ -34,6 +35,8 @@ pub const GRACE: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(50);
 /// Sessions mostly wait; 256 kB is four times what their stack was seen to use.
 const STACK: usize = 256 * 1024;
+/// Of a session: its socket, and what its driver waits with.
+const DESCRIPTORS: u64 = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -43,6 +46,10 @@ pub enum EngineError {
         "{needed} sessions are needed but the server has {free} connections free of {max}: lower NUM_SCHEMAS × NUM_THREADS or raise max_connections"
     )]
     TooFewConnections { needed: u32, free: i64, max: i64 },
+    #[error(
+        "{needed} sessions need more open files than this process may have ({limit}): raise `ulimit -Hn`, or run fewer sessions"
+    )]
+    TooFewDescriptors { needed: u32, limit: u64 },
     #[error("role {role} may not {what}, which its sessions need; run: GRANT {grant} TO {role}")]
     Privilege { role: String, what: String, grant: String },
     #[error("{doing} failed in a session: {}", words::said(.source))]
@@ -472,11 +479,9 @@ impl WindowPlan {
                 WindowPlan { seconds, slice: 1.0, turns, transactions: Some(n), members }
             }
             // Shared out again, it is the number of each.
-            Extent::Calls(n) => WindowPlan::new(
-                Extent::Transactions(n.saturating_mul(members)),
-                members,
-                round,
-            ),
+            Extent::Calls(n) => {
+                WindowPlan::new(Extent::Transactions(n.saturating_mul(members)), members, round)
+            }
         }
     }
 
@@ -521,7 +526,8 @@ fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     if i64::from(needed) > free {
         return Err(EngineError::TooFewConnections { needed, free, max });
     }
-    Ok(())
+    descriptors::make_room(u64::from(needed) * DESCRIPTORS)
+        .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
 }
 
 #[cfg(test)]

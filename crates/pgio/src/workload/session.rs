@@ -109,8 +109,8 @@ fn work(
     session.flush_statistics()
 }
 
-/// The shortest: planning anew takes a block a millisecond or two.
-pub(super) const SHORTEST_TURN: f64 = 0.05;
+/// Seconds at one table, where a session has several: planning a block anew takes a millisecond or two.
+pub const SHORTEST_TURN: f64 = 0.05;
 
 struct Session<'a> {
     client: Client,
@@ -210,10 +210,8 @@ impl Session<'_> {
     fn slice(&mut self, args: SliceArgs) -> Result<Did, EngineError> {
         let block = self.block(args);
         // Two queries: one message would be one transaction, in which nothing can commit.
-        let done = self
-            .client
-            .batch_execute(&block)
-            .and_then(|()| self.client.simple_query(self.fetch()));
+        let done =
+            self.client.batch_execute(&block).and_then(|()| self.client.simple_query(self.fetch()));
         match done {
             Ok(messages) => {
                 let text = messages

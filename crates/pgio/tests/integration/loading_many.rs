@@ -8,6 +8,7 @@ use pgio::dataset::{self, DatasetError, check_for_run, lines};
 use pgio::pg::private::{PrivateCluster, Spec};
 use postgres::Client;
 
+use crate::command::Place;
 use crate::fixture::{INSTALLED, connect, fresh_database, spec};
 use crate::loading::number;
 
@@ -73,4 +74,27 @@ fn thousands_of_tables_are_judged_and_dropped_with_few_locks() {
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert!(listed[0].ends_with(" to pgio1500"), "{listed:?}");
     assert_eq!(number(&mut client, "SELECT count(*) FROM pg_class WHERE relname ~ '^pgio'"), 0);
+}
+
+#[test]
+fn fewer_sessions_than_tables_visit_all_of_them_in_turn() {
+    let place = Place::new(INSTALLED);
+    place.load(7, "8M");
+    let scans = "SELECT string_agg((pg_stat_get_numscans(relid) > $1)::text, ',')
+                 FROM pg_stat_user_indexes WHERE relname ~ '^pgio[0-9]'";
+    let run = ["--sessions", "3", "--run-time", "2s", "--work-unit", "1", "--update-pct", "20"];
+    let trial = place.trial(&run);
+    let visited: String = place.client().query_one(scans, &[&20_i64]).unwrap().get(0);
+    assert_eq!(visited, ["true"; 7].join(","), "each has its turn");
+    let sessions = trial["sessions"].as_array().unwrap();
+    let tables: Vec<&str> = sessions.iter().map(|s| s["table"].as_str().unwrap()).collect();
+    assert_eq!(tables, ["pgio1 to pgio2", "pgio3 to pgio4", "pgio5 to pgio7"]);
+    assert_eq!(trial["workload"]["keys"]["sessions"], 3);
+    // Turns are no slices: the time series keeps its steps.
+    assert_eq!(trial["timeline"].as_array().unwrap().len(), 4);
+    let said = place.pgio(&["run", "--sessions", "1", "--run-time", "100ms"]);
+    assert!(said.err.contains("each session has 7 tables and time for 2"), "{said:?}");
+    // More than tables go round them.
+    let trial = place.trial(&["--sessions", "9", "--run-time", "200ms"]);
+    assert_eq!(trial["sessions"].as_array().unwrap().len(), 9);
 }

@@ -108,7 +108,7 @@ fn sessions_rest_as_often_and_as_long_as_asked() {
 fn scans_are_counted_apart_and_need_their_table() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
-    let scans = ["--run-time", "1", "--scan-pct", "12.5", "--update-pct", "20"];
+    let scans = ["--work-loop", "400", "--scan-pct", "12.5", "--update-pct", "20"];
     let arguments = [&scans[..], SINGLE].concat();
     let refused = |place: &Place| {
         place.pgio(&[&["run"], &arguments[..]].concat()).refused(4, &["pgio_scan", "--scan-scale"]);
@@ -154,14 +154,15 @@ fn wider_updates_write_as_much_more_wal() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
     let wal = |width: &str| {
-        let work = ["--work-loop", "6000", "--update-pct", "100", "--seed", "3"];
+        let work = ["--work-loop", "20000", "--update-pct", "100", "--seed", "3"];
         let arguments = [&work[..], SINGLE, &["--update-width", width]].concat();
         metric(&place.trial(&arguments), "wal_bytes_per_update")
     };
-    let (none, some, all) = (wal("0"), wal("200"), wal("1024"));
-    // The same full-page images and commits in each.
-    assert!((some - none - 200.0).abs() < 40.0, "{none}, {some}, {all}");
-    assert!((all - none - 1024.0).abs() < 100.0, "{none}, {some}, {all}");
+    // Images of blocks that hold several versions of their row are larger: the first run has none.
+    wal("0");
+    let (none, some, all) = (wal("0"), wal("300"), wal("1000"));
+    assert!((some - none - 300.0).abs() < 90.0, "{none}, {some}, {all}");
+    assert!((all - none - 1000.0).abs() < 150.0, "{none}, {some}, {all}");
 }
 
 #[test]

@@ -144,17 +144,17 @@ pub(super) fn resolve(all: &Layer, base: &SlobSettings) -> Result<Features, Cont
 fn visits(all: &Layer, base: &SlobSettings) -> Result<Visits, Contradiction> {
     let skew = given(all.skew);
     let zipf = [("ZIPF_EXPONENT", all.zipf_exponent.is_some())];
-    let gaussian =
-        [("GAUSSIAN_MEAN", all.gaussian_mean.is_some()), ("GAUSSIAN_SD", all.gaussian_sd.is_some())];
+    let gaussian = [
+        ("GAUSSIAN_MEAN", all.gaussian_mean.is_some()),
+        ("GAUSSIAN_SD", all.gaussian_sd.is_some()),
+    ];
     let hot = [("HOT_PCT", all.hot_pct.is_some()), ("HOT_OFFSET", all.hot_offset.is_some())];
     only_with("SKEW = zipf", skew == Skew::Zipf, &zipf)?;
     only_with("SKEW = gaussian", skew == Skew::Gaussian, &gaussian)?;
     only_with("HOT_SPOT", all.hot_spot.is_some(), &hot)?;
     let (visits, key) = match (all.hot_spot, skew) {
         (Some(_), Skew::Zipf | Skew::Gaussian) => return Err(Contradiction::TwoPlaces),
-        (Some(size), Skew::Uniform) => {
-            (Visits::HotSpot(hot_spot(size, all, base)?), "HOT_SPOT")
-        }
+        (Some(size), Skew::Uniform) => (Visits::HotSpot(hot_spot(size, all, base)?), "HOT_SPOT"),
         (None, Skew::Uniform) => return Ok(Visits::Uniform),
         (None, Skew::Zipf) => {
             let exponent = all.zipf_exponent.unwrap_or(Decimal::whole(1));
@@ -233,7 +233,8 @@ fn hot_table(
 fn think(all: &Layer) -> Result<Option<Think>, Contradiction> {
     let pct = given(all.think_pct);
     if pct.is_zero() {
-        let times = [("THINK_MIN", all.think_min.is_some()), ("THINK_MAX", all.think_max.is_some())];
+        let times =
+            [("THINK_MIN", all.think_min.is_some()), ("THINK_MAX", all.think_max.is_some())];
         only_with("THINK_PCT", false, &times)?;
         return Ok(None);
     }

@@ -70,9 +70,8 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
         draw.clone() + &Draw { visits: &f.visits, keys, unit }.sql(span)
     };
     let exit = if f.work_loop.is_some() { "" } else { "            EXIT WHEN t0 >= until_at;" };
-    let listed = |names: &[&str]| {
-        names.iter().map(|n| format!("'{n}', {n}")).collect::<Vec<_>>().join(", ")
-    };
+    let listed =
+        |names: &[&str]| names.iter().map(|n| format!("'{n}', {n}")).collect::<Vec<_>>().join(", ");
     fill(
         sql::SLOB,
         &[
@@ -83,7 +82,10 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
             ("call_ends", &pieces.call_ends),
             ("after", &pieces.after),
             ("counts", &listed(&pieces.counts)),
-            ("classes", &pieces.classes.iter().map(|class| class_result(class)).collect::<String>()),
+            (
+                "classes",
+                &pieces.classes.iter().map(|class| class_result(class)).collect::<String>(),
+            ),
             ("draw_read", &drawn(s.work_unit, "read_span")),
             ("draw_update", &drawn(s.update_work_unit, "update_span")),
             ("exit", exit),
@@ -110,7 +112,9 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
 }
 
 fn class_result(class: &str) -> String {
-    format!("\n            '{class}', json_build_object('us', {class}_us, 'max', {class}_max, 'h', {class}_h),")
+    format!(
+        "\n            '{class}', json_build_object('us', {class}_us, 'max', {class}_max, 'h', {class}_h),"
+    )
 }
 
 /// The draw of the table, where there are two, and the statements with their tables filled in.

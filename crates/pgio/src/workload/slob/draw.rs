@@ -93,7 +93,8 @@ impl Draw<'_> {
             let order = if slope > 0.0 { ">=" } else { "<=" };
             let inverse = format!("power({line}, {})", float(1.0 / p));
             let [p, minus_q, slope] = [p, -q, slope].map(float);
-            let edge = format!("power(k::float8 + 0.5, {p}) - {slope} * power(k::float8, {minus_q})");
+            let edge =
+                format!("power(k::float8 + 0.5, {p}) - {slope} * power(k::float8, {minus_q})");
             (inverse, format!("power(x, {p}) {order} {edge}"))
         };
         fill(
@@ -115,7 +116,7 @@ impl Draw<'_> {
             &[
                 ("mean", &float(bell.mean)),
                 ("sd", &float(bell.sd)),
-                ("starts", &float(bell.starts)),
+                ("starts", &self.starts().to_string()),
                 ("hot_first", &format!("{}", first + 1.0)),
                 ("hot_last", &format!("{last}")),
             ],

@@ -61,11 +61,8 @@ fn keys_of_features(f: &Features) -> Vec<(&'static str, Value)> {
         keys.push(("hot_table", json!(hot.number)));
         keys.push(("hot_table_pct", json!(hot.pct.as_f64())));
     }
-    let shares = [
-        ("scan_pct", f.scan_pct),
-        ("insert_pct", f.turnover_pct),
-        ("delete_pct", f.turnover_pct),
-    ];
+    let shares =
+        [("scan_pct", f.scan_pct), ("insert_pct", f.turnover_pct), ("delete_pct", f.turnover_pct)];
     let asked = shares.into_iter().filter(|(_, pct)| !pct.is_zero());
     keys.extend(asked.map(|(name, pct)| (name, json!(pct.as_f64()))));
     if f.update_width > 0 {
