@@ -17,11 +17,13 @@
 //! | [`knee`] | where more load stops paying |
 //! | [`power`] | how many blocks, how small an effect |
 //! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
+//! | [`distribution`] | what a distribution that is drawn from leads one to expect |
 //! | [`rng`] | seeded random numbers, the same everywhere |
 //!
 //! Each file names its source and its assumption. docs/METHODOLOGY.md argues for the choices.
 
 pub mod bootstrap;
+pub mod distribution;
 pub mod effect;
 pub mod holm;
 pub mod interval;

@@ -19,6 +19,7 @@ mod sql;
 mod stopping;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use postgres::Client;
 
@@ -28,10 +29,11 @@ pub use command::Command;
 pub use device::Device;
 pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
 pub use ready::Ready;
+pub use session::SHORTEST_TURN;
 pub use slice::Totals;
 
 /// What one session is prepared with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script {
     /// The table it works on, as shown in results.
     pub table: String,
@@ -45,6 +47,12 @@ pub struct Script {
     pub privileges: Vec<(String, &'static str)>,
     /// Keep one transaction open over the whole window (`commit_every = 0`).
     pub one_transaction: bool,
+    /// How long after the others it connects; a part of the warm-up.
+    pub delay: Duration,
+    /// Tables, quoted, that take the place of `{table}` in the body, one a turn; none: it names its own.
+    pub turns: Vec<String>,
+    /// A statement of its own after each slice.
+    pub after_slice: Option<String>,
 }
 
 /// A statement that must be planned in one way, or the workload is not what it says.
@@ -65,7 +73,7 @@ pub struct SliceArgs {
     pub until_at: f64,
     /// In 0..1, for the first slice of a stream.
     pub seed: Option<f64>,
-    /// Transactions left to do.
+    /// Transactions or calls left to do.
     pub at_most: Option<u64>,
 }
 
@@ -92,5 +100,9 @@ pub trait Workload: Send + Sync {
 /// Work that sessions of the server do.
 pub trait Sessions: Send + Sync {
     fn count(&self) -> u32;
+    /// The most turns that a session's round of its tables has.
+    fn turns(&self) -> u32 {
+        1
+    }
     fn script(&self, session: u32) -> Script;
 }

@@ -5,6 +5,7 @@
 //! original is given by the path of its checkout; none of its code is here.
 
 mod command;
+mod draw;
 mod driver;
 mod load;
 mod telemetry;
@@ -34,7 +35,7 @@ use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::telemetry::Scene;
-use crate::units::Scale;
+use crate::units::{Layout, Scale};
 use crate::workload::{Progress, Workload};
 
 #[derive(Debug, clap::Args)]
@@ -49,6 +50,17 @@ enum What {
     Visits(Versus),
     /// Loading 4 tables, against the original's setup.sh (needs bash and psql)
     Load(Versus),
+    /// What the draw of a key costs the server, by way of drawing: a loop with it against one without
+    Draw {
+        /// Draws in each loop
+        #[arg(long, default_value_t = 500_000)]
+        draws: u32,
+        /// Pairs of loops
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        #[arg(long, value_name = "VERSION")]
+        pg: Option<VersionRequest>,
+    },
     /// What the driver itself costs while many sessions wait
     Driver {
         #[arg(long, default_value_t = 200)]
@@ -93,6 +105,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     match &args.what {
         What::Visits(versus) => visits::run(versus),
         What::Load(versus) => load::run(versus),
+        What::Draw { draws, rounds, pg } => draw::run(*draws, *rounds, *pg),
         What::Driver { sessions, pg } => driver::run(*sessions, *pg),
         What::Telemetry(args) => telemetry::run(args),
         What::Command(args) => command::run(args),
@@ -152,6 +165,8 @@ impl Bench {
             seed: 42,
             base_table,
             tablespace: None,
+            layout: Layout::default(),
+            scan: None,
         };
         setup::load(&mut self.admin, &self.params, &spec, &self.stop, false)?;
         Ok(())

@@ -27,6 +27,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("sysbench", include_str!("../../../../examples/sysbench.toml")),
     ("command-presets", include_str!("../../../../examples/command-presets.toml")),
     ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
+    ("hot-spot", include_str!("../../../../examples/hot-spot.toml")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 

@@ -124,9 +124,11 @@ coded! {
         EngineError::Device(source) => source.code(),
         EngineError::Command(source) => source.code(),
         EngineError::TooFewConnections { .. }
+        | EngineError::TooFewDescriptors { .. }
         | EngineError::Privilege { .. }
         | EngineError::Pooled
         | EngineError::Plan { .. }
+        | EngineError::NoScanTable
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
     },

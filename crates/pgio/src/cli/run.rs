@@ -13,6 +13,7 @@ use super::exit::{FILES, Failure};
 use super::flags::Source;
 use super::output::{self, Status};
 use super::{Outcome, ballast, connection, signals, state};
+use crate::config::resolve::Extent;
 use crate::config::{Layer, ResolveError, SlobSettings};
 use crate::dataset::{self, Mark, sizes, verify};
 use crate::experiment::live;
@@ -27,8 +28,8 @@ use crate::telemetry::sysstat::Monitors;
 use crate::telemetry::{Scene, Survey};
 use crate::treatment::journal;
 use crate::units::{self, human};
-use crate::workload::Workload;
-use crate::workload::slob::Slob;
+use crate::workload::slob::{Slob, scan};
+use crate::workload::{SHORTEST_TURN, Workload};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -65,8 +66,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         started_at: Timestamp::now().to_string(),
         connect_string,
         shared_buffers: found.info.shared_buffers.clone(),
-        tables: settings.num_schemas,
-        sessions_per_table: settings.num_threads,
+        tables: settings.tables(),
+        sessions_per_table: (settings.sessions() / settings.tables()).max(1),
         scale: settings.scale.to_string(),
         blocks_per_table: settings.scale.blocks(),
     };
@@ -104,12 +105,17 @@ pub(super) fn run(args: &Args) -> Outcome {
         private: false,
     };
     let mut status = Status::new();
-    let window = settings.run_time.as_secs_f64();
+    let whole = match settings.extent() {
+        Extent::Time(window) => format!(" of {:.0}", window.as_secs_f64()),
+        _ => String::new(),
+    };
     let Measured { mut trial, error, .. } = trial::run(&request, &mut admin, &mut |p| {
         let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
-        status.show(&format!("{:.0} of {window:.0} s, {} blocks/s", p.elapsed, human::rate(rate)));
+        status.show(&format!("{:.0}{whole} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
     status.clear();
+    // A server that is gone keeps a table with our mark, which `destroy` finds.
+    let _ = workload.clean_up(&mut admin);
     trial.environment.extend(held.map(|held| ("driver.ballast".to_owned(), held)));
     monitors.map_or(Ok(()), Monitors::finish)?;
     if let Some(path) = &args.json {
@@ -134,15 +140,30 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// `slob` with the keys as given, the data set's own mark below them, verified against the tables.
 pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Failure> {
     let mark = verify::read_mark(admin)?.ok_or(dataset::DatasetError::NoDataset)?;
-    let settings = settings_on(&mark, layer)?;
-    let found = dataset::check_for_run(admin, settings.num_schemas, Some(settings.scale.blocks()))?;
+    let settings = settings_on(&mark, layer.clone())?;
+    let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
+    found.must_be(&layer)?;
     output::warn_all(&found.warnings);
-    if settings.commit_every == 0 && settings.num_threads > 1 && settings.update_pct > 0 {
+    if settings.commit_every == 0
+        && settings.sessions() > settings.tables()
+        && settings.update_pct > 0
+    {
         output::warn(&crate::results::Warning::new(
             "several sessions update one table in transactions that last over the window",
             "they lock each other out; what times out is rolled back and counted",
             "set NUM_THREADS=1, or leave commit_every at 1",
         ));
+    }
+    let turns = (settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32;
+    if settings.tables_each() > turns.max(1) && settings.features.work_loop.is_none() {
+        output::warn(&crate::results::Warning::new(
+            format!("each session has {} tables and time for {turns}", settings.tables_each()),
+            "a window is too short for all of them to be visited",
+            "lengthen RUN_TIME, or give more SESSIONS",
+        ));
+    }
+    if !settings.features.scan_pct.is_zero() {
+        scan::check(admin, &found.schema)?;
     }
     Ok(Slob { settings, schema: found.schema, loaded: found.mark })
 }
@@ -152,6 +173,7 @@ pub(super) fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, Res
     let of_mark = Layer {
         scale: mark.scale.parse().ok(),
         num_schemas: Some(mark.tables),
+        filler_width: Some(mark.layout.filler_width),
         ..Layer::default()
     };
     SlobSettings::resolve(layer.over(of_mark))

@@ -9,8 +9,11 @@
 
 use std::time::Duration;
 
-use super::value::{Access, Bytes, ConnectString, DeviceTests, Kind, Value};
+use super::value::{
+    Access, Bytes, ConnectString, Decimal, DeviceTests, Kind, Skew, Stretch, TableModel, Value,
+};
 use crate::units::Scale;
+use crate::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
 
 /// What a key is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +81,9 @@ use Use::{Command, Commit, Connect, Device, Load, Slob};
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
 const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
+const PERCENT: Kind = Kind::Decimal(0..=100);
+/// Of the tables' rows.
+const FILLER: Kind = Kind::Whole(0..=1024);
 /// PostgreSQL's limit of one field is 1 GB.
 const PAYLOAD: Kind = Kind::Whole(0..=1_000_000_000);
 
@@ -108,14 +114,62 @@ workload_keys! {
         "update calls in a transaction; 0 is one transaction per session, as the original";
     batch: u32, AT_LEAST_1, Some("1"), &[Slob],
         "visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off";
+    skew: Skew, Kind::OneOf(Skew::NAMES), Some("uniform"), &[Slob],
+        "how likely each key is visited";
+    zipf_exponent: Decimal, Kind::Decimal(0..=10), None, &[Slob],
+        "with skew zipf, key k is visited as often as 1 / k to this power; without it 1";
+    gaussian_mean: Decimal, PERCENT, None, &[Slob],
+        "with skew gaussian, where the visits centre, in % of the table; without it 50";
+    gaussian_sd: Decimal, PERCENT, None, &[Slob],
+        "with skew gaussian, their standard deviation, in % of the table; without it 10";
+    hot_spot: Stretch, Kind::Stretch, None, &[Slob],
+        "size of the hot spot of each table";
+    hot_offset: Stretch, Kind::Stretch, None, &[Slob],
+        "what lies before the hot spot; without it nothing";
+    hot_pct: Decimal, PERCENT, None, &[Slob],
+        "percentage of calls that visit the hot spot, the others visit the rest";
+    hot_table: u32, Kind::Whole(1..=8192), None, &[Slob],
+        "number of the table that all sessions visit beside their own";
+    hot_table_pct: Decimal, PERCENT, None, &[Slob],
+        "percentage of reads and updates that visit the hot table";
+    scan_pct: Decimal, PERCENT, Some("0"), &[Slob],
+        "percentage of calls that scan the whole table pgio_scan";
+    insert_pct: Decimal, PERCENT, Some("0"), &[Slob],
+        "percentage of calls that insert a row into the table pgio_turnover";
+    delete_pct: Decimal, PERCENT, Some("0"), &[Slob],
+        "percentage of calls that delete the oldest row there; as many as insert";
+    update_width: u32, FILLER, Some("0"), &[Slob],
+        "bytes of filler that an update writes anew beside its counter, for more WAL";
+    think_pct: Decimal, PERCENT, Some("0"), &[Slob],
+        "percentage of calls after which a session rests";
+    think_min: Duration, Kind::Duration { zero: true }, None, &[Slob],
+        "shortest rest; without it 0";
+    think_max: Duration, Kind::Duration { zero: false }, None, &[Slob],
+        "longest rest";
+    work_loop: u64, AT_LEAST_1, None, &[Slob],
+        "calls that each session makes, instead of a fixed time";
+    ramp: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob],
+        "part of the warm-up over which the sessions connect one after the other";
+    table_model: TableModel, Kind::OneOf(TableModel::NAMES), Some("many"), &[Slob],
+        "many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1";
     tablespace: String, Kind::Text, None, &[Load],
         "tablespace of the tables";
+    filler: Filler, Kind::OneOf(Filler::NAMES), Some("plain"), &[Load],
+        "what fills the rows: plain (all the same, as the original's) or random (does not compress)";
+    filler_width: u32, Kind::Whole(FILLER_WIDTHS), Some("1024"), &[Load],
+        "bytes of filler in each row; above 4028 an updated row has no room in its block";
+    fillfactor: u8, Kind::Whole(FILLFACTORS), Some("10"), &[Load],
+        "fillfactor of the tables, as long as each row is alone in its block";
+    unlogged: bool, Kind::Switch, Some("FALSE"), &[Load],
+        "make unlogged tables, whose changes write no WAL";
+    scan_scale: Scale, Kind::Scale, None, &[Load],
+        "size of the table pgio_scan, which is for scans of a whole table; without it none is made";
     seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device, Command],
         "seed of all random choices; without it one is drawn and recorded";
     warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device, Command],
         "time that the workload runs before the window opens";
-    sessions: u32, AT_LEAST_1, Some("1"), &[Commit, Command],
-        "sessions that commit, or that a command is told to open";
+    sessions: u32, AT_LEAST_1, Some("1"), &[Slob, Commit, Command],
+        "sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn";
     rows_per_transaction: u32, AT_LEAST_1, Some("1"), &[Commit],
         "rows inserted by each transaction";
     payload: u32, PAYLOAD, Some("0"), &[Commit],
@@ -162,6 +216,8 @@ impl Key {
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
         match (self.name, using) {
             ("scale", Load) => Some(LOAD_SCALE),
+            // As many as tables and threads say.
+            ("sessions", Slob) => None,
             _ => self.default,
         }
     }
@@ -180,7 +236,18 @@ impl Layer {
         if self.run_time.is_some() && self.transactions.is_none() {
             below.transactions = None;
         }
+        if self.run_time.is_some() {
+            below.work_loop = None;
+        }
+        if self.work_loop.is_some() {
+            below.run_time = None;
+        }
         self.merged(below)
+    }
+
+    /// Complete. A default contradicts nothing, so the rules of [`Layer::over`] are not for it.
+    pub(super) fn with_defaults(self, using: Use) -> Self {
+        self.merged(Self::defaults(using))
     }
 
     /// The lowest layer.
@@ -256,5 +323,8 @@ mod tests {
         let number = || layer(&[("transactions", "10000")]);
         assert_eq!(time().over(number()).transactions, None);
         assert_eq!(number().over(time()).transactions, Some(10_000));
+        let calls = || layer(&[("work_loop", "500")]);
+        assert_eq!(calls().over(time()), calls());
+        assert_eq!(time().over(calls()), time());
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::units::{self, Scale};
+use crate::units::{self, BLOCK_BYTES, Filler, Scale};
 
 /// Which values a key takes: feeds parsing, help and docs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,10 @@ pub enum Kind {
     },
     Scale,
     Bytes,
+    /// A number with up to three decimals, in whole units.
+    Decimal(RangeInclusive<u32>),
+    /// Of a table.
+    Stretch,
     Text,
     Switch,
     OneOf(&'static [&'static str]),
@@ -29,9 +33,9 @@ impl Kind {
     /// The placeholder in help: `--work-unit <N>`.
     pub fn placeholder(&self) -> &'static str {
         match self {
-            Self::Whole(_) => "N",
+            Self::Whole(_) | Self::Decimal(_) => "N",
             Self::Duration { .. } => "DURATION",
-            Self::Scale | Self::Bytes => "SIZE",
+            Self::Scale | Self::Bytes | Self::Stretch => "SIZE",
             Self::Text => "TEXT",
             Self::Switch => "TRUE|FALSE",
             Self::OneOf(_) => "NAME",
@@ -42,7 +46,10 @@ impl Kind {
     pub fn toml_types(&self) -> &'static [&'static str] {
         match self {
             Self::Whole(_) => &["integer"],
-            Self::Duration { .. } | Self::Scale | Self::Bytes => &["string", "integer"],
+            Self::Duration { .. } | Self::Scale | Self::Bytes | Self::Stretch => {
+                &["string", "integer"]
+            }
+            Self::Decimal(_) => &["integer", "float"],
             Self::Text | Self::OneOf(_) => &["string"],
             Self::Switch => &["boolean"],
         }
@@ -65,6 +72,15 @@ impl fmt::Display for Kind {
             }
             Self::Scale => f.write_str("a size such as 25600 (8 kB blocks), 200M, 4G or 1T"),
             Self::Bytes => f.write_str("a size of at least a sector such as 4K, 512M or 8G"),
+            Self::Decimal(range) => write!(
+                f,
+                "a number from {} to {} with at most three decimals",
+                range.start(),
+                range.end()
+            ),
+            Self::Stretch => {
+                f.write_str("a part of each table such as 5%, 1024 (8 kB blocks) or 8M")
+            }
             Self::Text => f.write_str("a text that is not empty"),
             Self::Switch => f.write_str("TRUE or FALSE"),
             Self::OneOf(names) => f.write_str(&names.join(" or ")),
@@ -90,6 +106,34 @@ impl Access {
             Self::Bitmap => "bitmap",
         }
     }
+}
+
+/// How likely a key is visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Skew {
+    /// One as likely as another.
+    Uniform,
+    /// The k-th as likely as 1 / k to some power.
+    Zipf,
+    /// Around one place of the table.
+    Gaussian,
+}
+
+impl Skew {
+    pub const NAMES: &'static [&'static str] = &["uniform", "zipf", "gaussian"];
+}
+
+/// Which table a session works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableModel {
+    /// Sessions go round the tables.
+    Many,
+    /// All on pgio1.
+    Single,
+}
+
+impl TableModel {
+    pub const NAMES: &'static [&'static str] = &["many", "single"];
 }
 
 /// What the workload `device` does.
@@ -132,6 +176,82 @@ impl DeviceTests {
 /// A number of bytes as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes(pub u64);
+
+/// A number with up to three decimals, kept exactly.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Decimal(u32);
+
+impl Decimal {
+    pub const fn whole(n: u32) -> Self {
+        Self(n * 1000)
+    }
+
+    pub const fn of_thousandths(n: u32) -> Self {
+        Self(n)
+    }
+
+    pub fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+
+    /// Of percentages: 12.5 is an eighth.
+    pub fn share(self) -> f64 {
+        f64::from(self.0) / 100_000.0
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !digits(whole) || !digits(decimals) || decimals.len() > 3 {
+            return None;
+        }
+        let thousandths = format!("{decimals:0<3}").parse::<u32>().ok()?;
+        whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(thousandths).map(Self)
+    }
+}
+
+/// As short as it goes: 12.5.
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_f64())
+    }
+}
+
+impl std::iter::Sum for Decimal {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, next| Self(sum.0.saturating_add(next.0)))
+    }
+}
+
+/// A part of a table, by blocks or in proportion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stretch {
+    Blocks(u64),
+    Percent(Decimal),
+}
+
+impl Stretch {
+    /// Of a table with so many blocks.
+    pub fn blocks(self, table: u64) -> u64 {
+        match self {
+            Self::Blocks(blocks) => blocks,
+            Self::Percent(percent) => (table as f64 * percent.share()).round() as u64,
+        }
+    }
+}
+
+impl fmt::Display for Stretch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocks(blocks) => write!(f, "{blocks}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
 
 /// What follows `psql`: a database name, a conninfo string or a URI. It may hold a
 /// password, so it neither prints nor serializes. Empty means libpq's environment.
@@ -223,6 +343,58 @@ impl Value for Bytes {
     }
 }
 
+impl Value for Decimal {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        let in_range = |n: &Decimal| match kind {
+            Kind::Decimal(range) => {
+                (Self::whole(*range.start())..=Self::whole(*range.end())).contains(n)
+            }
+            _ => false,
+        };
+        Self::parse(text).filter(in_range).ok_or_else(|| must_be(kind, text))
+    }
+}
+
+impl Value for Stretch {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        let whole_table = Decimal::whole(100);
+        let found = match text.strip_suffix('%') {
+            Some(percent) => {
+                Decimal::parse(percent).filter(|p| *p <= whole_table).map(Self::Percent)
+            }
+            // A bare number is of blocks here, as in SCALE.
+            None if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok().map(Self::Blocks),
+            None => units::parse_bytes(text).ok().and_then(whole_blocks).map(Self::Blocks),
+        };
+        found.ok_or_else(|| must_be(kind, text))
+    }
+}
+
+fn whole_blocks(bytes: u64) -> Option<u64> {
+    bytes.is_multiple_of(BLOCK_BYTES).then_some(bytes / BLOCK_BYTES)
+}
+
+impl Value for Skew {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        match text {
+            "uniform" => Ok(Self::Uniform),
+            "zipf" => Ok(Self::Zipf),
+            "gaussian" => Ok(Self::Gaussian),
+            _ => Err(must_be(kind, text)),
+        }
+    }
+}
+
+impl Value for TableModel {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        match text {
+            "many" => Ok(Self::Many),
+            "single" => Ok(Self::Single),
+            _ => Err(must_be(kind, text)),
+        }
+    }
+}
+
 impl Value for DeviceTests {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let one = DeviceTest::ALL.into_iter().find(|test| test.name() == text);
@@ -264,6 +436,12 @@ impl Value for Access {
             "bitmap" => Ok(Self::Bitmap),
             _ => Err(must_be(kind, text)),
         }
+    }
+}
+
+impl Value for Filler {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        Self::named(text).ok_or_else(|| must_be(kind, text))
     }
 }
 
@@ -321,6 +499,33 @@ mod tests {
             Access::from_text("seq", &kind),
             Err("must be index or bitmap, not `seq`".to_owned())
         );
+    }
+
+    #[test]
+    fn decimals_are_exact() {
+        let percent = Kind::Decimal(0..=100);
+        let read = |text| Decimal::from_text(text, &percent);
+        for (text, shown) in [("0", "0"), ("100", "100"), ("12.5", "12.5"), ("0.125", "0.125")] {
+            assert_eq!(read(text).unwrap().to_string(), shown);
+        }
+        assert_eq!(read("12.5").unwrap().share(), 0.125);
+        for wrong in ["", ".5", "0.1234", "100.001", "-1", "1e1", "5%", "inf", "99999999999"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(
+            read("101").unwrap_err(),
+            "must be a number from 0 to 100 with at most three decimals, not `101`"
+        );
+    }
+
+    #[test]
+    fn a_stretch_is_of_blocks_or_in_proportion() {
+        let read = |text| Stretch::from_text(text, &Kind::Stretch).map(|s| s.blocks(25_600));
+        assert_eq!((read("1024"), read("8M"), read("16K")), (Ok(1024), Ok(1024), Ok(2)));
+        assert_eq!((read("10%"), read("0.1%"), read("100%")), (Ok(2560), Ok(26), Ok(25_600)));
+        for wrong in ["", "%", "101%", "-5", "1.5", "4K", "ten"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -49,11 +49,14 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     }));
     facts.extend(count("checkpoints").map(|n| ("checkpoints", format!("{n} inside the window"))));
     facts.extend(mix(trial).map(|mix| ("mix", mix)));
+    facts.extend(beyond(trial));
     facts.extend(count("deadlocks").map(|n| ("deadlocks", format!("{n} met and retried"))));
     facts.extend(trial.dataset.as_ref().map(|d| {
         let (before, after) = (human::bytes(d.bytes_before), human::bytes(d.bytes_after));
         ("data size", format!("{before} before, {after} after"))
     }));
+    let layout = trial.dataset.as_ref().map(|d| d.layout);
+    facts.extend(layout.filter(|l| !l.is_default()).map(|l| ("rows", l.to_string())));
     facts
 }
 
@@ -68,8 +71,47 @@ fn mix(trial: &Trial) -> Option<String> {
     }
 }
 
+/// What was asked for beside reads and updates, with what came about.
+fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
+    let metric = |name: &str| trial.metrics.get(name).and_then(|m| m.value);
+    let key = |name: &str| trial.workload.keys.get(name).and_then(serde_json::Value::as_f64);
+    let shown = |name: &str| trial.metrics.get(name).map(format::metric).unwrap_or_default();
+    let shares = [
+        ("scans", key("scan_pct"), "scan_pct_measured"),
+        ("inserts", key("insert_pct"), "insert_pct_measured"),
+        ("deletes", key("delete_pct"), "delete_pct_measured"),
+        ("hot visits", metric("hot_pct_asked"), "hot_pct_measured"),
+        ("hot table", key("hot_table_pct"), "hot_table_pct_measured"),
+        ("rests", key("think_pct"), "think_pct_measured"),
+    ];
+    let both = |(label, asked, measured): (&'static str, Option<f64>, &str)| {
+        let (asked, found) = (asked?, metric(measured)?);
+        let asked = (asked * 1000.0).round() / 1000.0;
+        Some((label, format!("{asked} % asked, {found:.2} % measured")))
+    };
+    let mut lines: Vec<_> = shares.into_iter().filter_map(both).collect();
+    for (label, text) in &mut lines {
+        match *label {
+            "scans" => *text += &format!(", {} scanned", shown("blocks_scanned_per_second")),
+            "rests" => {
+                let share = 100.0 * metric("think_share").unwrap_or(0.0);
+                *text += &format!(", {} each, {share:.1} % of the time", shown("think_time_mean"));
+            }
+            _ => {}
+        }
+    }
+    let width = trial.workload.keys.get("update_width");
+    lines.extend(width.map(|width| {
+        (
+            "update width",
+            format!("{width} bytes, {} of WAL per update", shown("wal_bytes_per_update")),
+        )
+    }));
+    lines
+}
+
 fn latencies(trial: &Trial) -> Vec<Table> {
-    let classes: Vec<(&str, &Histogram)> = ["read", "update", "commit"]
+    let classes: Vec<(&str, &Histogram)> = ["read", "update", "scan", "insert", "delete", "commit"]
         .iter()
         .filter_map(|class| Some((*class, trial.histograms.get(*class)?)))
         .filter(|(_, h)| h.count() > 0)

@@ -147,7 +147,7 @@ impl Sessions for Commit {
             plans: Vec::new(),
             // The table is the role's own.
             privileges: Vec::new(),
-            one_transaction: false,
+            ..Script::default()
         }
     }
 }

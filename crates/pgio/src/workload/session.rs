@@ -1,7 +1,7 @@
 //! One session: a thread, a connection, a DO block run slice after slice.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use postgres::{Client, SimpleQueryMessage};
 use super::engine::{EngineError, Setup};
 use super::notice::Notices;
 use super::slice::SliceResult;
+use super::sql::fill;
 use super::{PlanCheck, Script, Sessions, SliceArgs, Totals};
 use crate::histogram::Histogram;
 use crate::pg::connect::{self, Canceller};
@@ -63,6 +64,11 @@ pub(super) fn run(
     go: &Receiver<Go>,
 ) {
     let script = sessions.script(index);
+    // Nobody sends before all are ready: what ends this wait early is that the caller gave up.
+    if !matches!(go.recv_timeout(script.delay), Err(RecvTimeoutError::Timeout)) {
+        let _ = events.send(Event::Failed { index, error: EngineError::Stopped });
+        return;
+    }
     let _ = match work(index, &script, setup, notices, events, go) {
         Ok(()) => events.send(Event::Done { index }),
         Err(error) => events.send(Event::Failed { index, error }),
@@ -89,7 +95,7 @@ fn work(
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }
-    let mut session = Session { client, setup, body: &script.body, version: 0 };
+    let mut session = Session { client, setup, script, version: 0, turn: 0 };
     session.version = session.server_version()?;
     session.warm_up()?;
     if backend_pid(&mut session.client)? != pid {
@@ -99,16 +105,20 @@ fn work(
 
     // No window comes when the sender is gone: the caller gave up.
     let Ok(window) = go.recv() else { return Err(EngineError::Stopped) };
-    session.window(index, &window, script.one_transaction, events)?;
+    session.window(index, &window, events)?;
     session.flush_statistics()
 }
+
+/// Seconds at one table, where a session has several: planning a block anew takes a millisecond or two.
+pub const SHORTEST_TURN: f64 = 0.05;
 
 struct Session<'a> {
     client: Client,
     setup: &'a Setup,
-    /// The workload's DO block, to be filled in slice by slice.
-    body: &'a str,
+    script: &'a Script,
     version: u32,
+    /// Slices done.
+    turn: usize,
 }
 
 impl Session<'_> {
@@ -124,7 +134,8 @@ impl Session<'_> {
         if self.setup.warmup.is_zero() {
             return Ok(());
         }
-        let end = server_clock(&mut self.client)? + self.setup.warmup.as_secs_f64();
+        let warmup = self.setup.warmup.saturating_sub(self.script.delay);
+        let end = server_clock(&mut self.client)? + warmup.as_secs_f64();
         // Its own stream: the window's must not depend on how far the warm-up came.
         let mut seed = Some(0.5);
         while !self.setup.stop.requested() {
@@ -132,7 +143,8 @@ impl Session<'_> {
             if now >= end {
                 break;
             }
-            let until_at = (now + 1.0).min(end);
+            let length = if self.script.turns.is_empty() { 1.0 } else { SHORTEST_TURN };
+            let until_at = (now + length).min(end);
             self.slice(SliceArgs { until_at, seed: seed.take(), ..SliceArgs::default() })?;
         }
         self.flush_statistics()
@@ -142,9 +154,9 @@ impl Session<'_> {
         &mut self,
         index: u32,
         window: &Go,
-        one_transaction: bool,
         events: &Sender<Event>,
     ) -> Result<(), EngineError> {
+        let one_transaction = self.script.one_transaction;
         let tell = |number, last, did, readings| {
             let slice = SliceDone { index, number, last, did, readings };
             let _ = events.send(Event::Slice(Box::new(slice)));
@@ -165,7 +177,7 @@ impl Session<'_> {
                 at_most: left,
             };
             let did = self.slice(args)?;
-            left = left.map(|n| n.saturating_sub(did.totals.count("commit")));
+            left = left.map(|n| n.saturating_sub(did.totals.done()));
             let done = left.map_or(last, |n| n == 0) || self.setup.stop.requested();
             let readings = self.readings()?;
             tell(number, done && !one_transaction, did, readings);
@@ -196,11 +208,10 @@ impl Session<'_> {
     /// One DO block. A deadlock that it could not catch costs the slice's rest, is counted,
     /// and the session goes on.
     fn slice(&mut self, args: SliceArgs) -> Result<Did, EngineError> {
+        let block = self.block(args);
         // Two queries: one message would be one transaction, in which nothing can commit.
-        let done = self
-            .client
-            .batch_execute(&args.fill_in(self.body))
-            .and_then(|()| self.client.simple_query(self.fetch()));
+        let done =
+            self.client.batch_execute(&block).and_then(|()| self.client.simple_query(self.fetch()));
         match done {
             Ok(messages) => {
                 let text = messages
@@ -212,6 +223,9 @@ impl Session<'_> {
                     .ok_or_else(|| EngineError::Slice("no row".to_owned()))?;
                 let slice: SliceResult =
                     serde_json::from_str(text).map_err(|e| EngineError::Slice(e.to_string()))?;
+                if let Some(statement) = &self.script.after_slice {
+                    self.client.batch_execute(statement).map_err(failed("clearing up"))?;
+                }
                 let (began, ended) = (slice.began, slice.ended);
                 let totals = Totals::of_slice(slice)
                     .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
@@ -224,6 +238,18 @@ impl Session<'_> {
             }
             Err(source) => Err(EngineError::Postgres { doing: "the workload", source }),
         }
+    }
+
+    /// The DO block of the next slice, on the table whose turn it is.
+    fn block(&mut self, args: SliceArgs) -> String {
+        let block = args.fill_in(&self.script.body);
+        let tables = &self.script.turns;
+        if tables.is_empty() {
+            return block;
+        }
+        let table = &tables[self.turn % tables.len()];
+        self.turn += 1;
+        fill(&block, &[("table", table)])
     }
 
     /// Also makes the server count the slice now, so that counters read in mid-window are not
@@ -341,13 +367,17 @@ fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
 }
 
 fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), EngineError> {
-    let types = vec!["bigint"; check.parameters.len()].join(", ");
-    let values: Vec<String> = check.parameters.iter().map(u64::to_string).collect();
+    // An empty pair of parentheses is a syntax error.
+    let listed = |items: Vec<String>| match items.is_empty() {
+        true => String::new(),
+        false => format!("({})", items.join(", ")),
+    };
+    let types = listed(vec!["bigint".to_owned(); check.parameters.len()]);
+    let values = listed(check.parameters.iter().map(u64::to_string).collect());
     let sql = format!(
-        "PREPARE pgio_plan({types}) AS {}; EXPLAIN (FORMAT JSON) EXECUTE pgio_plan({}); \
+        "PREPARE pgio_plan{types} AS {}; EXPLAIN (FORMAT JSON) EXECUTE pgio_plan{values}; \
          DEALLOCATE pgio_plan",
         check.statement,
-        values.join(", "),
     );
     let messages = client.simple_query(&sql).map_err(failed("checking a plan"))?;
     let plan = messages

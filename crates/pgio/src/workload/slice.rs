@@ -52,6 +52,8 @@ pub(super) struct SliceResult {
     pub deadlocks: u64,
     #[serde(default)]
     pub rows_lost: u64,
+    #[serde(default)]
+    pub counts: BTreeMap<String, f64>,
     classes: BTreeMap<String, ClassResult>,
 }
 
@@ -71,6 +73,8 @@ pub struct Totals {
     pub rows_inserted: u64,
     pub rows_lost: u64,
     pub deadlocks: u64,
+    /// What else a workload counts, by its names.
+    pub counts: BTreeMap<String, f64>,
 }
 
 impl Totals {
@@ -93,6 +97,19 @@ impl Totals {
         self.rows_inserted += other.rows_inserted;
         self.rows_lost += other.rows_lost;
         self.deadlocks += other.deadlocks;
+        for (name, n) in &other.counts {
+            *self.counts.entry(name.clone()).or_default() += n;
+        }
+    }
+
+    /// One of those; 0 where nobody counts it.
+    pub fn counted(&self, name: &str) -> f64 {
+        self.counts.get(name).copied().unwrap_or(0.0)
+    }
+
+    /// What a fixed amount of work is counted in: calls where a workload says so, else commits.
+    pub(super) fn done(&self) -> u64 {
+        self.counts.get("calls").map_or_else(|| self.count("commit"), |calls| *calls as u64)
     }
 
     pub(super) fn of_slice(slice: SliceResult) -> Option<Totals> {
@@ -108,6 +125,7 @@ impl Totals {
             rows_inserted: slice.rows_inserted,
             rows_lost: slice.rows_lost,
             deadlocks: slice.deadlocks,
+            counts: slice.counts,
         })
     }
 
@@ -144,11 +162,12 @@ mod tests {
     #[test]
     fn a_slice_is_read_and_merged() {
         let json = r#"{"began":1.0,"ended":2.0,"blocks_read":255,"rows_updated":8,
-            "classes":{"read":{"us":10.0,"max":10.0,"h":[0,0,1]}}}"#;
+            "counts":{"hot":3},"classes":{"read":{"us":10.0,"max":10.0,"h":[0,0,1]}}}"#;
         let slice: SliceResult = serde_json::from_str(json).unwrap();
         let mut totals = Totals::of_slice(slice).unwrap();
         totals.merge(&totals.clone());
         assert_eq!((totals.count("read"), totals.block_visits()), (2, 526));
+        assert_eq!((totals.counted("hot"), totals.counted("cold"), totals.done()), (6.0, 0.0, 0));
         assert_eq!(totals.histograms["read"].mean_ns(), Some(10_000.0));
     }
 }

@@ -1,16 +1,24 @@
-//! `slob`: random visits to single blocks, reads and updates in a seeded mix.
+//! `slob`: visits to single blocks, reads and updates in a seeded mix, and what SLOB's users expect
+//! beside: skewed visits, scans, rests, inserts and deletes.
 //!
-//! Every session works on one table by a block of static SQL (sql/slob.sql), made for the
-//! settings at hand. The access path is pinned by session settings and then checked by EXPLAIN,
-//! since a plan that the optimizer chose freely would be an undeclared difference.
+//! Every session works on one table by a block of static SQL ([`body`]), made for the settings at
+//! hand; or, where there are fewer sessions than tables, on its share of them in turn. The access path is pinned by session settings and then checked by EXPLAIN, since a plan that
+//! the optimizer chose freely would be an undeclared difference. Next: [`draw`] says where visits go,
+//! [`measured`] what is told of them.
 
-use std::collections::BTreeMap;
+mod body;
+pub mod draw;
+mod measured;
+pub mod scan;
+pub mod turnover;
+
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postgres::Client;
-use serde_json::json;
 
-use super::sql::{self, fill};
+use super::sql;
 use super::{EngineError, Gang, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload};
 use crate::config::resolve::{Extent, SlobSettings};
 use crate::config::value::Access;
@@ -27,56 +35,35 @@ pub struct Slob {
 }
 
 impl Slob {
-    fn table(&self, session: u32) -> String {
-        // Sessions go round the tables, so that the first NUM_SCHEMAS have one table each.
-        format!("pgio{}", session % self.settings.num_schemas + 1)
-    }
-
-    fn read_only(&self) -> bool {
-        self.settings.update_pct == 0
-    }
-
-    fn body(&self, table: &str) -> String {
-        let s = &self.settings;
-        let read = match (s.batch, s.work_unit) {
-            (2.., _) => sql::READ_BATCH,
-            (_, 1) => sql::READ_ONE,
-            _ => sql::READ_RANGE,
+    /// By number; several where there are fewer sessions than tables.
+    fn tables(&self, session: u32) -> RangeInclusive<u32> {
+        let (tables, sessions) = (self.settings.tables(), self.settings.sessions());
+        if sessions >= tables {
+            // Sessions go round the tables, so that the first NUM_SCHEMAS have one table each.
+            let own = session % tables + 1;
+            return own..=own;
+        }
+        let up_to = |sessions_before: u32| {
+            (u64::from(sessions_before) * u64::from(tables) / u64::from(sessions)) as u32
         };
-        let (update, commit, owed) = match s.commit_every {
-            // One statement takes its row locks in key order, so it can wait but not deadlock.
-            1 => (sql::UPDATE_PLAIN, sql::COMMIT, ""),
-            0 => (sql::UPDATE_RETRY, "", ""),
-            _ => (sql::UPDATE_RETRY, sql::COMMIT_EVERY, sql::COMMIT_OWED),
-        };
-        // A transaction that has to last over the window cannot be rolled back from inside.
-        let roll_back = if s.commit_every == 0 { "" } else { sql::ROLL_BACK };
-        fill(
-            sql::SLOB,
-            &[
-                ("read", read.trim_end()),
-                ("update", update.trim_end()),
-                ("commit", commit.trim_end()),
-                ("last_commit", owed.trim_end()),
-                ("roll_back", roll_back.trim_end()),
-                ("commit", sql::COMMIT.trim_end()),
-                ("record_read", &sql::record("read", "t0")),
-                ("record_update", &sql::record("update", "t0")),
-                ("record_commit", &sql::record("commit", "t0")),
-                ("update_where", &key_range("k", s.update_work_unit)),
-                ("table", table),
-                ("keys", &s.scale.blocks().to_string()),
-                ("is_update", &is_update(s.update_pct)),
-                ("work_unit_less_one", &(s.work_unit - 1).to_string()),
-                ("work_unit", &s.work_unit.to_string()),
-                ("update_work_unit", &s.update_work_unit.to_string()),
-                ("commit_every", &s.commit_every.to_string()),
-                ("batch", &s.batch.to_string()),
-            ],
-        )
+        up_to(session) + 1..=up_to(session + 1)
     }
 
-    fn plans(&self, table: &str) -> Vec<PlanCheck> {
+    /// The hot table, qualified, where there is one.
+    fn hot_table(&self) -> Option<String> {
+        let hot = self.settings.features.hot_table.as_ref()?;
+        Some(sql::qualified(&self.schema, &format!("pgio{}", hot.number)))
+    }
+
+    fn has_turnover(&self) -> bool {
+        !self.settings.features.turnover_pct.is_zero()
+    }
+
+    fn updates(&self) -> bool {
+        self.settings.update_pct > 0
+    }
+
+    fn plans(&self, tables: &[String]) -> Vec<PlanCheck> {
         let s = &self.settings;
         let node = match s.access {
             Access::Index => "Index Scan",
@@ -87,17 +74,43 @@ impl Slob {
             parameters: vec![1],
             node,
         };
-        let mut plans = vec![check(&format!("SELECT count(*) FROM {table}"), s.work_unit)];
-        if !self.read_only() {
-            let update = format!("UPDATE {table} SET scratch = scratch + 1");
-            plans.push(check(&update, s.update_work_unit));
+        let mut plans = Vec::new();
+        for table in tables.iter().cloned().chain(self.hot_table()) {
+            plans.push(check(&format!("SELECT count(*) FROM {table}"), s.work_unit));
+            if self.updates() {
+                let update = format!("UPDATE {table} SET scratch = scratch + 1");
+                plans.push(check(&update, s.update_work_unit));
+            }
+        }
+        if self.has_turnover() {
+            plans.push(check(&format!("DELETE FROM {}", self.qualified(turnover::TABLE)), 1));
+        }
+        if !s.features.scan_pct.is_zero() {
+            let statement = format!("SELECT count(*) FROM {}", self.qualified(scan::TABLE));
+            plans.push(PlanCheck { statement, parameters: Vec::new(), node: "Seq Scan" });
         }
         plans
     }
 
-    fn privileges(&self, table: &str) -> Vec<(String, &'static str)> {
-        let needed: &[&str] = if self.read_only() { &["SELECT"] } else { &["SELECT", "UPDATE"] };
-        needed.iter().map(|privilege| (table.to_owned(), *privilege)).collect()
+    fn privileges(&self, tables: &[String]) -> Vec<(String, &'static str)> {
+        let needed: &[&str] = if self.updates() { &["SELECT", "UPDATE"] } else { &["SELECT"] };
+        let tables = tables.iter().cloned().chain(self.hot_table());
+        let of = |table: String| needed.iter().map(move |privilege| (table.clone(), *privilege));
+        let mut all: Vec<_> = tables.flat_map(of).collect();
+        if !self.settings.features.scan_pct.is_zero() {
+            all.push((self.qualified(scan::TABLE), "SELECT"));
+        }
+        all
+    }
+
+    fn qualified(&self, table: &str) -> String {
+        sql::qualified(&self.schema, table)
+    }
+
+    /// Its part of the ramp: the first connects at once, the last at the ramp's end.
+    fn delay(&self, session: u32) -> Duration {
+        let ramp = self.settings.features.ramp;
+        ramp.mul_f64(f64::from(session) / f64::from((self.count() - 1).max(1)))
     }
 
     fn pins(&self) -> Vec<(&'static str, String)> {
@@ -115,20 +128,11 @@ impl Slob {
         if self.settings.batch > 1 {
             pins.extend([("enable_hashjoin", on(false)), ("enable_mergejoin", on(false))]);
         }
-        if self.settings.commit_every == 0 && !self.read_only() {
+        if self.settings.commit_every == 0 && self.updates() {
             // Row locks last to the window's end here: a session that waits for one must go on.
             pins.push(("lock_timeout", "500ms".to_owned()));
         }
         pins
-    }
-}
-
-/// The draw of the mix, where there is something to draw.
-fn is_update(pct: u8) -> String {
-    match pct {
-        0 => "false".to_owned(),
-        100 => "true".to_owned(),
-        n => format!("random() < {}", f64::from(n) / 100.0),
     }
 }
 
@@ -142,30 +146,15 @@ fn key_range(first: &str, unit: u64) -> String {
 
 impl Workload for Slob {
     fn info(&self) -> WorkloadInfo {
-        let s = &self.settings;
-        let primary =
-            if self.read_only() { "block_visits_per_second" } else { "commits_per_second" };
-        // With one transaction a session there is no rate of commits to speak of.
-        let primary = if s.commit_every == 0 { "block_visits_per_second" } else { primary };
         WorkloadInfo {
             kind: "slob".to_owned(),
-            primary_metric: primary.to_owned(),
-            keys: BTreeMap::from([
-                ("update_pct".to_owned(), json!(s.update_pct)),
-                ("num_schemas".to_owned(), json!(s.num_schemas)),
-                ("num_threads".to_owned(), json!(s.num_threads)),
-                ("work_unit".to_owned(), json!(s.work_unit)),
-                ("update_work_unit".to_owned(), json!(s.update_work_unit)),
-                ("scale".to_owned(), json!(s.scale.to_string())),
-                ("access".to_owned(), json!(s.access.name())),
-                ("commit_every".to_owned(), json!(s.commit_every)),
-                ("batch".to_owned(), json!(s.batch)),
-            ]),
+            primary_metric: measured::primary(&self.settings).to_owned(),
+            keys: measured::keys(&self.settings),
         }
     }
 
     fn extent(&self) -> Extent {
-        Extent::Time(self.settings.run_time)
+        self.settings.extent()
     }
 
     fn prepare(
@@ -176,61 +165,116 @@ impl Workload for Slob {
         Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
     }
 
-    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
+    fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+        match self.has_turnover() {
+            true => turnover::make(admin, &self.schema, self.count()),
+            false => Ok(()),
+        }
     }
 
     fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
         let bytes = dataset::size(admin)?;
         Ok(Some(DatasetInfo {
-            tables: self.settings.num_schemas,
+            tables: self.settings.tables(),
             scale: self.loaded.scale.clone(),
             blocks_per_table: self.loaded.blocks,
             seed: self.loaded.seed,
+            layout: self.loaded.layout,
             bytes_before: bytes,
             bytes_after: bytes,
         }))
     }
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
-        let per_second = |n: u64| Some(n as f64 / seconds);
-        let (reads, updates) = (totals.count("read"), totals.count("update"));
-        let mut metrics = vec![("block_visits_per_second", per_second(totals.block_visits()))];
-        if !self.read_only() {
-            metrics.extend([
-                ("updates_per_second", per_second(totals.rows_updated)),
-                ("update_calls_per_second", per_second(updates)),
-                ("update_pct_measured", share(updates, reads + updates)),
-                ("deadlocks", Some(totals.deadlocks as f64)),
-            ]);
-        }
-        metrics
+        measured::metrics(&self.settings, totals, seconds)
     }
 
-    fn clean_up(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
+    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+        match self.has_turnover() {
+            true => turnover::remove(admin, &self.schema),
+            false => Ok(()),
+        }
     }
 }
 
 impl Sessions for Slob {
     fn count(&self) -> u32 {
-        self.settings.num_schemas * self.settings.num_threads
+        self.settings.sessions()
+    }
+
+    fn turns(&self) -> u32 {
+        self.settings.tables_each()
     }
 
     fn script(&self, session: u32) -> Script {
-        let table = self.table(session);
-        let qualified = sql::qualified(&self.schema, &table);
+        let name = |number: u32| format!("pgio{number}");
+        let numbers = self.tables(session);
+        let tables: Vec<String> = numbers.clone().map(|n| self.qualified(&name(n))).collect();
+        let (table, own, turns) = match &tables[..] {
+            [own] => (name(*numbers.start()), own.clone(), Vec::new()),
+            _ => {
+                let [first, last] = [*numbers.start(), *numbers.end()].map(name);
+                (format!("{first} to {last}"), "{table}".to_owned(), tables.clone())
+            }
+        };
         Script {
-            body: self.body(&qualified),
-            plans: self.plans(&qualified),
+            body: body::body(self, session, &own),
+            plans: self.plans(&tables),
             pins: self.pins(),
-            privileges: self.privileges(&qualified),
-            one_transaction: self.settings.commit_every == 0 && !self.read_only(),
+            privileges: self.privileges(&tables),
+            turns,
+            one_transaction: self.settings.commit_every == 0 && self.updates(),
+            delay: self.delay(session),
+            after_slice: self.has_turnover().then(|| turnover::clear(&self.schema)),
             table,
         }
     }
 }
 
-fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Layer;
+    use crate::units::Layout;
+
+    fn slob(tables: u32, sessions: Option<u32>) -> Slob {
+        let num_schemas = Some(tables);
+        let layer = Layer { num_schemas, sessions, ..Layer::default() };
+        Slob {
+            settings: SlobSettings::resolve(layer).unwrap(),
+            schema: "public".to_owned(),
+            loaded: dataset::Mark {
+                version: 3,
+                scale: "8M".to_owned(),
+                blocks: 1024,
+                tables,
+                seed: 1,
+                layout: Layout::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn each_table_has_a_session_however_few_they_are() {
+        for (tables, sessions) in [(1, 1), (7, 3), (8, 8), (4096, 64), (4096, 4095), (8192, 1)] {
+            let slob = slob(tables, Some(sessions));
+            let all: Vec<u32> = (0..sessions).flat_map(|s| slob.tables(s)).collect();
+            assert!(all.into_iter().eq(1..=tables), "{tables} {sessions}");
+            let most = (0..sessions).map(|s| slob.tables(s).count()).max();
+            assert_eq!(most, Some(slob.turns() as usize), "{tables} {sessions}");
+        }
+        // More of them go round.
+        assert_eq!(slob(2, Some(5)).tables(4), 1..=1);
+    }
+
+    #[test]
+    fn a_share_of_the_tables_is_visited_in_turn() {
+        let script = slob(7, Some(3)).script(1);
+        assert_eq!((&*script.table, script.turns.len()), ("pgio3 to pgio4", 2));
+        assert!(script.body.contains("FROM {table} "), "{}", script.body);
+        assert_eq!(script.plans.len(), 2);
+        let alone = slob(7, None).script(1);
+        assert_eq!((&*alone.table, alone.turns.len()), ("pgio2", 0));
+        assert!(alone.body.contains("\"public\".\"pgio2\"") && !alone.body.contains("{table}"));
+    }
 }

@@ -1,5 +1,7 @@
 //! The .sql files of the workloads; their braces are filled in by `pg::quote`.
 
+use postgres::Client;
+
 pub(super) use crate::pg::quote::{fill, literal, qualified};
 
 pub(super) const SLOB: &str = include_str!("sql/slob.sql");
@@ -9,6 +11,23 @@ pub(super) const READ_BATCH: &str = include_str!("sql/read_batch.sql");
 pub(super) const UPDATE_PLAIN: &str = include_str!("sql/update_plain.sql");
 pub(super) const UPDATE_RETRY: &str = include_str!("sql/update_retry.sql");
 pub(super) const ROLL_BACK: &str = include_str!("sql/roll_back.sql");
+pub(super) const DRAW_UNIFORM: &str = include_str!("sql/slob/draw_uniform.sql");
+pub(super) const DRAW_HOT_SPOT: &str = include_str!("sql/slob/draw_hot_spot.sql");
+pub(super) const DRAW_HOT_ONLY: &str = include_str!("sql/slob/draw_hot_only.sql");
+pub(super) const DRAW_ZIPF: &str = include_str!("sql/slob/draw_zipf.sql");
+pub(super) const DRAW_GAUSSIAN: &str = include_str!("sql/slob/draw_gaussian.sql");
+pub(super) const DRAW_TABLE: &str = include_str!("sql/slob/draw_table.sql");
+pub(super) const IN_HOT_TABLE: &str = include_str!("sql/slob/in_hot_table.sql");
+pub(super) const WIDER: &str = include_str!("sql/slob/wider.sql");
+pub(super) const SCAN: &str = include_str!("sql/slob/scan.sql");
+pub(super) const SCAN_TABLE: &str = include_str!("sql/slob/scan_table.sql");
+pub(super) const TURNOVER: &str = include_str!("sql/slob/turnover.sql");
+pub(super) const TURNOVER_TABLE: &str = include_str!("sql/slob/turnover_table.sql");
+pub(super) const THINK: &str = include_str!("sql/slob/think.sql");
+pub(super) const THINK_ON: &str = include_str!("sql/slob/think_on.sql");
+pub(super) const WORK_LOOP: &str = include_str!("sql/slob/work_loop.sql");
+pub(super) const BENCHED: &str = include_str!("sql/slob/benched.sql");
+const IS_MARKED: &str = include_str!("sql/is_marked.sql");
 const RECORD: &str = include_str!("sql/record.sql");
 pub(super) const COMMIT: &str = include_str!("sql/commit.sql");
 pub(super) const COMMIT_EVERY: &str = include_str!("sql/commit_every.sql");
@@ -21,4 +40,15 @@ pub(super) const INSERT_SEVERAL: &str = include_str!("sql/insert_several.sql");
 /// Adds what an operation took, since the moment in the variable `since`, to its class.
 pub(super) fn record(class: &str, since: &str) -> String {
     fill(RECORD.trim_end(), &[("class", class), ("since", since)])
+}
+
+/// Whether the table is there and carries exactly this comment.
+pub(super) fn is_marked(
+    client: &mut Client,
+    schema: &str,
+    table: &str,
+    mark: &str,
+) -> Result<bool, postgres::Error> {
+    let row = client.query_opt(IS_MARKED, &[&schema, &table, &mark])?;
+    Ok(row.is_some())
 }

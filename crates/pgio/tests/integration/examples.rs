@@ -146,6 +146,23 @@ fn sync_commit() {
     }
 }
 
+#[test]
+fn hot_spot() {
+    let short: Vec<_> = SHORT.iter().copied().filter(|(key, _)| *key != "scale").collect();
+    let (dir, uniform) = compare(&with(&example("hot-spot.toml"), &short), "uniform");
+    let all = BTreeSet::from(["local", "local (A/A)", "on"]);
+    assert_eq!(conditions(&stored(&uniform)), all);
+    for name in ["hot", "zipf"] {
+        let trials = stored(&dir.path().join("out").join(name));
+        assert_eq!(conditions(&trials), all);
+        for trial in &trials {
+            let metric = |name: &str| trial["metrics"][name]["value"].as_f64().unwrap();
+            let off = metric("hot_pct_measured") - metric("hot_pct_asked");
+            assert!(off.abs() < 15.0, "{trial}");
+        }
+    }
+}
+
 /// As its comment says for servers of one's own.
 #[test]
 fn sync_commit_on_a_server_of_ones_own() {

@@ -71,7 +71,7 @@ impl Sessions for Waiting {
             body: include_str!("waiting.sql").to_owned(),
             plans: Vec::new(),
             privileges: Vec::new(),
-            one_transaction: false,
+            ..Script::default()
         }
     }
 }

@@ -52,7 +52,7 @@ impl Job {
         // A second for each log is out of proportion to an experiment of seconds.
         let window = match workload.extent() {
             Extent::Time(window) => window,
-            Extent::Transactions(_) => Duration::MAX,
+            Extent::Transactions(_) | Extent::Calls(_) => Duration::MAX,
         };
         let of_a_block = self.experiment.size_of(spec).trials_of_a_block;
         let trials =

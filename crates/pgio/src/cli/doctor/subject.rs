@@ -65,7 +65,7 @@ impl Subject {
     }
 
     pub(super) fn writes(&self) -> bool {
-        self.work.iter().any(|w| w.kind == WorkloadKind::Commit || w.layer.update_pct > Some(0))
+        self.work.iter().any(|w| w.kind == WorkloadKind::Commit || w.writes())
     }
 
     /// Whether every condition sets it itself.
@@ -79,11 +79,16 @@ impl Subject {
 }
 
 impl Work {
+    fn writes(&self) -> bool {
+        self.layer.update_pct > Some(0) || self.layer.insert_pct.is_some_and(|pct| !pct.is_zero())
+    }
+
     fn length(&self) -> Option<Duration> {
         let settings = CommitSettings::resolve(self.layer.clone());
         match settings.extent {
+            Extent::Time(_) if self.layer.work_loop.is_some() => None,
             Extent::Time(window) => Some(window + settings.warmup),
-            Extent::Transactions(_) => None,
+            Extent::Transactions(_) | Extent::Calls(_) => None,
         }
     }
 }

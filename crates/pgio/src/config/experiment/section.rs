@@ -177,6 +177,7 @@ impl<'a> Section<'a> {
             }
             DeValue::String(text) => text.to_string(),
             DeValue::Boolean(switch) => switch.to_string(),
+            DeValue::Float(number) => number.as_str().to_owned(),
             other => integer_text(other).unwrap_or_default(),
         };
         key.set(layer, &text).map_err(|message| self.error(key.name, message))

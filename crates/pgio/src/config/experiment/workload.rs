@@ -139,7 +139,7 @@ fn one_for_each_test(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
 /// Here and not among the defaults, since a pgio.conf beside the file must not win.
 fn fill_in(layer: &mut Layer, warmup: Duration, duration: Duration) {
     layer.warmup.get_or_insert(warmup);
-    if layer.transactions.is_none() {
+    if layer.transactions.is_none() && layer.work_loop.is_none() {
         layer.run_time.get_or_insert(duration);
     }
 }
@@ -170,6 +170,9 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
     }
     if layer.run_time.is_some() && layer.transactions.is_some() {
         return Err(section.error("transactions", "contradicts run_time: keep one of the two"));
+    }
+    if layer.run_time.is_some() && layer.work_loop.is_some() {
+        return Err(section.error("work_loop", "contradicts run_time: keep one of the two"));
     }
     sweep::set_middle(section, &mut axes)?;
     let middle = axes.iter().map(|axis| axis.values[axis.middle].layer.clone());

@@ -56,6 +56,10 @@ pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) 
         let per_commit = wal / h.count() as f64;
         put(trial, "wal_bytes_per_commit", Some(per_commit));
     }
+    let updated: u64 = trial.sessions.iter().map(|s| s.rows_updated).sum();
+    if let (Some(wal), true) = (wal, updated > 0) {
+        put(trial, "wal_bytes_per_update", Some(wal / updated as f64));
+    }
     let images = difference(
         before.wal_full_page_images.map(|n| n as f64),
         after.wal_full_page_images.map(|n| n as f64),

@@ -22,7 +22,7 @@ pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Rec
     let room = server::connections(admin).is_ok_and(|c| c.free >= needed);
     let window = match request.workload.extent() {
         Extent::Time(window) => Some(window),
-        Extent::Transactions(_) => None,
+        Extent::Transactions(_) | Extent::Calls(_) => None,
     };
     let pid = admin.query_one("SELECT pg_backend_pid()", &[]).map(|row| row.get(0));
     let seed = derive(request.seed, "waits", 0);

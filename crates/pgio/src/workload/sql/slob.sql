@@ -3,7 +3,8 @@
 -- and a session that is terminated because its standby is gone would wait for the standby there,
 -- where nothing can end it any more. Names in braces are filled in when the session is prepared,
 -- the read, update and commit from the files beside this one, so that all SQL is static, planned
--- once a slice, and free of branches that the settings decide.
+-- once a slice, and free of branches that the settings decide. What is not asked for is not there:
+-- most of the names stand for nothing in most runs.
 --
 -- Each class of operation has its exact sum and maximum, and a histogram whose bucket of x µs is
 -- 17 + round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. Its counts are the histogram's.
@@ -39,6 +40,7 @@ DECLARE
     pending_rows   bigint := 0;
     deadlocks      bigint := 0;
     rows_lost      bigint := 0;     -- rolled back by a deadlock, not counted as updated
+{variables}
 BEGIN
     IF seed IS NOT NULL THEN
         PERFORM setseed(seed);
@@ -47,25 +49,30 @@ BEGIN
         PERFORM pg_sleep(date_part('epoch', start_at - clock_timestamp()));
     END IF;
     began := date_part('epoch', clock_timestamp());
+{before}
     LOOP
+{call_begins}
         IF {is_update} THEN
-            k := 1 + floor(random() * update_span)::bigint;
+{draw_update}
             t0 := clock_timestamp();
-            EXIT WHEN t0 >= until_at;
+{exit}
 {update}
 {record_update}
             rows_updated := rows_updated + n;
 {commit}
+{other_calls}
         ELSE
-            k := 1 + floor(random() * read_span)::bigint;
+{draw_read}
             t0 := clock_timestamp();
-            EXIT WHEN t0 >= until_at;
+{exit}
 {read}
 {record_read}
             blocks_read := blocks_read + n;
         END IF;
+{call_ends}
     END LOOP;
 {last_commit}
+{after}
     PERFORM set_config('pgio.result', json_build_object(
         'began', began,
         'ended', date_part('epoch', clock_timestamp()),
@@ -73,7 +80,8 @@ BEGIN
         'rows_updated', rows_updated,
         'deadlocks', deadlocks,
         'rows_lost', rows_lost,
-        'classes', json_build_object(
+        'counts', json_build_object({counts}),
+        'classes', json_build_object({classes}
             'read', json_build_object('us', read_us, 'max', read_max, 'h', read_h),
             'update', json_build_object('us', update_us, 'max', update_max, 'h', update_h),
             'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)))::text, false);

@@ -1,2 +1,2 @@
-            UPDATE {table} SET scratch = scratch + 1 WHERE {update_where};
+            UPDATE {table} SET scratch = scratch + 1{wider} WHERE {update_where};
             GET DIAGNOSTICS n = ROW_COUNT;

@@ -1,0 +1,233 @@
+//! Where in its table a call begins: the draw as SQL, and what share of the draws to expect where.
+//!
+//! The k-th likeliest key is key k, also under zipf: keys lie in random order in the table, so what
+//! is hot is scattered over its blocks as it is, while its index entries are neighbours. All sessions
+//! on a table have the same hot keys. Next: [`super::body`], which puts the draw into the loop.
+
+use benchmath::distribution::{harmonic, normal_cdf};
+
+use crate::config::resolve::{HotSpot, Visits};
+use crate::workload::sql::{self, fill};
+
+/// One key in a hundred: the hottest of these are counted under zipf.
+const HOTTEST: u64 = 100;
+
+/// Draws of the first key for calls of `unit` blocks, in a table with so many keys.
+#[derive(Debug, Clone, Copy)]
+pub struct Draw<'a> {
+    pub visits: &'a Visits,
+    pub keys: u64,
+    pub unit: u64,
+}
+
+impl Draw<'_> {
+    /// Keys at which a call can begin.
+    fn starts(&self) -> u64 {
+        self.keys - self.unit + 1
+    }
+
+    /// Sets the variable `k`; `span` is the variable that holds the number of starts.
+    pub fn sql(&self, span: &str) -> String {
+        let sql = match self.visits {
+            Visits::Uniform => fill(sql::DRAW_UNIFORM, &[("span", span)]),
+            Visits::HotSpot(spot) => self.hot_spot(spot),
+            Visits::Zipf { exponent } => self.zipf(exponent.as_f64()),
+            Visits::Gaussian { .. } => self.gaussian(),
+        };
+        sql.trim_end().to_owned()
+    }
+
+    /// Of the draws, the share that is to fall into what is counted as hot: the hot spot, the hottest
+    /// hundredth of the keys under zipf, what lies within a standard deviation under gaussian.
+    pub fn hot_share(&self) -> Option<f64> {
+        match self.visits {
+            Visits::Uniform => None,
+            Visits::HotSpot(spot) => Some(spot.pct.share()),
+            Visits::Zipf { exponent } => {
+                let (all, q) = (self.starts(), exponent.as_f64());
+                Some(harmonic(all.div_ceil(HOTTEST), q) / harmonic(all, q))
+            }
+            Visits::Gaussian { .. } => {
+                let bell = self.bell();
+                let (first, last) = bell.middle();
+                Some(bell.share(first, last) / bell.share(0.0, bell.starts))
+            }
+        }
+    }
+
+    fn hot_spot(&self, spot: &HotSpot) -> String {
+        // A range neither reaches into the hot spot from outside nor out of it.
+        let starts_in = |blocks: u64| (blocks + 1).saturating_sub(self.unit);
+        let (before, hot) = (starts_in(spot.offset), starts_in(spot.blocks));
+        let cold = before + starts_in(self.keys - spot.offset - spot.blocks);
+        let all = spot.pct.share() >= 1.0;
+        fill(
+            if all { sql::DRAW_HOT_ONLY } else { sql::DRAW_HOT_SPOT },
+            &[
+                ("hot_share", &float(spot.pct.share())),
+                ("hot_first", &(spot.offset + 1).to_string()),
+                ("hot_starts", &hot.to_string()),
+                ("cold_starts", &cold.to_string()),
+                ("starts_before", &before.to_string()),
+                ("gap", &(spot.offset + spot.blocks - before).to_string()),
+            ],
+        )
+    }
+
+    /// With H the integral of 1 / x^q, and G such that H grows with it in a straight line: ln x, or
+    /// x^(1 - q). The line is drawn from, G inverted.
+    fn zipf(&self, q: f64) -> String {
+        let p = 1.0 - q;
+        let log = q == 1.0;
+        let g = |x: f64| if log { x.ln() } else { x.powf(p) };
+        let g_inverse = |y: f64| if log { y.exp() } else { y.powf(1.0 / p) };
+        // How much G grows where H grows by 1.
+        let slope = if log { 1.0 } else { p };
+        let (low, high) = (g(1.5) - slope, g(self.starts() as f64 + 0.5));
+        let squeeze = 2.0 - g_inverse(g(2.5) - slope * 2f64.powf(-q));
+        let line = format!("{} + {} * random()", float(high), float(low - high));
+        let (inverse, accepted) = if log {
+            (format!("exp({line})"), "ln(x) >= ln(k::float8 + 0.5) - 1 / k::float8".to_owned())
+        } else {
+            // Below 0 the slope turns the comparison round.
+            let order = if slope > 0.0 { ">=" } else { "<=" };
+            let inverse = format!("power({line}, {})", float(1.0 / p));
+            let [p, minus_q, slope] = [p, -q, slope].map(float);
+            let edge =
+                format!("power(k::float8 + 0.5, {p}) - {slope} * power(k::float8, {minus_q})");
+            (inverse, format!("power(x, {p}) {order} {edge}"))
+        };
+        fill(
+            sql::DRAW_ZIPF,
+            &[
+                ("inverse", &inverse),
+                ("squeeze", &float(squeeze)),
+                ("accepted", &accepted),
+                ("hot_last", &self.starts().div_ceil(HOTTEST).to_string()),
+            ],
+        )
+    }
+
+    fn gaussian(&self) -> String {
+        let bell = self.bell();
+        let (first, last) = bell.middle();
+        fill(
+            sql::DRAW_GAUSSIAN,
+            &[
+                ("mean", &float(bell.mean)),
+                ("sd", &float(bell.sd)),
+                ("starts", &self.starts().to_string()),
+                ("hot_first", &format!("{}", first + 1.0)),
+                ("hot_last", &format!("{last}")),
+            ],
+        )
+    }
+
+    /// In keys; of no other distribution.
+    fn bell(&self) -> Bell {
+        let starts = self.starts() as f64;
+        let (mean, sd) = match self.visits {
+            Visits::Gaussian { mean, sd } => (mean.share(), sd.share()),
+            _ => (0.5, 1.0),
+        };
+        Bell { mean: mean * starts, sd: sd * starts, starts }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bell {
+    mean: f64,
+    sd: f64,
+    starts: f64,
+}
+
+impl Bell {
+    /// Whole keys within a standard deviation of the mean.
+    fn middle(&self) -> (f64, f64) {
+        let first = (self.mean - self.sd).max(0.0).floor();
+        (first, (self.mean + self.sd).min(self.starts).ceil())
+    }
+
+    fn share(&self, from: f64, to: f64) -> f64 {
+        let below = |x: f64| normal_cdf((x - self.mean) / self.sd);
+        below(to) - below(from)
+    }
+}
+
+/// A block that draws so many times and keeps nothing; `drawn` false: the same loop without the draw.
+pub fn benched(draw: &Draw<'_>, draws: u32, seed: f64, drawn: bool) -> String {
+    let text = if drawn { draw.sql("span") } else { String::new() };
+    fill(
+        sql::BENCHED,
+        &[
+            ("draw", &text),
+            ("rounds", &draws.to_string()),
+            ("keys", &draw.starts().to_string()),
+            ("seed", &float(seed)),
+        ],
+    )
+}
+
+/// A constant that the server reads back as the very same number.
+pub(super) fn float(x: f64) -> String {
+    format!("'{x:?}'::float8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::value::Decimal;
+
+    fn hot_spot(offset: u64, blocks: u64) -> Visits {
+        Visits::HotSpot(HotSpot { offset, blocks, pct: Decimal::whole(90) })
+    }
+
+    fn draw(visits: &Visits, keys: u64, unit: u64) -> Draw<'_> {
+        Draw { visits, keys, unit }
+    }
+
+    #[test]
+    fn uniform_is_the_draw_it_always_was() {
+        let sql = draw(&Visits::Uniform, 1024, 8).sql("read_span");
+        assert_eq!(sql, "            k := 1 + floor(random() * read_span)::bigint;");
+    }
+
+    #[test]
+    fn ranges_stay_on_their_side_of_the_hot_spot() {
+        // Keys 1..=100, hot are 41..=60, four blocks a call.
+        let sql = draw(&hot_spot(40, 20), 100, 4).sql("");
+        assert!(sql.contains("k := 41 + floor(random() * 17)"), "{sql}");
+        // 1..=37 before and 61..=97 after.
+        assert!(sql.contains("k := 1 + floor(random() * 74)"), "{sql}");
+        assert!(sql.contains("IF k > 37 THEN\n                    k := k + 23;"), "{sql}");
+        // Nothing fits before it.
+        let sql = draw(&hot_spot(2, 20), 100, 4).sql("");
+        assert!(sql.contains("IF k > 0 THEN\n                    k := k + 22;"), "{sql}");
+        assert!(sql.contains("floor(random() * 75)"), "{sql}");
+    }
+
+    #[test]
+    fn expected_shares_are_those_of_the_distributions() {
+        let share = |visits: &Visits| draw(visits, 10_000, 1).hot_share();
+        assert_eq!(share(&Visits::Uniform), None);
+        assert_eq!(share(&hot_spot(0, 10)), Some(0.9));
+        let zipf = |thousandths: &str| {
+            let pairs = [("skew", "zipf"), ("zipf_exponent", thousandths)];
+            share(&resolved(&pairs)).unwrap()
+        };
+        assert!((zipf("0") - 0.01).abs() < 1e-12);
+        // H(100) / H(10000)
+        assert!((zipf("1") - 5.187_377_517_639_621 / 9.787_606_036_044_348).abs() < 1e-12);
+        let bell = share(&resolved(&[("skew", "gaussian")])).unwrap();
+        // All within five standard deviations; 2000 whole keys.
+        assert!((bell - 0.682_689_9).abs() < 1e-5, "{bell}");
+    }
+
+    fn resolved(pairs: &[(&str, &str)]) -> Visits {
+        let mut layer = crate::config::Layer::default();
+        for (name, text) in pairs {
+            crate::config::Key::named(name).unwrap().set(&mut layer, text).unwrap();
+        }
+        crate::config::SlobSettings::resolve(layer).unwrap().features.visits
+    }
+}

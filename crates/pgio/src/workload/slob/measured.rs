@@ -1,0 +1,152 @@
+//! What is told of a window of `slob`: every share that was asked for beside the one that came about.
+//!
+//! A key that was not asked for is neither in a record's keys nor among its metrics.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::draw::Draw;
+use crate::config::resolve::{Features, SlobSettings, Visits};
+use crate::units::exact_duration;
+use crate::workload::Totals;
+
+pub(super) fn primary(s: &SlobSettings) -> &'static str {
+    if s.features.scan_pct.share() >= 1.0 {
+        return "blocks_scanned_per_second";
+    }
+    // With one transaction a session there is no rate of commits to speak of.
+    if s.read_only() || s.commit_every == 0 {
+        "block_visits_per_second"
+    } else {
+        "commits_per_second"
+    }
+}
+
+pub(super) fn keys(s: &SlobSettings) -> BTreeMap<String, Value> {
+    let mut keys = vec![
+        ("update_pct", json!(s.update_pct)),
+        ("num_schemas", json!(s.num_schemas)),
+        ("num_threads", json!(s.num_threads)),
+        ("work_unit", json!(s.work_unit)),
+        ("update_work_unit", json!(s.update_work_unit)),
+        ("scale", json!(s.scale.to_string())),
+        ("access", json!(s.access.name())),
+        ("commit_every", json!(s.commit_every)),
+        ("batch", json!(s.batch)),
+    ];
+    keys.extend(s.sessions.map(|n| ("sessions", json!(n))));
+    keys.extend(keys_of_features(&s.features));
+    keys.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn keys_of_features(f: &Features) -> Vec<(&'static str, Value)> {
+    let mut keys = match &f.visits {
+        Visits::Uniform => Vec::new(),
+        Visits::HotSpot(spot) => vec![
+            ("hot_spot", json!(spot.blocks)),
+            ("hot_offset", json!(spot.offset)),
+            ("hot_pct", json!(spot.pct.as_f64())),
+        ],
+        Visits::Zipf { exponent } => {
+            vec![("skew", json!("zipf")), ("zipf_exponent", json!(exponent.as_f64()))]
+        }
+        Visits::Gaussian { mean, sd } => vec![
+            ("skew", json!("gaussian")),
+            ("gaussian_mean", json!(mean.as_f64())),
+            ("gaussian_sd", json!(sd.as_f64())),
+        ],
+    };
+    if let Some(hot) = &f.hot_table {
+        keys.push(("hot_table", json!(hot.number)));
+        keys.push(("hot_table_pct", json!(hot.pct.as_f64())));
+    }
+    let shares =
+        [("scan_pct", f.scan_pct), ("insert_pct", f.turnover_pct), ("delete_pct", f.turnover_pct)];
+    let asked = shares.into_iter().filter(|(_, pct)| !pct.is_zero());
+    keys.extend(asked.map(|(name, pct)| (name, json!(pct.as_f64()))));
+    if f.update_width > 0 {
+        keys.push(("update_width", json!(f.update_width)));
+    }
+    if let Some(think) = &f.think {
+        keys.push(("think_pct", json!(think.pct.as_f64())));
+        keys.push(("think_min", json!(exact_duration(think.shortest))));
+        keys.push(("think_max", json!(exact_duration(think.longest))));
+    }
+    keys.extend(f.work_loop.map(|calls| ("work_loop", json!(calls))));
+    if !f.ramp.is_zero() {
+        keys.push(("ramp", json!(exact_duration(f.ramp))));
+    }
+    if f.single_table {
+        keys.push(("table_model", json!("single")));
+    }
+    keys
+}
+
+pub(super) fn metrics(
+    s: &SlobSettings,
+    totals: &Totals,
+    seconds: f64,
+) -> Vec<(&'static str, Option<f64>)> {
+    let f = &s.features;
+    let per_second = |n: f64| Some(n / seconds);
+    let counted = |name: &str| totals.counted(name);
+    let (reads, updates) = (totals.count("read") as f64, totals.count("update") as f64);
+    let [scans, inserts, deletes] =
+        ["scan", "insert", "delete"].map(|class| totals.count(class) as f64);
+    let calls = reads + updates + scans + inserts + deletes;
+
+    let mut metrics = vec![("block_visits_per_second", per_second(totals.block_visits() as f64))];
+    if s.update_pct > 0 {
+        metrics.extend([
+            ("updates_per_second", per_second(totals.rows_updated as f64)),
+            ("update_calls_per_second", per_second(updates)),
+            ("update_pct_measured", percent(updates, calls)),
+        ]);
+    }
+    if !s.read_only() {
+        metrics.push(("deadlocks", Some(totals.deadlocks as f64)));
+    }
+    if !f.scan_pct.is_zero() {
+        metrics.push(("blocks_scanned_per_second", per_second(counted("blocks_scanned"))));
+        metrics.push(("scan_pct_measured", percent(scans, calls)));
+    }
+    if !f.turnover_pct.is_zero() {
+        metrics.extend([
+            ("inserts_per_second", per_second(counted("rows_inserted"))),
+            ("deletes_per_second", per_second(counted("rows_deleted"))),
+            ("insert_pct_measured", percent(inserts, calls)),
+            ("delete_pct_measured", percent(deletes, calls)),
+        ]);
+    }
+    if f.visits != Visits::Uniform {
+        let asked = hot_expected(s, reads, updates);
+        metrics.push(("hot_pct_asked", percent(asked, reads + updates)));
+        metrics.push(("hot_pct_measured", percent(counted("hot"), reads + updates)));
+    }
+    if f.hot_table.is_some() {
+        let measured = percent(counted("hot_table"), reads + updates);
+        metrics.push(("hot_table_pct_measured", measured));
+    }
+    if f.think.is_some() {
+        let (rests, rested) = (counted("thinks"), counted("thought_us") / 1e6);
+        metrics.extend([
+            ("think_pct_measured", percent(rests, calls)),
+            ("think_time_mean", (rests > 0.0).then(|| rested / rests)),
+            ("think_share", Some(rested / (f64::from(s.sessions()) * seconds))),
+        ]);
+    }
+    metrics
+}
+
+/// Calls that were to be hot, of so many of each kind.
+fn hot_expected(s: &SlobSettings, reads: f64, updates: f64) -> f64 {
+    let share = |unit: u64| {
+        Draw { visits: &s.features.visits, keys: s.scale.blocks(), unit }.hot_share().unwrap_or(0.0)
+    };
+    reads * share(s.work_unit) + updates * share(s.update_work_unit)
+}
+
+fn percent(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| 100.0 * part / whole)
+}

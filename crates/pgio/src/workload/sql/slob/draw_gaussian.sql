@@ -1,0 +1,8 @@
+            -- Box and Muller (1958); what falls outside the table is drawn again.
+            LOOP
+                k := 1 + floor({mean} + {sd} * sqrt(-2 * ln(1 - random())) * cos(6.283185307179586 * random()))::bigint;
+                EXIT WHEN k BETWEEN 1 AND {starts};
+            END LOOP;
+            IF k BETWEEN {hot_first} AND {hot_last} THEN
+                hot := hot + 1;
+            END IF;

@@ -1,0 +1,2 @@
+            k := {hot_first} + floor(random() * {hot_starts})::bigint;
+            hot := hot + 1;

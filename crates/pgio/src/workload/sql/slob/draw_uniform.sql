@@ -1,0 +1,1 @@
+            k := 1 + floor(random() * {span})::bigint;

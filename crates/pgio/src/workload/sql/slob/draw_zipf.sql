@@ -1,0 +1,11 @@
+            -- Hörmann and Derflinger (1996), rejection-inversion: the integral of 1 / x^q is inverted
+            -- and the nearest key taken, unless it lies in the sliver by which the integral around
+            -- k exceeds 1 / k^q. The first test decides nearly always, without a further power.
+            LOOP
+                x := {inverse};
+                k := x::bigint;
+                EXIT WHEN k - x <= {squeeze} OR {accepted};
+            END LOOP;
+            IF k <= {hot_last} THEN
+                hot := hot + 1;
+            END IF;

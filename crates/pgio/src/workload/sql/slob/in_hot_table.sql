@@ -1,0 +1,5 @@
+            IF in_hot_table THEN
+{there}
+            ELSE
+{here}
+            END IF;

@@ -1,0 +1,9 @@
+    -- What the end of the slice before cut off is thought to its end; a new stream begins rested.
+    IF seed IS NULL THEN
+        thinks_until := coalesce(nullif(current_setting('pgio.thinks_until', true), ''), '0')::float8;
+        t0 := clock_timestamp();
+        IF thinks_until > date_part('epoch', t0) THEN
+            PERFORM pg_sleep(least(thinks_until, deadline) - date_part('epoch', t0));
+            thought_us := thought_us + date_part('epoch', clock_timestamp() - t0) * 1e6;
+        END IF;
+    END IF;
