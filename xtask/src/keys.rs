@@ -84,6 +84,7 @@ fn name_of(using: Use) -> &'static str {
         Use::Slob => WorkloadKind::Slob.name(),
         Use::Commit => WorkloadKind::Commit.name(),
         Use::Device => WorkloadKind::Device.name(),
+        Use::Mail => WorkloadKind::Mail.name(),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::device::DeviceError;
+use crate::workload::mail::MailError;
 
 /// Every code and what it means: for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[
@@ -126,6 +127,10 @@ coded! {
         | EngineError::Pooled
         | EngineError::Plan { .. }
         | EngineError::NotOurs(_) => REFUSED,
+        _ => TRIAL,
+    },
+    MailError => |e| match e {
+        MailError::NoHost(_) => USAGE,
         _ => TRIAL,
     },
     DeviceError => |e| match e {

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::value::mail::{MailProtocol, MailRate, MailServer, Recipients, SizeDistribution};
 use super::value::{Access, Bytes, ConnectString, DeviceTests, Kind, Value};
 use crate::units::Scale;
 
@@ -25,6 +26,8 @@ pub enum Use {
     Commit,
     /// The workload `device`.
     Device,
+    /// The workload `mail`.
+    Mail,
 }
 
 #[derive(Debug, Clone)]
@@ -72,7 +75,7 @@ macro_rules! workload_keys {
     };
 }
 
-use Use::{Commit, Connect, Device, Load, Slob};
+use Use::{Commit, Connect, Device, Load, Mail, Slob};
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
 const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
@@ -82,7 +85,7 @@ const PAYLOAD: Kind = Kind::Whole(0..=1_000_000_000);
 workload_keys! {
     update_pct: u8, Kind::Whole(0..=100), Some("0"), &[Slob],
         "percentage of calls that update";
-    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit, Device],
+    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit, Device, Mail],
         "length of the measured window; a bare number is seconds";
     num_schemas: u32, Kind::Whole(1..=8192), Some("1"), &[Load, Slob],
         "number of tables, pgio1 to pgioN";
@@ -110,7 +113,7 @@ workload_keys! {
         "tablespace of the tables";
     seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device],
         "seed of all random choices; without it one is drawn and recorded";
-    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device],
+    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device, Mail],
         "time that the workload runs before the window opens";
     sessions: u32, AT_LEAST_1, Some("1"), &[Commit],
         "sessions that commit";
@@ -134,6 +137,34 @@ workload_keys! {
         "write tests may write over what a device or file holds";
     uuid: String, Kind::Text, None, &[Device],
         "of the file system or other content that may be lost with destroy";
+    server: MailServer, Kind::Text, None, &[Mail],
+        "where mail is delivered to: host:port, or the path of a socket; {target} is the target's name";
+    protocol: MailProtocol, Kind::OneOf(MailProtocol::NAMES), Some("lmtp"), &[Mail],
+        "how: lmtp answers when a message is delivered, smtp when it is taken over";
+    threads: u32, Kind::Whole(1..=1000), Some("12"), &[Mail],
+        "sessions that deliver at a time";
+    message_size: Bytes, Kind::Bytes, Some("70K"), &[Mail],
+        "mean size of a message, header included";
+    size_distribution: SizeDistribution, Kind::OneOf(SizeDistribution::NAMES), Some("uniform"), &[Mail],
+        "of the sizes about their mean: fixed, uniform or lognormal";
+    size_spread: u32, Kind::Whole(1..=1000), None, &[Mail],
+        "percent of the mean: half the width (uniform), the standard deviation (lognormal); without it 100";
+    sender: String, Kind::Text, Some("pgio@localhost"), &[Mail],
+        "who the mail is from";
+    recipients: Recipients, Kind::Text, Some("user{1..100}@localhost"), &[Mail],
+        "who gets it, each as often: addresses with commas between, of which each may have one {1..100}";
+    recipients_per_message: u32, Kind::Whole(1..=1000), Some("1"), &[Mail],
+        "different recipients of each message";
+    messages_per_connection: u32, AT_LEAST_0, Some("0"), &[Mail],
+        "messages before a session connects anew; 0 is as many as come";
+    messages_rate: MailRate, Kind::Text, None, &[Mail],
+        "messages begun by all threads together, such as 1500/min or 25/s; without it as fast as they are taken";
+    reply_timeout: Duration, Kind::Duration { zero: false }, Some("60s"), &[Mail],
+        "how long an answer of the server may take";
+    maildir: String, Kind::Text, None, &[Mail],
+        "where a recipient's mail is found, with {user} and {domain}: what was delivered is looked up there, and removed";
+    mail_host: String, Kind::Text, None, &[Mail],
+        "host of [hosts] that maildir is on; without it the target's";
 }
 
 impl Key {
@@ -152,9 +183,9 @@ impl Key {
     }
 
     /// Whether pgio.conf and flags have it: a device is measured by an experiment, or by
-    /// `pgio device`, whose flags are its own.
+    /// `pgio device`, whose flags are its own, and mail is delivered by an experiment only.
     pub fn is_of_conf(&self) -> bool {
-        self.uses.iter().any(|using| *using != Device)
+        self.uses.iter().any(|using| !matches!(using, Device | Mail))
     }
 
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
@@ -207,7 +238,7 @@ mod tests {
 
     #[test]
     fn every_default_is_read() {
-        for using in [Connect, Load, Slob, Commit, Device] {
+        for using in [Connect, Load, Slob, Commit, Device, Mail] {
             let _ = Layer::defaults(using);
         }
     }

@@ -5,11 +5,15 @@
 //! do the checks that need more than one key. Whether the data set fits is checked later,
 //! against the server, in `dataset`.
 
+mod mail;
+
 use std::time::Duration;
 
 use super::keys::{Layer, Use};
 use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
 use crate::units::{BLOCK_BYTES, Scale};
+
+pub use mail::{MailSettings, Maildir, MessageSizes, SMALLEST_MESSAGE};
 
 /// Settings that are right one by one and wrong together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +27,8 @@ pub enum ResolveError {
         "BATCH draws every block of a statement on its own, so it goes with WORK_UNIT=1 only (WORK_UNIT is {0})"
     )]
     BatchOfRanges(u64),
+    #[error("{0}")]
+    Mail(String),
 }
 
 /// What `slob` runs.

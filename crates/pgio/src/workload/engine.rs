@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use super::device::DeviceError;
+use super::mail::MailError;
 use super::notice::Notices;
 use super::session::{self, Event, Go, SliceDone};
 use super::stopping::Stopping;
@@ -65,6 +66,8 @@ pub enum EngineError {
     NotInForce(String),
     #[error(transparent)]
     Device(DeviceError),
+    #[error(transparent)]
+    Mail(#[from] MailError),
     #[error("stopped")]
     Stopped,
     #[error("{0}")]
@@ -108,6 +111,7 @@ pub struct Progress {
     pub elapsed: f64,
     pub block_visits: u64,
     pub commits: u64,
+    pub messages: u64,
 }
 
 /// What is told while a window is open.

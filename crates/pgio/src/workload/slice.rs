@@ -71,6 +71,8 @@ pub struct Totals {
     pub rows_inserted: u64,
     pub rows_lost: u64,
     pub deadlocks: u64,
+    /// What only one workload counts, by names of its own.
+    pub counts: BTreeMap<&'static str, u64>,
 }
 
 impl Totals {
@@ -93,6 +95,9 @@ impl Totals {
         self.rows_inserted += other.rows_inserted;
         self.rows_lost += other.rows_lost;
         self.deadlocks += other.deadlocks;
+        for (name, n) in &other.counts {
+            *self.counts.entry(name).or_default() += n;
+        }
     }
 
     pub(super) fn of_slice(slice: SliceResult) -> Option<Totals> {
@@ -108,6 +113,7 @@ impl Totals {
             rows_inserted: slice.rows_inserted,
             rows_lost: slice.rows_lost,
             deadlocks: slice.deadlocks,
+            counts: BTreeMap::new(),
         })
     }
 

@@ -22,6 +22,7 @@ mod hosts;
 mod killing;
 mod levels;
 mod loading;
+mod mail;
 mod managed;
 mod page;
 mod private_cluster;

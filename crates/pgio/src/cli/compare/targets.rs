@@ -10,7 +10,7 @@ use crate::cli::output::{self, Status};
 use crate::cli::{Outcome, connection, run, setup};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
-    CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, SlobSettings,
+    CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, MailSettings, SlobSettings,
 };
 use crate::dataset::DatasetError;
 use crate::experiment::{live, reset};
@@ -20,11 +20,14 @@ use crate::pg::connect::ConnectParams;
 use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::workload::commit::Commit;
-use crate::workload::{Device, Workload};
+use crate::workload::mail::MailError;
+use crate::workload::{Device, Mail, Workload};
 
 /// A server that the experiment found or started.
 #[derive(Debug)]
 pub(super) struct Reached {
+    /// As in the file; empty where pgio.conf or the environment says where it is.
+    name: String,
     pub(super) params: ConnectParams,
     pub(super) cluster: Option<Arc<PrivateCluster>>,
     /// The block device that is to be measured.
@@ -65,7 +68,8 @@ impl Job {
         pg: Option<VersionRequest>,
     ) -> Result<BTreeMap<String, Reached>, Failure> {
         let hosts = self.hosts()?;
-        let plain = |params, cluster| Reached {
+        let plain = |name: &str, params, cluster| Reached {
+            name: name.to_owned(),
             params,
             cluster,
             device: None,
@@ -74,8 +78,8 @@ impl Job {
             host: None,
             standby_host: None,
         };
-        let reached = |(name, params)| {
-            let plain = plain(params, None);
+        let reached = |(name, params): (String, _)| {
+            let plain = plain(&name, params, None);
             let reached = match self.experiment.targets.get(&name) {
                 Some(Target::Server { device, control, host, standby_host, .. }) => Reached {
                     device: device.clone(),
@@ -95,7 +99,7 @@ impl Job {
                 let cluster = start_private(version, *standby, directory.clone())?;
                 let dsn = ConnectString::new(cluster.primary_conninfo());
                 let params = connection::params(&dsn, run_id)?;
-                servers.insert(name.clone(), plain(params, Some(cluster)));
+                servers.insert(name.clone(), plain(name, params, Some(cluster)));
             }
         }
         Ok(servers)
@@ -129,6 +133,7 @@ impl Job {
                 Arc::new(commit)
             }
             WorkloadKind::Device => Arc::new(device(layer, reached)?),
+            WorkloadKind::Mail => Arc::new(mail(layer, reached)?),
         };
         let scene = self.scene(spec, reached, &server, &mut admin, workload.as_ref());
         let seen = || Some(scene.as_ref()?.server_host()?.name().to_owned());
@@ -165,6 +170,17 @@ fn device(layer: Layer, reached: &Reached) -> Result<Device, Failure> {
     let name = reached.host.as_deref().unwrap_or(LOCAL);
     let host = reached.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
     Ok(Device::new(DeviceSettings::resolve(layer), reached.device.as_deref(), host)?)
+}
+
+/// Its directories are on the target's host, where the file names no other.
+fn mail(layer: Layer, reached: &Reached) -> Result<Mail, Failure> {
+    let settings = MailSettings::resolve(layer, &reached.name)?;
+    let named = settings.maildir.as_ref().and_then(|maildir| maildir.host.clone());
+    let host = match named.or_else(|| reached.host.clone()) {
+        None => Arc::new(Host::local()),
+        Some(name) => reached.hosts.get(&name).cloned().ok_or(MailError::NoHost(name))?,
+    };
+    Ok(Mail::new(settings, host))
 }
 
 /// Looked for before anything is changed.

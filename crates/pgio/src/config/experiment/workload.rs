@@ -34,16 +34,18 @@ pub enum WorkloadKind {
     Slob,
     Commit,
     Device,
+    Mail,
 }
 
 impl WorkloadKind {
-    pub const ALL: &'static [Self] = &[Self::Slob, Self::Commit, Self::Device];
+    pub const ALL: &'static [Self] = &[Self::Slob, Self::Commit, Self::Device, Self::Mail];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Slob => "slob",
             Self::Commit => "commit",
             Self::Device => "device",
+            Self::Mail => "mail",
         }
     }
 
@@ -53,6 +55,7 @@ impl WorkloadKind {
             Self::Slob => &[Use::Slob, Use::Load],
             Self::Commit => &[Use::Commit],
             Self::Device => &[Use::Device],
+            Self::Mail => &[Use::Mail],
         }
     }
 

@@ -105,7 +105,7 @@ fn sessions(work: &Work) -> u64 {
     match work.kind {
         WorkloadKind::Slob => one(num_schemas) * one(num_threads),
         WorkloadKind::Commit => u64::from(CommitSettings::resolve(work.layer.clone()).sessions),
-        WorkloadKind::Device => 0,
+        WorkloadKind::Device | WorkloadKind::Mail => 0,
     }
 }
 
