@@ -115,4 +115,8 @@ userdb {
   $users
 }
 CONF
-exec $as dovecot -c "$home/dovecot.conf"
+# What lives on keeps none of our streams open.
+if ! $as dovecot -c "$home/dovecot.conf" </dev/null >"$home/start" 2>&1; then
+    cat "$home/start" >&2
+    exit 1
+fi

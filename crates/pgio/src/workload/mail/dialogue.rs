@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    impl<S> Dialogue<S> {
+    impl<S: Read + Write> Dialogue<S> {
         fn wire_stream(&self) -> &S {
             self.wire.stream()
         }

@@ -9,6 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::disk;
+use crate::examples::libpq_environment;
 use crate::workdir::wait_until;
 
 #[derive(Debug)]
@@ -60,8 +61,13 @@ impl Dovecot {
         let port = free_port();
         let mut arguments = vec![script(), "start".into(), dir.to_owned(), port.to_string().into()];
         arguments.extend(conninfo.map(PathBuf::from));
-        let arguments: Vec<&str> = arguments.iter().map(|a| a.to_str().unwrap()).collect();
-        disk::run("sh", &arguments);
+        let mut command = Command::new("sh");
+        command.args(arguments);
+        if let Some(owner) = conninfo.and_then(owner_of_socket) {
+            command.env("MAIL_RUN_AS", owner);
+        }
+        let said = command.output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
         wait_until("dovecot listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Dovecot { dir: dir.to_owned(), port, _temporary: None }
     }
@@ -97,6 +103,14 @@ impl Dovecot {
     pub(crate) fn files(&self) -> usize {
         files(&self.dir.join("mail"))
     }
+}
+
+/// Nobody else may enter the directory of a private cluster's socket.
+fn owner_of_socket(conninfo: &str) -> Option<String> {
+    let environment = libpq_environment(conninfo);
+    let (_, host) =
+        environment.iter().find(|(name, value)| *name == "PGHOST" && value.starts_with('/'))?;
+    Some(disk::run("stat", &["-c", "%U", host]).trim().to_owned())
 }
 
 /// Messages in all mail directories below.
