@@ -86,6 +86,7 @@ fn name_of(using: Use) -> &'static str {
         Use::Commit => WorkloadKind::Commit.name(),
         Use::Device => WorkloadKind::Device.name(),
         Use::Command => WorkloadKind::Command.name(),
+        Use::Mail => WorkloadKind::Mail.name(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is run. A workload makes those ready who do it: [`engine`] the sessions of the server, all
-//! together; [`command`] a program of the user's; or it leaves PostgreSQL out, and [`mod@device`] runs
-//! fio.
+//! together; [`command`] a program of the user's; or it leaves PostgreSQL out: [`mod@device`] runs
+//! fio, [`mod@mail`] delivers mail.
 //!
 //! A new workload is one file here that implements [`Workload`], one arm where the experiment
 //! file's `kind` is read, one example. Nothing here knows of conditions or experiments, and
@@ -10,6 +10,7 @@ pub mod command;
 pub mod commit;
 pub mod device;
 pub mod engine;
+pub mod mail;
 mod notice;
 mod ready;
 mod session;
@@ -24,10 +25,11 @@ use std::time::Duration;
 use postgres::Client;
 
 use crate::config::resolve::Extent;
-use crate::results::model::{DatasetInfo, WorkloadInfo};
+use crate::results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use command::Command;
 pub use device::Device;
 pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
+pub use mail::Mail;
 pub use ready::Ready;
 pub use session::SHORTEST_TURN;
 pub use slice::Totals;
@@ -93,6 +95,10 @@ pub trait Workload: Send + Sync {
     fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error>;
     /// Metrics of its own, from all that was done in a window of `seconds`.
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)>;
+    /// Looks at what the trial left outside of PostgreSQL and takes it away, whatever came of it.
+    fn after_trial(&self) -> Vec<Check> {
+        Vec::new()
+    }
     /// Removes what `before_trial` made.
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error>;
 }

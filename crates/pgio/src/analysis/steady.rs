@@ -133,6 +133,7 @@ fn judged(trial: &Trial) -> &[Slice] {
 fn counted_by(primary: &str) -> fn(&Slice) -> u64 {
     match primary {
         "updates_per_second" | "update_calls_per_second" => |s| s.rows_updated,
+        "messages_per_minute" | "mail_bytes_per_second" => |s| s.messages,
         _ if primary.contains("commit") || primary.contains("transaction") => |s| s.commits,
         _ => |s| s.block_visits,
     }

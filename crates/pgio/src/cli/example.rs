@@ -28,6 +28,9 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ("command-presets", include_str!("../../../../examples/command-presets.toml")),
     ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
     ("hot-spot", include_str!("../../../../examples/hot-spot.toml")),
+    ("mail-ext4", include_str!("../../../../examples/mail-ext4.toml")),
+    ("mail-drbd", include_str!("../../../../examples/mail-drbd.toml")),
+    ("dovecot.sh", include_str!("../../../../examples/dovecot.sh")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];
 
@@ -35,7 +38,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     match &args.name {
         None => {
             for (name, text) in EXAMPLES {
-                let title = text.lines().next().unwrap_or_default().trim_start_matches("# ");
+                let title =
+                    text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
                 output::line(&format!("{name:20} {title}"));
             }
             Ok(())

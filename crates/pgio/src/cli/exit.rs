@@ -17,6 +17,7 @@ use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
+use crate::workload::mail::MailError;
 
 /// Every code and what it means: for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[
@@ -136,6 +137,10 @@ coded! {
         CommandError::Missing { .. } | CommandError::NotOurs(_) | CommandError::Refused(_) => REFUSED,
         CommandError::Host(_) | CommandError::Connect(_) => CONNECT,
         CommandError::Stopped => INTERRUPTED,
+        _ => TRIAL,
+    },
+    MailError => |e| match e {
+        MailError::NoHost(_) => USAGE,
         _ => TRIAL,
     },
     DeviceError => |e| match e {

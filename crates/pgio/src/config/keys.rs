@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::value::mail::{MailProtocol, MailRate, MailServer, Recipients, SizeDistribution};
 use super::value::{
     Access, Bytes, ConnectString, Decimal, DeviceTests, Kind, Skew, Stretch, TableModel, Value,
 };
@@ -30,6 +31,8 @@ pub enum Use {
     Device,
     /// The workload `command`; what it runs and prints is no key but a section of its own.
     Command,
+    /// The workload `mail`.
+    Mail,
 }
 
 #[derive(Debug, Clone)]
@@ -77,7 +80,7 @@ macro_rules! workload_keys {
     };
 }
 
-use Use::{Command, Commit, Connect, Device, Load, Slob};
+use Use::{Command, Commit, Connect, Device, Load, Mail, Slob};
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
 const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
@@ -90,7 +93,7 @@ const PAYLOAD: Kind = Kind::Whole(0..=1_000_000_000);
 workload_keys! {
     update_pct: u8, Kind::Whole(0..=100), Some("0"), &[Slob],
         "percentage of calls that update";
-    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit, Device, Command],
+    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit, Device, Command, Mail],
         "length of the measured window; a bare number is seconds";
     num_schemas: u32, Kind::Whole(1..=8192), Some("1"), &[Load, Slob],
         "number of tables, pgio1 to pgioN";
@@ -164,9 +167,9 @@ workload_keys! {
         "make unlogged tables, whose changes write no WAL";
     scan_scale: Scale, Kind::Scale, None, &[Load],
         "size of the table pgio_scan, which is for scans of a whole table; without it none is made";
-    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device, Command],
+    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device, Command, Mail],
         "seed of all random choices; without it one is drawn and recorded";
-    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device, Command],
+    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device, Command, Mail],
         "time that the workload runs before the window opens";
     sessions: u32, AT_LEAST_1, Some("1"), &[Slob, Commit, Command],
         "sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn";
@@ -190,6 +193,34 @@ workload_keys! {
         "write tests may write over what a device or file holds";
     uuid: String, Kind::Text, None, &[Device],
         "of the file system or other content that may be lost with destroy";
+    server: MailServer, Kind::Text, None, &[Mail],
+        "where mail is delivered to: host:port, or the path of a socket; {target} is the target's name";
+    protocol: MailProtocol, Kind::OneOf(MailProtocol::NAMES), Some("lmtp"), &[Mail],
+        "how: lmtp answers when a message is delivered, smtp when it is taken over";
+    threads: u32, Kind::Whole(1..=1000), Some("12"), &[Mail],
+        "sessions that deliver at a time";
+    message_size: Bytes, Kind::Bytes, Some("70K"), &[Mail],
+        "mean size of a message, header included";
+    size_distribution: SizeDistribution, Kind::OneOf(SizeDistribution::NAMES), Some("uniform"), &[Mail],
+        "of the sizes about their mean: fixed, uniform or lognormal";
+    size_spread: u32, Kind::Whole(1..=1000), None, &[Mail],
+        "percent of the mean: half the width (uniform), the standard deviation (lognormal); without it 100";
+    sender: String, Kind::Text, Some("pgio@localhost"), &[Mail],
+        "who the mail is from";
+    recipients: Recipients, Kind::Text, Some("user{1..100}@localhost"), &[Mail],
+        "who gets it, each as often: addresses with commas between, of which each may have one {1..100}";
+    recipients_per_message: u32, Kind::Whole(1..=1000), Some("1"), &[Mail],
+        "different recipients of each message";
+    messages_per_connection: u32, AT_LEAST_0, Some("0"), &[Mail],
+        "messages before a session connects anew; 0 is as many as come";
+    messages_rate: MailRate, Kind::Text, None, &[Mail],
+        "messages begun by all threads together, such as 1500/min or 25/s; without it as fast as they are taken";
+    reply_timeout: Duration, Kind::Duration { zero: false }, Some("60s"), &[Mail],
+        "how long an answer of the server may take";
+    maildir: String, Kind::Text, None, &[Mail],
+        "where a recipient's mail is found, with {user} and {domain}: what was delivered is looked up there, and removed";
+    mail_host: String, Kind::Text, None, &[Mail],
+        "host of [hosts] that maildir is on; without it the target's";
 }
 
 impl Key {
@@ -207,10 +238,10 @@ impl Key {
         self.name.replace('_', "-")
     }
 
-    /// Whether pgio.conf and flags have it: a command is run by an experiment only, and a device
-    /// by that or by `pgio device`, whose flags are its own.
+    /// Whether pgio.conf and flags have it: commands and mail are of experiments only, and a device
+    /// is measured by those or by `pgio device`, whose flags are its own.
     pub fn is_of_conf(&self) -> bool {
-        self.uses.iter().any(|using| !matches!(using, Device | Command))
+        self.uses.iter().any(|using| !matches!(using, Device | Command | Mail))
     }
 
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
@@ -276,7 +307,7 @@ mod tests {
 
     #[test]
     fn every_default_is_read() {
-        for using in [Connect, Load, Slob, Commit, Device, Command] {
+        for using in [Connect, Load, Slob, Commit, Device, Command, Mail] {
             let _ = Layer::defaults(using);
         }
     }

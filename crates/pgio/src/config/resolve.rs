@@ -6,6 +6,7 @@
 //! against the server, in `dataset`.
 
 mod features;
+mod mail;
 
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use super::keys::{Layer, Use};
 use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
 use crate::units::layout::WIDEST_UPDATED;
 use crate::units::{BLOCK_BYTES, Layout, Scale};
+
+pub use mail::{MailSettings, Maildir, MessageSizes, SMALLEST_MESSAGE};
 
 /// Settings that are right one by one and wrong together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +47,8 @@ pub enum ResolveError {
     UpdateOverFiller(u32, u32),
     #[error(transparent)]
     Contradiction(#[from] Contradiction),
+    #[error("{0}")]
+    Mail(String),
 }
 
 /// What `slob` runs.

@@ -4,6 +4,8 @@
 //! that begins with the key ("must be ..."); they never repeat a text that may hold a
 //! password. Which key has which kind is said in [`super::keys`].
 
+pub mod mail;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;

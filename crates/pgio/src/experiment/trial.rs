@@ -117,6 +117,7 @@ pub fn run(
         Some(EngineError::Stopped) => Outcome::Interrupted,
         Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
+    trial.checks.extend(request.workload.after_trial());
     trial_checks::judge(&mut trial, series.as_ref(), request.treatments);
     Measured { trial, series, left, error }
 }

@@ -1,6 +1,7 @@
 //! What one trial's own record says of its validity: that its condition held, that the data stayed
 //! what it was, and in [`observed`] what went on beside. The ids are those of `results::checks`.
 
+mod mail;
 mod observed;
 
 use crate::results::checks;
@@ -26,6 +27,7 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
         found.extend(size(trial));
         found.extend(unlogged(trial));
         found.extend(sessions(trial));
+        found.extend(mail::checks(trial));
         found.extend(observed::checks(trial, series));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
     }

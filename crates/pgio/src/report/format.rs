@@ -103,9 +103,10 @@ pub(super) fn size(relative: f64) -> String {
 
 /// A metric's name as people read it: `commits/s`, `commit latency p95`, `WAL bytes/s`.
 pub(super) fn metric_name(name: &str) -> String {
-    let text = match name.strip_suffix("_per_second") {
-        Some(what) => format!("{}/s", what.replace('_', " ")),
-        None => name.replace('_', " "),
+    let text = match (name.strip_suffix("_per_second"), name.strip_suffix("_per_minute")) {
+        (Some(what), _) => format!("{}/s", what.replace('_', " ")),
+        (_, Some(what)) => format!("{}/min", what.replace('_', " ")),
+        _ => name.replace('_', " "),
     };
     match text.strip_prefix("wal ") {
         Some(rest) => format!("WAL {rest}"),
@@ -182,6 +183,7 @@ mod tests {
     #[test]
     fn names_are_readable() {
         assert_eq!(metric_name("commits_per_second"), "commits/s");
+        assert_eq!(metric_name("messages_per_minute"), "messages/min");
         assert_eq!(metric_name("commit_latency_p95"), "commit latency p95");
         assert_eq!(metric_name("wal_bytes_per_commit"), "WAL bytes per commit");
         assert_eq!(

@@ -77,6 +77,24 @@ pub const CHECKS: &[CheckDef] = &[
         "move it there, or correct device = in [target]",
     ),
     def(
+        "mail-lost",
+        "a message that was accepted is not in its mail directory, or altered, or there twice; or nobody could look",
+        "",
+        "see the mail server's log; maildir must be where it delivers to, and nothing else may take mail away",
+    ),
+    def(
+        "mail-refused",
+        "more than 1 % of the recipients were refused, left without an answer or given up",
+        "some were, or were put off, or a connection was dropped",
+        "see the mail server's log: every recipient must exist, and it must take as many sessions as threads says",
+    ),
+    def(
+        "mail-rate",
+        "",
+        "less than 95 % of messages_rate was delivered: the server, or threads, is at its limit",
+        "offer less, or use more threads; latency from the intended start grows for as long as the window lasts",
+    ),
+    def(
         "drbd-connection",
         "DRBD was seen in another state than the condition says, or blocks went out of sync",
         "DRBD was not watched inside the window",

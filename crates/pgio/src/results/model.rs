@@ -163,6 +163,13 @@ pub struct Slice {
     pub block_visits: u64,
     pub rows_updated: u64,
     pub commits: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub messages: u64,
+}
+
+/// What most workloads do not have is not written.
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

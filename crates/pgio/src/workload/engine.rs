@@ -16,6 +16,7 @@ use postgres::Client;
 
 use super::command::{CommandError, Left, Said};
 use super::device::DeviceError;
+use super::mail::MailError;
 use super::notice::Notices;
 use super::session::{self, Event, Go, SliceDone};
 use super::stopping::Stopping;
@@ -79,6 +80,8 @@ pub enum EngineError {
     Device(DeviceError),
     #[error(transparent)]
     Command(CommandError),
+    #[error(transparent)]
+    Mail(#[from] MailError),
     #[error("stopped")]
     Stopped,
     #[error("{0}")]
@@ -133,6 +136,7 @@ pub struct Progress {
     pub commits: u64,
     /// By a program, lately.
     pub said: Said,
+    pub messages: u64,
 }
 
 /// What is told while a window is open.

@@ -204,6 +204,7 @@ fn those_of_drbd_are_read_with_their_treatments() {
         ("drbd-impact.toml", 10, 2),
         ("drbd-protocols.toml", 7, 1),
         ("drbd-protocols-full.toml", 7, 1),
+        ("mail-drbd.toml", 9, 1),
     ] {
         let parsed = experiment::parse(&example(file), file, "drbd", &names, &checks).unwrap();
         assert_eq!((parsed.conditions.len(), parsed.workloads.len()), (conditions, workloads));

@@ -25,6 +25,7 @@ mod levels;
 mod loading;
 mod loading_features;
 mod loading_many;
+mod mail;
 mod managed;
 mod page;
 mod private_cluster;

@@ -13,7 +13,8 @@ use crate::cli::output::{self, Status};
 use crate::cli::{Outcome, connection, run, setup};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
-    CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, SlobSettings,
+    CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings,
+    MailSettings, SlobSettings,
 };
 use crate::dataset::DatasetError;
 use crate::experiment::{live, reset};
@@ -24,11 +25,14 @@ use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
 use crate::workload::commit::Commit;
-use crate::workload::{Command, Device, Workload};
+use crate::workload::mail::MailError;
+use crate::workload::{Command, Device, Mail, Workload};
 
 /// A server that the experiment found or started.
 #[derive(Debug)]
 pub(super) struct Reached {
+    /// As in the file; empty where pgio.conf or the environment says where it is.
+    name: String,
     pub(super) params: ConnectParams,
     pub(super) cluster: Option<Arc<PrivateCluster>>,
     /// The block device that is to be measured.
@@ -69,7 +73,8 @@ impl Job {
         pg: Option<VersionRequest>,
     ) -> Result<BTreeMap<String, Reached>, Failure> {
         let hosts = self.hosts()?;
-        let plain = |params, cluster| Reached {
+        let plain = |name: &str, params, cluster| Reached {
+            name: name.to_owned(),
             params,
             cluster,
             device: None,
@@ -78,8 +83,8 @@ impl Job {
             host: None,
             standby_host: None,
         };
-        let reached = |(name, params)| {
-            let plain = plain(params, None);
+        let reached = |(name, params): (String, _)| {
+            let plain = plain(&name, params, None);
             let reached = match self.experiment.targets.get(&name) {
                 Some(Target::Server { device, control, host, standby_host, .. }) => Reached {
                     device: device.clone(),
@@ -99,7 +104,7 @@ impl Job {
                 let cluster = start_private(version, *standby, directory.clone())?;
                 let dsn = ConnectString::new(cluster.primary_conninfo());
                 let params = connection::params(&dsn, run_id)?;
-                servers.insert(name.clone(), plain(params, Some(cluster)));
+                servers.insert(name.clone(), plain(name, params, Some(cluster)));
             }
         }
         Ok(servers)
@@ -134,6 +139,7 @@ impl Job {
             }
             WorkloadKind::Device => Arc::new(device(layer, reached)?),
             WorkloadKind::Command => Arc::new(command(spec, layer, reached, admin)?),
+            WorkloadKind::Mail => Arc::new(mail(layer, reached)?),
         };
         Ok(workload)
     }
@@ -207,6 +213,17 @@ fn command(
     let host = reached.hosts.get(name).cloned().ok_or_else(unknown)?;
     let settings = CommandSettings::resolve(command, layer);
     Ok(Command::new(settings, host, &reached.params, admin)?)
+}
+
+/// Its directories are on the target's host, where the file names no other.
+fn mail(layer: Layer, reached: &Reached) -> Result<Mail, Failure> {
+    let settings = MailSettings::resolve(layer, &reached.name)?;
+    let named = settings.maildir.as_ref().and_then(|maildir| maildir.host.clone());
+    let host = match named.or_else(|| reached.host.clone()) {
+        None => Arc::new(Host::local()),
+        Some(name) => reached.hosts.get(&name).cloned().ok_or(MailError::NoHost(name))?,
+    };
+    Ok(Mail::new(settings, host))
 }
 
 /// Looked for before anything is changed.

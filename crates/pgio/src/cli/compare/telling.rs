@@ -36,11 +36,12 @@ impl Teller {
                 output::warn(warning);
             }
             Happening::Progress { condition, progress } => {
-                let rate = progress.commits as f64 / progress.elapsed.max(1e-3);
-                // Work that only reads has none.
-                let rate = match progress.commits {
-                    0 => String::new(),
-                    _ => format!(", {rate:.0} commits/s"),
+                let a_second = |n: u64| n as f64 / progress.elapsed.max(1e-3);
+                // Work that only reads has neither.
+                let rate = match (progress.commits, progress.messages) {
+                    (0, 0) => String::new(),
+                    (0, n) => format!(", {:.0} messages/min", 60.0 * a_second(n)),
+                    (n, _) => format!(", {:.0} commits/s", a_second(n)),
                 };
                 let said = match progress.said.text() {
                     "" => String::new(),

@@ -43,10 +43,12 @@ pub enum WorkloadKind {
     Commit,
     Device,
     Command,
+    Mail,
 }
 
 impl WorkloadKind {
-    pub const ALL: &'static [Self] = &[Self::Slob, Self::Commit, Self::Device, Self::Command];
+    pub const ALL: &'static [Self] =
+        &[Self::Slob, Self::Commit, Self::Device, Self::Command, Self::Mail];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -54,6 +56,7 @@ impl WorkloadKind {
             Self::Commit => "commit",
             Self::Device => "device",
             Self::Command => "command",
+            Self::Mail => "mail",
         }
     }
 
@@ -64,6 +67,7 @@ impl WorkloadKind {
             Self::Commit => &[Use::Commit],
             Self::Device => &[Use::Device],
             Self::Command => &[Use::Command],
+            Self::Mail => &[Use::Mail],
         }
     }
 

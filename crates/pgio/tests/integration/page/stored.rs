@@ -174,6 +174,7 @@ fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, 
                 commits: commits as u64,
                 block_visits: commits as u64 * 16,
                 rows_updated: commits as u64 * 8,
+                ..Slice::default()
             }
         })
         .collect();

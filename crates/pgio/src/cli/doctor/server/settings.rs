@@ -107,7 +107,7 @@ fn sessions(work: &Work) -> u64 {
             sessions.map_or_else(|| one(num_schemas) * one(num_threads), u64::from)
         }
         WorkloadKind::Commit => u64::from(CommitSettings::resolve(work.layer.clone()).sessions),
-        WorkloadKind::Device => 0,
+        WorkloadKind::Device | WorkloadKind::Mail => 0,
         WorkloadKind::Command => one(work.layer.sessions),
     }
 }

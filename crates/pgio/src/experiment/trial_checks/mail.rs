@@ -1,0 +1,96 @@
+//! Whether mail was taken as it was offered: refusals, missing answers, and the rate.
+
+use crate::results::model::{Check, Trial};
+
+/// A mail server that refuses or forgets more of it does other work than is compared.
+const REFUSED_SHARE: f64 = 0.01;
+/// An open loop that delivers less of what was offered is at its limit.
+const OFFERED_SHARE: f64 = 0.95;
+
+pub(super) fn checks(trial: &Trial) -> Vec<Check> {
+    if trial.workload.kind != "mail" {
+        return Vec::new();
+    }
+    std::iter::once(refused(trial)).chain(rate(trial)).collect()
+}
+
+fn value(trial: &Trial, name: &str) -> f64 {
+    trial.metrics.get(name).and_then(|m| m.value).unwrap_or(0.0)
+}
+
+fn refused(trial: &Trial) -> Check {
+    const ID: &str = "mail-refused";
+    let of = |name: &str| value(trial, name);
+    let (taken, refused) = (of("mail_recipients"), of("mail_refused"));
+    let (unknown, undelivered) = (of("mail_unknown"), of("mail_undelivered"));
+    let (deferred, dropped) = (of("mail_deferred"), of("mail_dropped_connections"));
+    let bad = refused + unknown + undelivered;
+    if bad + deferred + dropped == 0.0 {
+        return Check::ok(ID, format!("all {taken} recipients were accepted at the first attempt"));
+    }
+    let message = format!(
+        "{taken} recipients accepted, {refused} refused, {deferred} put off, {unknown} without an answer, {undelivered} given up, {dropped} connections dropped"
+    );
+    let remedy = "see the mail server's log: every recipient must exist, and it must take as many sessions as threads says";
+    match bad > REFUSED_SHARE * (taken + bad) {
+        true => Check::invalid(ID, message, remedy),
+        false => Check::warning(ID, message, remedy),
+    }
+}
+
+fn rate(trial: &Trial) -> Option<Check> {
+    const ID: &str = "mail-rate";
+    let offered = trial.metrics.get("mail_offered_per_minute")?.value?;
+    let delivered = value(trial, "messages_per_minute");
+    let message = format!("{delivered:.0} of {offered:.0} messages/min were delivered");
+    Some(match delivered >= OFFERED_SHARE * offered {
+        true => Check::ok(ID, message),
+        false => Check::warning(
+            ID,
+            format!("{message}: that is the limit of the server, or of threads"),
+            "offer less, or use more threads",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::trial::blank;
+    use crate::results::CheckVerdict::{self, Invalid, Ok, Warning};
+    use crate::results::model::Metric;
+
+    fn verdicts(metrics: &[(&str, f64)]) -> Vec<CheckVerdict> {
+        let mut trial = blank();
+        trial.workload.kind = "mail".to_owned();
+        for (name, value) in metrics {
+            let metric = Metric { value: Some(*value), unit: String::new() };
+            trial.metrics.insert((*name).to_owned(), metric);
+        }
+        checks(&trial).into_iter().map(|c| c.verdict).collect()
+    }
+
+    #[test]
+    fn a_few_that_fail_are_told_and_many_make_it_invalid() {
+        let taken = ("mail_recipients", 1000.0);
+        assert_eq!(verdicts(&[taken]), [Ok]);
+        for (name, few, many) in [
+            ("mail_refused", Warning, Invalid),
+            ("mail_unknown", Warning, Invalid),
+            ("mail_undelivered", Warning, Invalid),
+            ("mail_deferred", Warning, Warning),
+            ("mail_dropped_connections", Warning, Warning),
+        ] {
+            assert_eq!(verdicts(&[taken, (name, 5.0)]), [few], "{name}");
+            assert_eq!(verdicts(&[taken, (name, 50.0)]), [many], "{name}");
+        }
+        assert_eq!(checks(&blank()), []);
+    }
+
+    #[test]
+    fn a_rate_above_capacity_is_said_to_be_one() {
+        let offered = ("mail_offered_per_minute", 1500.0);
+        assert_eq!(verdicts(&[offered, ("messages_per_minute", 1490.0)])[1], Ok);
+        assert_eq!(verdicts(&[offered, ("messages_per_minute", 900.0)])[1], Warning);
+    }
+}

@@ -1,0 +1,389 @@
+//! What is said on a connection: the greeting, then message after message, by LMTP or SMTP.
+//!
+//! One command at a time, as most senders do where a server may refuse in between. What becomes of a
+//! message is told for each recipient, and only what the server said yes to after the final dot is
+//! accepted: a connection that ends between the dot and the answer leaves the fate unknown, one that
+//! ends before the dot leaves the message with us. Whether and when it is tried again is not known
+//! here: [`super::postman`].
+
+use std::io::{Read, Write};
+use std::time::Instant;
+
+use super::wire::{Lost, Wire};
+use crate::config::value::mail::MailProtocol;
+
+/// An answer: its code, and the text of its last line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) code: u16,
+    pub(super) text: String,
+}
+
+impl Reply {
+    fn is_yes(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+
+    fn is_later(&self) -> bool {
+        (400..500).contains(&self.code)
+    }
+
+    fn is_never(&self) -> bool {
+        (500..600).contains(&self.code)
+    }
+}
+
+impl std::fmt::Display for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.code, self.text)
+    }
+}
+
+/// What became of a message for one recipient, in one attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Certainly not taken, for no reason of the server's.
+    Untried,
+    Accepted,
+    /// 4xx: may be tried again.
+    Deferred(Reply),
+    /// 5xx: never.
+    Refused(Reply),
+    /// The message was sent, and the answer did not come.
+    Unknown,
+}
+
+/// Why a session cannot begin.
+#[derive(Debug)]
+pub(super) enum NoService {
+    Lost(Lost),
+    Said(Reply),
+}
+
+impl From<Lost> for NoService {
+    fn from(lost: Lost) -> NoService {
+        NoService::Lost(lost)
+    }
+}
+
+/// More lines than this in one answer are none.
+const MOST_LINES: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Dialogue<S> {
+    wire: Wire<S>,
+    protocol: MailProtocol,
+}
+
+impl<S: Read + Write> Dialogue<S> {
+    /// Waits for the greeting and answers it.
+    pub(super) fn open(wire: Wire<S>, protocol: MailProtocol) -> Result<Dialogue<S>, NoService> {
+        let mut dialogue = Dialogue { wire, protocol };
+        let hello = match protocol {
+            MailProtocol::Lmtp => "LHLO pgio.localdomain",
+            MailProtocol::Smtp => "EHLO pgio.localdomain",
+        };
+        let greeting = dialogue.reply()?;
+        if greeting.code != 220 {
+            return Err(NoService::Said(greeting));
+        }
+        let reply = dialogue.ask(hello)?;
+        if !reply.is_yes() {
+            return Err(NoService::Said(reply));
+        }
+        Ok(dialogue)
+    }
+
+    /// Hands over one message; `wire` ends with the final dot. The connection is of no use any more
+    /// where the second part says why.
+    pub(super) fn deliver(
+        &mut self,
+        sender: &str,
+        to: &[&str],
+        wire: &[u8],
+    ) -> (Vec<Fate>, Option<Lost>) {
+        let mut fates = vec![Fate::Untried; to.len()];
+        let lost = self.transaction(sender, to, wire, &mut fates).err();
+        (fates, lost)
+    }
+
+    fn transaction(
+        &mut self,
+        sender: &str,
+        to: &[&str],
+        wire: &[u8],
+        fates: &mut [Fate],
+    ) -> Result<(), Lost> {
+        let reply = self.ask(&format!("MAIL FROM:<{sender}>"))?;
+        if !reply.is_yes() {
+            return self.all(fates, &(0..to.len()).collect::<Vec<_>>(), &reply);
+        }
+        let mut open = Vec::new();
+        for (index, recipient) in to.iter().enumerate() {
+            let reply = self.ask(&format!("RCPT TO:<{recipient}>"))?;
+            match reply.is_yes() {
+                true => open.push(index),
+                false => self.all(fates, &[index], &reply)?,
+            }
+        }
+        if open.is_empty() {
+            // The sender was taken: what was begun is ended.
+            return self.ask("RSET").map(drop);
+        }
+        let reply = self.ask("DATA")?;
+        if reply.code != 354 {
+            if reply.is_yes() {
+                // Nothing was sent yet that it could have taken.
+                return Err(Lost::Garbage(reply.to_string()));
+            }
+            self.all(fates, &open, &reply)?;
+            return self.ask("RSET").map(drop);
+        }
+        // What is not sent to its end is not accepted, whatever happens.
+        self.wire.send(wire)?;
+        open.iter().for_each(|index| fates[*index] = Fate::Unknown);
+        match self.protocol {
+            // One answer for each recipient that was taken, in their order (RFC 2033, 4.2).
+            MailProtocol::Lmtp => {
+                for (answered, index) in open.iter().enumerate() {
+                    let reply = self.reply()?;
+                    match is_leaving(&reply) {
+                        true => self.all(fates, &open[answered..], &reply)?,
+                        false => self.all(fates, &[*index], &reply)?,
+                    }
+                }
+                Ok(())
+            }
+            MailProtocol::Smtp => {
+                let reply = self.reply()?;
+                self.all(fates, &open, &reply)
+            }
+        }
+    }
+
+    /// The same answer for all of these. 421 is an answer too, and the last one.
+    fn all(&self, fates: &mut [Fate], these: &[usize], reply: &Reply) -> Result<(), Lost> {
+        let fate = match reply {
+            _ if reply.is_yes() => Fate::Accepted,
+            _ if reply.is_later() => Fate::Deferred(reply.clone()),
+            _ if reply.is_never() => Fate::Refused(reply.clone()),
+            _ => return Err(Lost::Garbage(reply.to_string())),
+        };
+        these.iter().for_each(|index| fates[*index] = fate.clone());
+        match is_leaving(reply) {
+            true => Err(Lost::Leaving(reply.to_string())),
+            false => Ok(()),
+        }
+    }
+
+    fn ask(&mut self, command: &str) -> Result<Reply, Lost> {
+        if self.wire.has_more() {
+            // Said unasked: a server that leaves says 421 at any time, anything else is out of step.
+            let reply = self.reply()?;
+            return Err(match is_leaving(&reply) {
+                true => Lost::Leaving(reply.to_string()),
+                false => Lost::Garbage(reply.to_string()),
+            });
+        }
+        self.wire.send(format!("{command}\r\n").as_bytes())?;
+        self.reply()
+    }
+
+    fn reply(&mut self) -> Result<Reply, Lost> {
+        let since = Instant::now();
+        for _ in 0..MOST_LINES {
+            let line = self.wire.line(since)?;
+            let garbage = || Lost::Garbage(line.chars().take(80).collect());
+            let code = line.get(..3).filter(|c| c.bytes().all(|b| b.is_ascii_digit()));
+            let code: u16 = code.and_then(|c| c.parse().ok()).ok_or_else(garbage)?;
+            if !(200..600).contains(&code) {
+                return Err(garbage());
+            }
+            match line.as_bytes().get(3) {
+                Some(b'-') => {}
+                None | Some(b' ') => {
+                    let text = line.get(4..).unwrap_or_default().to_owned();
+                    return Ok(Reply { code, text });
+                }
+                Some(_) => return Err(garbage()),
+            }
+        }
+        Err(Lost::Garbage("an answer without end".to_owned()))
+    }
+
+    /// Without waiting: whoever leaves does not care.
+    pub(super) fn quit(&mut self) {
+        let _ = self.wire.send(b"QUIT\r\n");
+    }
+}
+
+fn is_leaving(reply: &Reply) -> bool {
+    reply.code == 421
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::super::message::stuff;
+    use super::super::wire::Halt;
+    use super::*;
+    use std::time::Duration;
+
+    /// Says its part whatever it hears, and keeps what it heard.
+    struct Script {
+        said: io::Cursor<Vec<u8>>,
+        heard: Vec<u8>,
+    }
+
+    impl Read for Script {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            // One byte at a time, as a slow network would.
+            self.said.read(&mut buffer[..1])
+        }
+    }
+
+    impl Write for Script {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let some = bytes.len().min(7);
+            self.heard.extend(&bytes[..some]);
+            Ok(some)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The answers of a transaction with two recipients, after greeting and LHLO.
+    fn fates(protocol: MailProtocol, answers: &str) -> (Vec<Fate>, Option<String>, String) {
+        // By hand, since a real server sends no answer before it is asked.
+        let script = Script { said: io::Cursor::new(Vec::new()), heard: Vec::new() };
+        let wire =
+            Wire::new(OneByOne::new(script, answers), Duration::from_secs(5), Halt::default());
+        let mut dialogue = match Dialogue::open(wire, protocol) {
+            Ok(dialogue) => dialogue,
+            Err(why) => panic!("{why:?}"),
+        };
+        let mut text = Vec::new();
+        stuff(b"x\r\n", &mut text);
+        let (fates, lost) = dialogue.deliver("p@l", &["a@b", "c@d"], &text);
+        let heard = String::from_utf8(dialogue.wire_stream().inner.heard.clone()).unwrap();
+        (fates, lost.map(|l| l.to_string()), heard)
+    }
+
+    /// Releases an answer only after a command or the dot was heard.
+    struct OneByOne {
+        inner: Script,
+        answers: Vec<String>,
+    }
+
+    impl OneByOne {
+        fn new(inner: Script, answers: &str) -> OneByOne {
+            let mut all = vec!["220 hello".to_owned(), "250-mail\r\n250 PIPELINING".to_owned()];
+            all.extend(answers.split('|').filter(|a| !a.is_empty()).map(str::to_owned));
+            all.reverse();
+            OneByOne { inner, answers: all }
+        }
+    }
+
+    impl Read for OneByOne {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.inner.said.position() == self.inner.said.get_ref().len() as u64 {
+                let Some(next) = self.answers.pop() else { return Ok(0) };
+                self.inner.said = io::Cursor::new(format!("{next}\r\n").into_bytes());
+            }
+            self.inner.read(buffer)
+        }
+    }
+
+    impl Write for OneByOne {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.inner.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<S: Read + Write> Dialogue<S> {
+        fn wire_stream(&self) -> &S {
+            self.wire.stream()
+        }
+    }
+
+    use Fate::{Accepted, Unknown, Untried};
+
+    fn deferred(text: &str) -> Fate {
+        Fate::Deferred(Reply { code: text[..3].parse().unwrap(), text: text[4..].to_owned() })
+    }
+
+    fn refused(text: &str) -> Fate {
+        Fate::Refused(Reply { code: text[..3].parse().unwrap(), text: text[4..].to_owned() })
+    }
+
+    #[test]
+    fn each_recipient_has_an_answer_of_its_own_in_lmtp_and_one_stands_for_all_in_smtp() {
+        let (all, lost, heard) =
+            fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|250 one|452 full");
+        assert_eq!((all, lost), (vec![Accepted, deferred("452 full")], None));
+        let said = "LHLO pgio.localdomain\r\nMAIL FROM:<p@l>\r\nRCPT TO:<a@b>\r\nRCPT TO:<c@d>\r\n\
+                    DATA\r\nx\r\n.\r\n";
+        assert_eq!(heard, said);
+        let (all, lost, heard) = fates(MailProtocol::Smtp, "250 ok|250 ok|250 ok|354 go|250 both");
+        assert_eq!((all, lost), (vec![Accepted, Accepted], None));
+        assert!(heard.starts_with("EHLO "), "{heard}");
+    }
+
+    #[test]
+    fn a_recipient_that_is_refused_has_no_answer_after_the_dot() {
+        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|550 who|250 ok|354 go|250 two");
+        assert_eq!((all, lost), (vec![refused("550 who"), Accepted], None));
+        let (all, lost, heard) = fates(MailProtocol::Lmtp, "250 ok|550 who|451 later|250 reset");
+        assert_eq!((all, lost), (vec![refused("550 who"), deferred("451 later")], None));
+        assert!(heard.ends_with("RSET\r\n") && !heard.contains("DATA"), "{heard}");
+        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|452 full|250 reset");
+        assert_eq!((all, lost), (vec![deferred("452 full"); 2], None));
+        let (all, _, _) = fates(MailProtocol::Lmtp, "530 no");
+        assert_eq!(all, vec![refused("530 no"); 2]);
+    }
+
+    #[test]
+    fn an_end_before_the_dot_leaves_it_untried_and_one_after_it_unknown() {
+        for early in ["", "250 ok", "250 ok|250 ok|250 ok"] {
+            let (all, lost, _) = fates(MailProtocol::Lmtp, early);
+            assert_eq!(all, [Untried, Untried], "{early}");
+            assert_eq!(lost.unwrap(), "the connection was closed");
+        }
+        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|250 one");
+        assert_eq!((all, lost.is_some()), (vec![Accepted, Unknown], true));
+        let (all, _, _) = fates(MailProtocol::Smtp, "250 ok|250 ok|250 ok|354 go");
+        assert_eq!(all, [Unknown, Unknown]);
+    }
+
+    #[test]
+    fn a_server_that_leaves_has_answered_for_the_rest() {
+        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|421 bye");
+        assert_eq!(all, [deferred("421 bye"), Untried]);
+        assert_eq!(lost.unwrap(), "the server takes no more: 421 bye");
+        let (all, _, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|421 bye");
+        assert_eq!(all, [deferred("421 bye"), deferred("421 bye")]);
+    }
+
+    #[test]
+    fn garbage_is_no_answer() {
+        for garbage in ["hello", "25", "2x0 ok", "150 ok", "250ok", "999 ok", "\u{1F4A9}\u{1F4A9}"]
+        {
+            let (all, lost, _) = fates(MailProtocol::Lmtp, garbage);
+            assert_eq!(all, [Untried, Untried], "{garbage}");
+            assert!(lost.unwrap().contains("no answer"), "{garbage}");
+            let after = format!("250 ok|250 ok|250 ok|354 go|{garbage}");
+            assert_eq!(fates(MailProtocol::Lmtp, &after).0, [Unknown, Unknown], "{garbage}");
+        }
+        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|250 taken");
+        assert_eq!((all, lost.is_some()), (vec![Untried, Untried], true));
+        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|354 go");
+        assert_eq!((all, lost.is_some()), (vec![Unknown, Unknown], true));
+    }
+}

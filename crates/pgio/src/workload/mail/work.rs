@@ -1,0 +1,252 @@
+//! The workload `mail`: sessions that deliver, in the place of sessions of PostgreSQL.
+//!
+//! What an earlier trial left in the mail directories is removed before each trial, and what was
+//! delivered is looked up and removed after it, so that all trials begin alike. The warm-up delivers
+//! as the window does, and right before it: only its figures are discarded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use postgres::Client;
+use serde_json::json;
+
+use super::crew::Crew;
+use super::postman::{Ledger, Round, Sent, Shift};
+use super::tally::CLASS;
+use super::wire::Halt;
+use super::{MailError, maildir, verdict};
+use crate::config::resolve::{Extent, MailSettings};
+use crate::config::value::mail::{MailProtocol, SizeDistribution};
+use crate::host::Host;
+use crate::host::stop::Stop;
+use crate::results::model::{Check, DatasetInfo, WorkloadInfo};
+use crate::workload::engine::{EngineError, Progress, Ran, WindowEvent};
+use crate::workload::session::server_clock;
+use crate::workload::{self, Setup, Totals, Workload};
+
+/// How long a server that only took a message over may take to deliver it.
+const QUEUE: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct Mail {
+    settings: MailSettings,
+    /// Where the mail directories are.
+    host: Arc<Host>,
+    /// Of the trial that runs.
+    ledger: Ledger,
+}
+
+/// Connected and warmed up.
+#[derive(Debug)]
+struct Ready {
+    crew: Crew,
+    round: Arc<Round>,
+}
+
+impl Mail {
+    pub fn new(settings: MailSettings, host: Arc<Host>) -> Mail {
+        Mail { settings, host, ledger: Ledger::default() }
+    }
+
+    fn places(&self) -> Vec<String> {
+        let Some(maildir) = &self.settings.maildir else { return Vec::new() };
+        self.settings.recipients.iter().map(|recipient| maildir.of(recipient)).collect()
+    }
+
+    /// Finds and removes; the error names the pattern, not the one place.
+    fn collect(&self) -> Result<Vec<maildir::Found>, MailError> {
+        maildir::collect(&self.host, &self.places()).map_err(|source| MailError::Maildir {
+            path: self.settings.maildir.as_ref().map_or_else(String::new, |m| m.path.clone()),
+            host: self.host.name().to_owned(),
+            source,
+        })
+    }
+
+    fn look_up(&self, sent: &[Sent]) -> Result<Check, MailError> {
+        let places = self.places();
+        let since = Instant::now();
+        let mut found = self.collect()?;
+        loop {
+            let verdict = verdict::compare(sent, &places, &found);
+            let queued = self.settings.protocol == MailProtocol::Smtp && verdict.lost > 0;
+            if !queued || since.elapsed() > QUEUE {
+                return Ok(verdict.check());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+            found.extend(self.collect()?);
+        }
+    }
+}
+
+impl workload::Ready for Ready {
+    fn run(
+        mut self: Box<Self>,
+        admin: &mut Client,
+        extent: Extent,
+        hear: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<Ran, EngineError> {
+        let Extent::Time(window) = extent else {
+            return Err(EngineError::Stuck("mail is delivered for a time".to_owned()));
+        };
+        let (clock, asked) = (server_clock(admin)?, Instant::now());
+        // The slowest thread must hear of the start before it comes.
+        let start = asked + Duration::from_millis(20);
+        let shift = shift("mail-window", start, window);
+        std::thread::sleep(start.saturating_duration_since(Instant::now()));
+        hear(admin, WindowEvent::Opened(start));
+        let done = &self.round.done;
+        let came = self.crew.deliver(&shift, &mut || {
+            let elapsed = start.elapsed().as_secs_f64();
+            let messages = done.load(Ordering::Relaxed);
+            hear(
+                admin,
+                WindowEvent::Progress(Progress { elapsed, messages, ..Progress::default() }),
+            );
+        });
+        let asked_seconds = window.as_secs_f64();
+        // A session that waits for an answer that never comes has a window, too.
+        let ended = came.tally.ended.map_or(shift.end, |ended| ended.max(shift.end));
+        hear(admin, WindowEvent::Closed(ended.min(Instant::now())));
+        let seconds = (ended - start).as_secs_f64();
+        let mut error = came.error;
+        if error.is_none() && came.tally.messages == 0 {
+            let t = &came.tally;
+            let what = format!(
+                "{} recipients refused, {} deferred, {} without an answer, {} connections dropped",
+                t.refused, t.deferred, t.unknown, t.dropped
+            );
+            let server = self.round.settings.server.to_string();
+            error = Some(MailError::Nothing { server, what }.into());
+        }
+        Ok(Ran {
+            totals: came.tally.totals(),
+            sessions: Vec::new(),
+            timeline: came.tally.timeline(shift.slice, asked_seconds),
+            started: clock + (start - asked).as_secs_f64(),
+            seconds,
+            late: came.last_began.map_or(0.0, |at| (at - start).as_secs_f64()),
+            error,
+            cancelled_sync_rep: 0,
+            readings: BTreeSet::new(),
+        })
+    }
+}
+
+fn shift(name: &'static str, start: Instant, length: Duration) -> Shift {
+    let seconds = length.as_secs_f64();
+    let slice = seconds / seconds.round().max(4.0);
+    Shift { name, start, end: start + length, slice, taken: Arc::default() }
+}
+
+impl Workload for Mail {
+    fn info(&self) -> WorkloadInfo {
+        let s = &self.settings;
+        let mut keys = BTreeMap::from([
+            ("server".to_owned(), json!(s.server.to_string())),
+            ("protocol".to_owned(), json!(s.protocol.name())),
+            ("threads".to_owned(), json!(s.threads)),
+            ("message_size".to_owned(), json!(s.sizes.mean)),
+            ("size_distribution".to_owned(), json!(s.sizes.distribution.name())),
+            ("recipients".to_owned(), json!(s.recipients.len())),
+            ("recipients_per_message".to_owned(), json!(s.recipients_per_message)),
+            ("messages_per_connection".to_owned(), json!(s.messages_per_connection)),
+        ]);
+        if s.sizes.distribution != SizeDistribution::Fixed {
+            keys.insert("size_spread".to_owned(), json!(s.sizes.spread));
+        }
+        if let Some(rate) = s.rate {
+            keys.insert("messages_rate".to_owned(), json!(rate.to_string()));
+        }
+        if let Some(maildir) = &s.maildir {
+            keys.insert("maildir".to_owned(), json!(maildir.path));
+        }
+        WorkloadInfo {
+            kind: "mail".to_owned(),
+            primary_metric: "messages_per_minute".to_owned(),
+            keys,
+        }
+    }
+
+    fn extent(&self) -> Extent {
+        Extent::Time(self.settings.run_time)
+    }
+
+    fn prepare(
+        self: Arc<Self>,
+        setup: Setup,
+        _admin: &mut Client,
+    ) -> Result<Box<dyn workload::Ready>, EngineError> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // Of a trial that was killed.
+        self.collect()?;
+        let round = Arc::new(Round {
+            settings: self.settings.clone(),
+            token: format!("{:x}", Timestamp::now().as_microsecond()),
+            seed: setup.seed,
+            halt: Halt { user: setup.stop, failed: Stop::new() },
+            ledger: Ledger::clone(&self.ledger),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+        });
+        let mut crew = Crew::assemble(Arc::clone(&round))?;
+        if !setup.warmup.is_zero() {
+            let came =
+                crew.deliver(&shift("mail-warmup", Instant::now(), setup.warmup), &mut || {});
+            if let Some(error) = came.error {
+                return Err(error);
+            }
+        }
+        Ok(Box::new(Ready { crew, round }))
+    }
+
+    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
+    }
+
+    fn after_trial(&self) -> Vec<Check> {
+        if self.settings.maildir.is_none() {
+            return Vec::new();
+        }
+        let sent = std::mem::take(&mut *self.ledger.lock().unwrap_or_else(PoisonError::into_inner));
+        let check = self.look_up(&sent);
+        vec![check.unwrap_or_else(|error| verdict::not_looked_up(&error))]
+    }
+
+    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+        Ok(None)
+    }
+
+    fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
+        let count = |name| totals.counted(name);
+        let messages = totals.count(CLASS) as f64;
+        let mut all = vec![
+            ("messages_per_minute", Some(messages * 60.0 / seconds)),
+            ("mail_bytes_per_second", Some(count("bytes") / seconds)),
+            ("mail_bytes_mean", (messages > 0.0).then(|| count("bytes") / messages)),
+            ("mail_recipients", Some(count("recipients"))),
+            ("mail_refused", Some(count("refused"))),
+            ("mail_deferred", Some(count("deferred"))),
+            ("mail_unknown", Some(count("unknown"))),
+            ("mail_undelivered", Some(count("undelivered"))),
+            ("mail_left_over", Some(count("left_over"))),
+            ("mail_retries", Some(count("retries"))),
+            ("mail_dropped_connections", Some(count("dropped"))),
+        ];
+        if let Some(rate) = self.settings.rate {
+            let scheduled = count("scheduled");
+            all.push(("mail_offered_per_minute", Some(rate.per_second() * 60.0)));
+            let lag = count("lag_us") / 1e6 / scheduled;
+            all.push(("mail_lag_mean", (scheduled > 0.0).then_some(lag)));
+        }
+        all
+    }
+
+    fn clean_up(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! The workload `mail`: to a real Dovecot, and to servers that do not keep to what is expected.
+
+mod dovecot;
+mod fake;
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+
+use serde_json::Value;
+
+use crate::disk::{self, LoopDevice};
+use crate::examples;
+use crate::fixture::{INSTALLED, shared_primary};
+use crate::hosts::sshd::Sshd;
+use crate::workdir::{self, Workdir, failed_checks};
+use dovecot::Dovecot;
+use fake::{Fake, Manner};
+
+/// One trial of a second, and what is said of it.
+fn delivered(dir: &Workdir, workload: &str, more: &str) -> workdir::Said {
+    dir.compare(&experiment(
+        "blocks = 1\nduration = \"1s\"\naa = false\nrepeats = 0",
+        workload,
+        more,
+    ))
+}
+
+fn experiment(keys: &str, workload: &str, more: &str) -> String {
+    let target = format!("dsn = {:?}\n{more}", shared_primary(INSTALLED).primary_conninfo());
+    let text = workdir::experiment_on(&target, keys, "", &[("a", "")]);
+    text.replace("kind = \"commit\"", &format!("kind = \"mail\"\n{workload}"))
+}
+
+fn value(trial: &Value, metric: &str) -> f64 {
+    trial["metrics"][metric]["value"].as_f64().unwrap_or_else(|| panic!("no {metric}: {trial}"))
+}
+
+fn check<'a>(trial: &'a Value, id: &str) -> &'a Value {
+    let found = trial["checks"].as_array().unwrap().iter().find(|c| c["id"] == id);
+    found.unwrap_or_else(|| panic!("no {id}: {}", trial["checks"]))
+}
+
+/// Complete, and everything that was accepted is there once, as it was.
+fn assert_all_there(trial: &Value) {
+    assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
+    assert_eq!(check(trial, "mail-lost")["verdict"], "ok", "{}", check(trial, "mail-lost"));
+    let seconds = trial["window"]["seconds"].as_f64().unwrap();
+    let messages = trial["histograms"]["delivery"]["count"].as_f64().unwrap();
+    assert!(messages > 0.0);
+    assert!((value(trial, "messages_per_minute") * seconds / 60.0 - messages).abs() < 1e-3);
+}
+
+#[test]
+fn dovecot_loses_and_alters_nothing() {
+    let Some(dovecot) = Dovecot::start(None) else { return };
+    let dir = Workdir::new();
+    let workload = format!(
+        "{}\nmessage_size = \"20K\"\nsize_distribution = \"lognormal\"\nrecipients_per_message = 3\n\
+         warmup = \"1s\"",
+        dovecot.workload()
+    );
+    dovecot.leave_foreign_mail("user1");
+    delivered(&dir, &workload, "").expect(0, &["messages/min"]);
+    let trial = &dir.trials()[0];
+    assert_all_there(trial);
+    assert_eq!(trial["workload"]["keys"]["threads"], 12);
+    assert_eq!(trial["workload"]["primary_metric"], "messages_per_minute");
+    assert_eq!(failed_checks(trial, "invalid"), [""; 0]);
+    assert_eq!(value(trial, "mail_refused"), 0.0);
+    // Warm-up and window are both looked up: three copies of each message.
+    let told = check(trial, "mail-lost")["message"].as_str().unwrap();
+    let numbers: Vec<f64> = told.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+    let [sent, copies] = numbers[..] else { panic!("{told}") };
+    assert!(sent > trial["histograms"]["delivery"]["count"].as_f64().unwrap());
+    assert_eq!(copies, 3.0 * sent, "{told}");
+    assert_eq!(dovecot.files(), 1, "only what was there before is left");
+}
+
+#[test]
+fn dovecot_asks_postgresql_for_its_users_and_refuses_others() {
+    let server = shared_primary(INSTALLED);
+    let conninfo = crate::fixture::fresh_database(server);
+    let Some(dovecot) = Dovecot::start(Some(&conninfo)) else { return };
+    let dir = Workdir::new();
+    let all = dovecot.workload();
+    delivered(&dir, &all, "").expect(0, &["messages/min"]);
+    assert_all_there(&dir.trials()[0]);
+    // user101 is not in the table: 1 of 101 is just under the limit, 1 of 3 is over it.
+    let dir = Workdir::new();
+    let some = all.replace("user{1..100}@localhost", "user{100..102}@localhost");
+    delivered(&dir, &some, "");
+    let trial = &dir.trials()[0];
+    assert_all_there(trial);
+    assert!(value(trial, "mail_refused") > 0.0);
+    assert_eq!(failed_checks(trial, "invalid"), ["mail-refused"]);
+    let dir = Workdir::new();
+    let none = all.replace("user{1..100}@localhost", "user{101..109}@localhost");
+    delivered(&dir, &none, "").expect(0, &["refuses every message, such as with 550"]);
+    assert_eq!(dovecot.files(), 0);
+}
+
+#[test]
+fn by_its_socket_and_with_a_connection_for_each_message() {
+    let Some(dovecot) = Dovecot::start(None) else { return };
+    let dir = Workdir::new();
+    let workload = format!(
+        "server = {:?}\nmaildir = {:?}\nthreads = 3\nmessages_per_connection = 1",
+        dovecot.socket(),
+        dovecot.maildir()
+    );
+    delivered(&dir, &workload, "").expect(0, &["messages/min"]);
+    assert_all_there(&dir.trials()[0]);
+}
+
+#[test]
+fn mail_on_another_host_is_looked_up_there() {
+    let Some(dovecot) = Dovecot::start(None) else { return };
+    let (dir, sshd) = (Workdir::new(), Sshd::start());
+    let spec = sshd.spec();
+    let hosts = format!(
+        "[hosts.box]\nssh = {:?}\nssh_config = {:?}",
+        spec.ssh.unwrap(),
+        spec.ssh_config.unwrap()
+    );
+    let workload = format!("{}\nmail_host = \"box\"\nmessage_size = \"4K\"", dovecot.workload());
+    delivered(&dir, &workload, &hosts).expect(0, &["messages/min"]);
+    assert_all_there(&dir.trials()[0]);
+    assert_eq!(dovecot.files(), 0);
+    sshd.wait_until_idle();
+}
+
+/// As its comment says, on a device of the test's own.
+#[test]
+fn the_example_of_ext4() {
+    if !disk::is_root("mail") || !dovecot::is_there(false) {
+        return;
+    }
+    let device = LoopDevice::new(2 << 30);
+    device.format();
+    let point = device.mount();
+    let dovecot = Dovecot::start_in(&point, None);
+    let short = [("blocks", "1"), ("warmup", "\"500ms\""), ("duration", "\"1s\"")];
+    let text = examples::with(&examples::example("mail-ext4.toml"), &short)
+        .replace("/srv/mail", point.to_str().unwrap())
+        .replace("127.0.0.1:2424", &dovecot.address());
+    let (_dir, results) = examples::compare(&text, "");
+    let trials = examples::stored(&results);
+    let all = ["barrier=0", "default", "default (A/A)", "max_batch_time=0", "max_batch_time=30000"];
+    assert_eq!(examples::conditions(&trials), BTreeSet::from(all));
+    trials.iter().for_each(assert_all_there);
+    assert_eq!(dovecot.files(), 0);
+}
+
+#[test]
+fn a_good_server_by_smtp_and_at_a_rate() {
+    let fake = Fake::start(Manner::Good);
+    let dir = Workdir::new();
+    let workload = format!("{}\nprotocol = \"smtp\"\nmessages_rate = \"50/s\"", fake.workload());
+    delivered(&dir, &workload, "").expect(0, &["messages/min"]);
+    let trial = &dir.trials()[0];
+    assert_all_there(trial);
+    assert_eq!(trial["histograms"]["delivery"]["count"], 50);
+    assert_eq!(check(trial, "mail-rate")["verdict"], "ok");
+    assert_eq!(fake.files(), 0);
+}
+
+#[test]
+fn a_rate_above_capacity_is_said_to_be_one_and_its_latency_grows() {
+    // Two sessions of 50 ms a message: 40 a second.
+    let fake = Fake::start(Manner::Slow);
+    let dir = Workdir::new();
+    let closed = fake.workload().replace("threads = 3", "threads = 2");
+    delivered(&dir, &closed, "").expect(0, &[]);
+    let latency = value(&dir.trials()[0], "delivery_latency_p50");
+    let dir = Workdir::new();
+    delivered(&dir, &format!("{closed}\nmessages_rate = \"200/s\""), "").expect(0, &["mail-rate"]);
+    let trial = &dir.trials()[0];
+    assert_all_there(trial);
+    assert_eq!(check(trial, "mail-rate")["verdict"], "warning");
+    assert!(value(trial, "delivery_latency_p95") > 4.0 * latency);
+    assert!(value(trial, "mail_lag_mean") > latency);
+    assert_eq!(value(trial, "mail_offered_per_minute"), 12_000.0);
+}
+
+#[test]
+fn whoever_puts_off_is_asked_again() {
+    let fake = Fake::start(Manner::DefersFirst);
+    let dir = Workdir::new();
+    delivered(&dir, &fake.workload(), "").expect(0, &["mail-refused"]);
+    let trial = &dir.trials()[0];
+    assert_all_there(trial);
+    let messages = trial["histograms"]["delivery"]["count"].as_f64().unwrap();
+    assert!(value(trial, "mail_deferred") >= messages && value(trial, "mail_retries") >= messages);
+    assert_eq!(check(trial, "mail-refused")["verdict"], "warning");
+
+    let fake = Fake::start(Manner::DefersAlways);
+    let dir = Workdir::new();
+    delivered(&dir, &fake.workload(), "")
+        .expect(0, &["failed: ", "accepted no message", "deferred"]);
+    assert_eq!(value(&dir.trials()[0], "messages_per_minute"), 0.0);
+}
+
+#[test]
+fn connections_that_break_cost_no_message_and_invent_none() {
+    // In the middle of a message, of which the end is still here: nothing can have been accepted.
+    let fake = Fake::start(Manner::DropsInMessage);
+    let dir = Workdir::new();
+    let large = fake.workload().replace("\"3K\"", "\"12M\"\nsize_distribution = \"fixed\"");
+    delivered(&dir, &large, "").expect(0, &["connections dropped"]);
+    let trial = &dir.trials()[0];
+    assert_all_there(trial);
+    assert!(value(trial, "mail_dropped_connections") > 0.0);
+    assert_eq!(value(trial, "mail_unknown"), 0.0);
+
+    // After the dot, kept or not: nobody knows, and it is sent again under the same id.
+    for manner in [Manner::DropsAfterDot { keeps: true }, Manner::DropsAfterDot { keeps: false }] {
+        let fake = Fake::start(manner);
+        let dir = Workdir::new();
+        delivered(&dir, &fake.workload(), "");
+        let trial = &dir.trials()[0];
+        assert_all_there(trial);
+        assert!(value(trial, "mail_unknown") > 0.0);
+        assert_eq!(fake.most_copies() > 1, manner == Manner::DropsAfterDot { keeps: true });
+        assert_eq!(failed_checks(trial, "invalid"), ["mail-refused"]);
+    }
+
+    let fake = Fake::start(Manner::LeavesAfterThree);
+    let dir = Workdir::new();
+    delivered(&dir, &fake.workload(), "").expect(0, &["connections dropped"]);
+    assert_all_there(&dir.trials()[0]);
+}
+
+#[test]
+fn whoever_lies_is_found_out() {
+    for (manner, what) in [
+        (Manner::Loses, "copies were lost, 0 altered, 0 too many"),
+        (Manner::Alters, "altered, 0 too many"),
+        (Manner::Doubles, "0 copies were lost, 0 altered"),
+    ] {
+        let fake = Fake::start(manner);
+        let dir = Workdir::new();
+        delivered(&dir, &fake.workload(), "").expect(0, &["mail-lost", what]);
+        let trial = &dir.trials()[0];
+        assert_eq!(failed_checks(trial, "invalid"), ["mail-lost"], "{manner:?}");
+        assert_eq!(fake.files(), 0, "{manner:?}");
+    }
+}
+
+#[test]
+fn a_server_of_no_use_fails_the_trial_and_says_why() {
+    for (manner, texts) in [
+        (Manner::Refuses, &["refuses every message, such as with 550 5.1.1 nobody here"][..]),
+        (Manner::Babbles, &["cannot be reached", "no answer: who goes there"]),
+        (Manner::Full, &["takes no session: 421 too many", "use fewer threads"]),
+        (Manner::Stalls, &["accepted no message in the window", "without an answer"]),
+    ] {
+        let fake = Fake::start(manner);
+        let dir = Workdir::new();
+        let workload = format!("{}\nreply_timeout = \"1s\"", fake.workload());
+        delivered(&dir, &workload, "").expect(0, texts);
+        assert!(dir.trials().iter().all(|t| t["outcome"]["state"] == "failed"), "{manner:?}");
+        assert_eq!(fake.files(), 0);
+    }
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let dir = Workdir::new();
+    delivered(&dir, &format!("server = \"127.0.0.1:{port}\""), "")
+        .expect(0, &["cannot be reached", "refused", "start it, or correct server"]);
+}
+
+#[test]
+fn a_stop_ends_all_at_once_and_takes_away_what_was_delivered() {
+    let fake = Fake::start(Manner::Good);
+    let dir = Workdir::new();
+    let text = experiment("blocks = 1\nduration = \"600s\"\naa = false", &fake.workload(), "");
+    let mut running = dir.start_compare(&text);
+    running.until("delivering", || fake.files() > 20);
+    running.signal(rustix::process::Signal::INT);
+    running.wait().expect(130, &[]);
+    assert_eq!(fake.files(), 0);
+    assert_eq!(dir.trials()[0]["outcome"]["state"], "interrupted");
+    // What a killed one leaves, the next takes away.
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&text);
+    running.until("delivering", || fake.files() > 20);
+    running.kill();
+    assert!(fake.files() > 20);
+    let dir = Workdir::new();
+    delivered(&dir, &fake.workload(), "").expect(0, &[]);
+    assert_all_there(&dir.trials()[0]);
+    assert_eq!(fake.files(), 0);
+}
+
+#[test]
+fn bad_values_and_contradictions_are_refused_before_anything() {
+    let dir = Workdir::new();
+    let mut said = Vec::new();
+    for (workload, texts) in [
+        ("", &["has no server"][..]),
+        ("server = \"mail\"", &["workload.server", "host:port"]),
+        ("server = \"m:24\"\nprotocol = \"pop3\"", &["must be lmtp or smtp"]),
+        ("server = \"m:24\"\nthreads = 0", &["workload.threads"]),
+        ("server = \"m:24\"\nthreads = 5000", &["1 to 1000"]),
+        ("server = \"m:24\"\nmessages_rate = \"fast\"", &["1500/min or 25/s"]),
+        ("server = \"m:24\"\nrecipients = \"a b\"", &["`a b` is no address"]),
+        ("server = \"m:24\"\nrecipients_per_message = 200", &["more than there are recipients"]),
+        ("server = \"m:24\"\nsize_distribution = \"fixed\"\nsize_spread = 5", &["contradicts"]),
+        ("server = \"m:24\"\nmaildir = \"/srv/mail\"", &["write {user}"]),
+        ("server = \"m:24\"\nmaildir = \"/m/{user}\"\nmail_host = \"x\"", &["no host `x`"]),
+        ("server = \"m:24\"\nmessage_size = \"600\"", &["at least 1K"]),
+        ("server = \"m:24\"\nsessions = 3", &["means nothing to the workload `mail`"]),
+        ("server = \"m:24\"\nreply_timeout = \"0s\"", &["longer than zero"]),
+    ] {
+        said.push(delivered(&dir, workload, "").expect(2, texts));
+        assert!(!dir.out().exists(), "{workload}");
+    }
+    assert_eq!(said.len(), 14);
+}
