@@ -8,6 +8,7 @@
 //!
 //! A new workload key is one line in [`keys`].
 
+pub mod engine;
 pub mod error;
 pub mod experiment;
 pub mod keys;
@@ -15,10 +16,11 @@ pub mod pgio_conf;
 pub mod resolve;
 pub mod value;
 
+pub use engine::{ClientSettings, Engine, Pace};
 pub use error::ConfigError;
 pub(crate) use error::nearest;
 pub use experiment::Experiment;
 pub use keys::{KEYS, Key, Layer, Use};
 pub use pgio_conf::PgioConf;
 pub use resolve::{CommitSettings, DeviceSettings, LoadSettings, ResolveError, SlobSettings};
-pub use value::{Access, ConnectString};
+pub use value::{Access, Arrivals, ConnectString};

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::engine::Engine;
 use super::keys::{Layer, Use};
 use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
 use crate::units::{BLOCK_BYTES, Scale};
@@ -23,6 +24,12 @@ pub enum ResolveError {
         "BATCH draws every block of a statement on its own, so it goes with WORK_UNIT=1 only (WORK_UNIT is {0})"
     )]
     BatchOfRanges(u64),
+    #[error("{0} is of the client-side engine: set ENGINE=client too, or leave it out")]
+    NeedsClient(String),
+    #[error("{0} is not known to the client-side engine: leave it out, or set ENGINE=server")]
+    NeedsServer(String),
+    #[error("ARRIVALS says how the calls of a RATE lie in time: set RATE too, or leave it out")]
+    ArrivalsWithoutRate,
 }
 
 /// What `slob` runs.
@@ -42,6 +49,7 @@ pub struct SlobSettings {
     /// Update calls; 0 is one transaction per session.
     pub commit_every: u32,
     pub batch: u32,
+    pub engine: Engine,
     /// Absent: to be drawn and recorded.
     pub seed: Option<u64>,
 }
@@ -53,6 +61,9 @@ pub struct CommitSettings {
     pub rows_per_transaction: u32,
     /// Bytes in each row.
     pub payload: u32,
+    /// Whether the table has a primary key.
+    pub index: bool,
+    pub engine: Engine,
     pub extent: Extent,
     pub warmup: Duration,
     /// Absent: to be drawn and recorded.
@@ -100,6 +111,7 @@ impl SlobSettings {
     pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
         let all = layer.over(Layer::defaults(Use::Slob));
         let settings = Self {
+            engine: Engine::resolve(&all, Use::Slob)?,
             update_pct: given(all.update_pct),
             run_time: given(all.run_time),
             warmup: given(all.warmup),
@@ -128,9 +140,11 @@ impl SlobSettings {
 }
 
 impl CommitSettings {
-    pub fn resolve(layer: Layer) -> Self {
+    pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
         let all = layer.over(Layer::defaults(Use::Commit));
-        Self {
+        Ok(Self {
+            engine: Engine::resolve(&all, Use::Commit)?,
+            index: given(all.index),
             sessions: given(all.sessions),
             rows_per_transaction: given(all.rows_per_transaction),
             payload: given(all.payload),
@@ -140,7 +154,7 @@ impl CommitSettings {
             },
             warmup: given(all.warmup),
             seed: all.seed,
-        }
+        })
     }
 }
 
@@ -192,7 +206,7 @@ pub fn connect_string(conf: &Layer) -> ConnectString {
     given(conf.clone().over(below).over(Layer::defaults(Use::Connect)).connect_string)
 }
 
-fn given<T>(value: Option<T>) -> T {
+pub(super) fn given<T>(value: Option<T>) -> T {
     value.expect("the table has a default for every key that settings hold without Option")
 }
 
@@ -221,13 +235,14 @@ mod tests {
                 access: Access::Index,
                 commit_every: 1,
                 batch: 1,
+                engine: Engine::Server,
                 seed: None,
             }
         );
         let load = LoadSettings::resolve(Layer::default());
         assert_eq!(load.scale, "4G".parse().unwrap());
         assert!(load.create_base_table);
-        let commit = CommitSettings::resolve(Layer::default());
+        let commit = CommitSettings::resolve(Layer::default()).unwrap();
         assert_eq!(commit.extent, Extent::Time(Duration::from_secs(300)));
         assert_eq!((commit.sessions, commit.rows_per_transaction, commit.payload), (1, 1, 0));
     }
@@ -235,7 +250,7 @@ mod tests {
     #[test]
     fn what_is_said_is_taken() {
         let layer = Layer { transactions: Some(10_000), sessions: Some(4), ..Layer::default() };
-        let commit = CommitSettings::resolve(layer);
+        let commit = CommitSettings::resolve(layer).unwrap();
         assert_eq!(commit.extent, Extent::Transactions(10_000));
         assert_eq!(commit.sessions, 4);
     }

@@ -69,7 +69,7 @@ fn mix(trial: &Trial) -> Option<String> {
 }
 
 fn latencies(trial: &Trial) -> Vec<Table> {
-    let classes: Vec<(&str, &Histogram)> = ["read", "update", "commit"]
+    let classes: Vec<(&str, &Histogram)> = ["read", "update", "commit", "lag"]
         .iter()
         .filter_map(|class| Some((*class, trial.histograms.get(*class)?)))
         .filter(|(_, h)| h.count() > 0)

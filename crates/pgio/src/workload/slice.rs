@@ -71,12 +71,23 @@ pub struct Totals {
     pub rows_inserted: u64,
     pub rows_lost: u64,
     pub deadlocks: u64,
+    /// Of the client-side engine: calls that were answered, that were begun, and whose moment came
+    /// inside the window of an open loop.
+    pub calls: u64,
+    pub begun: u64,
+    pub due: u64,
+    /// Commits that are part of an update, whose latency holds theirs.
+    pub commits_within: u64,
 }
 
 impl Totals {
     /// Operations of a class.
     pub fn count(&self, class: &str) -> u64 {
         self.histograms.get(class).map_or(0, Histogram::count)
+    }
+
+    pub fn commits(&self) -> u64 {
+        self.count("commit") + self.commits_within
     }
 
     /// Blocks visited: each row read or updated is in a block of its own.
@@ -93,6 +104,10 @@ impl Totals {
         self.rows_inserted += other.rows_inserted;
         self.rows_lost += other.rows_lost;
         self.deadlocks += other.deadlocks;
+        self.calls += other.calls;
+        self.begun += other.begun;
+        self.due += other.due;
+        self.commits_within += other.commits_within;
     }
 
     pub(super) fn of_slice(slice: SliceResult) -> Option<Totals> {
@@ -108,6 +123,7 @@ impl Totals {
             rows_inserted: slice.rows_inserted,
             rows_lost: slice.rows_lost,
             deadlocks: slice.deadlocks,
+            ..Totals::default()
         })
     }
 

@@ -11,7 +11,8 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{EngineError, Gang, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload};
+use super::{EngineError, Gang, client, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload};
+use crate::config::Engine;
 use crate::config::resolve::{Extent, SlobSettings};
 use crate::config::value::Access;
 use crate::dataset;
@@ -133,7 +134,7 @@ fn is_update(pct: u8) -> String {
 }
 
 /// `WHERE` for exactly `unit` keys from `first` on: equality for one, else a closed range.
-fn key_range(first: &str, unit: u64) -> String {
+pub(super) fn key_range(first: &str, unit: u64) -> String {
     match unit {
         1 => format!("mykey = {first}"),
         _ => format!("mykey BETWEEN {first} AND {first} + {}", unit - 1),
@@ -147,7 +148,13 @@ impl Workload for Slob {
             if self.read_only() { "block_visits_per_second" } else { "commits_per_second" };
         // With one transaction a session there is no rate of commits to speak of.
         let primary = if s.commit_every == 0 { "block_visits_per_second" } else { primary };
-        WorkloadInfo {
+        // At a rate that is given, what differs is how long each call takes.
+        let primary = match (s.engine.is_paced(), self.read_only()) {
+            (false, _) => primary,
+            (true, true) => "read_latency_p99",
+            (true, false) => "update_latency_p99",
+        };
+        let mut info = WorkloadInfo {
             kind: "slob".to_owned(),
             primary_metric: primary.to_owned(),
             keys: BTreeMap::from([
@@ -161,7 +168,9 @@ impl Workload for Slob {
                 ("commit_every".to_owned(), json!(s.commit_every)),
                 ("batch".to_owned(), json!(s.batch)),
             ]),
-        }
+        };
+        info.keys.extend(s.engine.keys().into_iter().map(|(name, v)| (name.to_owned(), v)));
+        info
     }
 
     fn extent(&self) -> Extent {
@@ -173,7 +182,14 @@ impl Workload for Slob {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Ready>, EngineError> {
-        Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+        match self.settings.engine {
+            Engine::Server => {
+                Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+            }
+            Engine::Client(settings) => {
+                client::assemble(client::slob::calls(&self), settings, setup, admin)
+            }
+        }
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
@@ -196,6 +212,9 @@ impl Workload for Slob {
         let per_second = |n: u64| Some(n as f64 / seconds);
         let (reads, updates) = (totals.count("read"), totals.count("update"));
         let mut metrics = vec![("block_visits_per_second", per_second(totals.block_visits()))];
+        if let Engine::Client(settings) = &self.settings.engine {
+            metrics.extend(client::metrics(settings, totals, seconds));
+        }
         if !self.read_only() {
             metrics.extend([
                 ("updates_per_second", per_second(totals.rows_updated)),

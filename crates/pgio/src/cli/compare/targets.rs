@@ -124,7 +124,7 @@ impl Job {
             }
             WorkloadKind::Commit => {
                 let schema = server.schema.clone().ok_or(DatasetError::NoSchema)?;
-                let commit = Commit { settings: CommitSettings::resolve(layer), schema };
+                let commit = Commit { settings: CommitSettings::resolve(layer)?, schema };
                 commit.check(&mut admin)?;
                 Arc::new(commit)
             }

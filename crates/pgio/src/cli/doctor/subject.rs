@@ -80,7 +80,7 @@ impl Subject {
 
 impl Work {
     fn length(&self) -> Option<Duration> {
-        let settings = CommitSettings::resolve(self.layer.clone());
+        let settings = CommitSettings::resolve(self.layer.clone()).ok()?;
         match settings.extent {
             Extent::Time(window) => Some(window + settings.warmup),
             Extent::Transactions(_) => None,

@@ -6,7 +6,7 @@ use postgres::{Client, Row};
 
 use crate::cli::doctor::subject::{Subject, Work};
 use crate::config::experiment::WorkloadKind;
-use crate::config::{CommitSettings, Layer};
+use crate::config::Layer;
 use crate::pg::server;
 use crate::results::Check;
 use crate::units::{exact_duration, human};
@@ -101,10 +101,10 @@ fn autovacuum(on: bool, workers: i64) -> Check {
 /// Of the keys alone; that of a data set's tables is not known here.
 fn sessions(work: &Work) -> u64 {
     let one = |n: Option<u32>| u64::from(n.unwrap_or(1));
-    let Layer { num_schemas, num_threads, .. } = work.layer;
+    let Layer { num_schemas, num_threads, sessions, .. } = work.layer;
     match work.kind {
         WorkloadKind::Slob => one(num_schemas) * one(num_threads),
-        WorkloadKind::Commit => u64::from(CommitSettings::resolve(work.layer.clone()).sessions),
+        WorkloadKind::Commit => one(sessions),
         WorkloadKind::Device => 0,
     }
 }
