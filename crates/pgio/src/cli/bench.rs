@@ -4,6 +4,7 @@
 //! each pair; what is printed is the median of the ratios with the smallest and the largest. The
 //! original is given by the path of its checkout; none of its code is here.
 
+mod client;
 mod driver;
 mod load;
 mod telemetry;
@@ -48,6 +49,8 @@ enum What {
     Visits(Versus),
     /// Loading 4 tables, against the original's setup.sh (needs bash and psql)
     Load(Versus),
+    /// The client-side engine against pgbench (needs pgbench)
+    Client(client::Args),
     /// What the driver itself costs while many sessions wait
     Driver {
         #[arg(long, default_value_t = 200)]
@@ -90,6 +93,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     match &args.what {
         What::Visits(versus) => visits::run(versus),
         What::Load(versus) => load::run(versus),
+        What::Client(args) => client::run(args),
         What::Driver { sessions, pg } => driver::run(*sessions, *pg),
         What::Telemetry(args) => telemetry::run(args),
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),

@@ -8,7 +8,7 @@ use super::resolve::{ResolveError, given};
 use super::value::{Arrivals, EngineName};
 
 /// Who sends the statements.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// Blocks of PL/pgSQL in the sessions themselves.
     Server,
@@ -16,7 +16,7 @@ pub enum Engine {
     Client(ClientSettings),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientSettings {
     /// Calls that a session may have under way.
     pub pipeline: u32,
@@ -26,7 +26,7 @@ pub struct ClientSettings {
 }
 
 /// An open loop.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Calls per second of all sessions together.
     pub rate: u64,

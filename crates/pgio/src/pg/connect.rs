@@ -36,4 +36,4 @@ pub use params::{
     SessionAttrs, SslMode, SslParams,
 };
 pub use resolve::resolve;
-pub use wire::{Refusal, Wire, WireError};
+pub use wire::{Message, Refusal, Wire, WireError, texts};

@@ -19,7 +19,7 @@ mod session;
 pub(super) mod slob;
 mod told;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
@@ -29,7 +29,6 @@ use postgres::Client;
 
 use super::engine::{self, EngineError, Progress, Ran, Setup, WindowEvent, WindowPlan};
 use super::notice::Notices;
-use super::session::server_clock;
 use super::stopping::{Alive, Stopping};
 use super::{Ready, Totals};
 use crate::config::ClientSettings;
@@ -45,7 +44,7 @@ use told::Told;
 const TICK: Duration = Duration::from_millis(50);
 
 /// Sessions that are ready and wait for their window.
-pub struct Crew {
+pub(super) struct Crew {
     setup: Setup,
     settings: ClientSettings,
     members: Vec<Member>,
@@ -102,6 +101,7 @@ impl Crew {
                 driver
             });
             threads.push(thread.map_err(|e| {
+                quit.at_once();
                 EngineError::Stuck(format!("cannot start a thread for sessions: {e}"))
             })?);
         }
@@ -128,7 +128,8 @@ impl Crew {
         let mut stopping = Stopping::default();
         let mut next_tick = Instant::now();
         let mut working = threads.len();
-        while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
+        // What was done is told last, also by those who were stopped.
+        while (working > 0 || self.alive().next().is_some()) && !stopping.given_up() {
             match told.recv_timeout(TICK) {
                 Ok(Told::Slice { number, totals, readings }) => {
                     ran.totals.merge(&totals);
@@ -227,7 +228,8 @@ impl Ready for Crew {
         extent: Extent,
         hear: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<Ran, EngineError> {
-        self.window(admin, extent, self.setup.seed, hear)
+        let seed = self.setup.seed;
+        self.window(admin, extent, seed, hear)
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) use startup::cancel;
 
 /// What the server says instead of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
-#[error("{message}{}", hint.as_ref().map_or(String::new(), |h| format!(" ({})", h.trim_end_matches('.'))))]
+#[error("{message}{}", .hint.as_ref().map_or(String::new(), |h| format!(" ({})", h.trim_end_matches('.'))))]
 pub struct Refusal {
     /// SQLSTATE.
     pub code: String,
