@@ -20,7 +20,6 @@ pub(super) mod slob;
 mod told;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -36,7 +35,7 @@ use crate::config::resolve::Extent;
 use crate::pg::connect::Canceller;
 use crate::results::model::SessionTotals;
 use crate::rng;
-pub(super) use calls::{Call, Calls, Counts, Parameter, Statement, Step};
+use calls::Calls;
 use driver::{Driver, Go, Quit};
 use told::Told;
 

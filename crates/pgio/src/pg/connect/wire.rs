@@ -111,7 +111,7 @@ pub fn texts(body: &[u8]) -> Option<Vec<Option<String>>> {
 }
 
 /// Rows in text form.
-pub type Rows = Vec<Vec<Option<String>>>;
+pub(super) type Rows = Vec<Vec<Option<String>>>;
 
 /// An open session.
 pub struct Wire {
