@@ -135,7 +135,10 @@ mod tests {
     fn keys_of_the_client_need_the_client() {
         for (key, value) in [("pipeline", "4"), ("rate", "100"), ("client_threads", "2")] {
             let said = refused(&[(key, value)]);
-            assert!(said.starts_with(&key.to_ascii_uppercase()) && said.contains("ENGINE=client"), "{said}");
+            assert!(
+                said.starts_with(&key.to_ascii_uppercase()) && said.contains("ENGINE=client"),
+                "{said}"
+            );
             let fine = layer(&[(key, value), ("engine", "client")]);
             assert!(SlobSettings::resolve(fine.clone()).is_ok(), "{key}");
             assert!(CommitSettings::resolve(fine).is_ok(), "{key}");

@@ -9,9 +9,7 @@
 
 use std::time::Duration;
 
-use super::value::{
-    Access, Arrivals, Bytes, ConnectString, DeviceTests, EngineName, Kind, Value,
-};
+use super::value::{Access, Arrivals, Bytes, ConnectString, DeviceTests, EngineName, Kind, Value};
 use crate::units::Scale;
 
 /// What a key is for.

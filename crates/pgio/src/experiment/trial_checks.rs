@@ -133,8 +133,9 @@ fn rate(trial: &Trial) -> Option<Check> {
     let reached = trial.metrics.get("rate_reached")?.value?;
     let asked = trial.workload.keys.get("rate")?.as_u64()?;
     let per_second = trial.metrics.get("calls_per_second")?.value?;
-    let message =
-        format!("{reached:.1} % of {asked} calls/s could be begun; {per_second:.0}/s were answered");
+    let message = format!(
+        "{reached:.1} % of {asked} calls/s could be begun; {per_second:.0}/s were answered"
+    );
     let remedy = "ask for a lower rate, or for more sessions if they are what is short";
     Some(match reached {
         r if r < RATE_INVALID => Check::invalid(ID, message, remedy),

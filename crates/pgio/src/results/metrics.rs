@@ -126,7 +126,12 @@ pub const METRICS: &[MetricDef] = &[
     def("read_latency_p95", "s", LowerIsFaster, "95th percentile of a read call's latency"),
     def("read_latency_p99", "s", LowerIsFaster, "99th percentile of a read call's latency"),
     def("read_latency_max", "s", LowerIsFaster, "longest read call"),
-    def("update_latency_mean", "s", LowerIsFaster, "mean latency of an UPDATE, without its commit; with engine = client, with it"),
+    def(
+        "update_latency_mean",
+        "s",
+        LowerIsFaster,
+        "mean latency of an UPDATE, without its commit; with engine = client, with it",
+    ),
     def("update_latency_p50", "s", LowerIsFaster, "median latency of an UPDATE"),
     def("update_latency_p95", "s", LowerIsFaster, "95th percentile of an UPDATE's latency"),
     def("update_latency_p99", "s", LowerIsFaster, "99th percentile of an UPDATE's latency"),

@@ -10,7 +10,7 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{EngineError, Gang, client, Ready, Script, Sessions, Setup, Totals, Workload};
+use super::{EngineError, Gang, Ready, Script, Sessions, Setup, Totals, Workload, client};
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::results::model::{DatasetInfo, WorkloadInfo};

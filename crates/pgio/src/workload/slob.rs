@@ -11,7 +11,9 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{EngineError, Gang, client, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload};
+use super::{
+    EngineError, Gang, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload, client,
+};
 use crate::config::Engine;
 use crate::config::resolve::{Extent, SlobSettings};
 use crate::config::value::Access;

@@ -277,7 +277,10 @@ fn passwords_and_tls_are_as_everywhere() {
         ("user=tls_only sslmode=require ssl_max_protocol_version=TLSv1.2", true),
     ] {
         let dir = Workdir::new();
-        dir.write("pgpass", &format!("*:*:*:keen:{}\n", PASSWORD.replace('\\', "\\\\").replace(':', "\\:")));
+        dir.write(
+            "pgpass",
+            &format!("*:*:*:keen:{}\n", PASSWORD.replace('\\', "\\\\").replace(':', "\\:")),
+        );
         let pass = dir.path().join("pgpass");
         std::fs::set_permissions(&pass, std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .unwrap();

@@ -2,8 +2,9 @@
 //! keys, the same server, the same socket, in turn; CPU of either client per query, queries per
 //! second, and how long a thousand connections take.
 //!
-//! The client's CPU is that of its whole process, connecting and ending included, as the kernel
-//! counts it: pgbench's when it has ended, ours over the trial.
+//! The client's CPU is that of its whole process as the kernel counts it: pgbench's when it has ended,
+//! ours, in which the same process also reads evidence and counters, from the first to the last sign
+//! of progress inside the window.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ struct Figures {
     connecting: f64,
 }
 
+type Value = fn(&Figures) -> f64;
+
 pub(super) fn run(args: &Args) -> Outcome {
     let scale: Scale = "200M".parse().expect("a valid size");
     let mut bench = Bench::start(
@@ -70,9 +73,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         .map_err(|e| Failure::new(FAILED, e).context("cannot make a temporary directory"))?;
     let script = scratch.path().join("read.sql");
     let keys = scale.blocks();
-    let text = format!(
-        "\\set k random(1, {keys})\nSELECT scratch FROM public.pgio1 WHERE mykey = :k;\n"
-    );
+    let text =
+        format!("\\set k random(1, {keys})\nSELECT scratch FROM public.pgio1 WHERE mykey = :k;\n");
     fs::write(&script, text)
         .map_err(|e| Failure::new(FAILED, e).context("cannot write pgbench's script"))?;
     output::line(&format!(
@@ -99,7 +101,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn tell(connections: u32, ours: &[Figures], theirs: &[Figures]) {
-    let of = |all: &[Figures], value: fn(&Figures) -> f64| {
+    let of = |all: &[Figures], value: Value| {
         let values: Vec<f64> = all.iter().map(value).collect();
         benchmath::summary::quantile(&values, 0.5).unwrap_or(f64::NAN)
     };
@@ -111,12 +113,12 @@ fn tell(connections: u32, ours: &[Figures], theirs: &[Figures]) {
             of(all, |f| f.connecting) * 1e3,
         ));
     }
-    let ratios = |value: fn(&Figures) -> f64| -> Vec<f64> {
+    let ratios = |value: Value| -> Vec<f64> {
         ours.iter().zip(theirs).map(|(o, t)| value(o) / value(t)).collect()
     };
     // Of a few connections it is the one that goes ahead that takes the time.
     let shown = if connections == MANY { 3 } else { 2 };
-    let all: [(&str, fn(&Figures) -> f64); 3] =
+    let all: [(&str, Value); 3] =
         [("queries/s", |f| f.tps), ("CPU per query", |f| f.cpu), ("connecting", |f| f.connecting)];
     for (name, value) in all.into_iter().take(shown) {
         output::line(&format!("{:24}pgio/pgbench, {name}: {}", "", spread(&ratios(value), 2)));
@@ -135,11 +137,16 @@ fn ours(bench: &mut Bench, connections: u32, seconds: u64) -> Result<Figures, Fa
     };
     let slob: Arc<dyn Workload> = Arc::new(run::loaded_slob(layer, &mut bench.admin)?);
     let connecting = connect(bench, &slob)?;
-    let before = own_cpu();
-    let trial = bench.trial(&slob, Duration::ZERO)?;
-    let cpu = own_cpu() - before;
+    let begun = Instant::now();
+    let mut span = None;
+    let trial = bench.observed_trial(&slob, Duration::ZERO, None, &mut |_| {
+        let now = (begun.elapsed().as_secs_f64(), own_cpu());
+        let (first, _) = *span.get_or_insert((now, now));
+        span = Some((first, now));
+    })?;
+    let ((from, cpu_from), (to, cpu_to)) = span.unwrap_or_default();
     let tps = metric(&trial, "calls_per_second");
-    Ok(Figures { tps, cpu: cpu * 1e6 / (tps * trial.window.seconds), connecting })
+    Ok(Figures { tps, cpu: (cpu_to - cpu_from) / (to - from) * 1e6 / tps, connecting })
 }
 
 /// Seconds until the sessions are ready; they are closed again.

@@ -18,7 +18,7 @@ pub struct Canceller(Means);
 
 #[derive(Clone)]
 enum Means {
-    Driver { token: CancelToken, tls: Option<rustls::ClientConfig> },
+    Driver { token: Box<CancelToken>, tls: Option<Box<rustls::ClientConfig>> },
     Wire { params: Box<ConnectParams>, route: Route, pid: i32, key: i32 },
 }
 
@@ -30,9 +30,9 @@ pub fn canceller(client: &Client, params: &ConnectParams) -> Canceller {
     let tls = match params.ssl.mode {
         SslMode::Disable => None,
         _ if !params.hosts.iter().any(by_tcp) => None,
-        _ => tls::client_config(params).ok(),
+        _ => tls::client_config(params).ok().map(Box::new),
     };
-    Canceller(Means::Driver { token: client.cancel_token(), tls })
+    Canceller(Means::Driver { token: Box::new(client.cancel_token()), tls })
 }
 
 impl Canceller {
@@ -50,7 +50,7 @@ impl Canceller {
         let driver = |e: postgres::Error| ConnectError::Cancel { source: Box::new(e) };
         match &self.0 {
             Means::Driver { token, tls: Some(tls) } => {
-                token.cancel_query(MakeRustlsConnect::new(tls.clone())).map_err(driver)
+                token.cancel_query(MakeRustlsConnect::new((**tls).clone())).map_err(driver)
             }
             Means::Driver { token, tls: None } => token.cancel_query(NoTls).map_err(driver),
             Means::Wire { params, route, pid, key } => wire::cancel(params, route, *pid, *key),

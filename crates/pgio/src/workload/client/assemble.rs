@@ -143,7 +143,9 @@ fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError
         thread::Builder::new()
             .name("connecting".to_owned())
             .spawn(move || open_some(&plan, &next, &tell))
-            .map_err(|e| EngineError::Stuck(format!("cannot start a thread for connecting: {e}")))?;
+            .map_err(|e| {
+                EngineError::Stuck(format!("cannot start a thread for connecting: {e}"))
+            })?;
     }
     drop(tell);
     let mut sessions = Vec::with_capacity(count);
@@ -179,11 +181,7 @@ fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError
     Err(failed)
 }
 
-fn open_some(
-    plan: &Plan,
-    next: &AtomicUsize,
-    tell: &Sender<Result<Session, EngineError>>,
-) {
+fn open_some(plan: &Plan, next: &AtomicUsize, tell: &Sender<Result<Session, EngineError>>) {
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);
         let Some(calls) = plan.calls.get(index) else { return };

@@ -179,12 +179,8 @@ mod tests {
             (vec![Parameter::Key(1 << 40)], value(&key.to_be_bytes())),
             (
                 vec![Parameter::Null, Parameter::Key(1 << 40), Parameter::Text("x".repeat(300))],
-                [
-                    vec![0xff; 4],
-                    value(&key.to_be_bytes()),
-                    value("x".repeat(300).as_bytes()),
-                ]
-                .concat(),
+                [vec![0xff; 4], value(&key.to_be_bytes()), value("x".repeat(300).as_bytes())]
+                    .concat(),
             ),
         ] {
             let bytes = written(&call(parameters.clone()), 3);

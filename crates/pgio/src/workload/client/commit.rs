@@ -3,8 +3,8 @@
 
 use super::calls::{BIGINT, Call, Calls, Counts, Parameter, Statement, Step, TEXT};
 use crate::config::resolve::CommitSettings;
-use crate::workload::{Script, Sessions};
 use crate::workload::commit::Commit;
+use crate::workload::{Script, Sessions};
 
 /// The work of each session.
 pub(in crate::workload) fn calls(commit: &Commit) -> Vec<Calls> {

@@ -23,9 +23,7 @@ impl Schedule {
         let apart = 1e9 / pace.rate as f64;
         let every = apart * sessions as f64;
         match pace.arrivals {
-            Arrivals::Fixed => {
-                Schedule { next: apart * f64::from(index), every, draw: None }
-            }
+            Arrivals::Fixed => Schedule { next: apart * f64::from(index), every, draw: None },
             Arrivals::Poisson => {
                 let stream = rng::derive(seed, "arrivals", u64::from(index));
                 let mut schedule =

@@ -136,8 +136,7 @@ impl Session {
     pub(super) fn make_ready(&mut self, go: &Go, share: Option<u64>) {
         let stream = rng::derive(go.seed, "session", u64::from(self.index));
         self.rng = SplitMix64::new(stream);
-        self.schedule =
-            go.pace.map(|pace| Schedule::new(&pace, self.index, go.members, go.seed));
+        self.schedule = go.pace.map(|pace| Schedule::new(&pace, self.index, go.members, go.seed));
         self.left = share;
         self.stage = Stage::Working;
         (self.reading_due, self.asleep, self.late) = (false, false, None);
@@ -166,9 +165,7 @@ impl Session {
         tally: &mut Tally,
     ) -> Result<(Option<i64>, bool), WireError> {
         let mut wake = None;
-        while self.stage == Stage::Working
-            && !self.reading_due
-            && self.flights.len() < go.pipeline
+        while self.stage == Stage::Working && !self.reading_due && self.flights.len() < go.pipeline
         {
             if now >= go.end() || self.left == Some(0) || go.quit.is_asked() {
                 self.end(go, tally);
@@ -260,7 +257,10 @@ impl Session {
                 // What it said before it went is the reason.
                 Ok(0) => return Err(self.refused.take().map_or(WireError::Ended, WireError::Said)),
                 Ok(read) => read,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    *now = clock();
+                    return Ok(());
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
                     return Err(self.refused.take().map_or(WireError::Lost(e), WireError::Said));

@@ -24,8 +24,7 @@ fn of_session(slob: &Slob, session: u32) -> Calls {
         counts,
         steps: vec![Step { statement, parameters: vec![Parameter::Key(keys - unit + 1)] }],
     };
-    let statement =
-        |name, sql| Statement { name, sql, types: vec![BIGINT] };
+    let statement = |name, sql| Statement { name, sql, types: vec![BIGINT] };
     let share = f64::from(s.update_pct) / 100.0;
     let mut calls = Calls { script, statements: Vec::new(), calls: Vec::new() };
     if share < 1.0 {

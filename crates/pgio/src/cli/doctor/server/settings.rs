@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use postgres::{Client, Row};
 
 use crate::cli::doctor::subject::{Subject, Work};
-use crate::config::experiment::WorkloadKind;
 use crate::config::Layer;
+use crate::config::experiment::WorkloadKind;
 use crate::pg::server;
 use crate::results::Check;
 use crate::units::{exact_duration, human};

@@ -33,7 +33,10 @@ impl Attempt<'_> {
     }
 }
 
-pub(in crate::pg::connect) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> ConnectError {
+pub(in crate::pg::connect) fn classify(
+    error: postgres::Error,
+    attempt: &Attempt<'_>,
+) -> ConnectError {
     let at = attempt.at();
     if let Some(db) = error.as_db_error() {
         return refused(db.code(), db.message(), attempt);

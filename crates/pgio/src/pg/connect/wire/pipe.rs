@@ -83,11 +83,7 @@ fn send_plain(socket: &mut Socket, out: &mut Vec<u8>) -> io::Result<bool> {
     Ok(all)
 }
 
-fn read_tls(
-    tls: &mut ClientConnection,
-    socket: &mut Socket,
-    into: &mut [u8],
-) -> io::Result<usize> {
+fn read_tls(tls: &mut ClientConnection, socket: &mut Socket, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match tls.reader().read(into) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}

@@ -142,8 +142,7 @@ fn encrypt(mut pipe: Pipe, attempt: &Attempt<'_>) -> Result<Pipe, ConnectError> 
     };
     let name = ServerName::try_from(name).map_err(|e| failed(e.to_string()))?;
     let config = Arc::new(tls::client_config(attempt.params)?);
-    let mut tls =
-        ClientConnection::new(config, name).map_err(|e| failed(e.to_string()))?;
+    let mut tls = ClientConnection::new(config, name).map_err(|e| failed(e.to_string()))?;
     while tls.is_handshaking() {
         tls.complete_io(&mut pipe.socket).map_err(|e| {
             let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
