@@ -238,6 +238,36 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
     wait_until("the others have ended", || place.sessions() == 0);
 }
 
+/// Somebody holds the last key while the session updates all of them in order, and then wants the
+/// first: the session is the victim, since it looks for deadlocks sooner.
+#[test]
+fn a_deadlock_is_counted_and_survived() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let quick = place.new_role("eager", "SUPERUSER");
+    let sql = format!("ALTER ROLE {} SET deadlock_timeout = '20ms'", quick.user);
+    place.client().batch_execute(&sql).unwrap();
+    let before = place.scratch(1);
+    let work = ["run", "--run-time", "3", "--update-pct", "100", "--update-work-unit", "1024"];
+    let json = ["--json", "deadlocks.json"];
+    let mut command = quick.command(&[&work[..], &json, &CLIENT].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut other = place.client();
+    while child.try_wait().unwrap().is_none() {
+        let mut holder = other.transaction().unwrap();
+        let _ = holder.execute("UPDATE pgio1 SET scratch = scratch WHERE mykey = 1024", &[]);
+        thread::sleep(Duration::from_millis(60));
+        let _ = holder.execute("UPDATE pgio1 SET scratch = scratch WHERE mykey = 1", &[]);
+        holder.rollback().unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+    let trial = quick.record("deadlocks.json");
+    assert!(metric(&trial, "deadlocks") > 0.0, "{trial:#}");
+    let updated = total(&trial, "rows_updated");
+    assert!(updated > 0 && updated == total(&trial, "updates") * 1024);
+    assert_eq!((place.scratch(1) - before).unsigned_abs(), updated, "what was lost is not counted");
+}
+
 #[test]
 fn an_interrupt_while_clients_wait_for_a_standby_leaves_nothing() {
     let pair = pgio::pg::private::Spec { standby: true, ..spec(INSTALLED) };

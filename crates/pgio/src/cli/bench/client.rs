@@ -193,14 +193,28 @@ struct Pgbench<'a> {
 
 impl Pgbench<'_> {
     fn run(&self, bench: &mut Bench) -> Result<Figures, Failure> {
+        // Its time begins before it connects, so many connections may leave it none.
+        let mut connecting = u64::from(self.connections / 250);
+        loop {
+            match self.run_for(bench, self.args.seconds + connecting)? {
+                Some(figures) => return Ok(figures),
+                None if connecting > 120 => {
+                    return Err(Failure::message(FAILED, "pgbench does not come to its queries"));
+                }
+                None => connecting = 2 * connecting.max(1),
+            }
+        }
+    }
+
+    /// `None`: it had no time left for queries.
+    fn run_for(&self, bench: &mut Bench, seconds: u64) -> Result<Option<Figures>, Failure> {
         wait_until_alone(bench)?;
         let before = childrens_cpu();
         let ran = Command::new(self.program)
             .args(["--no-vacuum", "--protocol=prepared", "--jobs=1", "--file"])
             .arg(self.script)
             .arg(format!("--client={}", self.connections))
-            // Its time begins before it connects.
-            .arg(format!("--time={}", self.args.seconds + u64::from(self.connections / 250)))
+            .arg(format!("--time={seconds}"))
             .arg(bench.cluster.primary_conninfo())
             .stdin(Stdio::null())
             .output()
@@ -221,8 +235,9 @@ impl Pgbench<'_> {
             value("initial connection time = "),
         ) {
             (Some(tps), Some(queries), Some(ms)) => {
-                Ok(Figures { tps, cpu: cpu * 1e6 / queries, connecting: ms / 1e3 })
+                Ok(Some(Figures { tps, cpu: cpu * 1e6 / queries, connecting: ms / 1e3 }))
             }
+            (_, Some(0.0), _) => Ok(None),
             _ => Err(Failure::message(FAILED, format!("pgbench said something else: {said}"))),
         }
     }

@@ -56,6 +56,11 @@ impl Go {
         (self.seconds * 1e9) as i64
     }
 
+    /// Whether calls are due in a window, or a number of them whenever it ends.
+    pub(super) fn is_finite(&self) -> bool {
+        self.seconds.is_finite()
+    }
+
     /// Where a slice ends; the last one takes what rounding leaves.
     fn boundary(&self, number: usize) -> i64 {
         let at = self.slice * (number + 1) as f64;
@@ -162,7 +167,13 @@ impl Driver {
         }
         shift.tell_slice();
         let late = self.sessions.iter().filter_map(|s| s.late).max().unwrap_or(0);
-        let seconds = shift.tally.ended as f64 / 1e9;
+        // A window in which little was to be done is as long as it was meant to be.
+        let ended = match go.quit.is_asked() {
+            true => shift.now,
+            false if go.is_finite() => go.end(),
+            false => 0,
+        };
+        let seconds = shift.tally.ended.max(ended) as f64 / 1e9;
         let _ = tell.send(Told::Worked { seconds, late: late as f64 / 1e9 });
         if !go.quit.is_asked() {
             self.flush_statistics(tell);
@@ -252,10 +263,6 @@ impl Driver {
         let mut until = shift.go.boundary(shift.slice).min(now + TICK);
         if let Some(Reverse((moment, _))) = shift.asleep.peek() {
             until = until.min(*moment);
-        }
-        // Without any call to begin, its end may come between two ticks.
-        if shift.go.pace.is_some() && now < shift.go.end() {
-            until = until.min(shift.go.end());
         }
         let mut timeout = timespec(until - now);
         if shift.go.pace.is_some() {

@@ -175,17 +175,14 @@ impl Session {
                 None => now,
                 Some(schedule) => {
                     let next = schedule.next();
-                    if next >= go.end() {
-                        self.end(go, tally);
-                        break;
-                    }
                     if next > now {
-                        wake = Some(next);
+                        // The window lasts to its end, whether there is anything to begin or not.
+                        wake = Some(next.min(go.end()));
                         break;
                     }
                     schedule.advance();
                     tally.lag.record((now - next) as f64);
-                    tally.counted.due += 1;
+                    tally.counted.due += u64::from(go.is_finite());
                     next
                 }
             };
@@ -219,7 +216,7 @@ impl Session {
     /// No call begins any more; what was due and did not begin is counted.
     fn end(&mut self, go: &Go, tally: &mut Tally) {
         self.stage = Stage::Ending;
-        let whole = go.end() < i64::MAX && !go.quit.is_asked();
+        let whole = go.is_finite() && !go.quit.is_asked();
         if let (Some(schedule), true) = (&mut self.schedule, whole) {
             tally.counted.due += schedule.left_before(go.end());
         }
