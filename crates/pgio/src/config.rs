@@ -9,6 +9,7 @@
 //! A new workload key is one line in [`keys`].
 
 pub mod command;
+pub mod engine;
 pub mod error;
 pub mod experiment;
 pub mod keys;
@@ -17,6 +18,7 @@ pub mod resolve;
 pub mod value;
 
 pub use command::{CommandSettings, CommandSpec};
+pub use engine::{ClientSettings, Engine, Pace};
 pub use error::ConfigError;
 pub(crate) use error::nearest;
 pub use experiment::Experiment;
@@ -25,4 +27,4 @@ pub use pgio_conf::PgioConf;
 pub use resolve::{
     CommitSettings, DeviceSettings, LoadSettings, MailSettings, ResolveError, SlobSettings,
 };
-pub use value::{Access, ConnectString};
+pub use value::{Access, Arrivals, ConnectString};

@@ -6,6 +6,7 @@
 //! file's `kind` is read, one example. Nothing here knows of conditions or experiments, and
 //! nothing here prints.
 
+mod client;
 pub mod command;
 pub mod commit;
 pub mod device;
@@ -41,7 +42,8 @@ pub struct Script {
     pub table: String,
     /// Settings pinned for the session, beside those that every session has.
     pub pins: Vec<(&'static str, String)>,
-    /// The DO block of a slice, with what differs from slice to slice in braces.
+    /// The DO block of a slice, with what differs from slice to slice in braces; empty where the
+    /// client-side engine does the work.
     pub body: String,
     /// Statements whose plan must have a node of this type.
     pub plans: Vec<PlanCheck>,

@@ -4,6 +4,7 @@
 //! each pair; what is printed is the median of the ratios with the smallest and the largest. The
 //! original is given by the path of its checkout; none of its code is here.
 
+mod client;
 mod command;
 mod draw;
 mod driver;
@@ -61,6 +62,8 @@ enum What {
         #[arg(long, value_name = "VERSION")]
         pg: Option<VersionRequest>,
     },
+    /// The client-side engine against pgbench (needs pgbench)
+    Client(client::Args),
     /// What the driver itself costs while many sessions wait
     Driver {
         #[arg(long, default_value_t = 200)]
@@ -106,6 +109,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         What::Visits(versus) => visits::run(versus),
         What::Load(versus) => load::run(versus),
         What::Draw { draws, rounds, pg } => draw::run(*draws, *rounds, *pg),
+        What::Client(args) => client::run(args),
         What::Driver { sessions, pg } => driver::run(*sessions, *pg),
         What::Telemetry(args) => telemetry::run(args),
         What::Command(args) => command::run(args),

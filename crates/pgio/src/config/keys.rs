@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::value::mail::{MailProtocol, MailRate, MailServer, Recipients, SizeDistribution};
 use super::value::{
-    Access, Bytes, ConnectString, Decimal, DeviceTests, Kind, Skew, Stretch, TableModel, Value,
+    Access, Arrivals, Bytes, ConnectString, Decimal, DeviceTests, EngineName, Kind, Skew, Stretch,
+    TableModel, Value,
 };
 use crate::units::Scale;
 use crate::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
@@ -75,6 +76,15 @@ macro_rules! workload_keys {
         impl Layer {
             fn merged(self, below: Self) -> Self {
                 Self { $($name: self.$name.or(below.$name),)* }
+            }
+
+            /// Names of the keys that are said here and not the same there.
+            pub(super) fn differing(&self, other: &Self) -> Vec<&'static str> {
+                let mut names = Vec::new();
+                $(if self.$name.is_some() && self.$name != other.$name {
+                    names.push(stringify!($name));
+                })*
+                names
             }
         }
     };
@@ -179,6 +189,18 @@ workload_keys! {
         "bytes of filler in each row";
     transactions: u64, AT_LEAST_1, None, &[Commit],
         "transactions in all, instead of a fixed time";
+    index: bool, Kind::Switch, Some("FALSE"), &[Commit],
+        "give the table a primary key, made by a sequence, beside the rows' own columns";
+    engine: EngineName, Kind::OneOf(EngineName::NAMES), Some("server"), &[Slob, Commit],
+        "who sends the statements: server (blocks in the sessions) or client (pgio, one by one, prepared)";
+    pipeline: u32, Kind::Whole(1..=1024), Some("1"), &[Slob, Commit],
+        "calls that a session may have under way; with engine = client";
+    rate: u64, Kind::Whole(1..=100_000_000), None, &[Slob, Commit],
+        "calls per second that all sessions together are to begin (open loop), instead of one after the other; with engine = client";
+    arrivals: Arrivals, Kind::OneOf(Arrivals::NAMES), Some("fixed"), &[Slob, Commit],
+        "how the calls of a rate lie in time: fixed (equal distances) or poisson (independent of each other)";
+    client_threads: u32, Kind::Whole(1..=256), Some("1"), &[Slob, Commit],
+        "threads of pgio that send and hear; with engine = client";
     path: String, Kind::Text, None, &[Device],
         "block device, file, or directory for a scratch file; without it the target's device";
     test: DeviceTests, Kind::OneOf(DeviceTests::NAMES), Some("all"), &[Device],

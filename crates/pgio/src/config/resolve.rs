@@ -11,6 +11,7 @@ mod mail;
 use std::time::Duration;
 
 pub use self::features::{Contradiction, Features, HotSpot, HotTable, Think, Visits};
+use super::engine::Engine;
 use super::keys::{Layer, Use};
 use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
 use crate::units::layout::WIDEST_UPDATED;
@@ -49,6 +50,12 @@ pub enum ResolveError {
     Contradiction(#[from] Contradiction),
     #[error("{0}")]
     Mail(String),
+    #[error("{0} is of the client-side engine: set ENGINE=client too, or leave it out")]
+    NeedsClient(String),
+    #[error("{0} is not known to the client-side engine: leave it out, or set ENGINE=server")]
+    NeedsServer(String),
+    #[error("ARRIVALS says how the calls of a RATE lie in time: set RATE too, or leave it out")]
+    ArrivalsWithoutRate,
 }
 
 /// What `slob` runs.
@@ -72,6 +79,7 @@ pub struct SlobSettings {
     pub batch: u32,
     /// Beyond uniform visits in reads and updates.
     pub features: Features,
+    pub engine: Engine,
     /// Absent: to be drawn and recorded.
     pub seed: Option<u64>,
 }
@@ -83,6 +91,9 @@ pub struct CommitSettings {
     pub rows_per_transaction: u32,
     /// Bytes in each row.
     pub payload: u32,
+    /// Whether the table has a primary key.
+    pub index: bool,
+    pub engine: Engine,
     pub extent: Extent,
     pub warmup: Duration,
     /// Absent: to be drawn and recorded.
@@ -138,6 +149,7 @@ impl SlobSettings {
         }
         let all = layer.with_defaults(Use::Slob);
         let settings = Self {
+            engine: Engine::resolve(&all, Use::Slob)?,
             update_pct: given(all.update_pct),
             run_time: given(all.run_time),
             warmup: given(all.warmup),
@@ -208,9 +220,11 @@ impl SlobSettings {
 }
 
 impl CommitSettings {
-    pub fn resolve(layer: Layer) -> Self {
+    pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
         let all = layer.with_defaults(Use::Commit);
-        Self {
+        Ok(Self {
+            engine: Engine::resolve(&all, Use::Commit)?,
+            index: given(all.index),
             sessions: given(all.sessions),
             rows_per_transaction: given(all.rows_per_transaction),
             payload: given(all.payload),
@@ -220,7 +234,7 @@ impl CommitSettings {
             },
             warmup: given(all.warmup),
             seed: all.seed,
-        }
+        })
     }
 }
 
@@ -287,7 +301,7 @@ pub fn connect_string(conf: &Layer) -> ConnectString {
     given(conf.clone().over(below).with_defaults(Use::Connect).connect_string)
 }
 
-fn given<T>(value: Option<T>) -> T {
+pub(super) fn given<T>(value: Option<T>) -> T {
     value.expect("the table has a default for every key that settings hold without Option")
 }
 
@@ -318,6 +332,7 @@ mod tests {
                 commit_every: 1,
                 batch: 1,
                 features: Features::default(),
+                engine: Engine::Server,
                 seed: None,
             }
         );
@@ -325,7 +340,7 @@ mod tests {
         assert_eq!(load.scale, "4G".parse().unwrap());
         assert!(load.create_base_table);
         assert_eq!((load.layout, load.scan_scale), (Layout::default(), None));
-        let commit = CommitSettings::resolve(Layer::default());
+        let commit = CommitSettings::resolve(Layer::default()).unwrap();
         assert_eq!(commit.extent, Extent::Time(Duration::from_secs(300)));
         assert_eq!((commit.sessions, commit.rows_per_transaction, commit.payload), (1, 1, 0));
     }
@@ -333,7 +348,7 @@ mod tests {
     #[test]
     fn what_is_said_is_taken() {
         let layer = Layer { transactions: Some(10_000), sessions: Some(4), ..Layer::default() };
-        let commit = CommitSettings::resolve(layer);
+        let commit = CommitSettings::resolve(layer).unwrap();
         assert_eq!(commit.extent, Extent::Transactions(10_000));
         assert_eq!(commit.sessions, 4);
     }

@@ -138,6 +138,46 @@ impl TableModel {
     pub const NAMES: &'static [&'static str] = &["many", "single"];
 }
 
+/// Who sends the statements of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineName {
+    /// Blocks of PL/pgSQL in the sessions themselves.
+    Server,
+    /// pgio, statement by statement.
+    Client,
+}
+
+impl EngineName {
+    pub const NAMES: &'static [&'static str] = &["server", "client"];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        }
+    }
+}
+
+/// How the calls of an open loop lie in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// At equal distances.
+    Fixed,
+    /// Independent of each other, as those of many users are.
+    Poisson,
+}
+
+impl Arrivals {
+    pub const NAMES: &'static [&'static str] = &["fixed", "poisson"];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Poisson => "poisson",
+        }
+    }
+}
+
 /// What the workload `device` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceTest {
@@ -444,6 +484,20 @@ impl Value for Access {
 impl Value for Filler {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         Self::named(text).ok_or_else(|| must_be(kind, text))
+    }
+}
+
+impl Value for EngineName {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        let named = [Self::Server, Self::Client].into_iter().find(|e| e.name() == text);
+        named.ok_or_else(|| must_be(kind, text))
+    }
+}
+
+impl Value for Arrivals {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        let named = [Self::Fixed, Self::Poisson].into_iter().find(|a| a.name() == text);
+        named.ok_or_else(|| must_be(kind, text))
     }
 }
 

@@ -18,6 +18,10 @@ const SIZE_DRIFT: f64 = 0.02;
 /// The part of a window that a session may miss without a word.
 const LATE_SHARE: f64 = 0.02;
 
+/// Per cent of the calls due.
+const RATE_INVALID: f64 = 95.0;
+const RATE_WARNING: f64 = 99.0;
+
 /// Adds the verdicts to the record.
 pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Box<dyn Treatment>]) {
     let declared: Vec<String> = treatments.iter().flat_map(|t| t.describe()).collect();
@@ -28,6 +32,7 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
         found.extend(unlogged(trial));
         found.extend(sessions(trial));
         found.extend(mail::checks(trial));
+        found.extend(rate(trial));
         found.extend(observed::checks(trial, series));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
     }
@@ -132,6 +137,23 @@ fn sessions(trial: &Trial) -> Option<Check> {
             format!("{deadlocks} deadlocks or lock timeouts, rolled back and counted"),
             "use commit_every = 1 or one session per table",
         )
+    })
+}
+
+/// In an open loop that falls behind, latencies are of another load than was asked for.
+fn rate(trial: &Trial) -> Option<Check> {
+    const ID: &str = "rate-not-reached";
+    let reached = trial.metrics.get("rate_reached")?.value?;
+    let asked = trial.workload.keys.get("rate")?.as_u64()?;
+    let per_second = trial.metrics.get("calls_per_second")?.value?;
+    let message = format!(
+        "{reached:.1} % of {asked} calls/s could be begun; {per_second:.0}/s were answered"
+    );
+    let remedy = "ask for a lower rate, or for more sessions if they are what is short";
+    Some(match reached {
+        r if r < RATE_INVALID => Check::invalid(ID, message, remedy),
+        r if r < RATE_WARNING => Check::warning(ID, message, remedy),
+        _ => Check::ok(ID, message),
     })
 }
 

@@ -4,6 +4,7 @@
 //! and gives [`ConnectParams`]; it knows nothing of the driver, so that another engine can start
 //! from the same values. [`connect`] opens a session with the `postgres` crate, over TLS by
 //! rustls where `sslmode` asks for it, and [`canceller`] stops its statement from another thread.
+//! [`Wire`] is a session whose socket is ours, opened on the way that [`reach`] found.
 //!
 //! Nothing here prints, and no secret leaves: passwords are [`Secret`]s, and errors and
 //! descriptions name users, hosts and files only.
@@ -11,6 +12,7 @@
 //! Next: `resolve` for precedence, `open` for hosts and TLS fallbacks, `keywords` for what
 //! becomes of each libpq keyword.
 
+mod cancel;
 mod conninfo;
 mod env;
 mod error;
@@ -23,13 +25,16 @@ mod service;
 mod spell;
 mod tls;
 mod uri;
+mod wire;
 
+pub use cancel::{Canceller, canceller};
 pub use env::Env;
 pub use error::{BadText, ConnectError, ConnectWarning, Source};
-pub use open::{Canceller, canceller, connect};
+pub use open::{Route, connect, reach};
 pub use params::{
     ChannelBinding, ClientCert, ConnectParams, Endpoint, Keepalives, RootCert, Secret,
     SessionAttrs, SslMode, SslParams,
 };
 pub use resolve::resolve;
 pub use spell::variables;
+pub use wire::{Message, Refusal, Wire, WireError, texts};

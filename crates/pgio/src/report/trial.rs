@@ -111,7 +111,7 @@ fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
 }
 
 fn latencies(trial: &Trial) -> Vec<Table> {
-    let classes: Vec<(&str, &Histogram)> = ["read", "update", "scan", "insert", "delete", "commit"]
+    let classes: Vec<(&str, &Histogram)> = ["read", "update", "scan", "insert", "delete", "commit", "lag"]
         .iter()
         .filter_map(|class| Some((*class, trial.histograms.get(*class)?)))
         .filter(|(_, h)| h.count() > 0)

@@ -120,9 +120,15 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "generator-bound",
-        "pgio itself used more than 80 % of a core while it drove the work",
+        "pgio itself used more than 80 % of a core (of each of its client_threads) while it drove the work",
         "watching cost more than 1 % of a core",
         "use fewer sessions or longer slices, or run pgio on another machine",
+    ),
+    def(
+        "rate-not-reached",
+        "fewer than 95 % of the calls due in an open loop were begun inside the window",
+        "fewer than 99 % of them were",
+        "ask for a lower rate, or for more sessions",
     ),
     def(
         "steal",

@@ -1,4 +1,4 @@
-//! `commit`: the single-row INSERT transaction, one after the other.
+//! `commit`: the single-row INSERT transaction, one after the other, by either engine.
 //!
 //! The table is made anew for each trial, so that every trial starts from the same empty file, and
 //! it carries our mark, so that `destroy` finds it when a run was killed.
@@ -10,7 +10,8 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{EngineError, Gang, Ready, Script, Sessions, Setup, Totals, Workload};
+use super::{EngineError, Gang, Ready, Script, Sessions, Setup, Totals, Workload, client};
+use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 
@@ -47,7 +48,7 @@ impl Commit {
         Ok(marked.is_some())
     }
 
-    fn qualified(&self) -> String {
+    pub(super) fn qualified(&self) -> String {
         sql::qualified(&self.schema, TABLE)
     }
 }
@@ -59,13 +60,19 @@ impl Workload for Commit {
             ("sessions".to_owned(), json!(s.sessions)),
             ("rows_per_transaction".to_owned(), json!(s.rows_per_transaction)),
             ("payload".to_owned(), json!(s.payload)),
+            ("index".to_owned(), json!(s.index)),
         ]);
+        keys.extend(s.engine.keys().into_iter().map(|(name, value)| (name.to_owned(), value)));
         if let Extent::Transactions(n) = s.extent {
             keys.insert("transactions".to_owned(), json!(n));
         }
         WorkloadInfo {
             kind: "commit".to_owned(),
-            primary_metric: "commits_per_second".to_owned(),
+            // At a rate that is given, what differs is how long each takes.
+            primary_metric: match s.engine.is_paced() {
+                true => "transaction_latency_p99".to_owned(),
+                false => "commits_per_second".to_owned(),
+            },
             keys,
         }
     }
@@ -79,13 +86,25 @@ impl Workload for Commit {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Ready>, EngineError> {
-        Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+        match self.settings.engine {
+            Engine::Server => {
+                Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+            }
+            Engine::Client(settings) => {
+                client::assemble(client::commit::calls(&self), settings, setup, admin)
+            }
+        }
     }
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         self.clean_up(admin)?;
         let table = self.qualified();
-        admin.batch_execute(&fill(sql::COMMIT_TABLE, &[("table", &table), ("mark", MARK)]))
+        let key = match self.settings.index {
+            true => "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ",
+            false => "",
+        };
+        let values = [("table", table.as_str()), ("key", key), ("mark", MARK)];
+        admin.batch_execute(&fill(sql::COMMIT_TABLE, &values))
     }
 
     fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
@@ -95,13 +114,17 @@ impl Workload for Commit {
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         let commits = totals.count("commit");
         let rows = commits as f64 * f64::from(self.settings.rows_per_transaction);
-        vec![
+        let mut metrics = vec![
             ("rows_per_second", Some(rows / seconds)),
             (
                 "seconds_per_10000_transactions",
                 (commits > 0).then(|| seconds * 10_000.0 / commits as f64),
             ),
-        ]
+        ];
+        if let Engine::Client(settings) = &self.settings.engine {
+            metrics.extend(client::metrics(settings, totals, seconds));
+        }
+        metrics
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {

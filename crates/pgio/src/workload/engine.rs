@@ -19,12 +19,12 @@ use super::device::DeviceError;
 use super::mail::MailError;
 use super::notice::Notices;
 use super::session::{self, Event, Go, SliceDone};
-use super::stopping::Stopping;
+use super::stopping::{Alive, Stopping};
 use super::{Ready, Sessions, Totals};
 use crate::config::resolve::Extent;
 use crate::host::descriptors;
 use crate::host::stop::Stop;
-use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
+use crate::pg::connect::{Canceller, ConnectError, ConnectParams, WireError};
 use crate::pg::server::{self, Connections};
 use crate::pg::words;
 use crate::results::model::{SessionTotals, Slice};
@@ -56,6 +56,8 @@ pub enum EngineError {
     Privilege { role: String, what: String, grant: String },
     #[error("{doing} failed in a session: {}", words::said(.source))]
     Postgres { doing: &'static str, source: postgres::Error },
+    #[error("{doing} failed in a session: {source}")]
+    Wire { doing: &'static str, source: WireError },
     #[error(
         "`{statement}` would run as {found}, not as {wanted}: ANALYZE the table, or choose another access"
     )]
@@ -172,6 +174,23 @@ pub struct Ran {
     pub readings: BTreeSet<(String, String)>,
 }
 
+impl Ran {
+    /// Nothing yet, of a window that opens at this moment of the server's clock.
+    pub(super) fn new(started: f64) -> Ran {
+        Ran {
+            totals: Totals::default(),
+            sessions: Vec::new(),
+            timeline: Vec::new(),
+            started,
+            seconds: 0.0,
+            late: 0.0,
+            error: None,
+            cancelled_sync_rep: 0,
+            readings: BTreeSet::new(),
+        }
+    }
+}
+
 /// Sessions that are ready and wait for their window.
 pub struct Gang {
     setup: Setup,
@@ -184,14 +203,14 @@ pub struct Gang {
     turns: u32,
 }
 
-pub(super) struct Member {
-    pub pid: i32,
-    pub table: String,
-    pub canceller: Option<Canceller>,
+struct Member {
+    pid: i32,
+    table: String,
+    canceller: Option<Canceller>,
     go: Sender<Go>,
     thread: Option<JoinHandle<()>>,
-    pub totals: Totals,
-    pub done: bool,
+    totals: Totals,
+    done: bool,
 }
 
 impl std::fmt::Debug for Gang {
@@ -311,11 +330,9 @@ impl Gang {
         extent: Extent,
         hear: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<Ran, EngineError> {
-        let asked = Instant::now();
-        let now = session::server_clock(admin)?;
-        let answered = Instant::now();
         // The slowest thread must hear of the start before it comes.
-        let started = now + 0.02 + 0.000_2 * self.members.len() as f64;
+        let lead = 0.02 + 0.000_2 * self.members.len() as f64;
+        let (opens, started) = common_start(admin, seconds(lead))?;
         let plan = WindowPlan::new(extent, self.members.len() as u64, self.turns);
         for (index, member) in self.members.iter().enumerate() {
             // A thread that is gone has already sent why.
@@ -328,8 +345,6 @@ impl Gang {
                     / (1u64 << 53) as f64,
             });
         }
-        // The server read its clock somewhere between question and answer.
-        let opens = asked + (answered - asked) / 2 + seconds(started - now);
         thread::sleep(opens.saturating_duration_since(Instant::now()));
         hear(admin, WindowEvent::Opened(opens));
         Ok(self.collect(admin, (opens, started), &plan, hear))
@@ -342,17 +357,7 @@ impl Gang {
         plan: &WindowPlan,
         hear: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Ran {
-        let mut ran = Ran {
-            totals: Totals::default(),
-            sessions: Vec::new(),
-            timeline: Vec::new(),
-            started,
-            seconds: 0.0,
-            late: 0.0,
-            error: None,
-            cancelled_sync_rep: 0,
-            readings: BTreeSet::new(),
-        };
+        let mut ran = Ran::new(started);
         let mut progress = Progress::default();
         let mut stopping = Stopping::default();
         let mut next_tick = Instant::now();
@@ -368,7 +373,7 @@ impl Gang {
                     ran.seconds = ran.seconds.max(did.ended - started);
                     ran.readings.extend(readings);
                     progress.block_visits += did.totals.block_visits();
-                    progress.commits += did.totals.count("commit");
+                    progress.commits += did.totals.commits();
                     add_slice(&mut ran.timeline, number, plan, &did.totals);
                     working -= usize::from(last);
                     if last && working == 0 {
@@ -393,7 +398,8 @@ impl Gang {
                 ran.error = Some(Stopping::stuck(admin, &late, "did not end with the window"));
             }
             if ran.error.is_some() {
-                stopping.advance(admin, &self.members, self.setup.stop.urgent());
+                let alive: Vec<Alive<'_>> = self.alive().collect();
+                stopping.advance(admin, &alive, self.setup.stop.urgent());
             } else if working > 0 && next_tick <= Instant::now() {
                 progress.elapsed = opened.elapsed().as_secs_f64();
                 hear(admin, WindowEvent::Progress(progress));
@@ -423,12 +429,18 @@ impl Gang {
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    stopping.advance(admin, &self.members, self.setup.stop.urgent());
+                    let alive: Vec<Alive<'_>> = self.alive().collect();
+                    stopping.advance(admin, &alive, self.setup.stop.urgent());
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.join();
+    }
+
+    fn alive(&self) -> impl Iterator<Item = Alive<'_>> {
+        let alive = self.members.iter().filter(|m| !m.done);
+        alive.map(|m| Alive { pid: m.pid, canceller: m.canceller.as_ref() })
     }
 
     fn join(&mut self) {
@@ -468,17 +480,30 @@ impl Drop for Gang {
     }
 }
 
+/// A moment that is `lead` ahead: here, and in seconds since the epoch on the server's clock.
+pub(super) fn common_start(
+    admin: &mut Client,
+    lead: Duration,
+) -> Result<(Instant, f64), EngineError> {
+    let asked = Instant::now();
+    let now = session::server_clock(admin)?;
+    // The server read its clock somewhere between question and answer.
+    let read = asked + asked.elapsed() / 2;
+    Ok((read + lead, now + lead.as_secs_f64()))
+}
+
 /// A clock that was set back gives no span.
-fn seconds(seconds: f64) -> Duration {
+pub(super) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 /// The window in slices of about a second; short windows have four. Sessions that go round several
 /// tables cut each into turns.
 #[derive(Debug)]
-struct WindowPlan {
-    seconds: f64,
-    slice: f64,
+pub(super) struct WindowPlan {
+    /// Infinite where a number of transactions is asked for.
+    pub seconds: f64,
+    pub slice: f64,
     /// In a slice.
     turns: usize,
     transactions: Option<u64>,
@@ -487,7 +512,7 @@ struct WindowPlan {
 
 impl WindowPlan {
     /// `round`: turns in which a session has been at all its tables, if the window lets it.
-    fn new(extent: Extent, members: u64, round: u32) -> WindowPlan {
+    pub(super) fn new(extent: Extent, members: u64, round: u32) -> WindowPlan {
         match extent {
             Extent::Time(window) => {
                 let seconds = window.as_secs_f64();
@@ -508,12 +533,12 @@ impl WindowPlan {
     }
 
     /// A session's part of a fixed number of transactions or calls.
-    fn share(&self, index: u64) -> Option<u64> {
+    pub(super) fn share(&self, index: u64) -> Option<u64> {
         self.transactions.map(|n| n / self.members + u64::from(index < n % self.members))
     }
 
     /// How long to wait for the last session.
-    fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         // A fixed number of transactions takes as long as it takes.
         Duration::try_from_secs_f64(self.seconds)
             .map_or(Duration::MAX, |window| window.saturating_add(GRACE))
@@ -530,7 +555,12 @@ fn turns_in(slice: f64, seconds: f64, round: u32) -> usize {
     (slice / turn).ceil().max(1.0) as usize
 }
 
-fn add_slice(timeline: &mut Vec<Slice>, number: usize, plan: &WindowPlan, totals: &Totals) {
+pub(super) fn add_slice(
+    timeline: &mut Vec<Slice>,
+    number: usize,
+    plan: &WindowPlan,
+    totals: &Totals,
+) {
     let number = number / plan.turns;
     while timeline.len() <= number {
         let at = plan.slice * (timeline.len() + 1) as f64;
@@ -539,10 +569,10 @@ fn add_slice(timeline: &mut Vec<Slice>, number: usize, plan: &WindowPlan, totals
     let slice = &mut timeline[number];
     slice.block_visits += totals.block_visits();
     slice.rows_updated += totals.rows_updated;
-    slice.commits += totals.count("commit");
+    slice.commits += totals.commits();
 }
 
-fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
+pub(super) fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     let Connections { max, free } = server::connections(admin)
         .map_err(|source| EngineError::Postgres { doing: "asking for free connections", source })?;
     if i64::from(needed) > free {

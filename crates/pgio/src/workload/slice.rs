@@ -75,12 +75,23 @@ pub struct Totals {
     pub deadlocks: u64,
     /// What else a workload counts, by its names.
     pub counts: BTreeMap<String, f64>,
+    /// Of the client-side engine: calls that were answered, that were begun, and whose moment came
+    /// inside the window of an open loop.
+    pub calls: u64,
+    pub begun: u64,
+    pub due: u64,
+    /// Commits that are part of an update, whose latency holds theirs.
+    pub commits_within: u64,
 }
 
 impl Totals {
     /// Operations of a class.
     pub fn count(&self, class: &str) -> u64 {
         self.histograms.get(class).map_or(0, Histogram::count)
+    }
+
+    pub fn commits(&self) -> u64 {
+        self.count("commit") + self.commits_within
     }
 
     /// Blocks visited: each row read or updated is in a block of its own.
@@ -100,6 +111,10 @@ impl Totals {
         for (name, n) in &other.counts {
             *self.counts.entry(name.clone()).or_default() += n;
         }
+        self.calls += other.calls;
+        self.begun += other.begun;
+        self.due += other.due;
+        self.commits_within += other.commits_within;
     }
 
     /// One of those; 0 where nobody counts it.
@@ -126,6 +141,7 @@ impl Totals {
             rows_lost: slice.rows_lost,
             deadlocks: slice.deadlocks,
             counts: slice.counts,
+            ..Totals::default()
         })
     }
 

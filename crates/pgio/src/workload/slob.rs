@@ -18,8 +18,10 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::sql;
-use super::{EngineError, Gang, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload};
+use super::{
+    EngineError, Gang, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload, client, sql,
+};
+use crate::config::Engine;
 use crate::config::resolve::{Extent, SlobSettings};
 use crate::config::value::Access;
 use crate::dataset;
@@ -137,7 +139,7 @@ impl Slob {
 }
 
 /// `WHERE` for exactly `unit` keys from `first` on: equality for one, else a closed range.
-fn key_range(first: &str, unit: u64) -> String {
+pub(super) fn key_range(first: &str, unit: u64) -> String {
     match unit {
         1 => format!("mykey = {first}"),
         _ => format!("mykey BETWEEN {first} AND {first} + {}", unit - 1),
@@ -146,11 +148,14 @@ fn key_range(first: &str, unit: u64) -> String {
 
 impl Workload for Slob {
     fn info(&self) -> WorkloadInfo {
-        WorkloadInfo {
+        let mut info = WorkloadInfo {
             kind: "slob".to_owned(),
             primary_metric: measured::primary(&self.settings).to_owned(),
             keys: measured::keys(&self.settings),
-        }
+        };
+        let of_engine = self.settings.engine.keys().into_iter();
+        info.keys.extend(of_engine.map(|(name, value)| (name.to_owned(), value)));
+        info
     }
 
     fn extent(&self) -> Extent {
@@ -162,7 +167,14 @@ impl Workload for Slob {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Ready>, EngineError> {
-        Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+        match self.settings.engine {
+            Engine::Server => {
+                Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+            }
+            Engine::Client(settings) => {
+                client::assemble(client::slob::calls(&self), settings, setup, admin)
+            }
+        }
     }
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
@@ -186,7 +198,11 @@ impl Workload for Slob {
     }
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
-        measured::metrics(&self.settings, totals, seconds)
+        let mut metrics = measured::metrics(&self.settings, totals, seconds);
+        if let Engine::Client(settings) = &self.settings.engine {
+            metrics.extend(client::metrics(settings, totals, seconds));
+        }
+        metrics
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {

@@ -9,10 +9,19 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::engine::{EngineError, Member};
+use super::engine::EngineError;
+use crate::pg::connect::Canceller;
 
 const BEFORE_TERMINATE: Duration = Duration::from_secs(1);
 const BEFORE_GIVING_UP: Duration = Duration::from_secs(10);
+
+/// A session that has not ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Alive<'a> {
+    /// 0 while it is not known.
+    pub pid: i32,
+    pub canceller: Option<&'a Canceller>,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Stopping {
@@ -24,13 +33,12 @@ impl Stopping {
     /// Takes the next step when its time has come.
     ///
     /// `urgent` skips the wait: whoever presses Ctrl-C twice has waited enough.
-    pub(super) fn advance(&mut self, admin: &mut Client, members: &[Member], urgent: bool) {
-        let alive = || members.iter().filter(|m| !m.done);
+    pub(super) fn advance(&mut self, admin: &mut Client, alive: &[Alive<'_>], urgent: bool) {
         match self.since {
             None => {
                 self.since = Some(Instant::now());
-                for member in alive() {
-                    if let Some(canceller) = &member.canceller {
+                for member in alive {
+                    if let Some(canceller) = member.canceller {
                         // One that cannot be cancelled is terminated next.
                         let _ = canceller.cancel();
                     }
@@ -41,7 +49,7 @@ impl Stopping {
                     return;
                 }
                 self.terminated = Some(Instant::now());
-                let pids: Vec<i32> = alive().map(|m| m.pid).filter(|pid| *pid > 0).collect();
+                let pids: Vec<i32> = alive.iter().map(|m| m.pid).filter(|pid| *pid > 0).collect();
                 // A server that is gone has no sessions of ours either.
                 let _ = admin.execute(
                     "SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid",

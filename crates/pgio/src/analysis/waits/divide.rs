@@ -104,6 +104,15 @@ fn timed(trial: &Trial) -> Divided {
     classes
 }
 
+/// There a session waits for its client just while a call is on its way, and the client's latencies
+/// hold that time.
+fn is_closed_loop_of_client(trial: &Trial) -> bool {
+    let key = |name: &str| trial.workload.keys.get(name);
+    key("engine").is_some_and(|engine| engine == "client")
+        && key("rate").is_none()
+        && key("pipeline").is_some_and(|n| *n == 1)
+}
+
 fn seen(trial: &Trial) -> Option<Vec<Seen>> {
     let waits = trial.telemetry.as_ref()?.waits.as_ref()?;
     let groups = by_group(waits);
@@ -116,9 +125,10 @@ fn seen(trial: &Trial) -> Option<Vec<Seen>> {
         n => f64::from(n),
     };
     let session_seconds = sessions * trial.window.seconds;
+    let round_trips = is_closed_loop_of_client(trial);
     let waited = groups.into_iter().filter(|(group, n)| {
-        // CPU is what remains; the client's time is in no operation.
-        *n > 0 && !matches!(group, WaitGroup::Cpu | WaitGroup::Client)
+        // CPU is what remains; the client's time is in no operation of the server's.
+        *n > 0 && *group != WaitGroup::Cpu && (round_trips || *group != WaitGroup::Client)
     });
     let one = |(group, n): (WaitGroup, u64)| {
         let share = n as f64 / all as f64;

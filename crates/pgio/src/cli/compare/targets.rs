@@ -133,7 +133,7 @@ impl Job {
             }
             WorkloadKind::Commit => {
                 let schema = server.schema.clone().ok_or(DatasetError::NoSchema)?;
-                let commit = Commit { settings: CommitSettings::resolve(layer), schema };
+                let commit = Commit { settings: CommitSettings::resolve(layer)?, schema };
                 commit.check(admin)?;
                 Arc::new(commit)
             }

@@ -84,7 +84,7 @@ impl Work {
     }
 
     fn length(&self) -> Option<Duration> {
-        let settings = CommitSettings::resolve(self.layer.clone());
+        let settings = CommitSettings::resolve(self.layer.clone()).ok()?;
         match settings.extent {
             Extent::Time(_) if self.layer.work_loop.is_some() => None,
             Extent::Time(window) => Some(window + settings.warmup),

@@ -255,7 +255,7 @@ fn the_shipped_examples() {
 
     let fixed = include_str!("../../../../../examples/commit-10000.toml");
     let fixed = parse(fixed, "commit-10000.toml", "commit-10000", TREATMENTS, CHECKS).unwrap();
-    let settings = CommitSettings::resolve(fixed.workloads[0].layer.clone());
+    let settings = CommitSettings::resolve(fixed.workloads[0].layer.clone()).unwrap();
     assert_eq!(settings.extent, Extent::Transactions(10_000));
     assert_eq!(fixed.conditions.len(), 2);
 }

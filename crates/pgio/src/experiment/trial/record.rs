@@ -56,7 +56,7 @@ pub(super) fn record_run(
     for (name, value) in request.workload.metrics(&ran.totals, ran.seconds) {
         put(trial, name, value);
     }
-    let commits = ran.totals.count("commit");
+    let commits = ran.totals.commits();
     if commits > 0 {
         put(trial, "commits_per_second", Some(commits as f64 / ran.seconds));
     }
@@ -98,7 +98,12 @@ fn put_latencies(trial: &mut Trial, class: &str, h: &Histogram) {
         ("max", h.max_ns()),
     ];
     for (suffix, ns) in values {
-        put(trial, &format!("{class}_latency_{suffix}"), seconds(ns));
+        // How late a call is sent is no latency of the server's.
+        let name = match class {
+            "lag" => format!("schedule_lag_{suffix}"),
+            _ => format!("{class}_latency_{suffix}"),
+        };
+        put(trial, &name, seconds(ns));
     }
 }
 

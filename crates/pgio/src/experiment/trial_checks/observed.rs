@@ -36,7 +36,7 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>) -> Vec<Check> {
     let Some(telemetry) = &trial.telemetry else { return all };
     all.extend(resync(telemetry));
     all.extend(foreign_load(telemetry));
-    all.extend(generator(telemetry, trial.window.seconds));
+    all.extend(generator(telemetry, trial));
     all.extend(steal(telemetry));
     all.extend(missed(telemetry));
     all.extend(skew(telemetry));
@@ -96,8 +96,10 @@ fn resync(telemetry: &Telemetry) -> Option<Check> {
     watched.then(|| Check::ok(ID, "DRBD neither synchronised nor verified"))
 }
 
-fn generator(telemetry: &Telemetry, window: f64) -> Option<Check> {
+fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
     const ID: &str = "generator-bound";
+    let window = trial.window.seconds;
+    let threads = trial.workload.keys.get("client_threads").and_then(|n| n.as_f64()).unwrap_or(1.0);
     let cores = telemetry.driver_cpu_seconds? / window;
     let sampling = sampling_cores(telemetry, window);
     let client = telemetry.waits.as_ref().and_then(|waits| {
@@ -105,7 +107,7 @@ fn generator(telemetry: &Telemetry, window: f64) -> Option<Check> {
         let all: u64 = groups.values().sum();
         (all > 0).then(|| *groups.get(&WaitGroup::Client).unwrap_or(&0) as f64 / all as f64)
     });
-    if cores > DRIVER_CORES && client.is_none_or(|share| share > CLIENT_SHARE) {
+    if cores > DRIVER_CORES * threads && client.is_none_or(|share| share > CLIENT_SHARE) {
         let waited = client.map_or(String::new(), |share| {
             format!(", and sessions waited for it {} of their time", percent(share))
         });

@@ -50,9 +50,9 @@ pub enum ConnectError {
     #[error("{at} refused the connection: {message} (SQLSTATE {code})")]
     Server { at: String, code: String, message: String },
     #[error("the conversation with {at} broke off; check that a PostgreSQL server listens there")]
-    Protocol { at: String, source: Box<postgres::Error> },
+    Protocol { at: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot ask the server to cancel")]
-    Cancel { source: Box<postgres::Error> },
+    Cancel { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot start a thread for connecting")]
     Thread { source: std::io::Error },
 }

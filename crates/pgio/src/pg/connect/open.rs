@@ -1,12 +1,12 @@
-//! Opening a session with the `postgres` crate: hosts in turn, TLS or not, and cancelling.
+//! Opening a session with the `postgres` crate: hosts in turn, TLS or not.
 //!
 //! The loop over hosts, addresses and TLS modes is ours, because libpq's rules (what leads to the
 //! next host, what to a second try without TLS, `verify-ca`, a timeout for the whole handshake)
 //! are more than the driver knows. It is given one address and one TLS mode at a time.
 //!
-//! Next: `classify` turns the driver's errors into ours.
+//! Next: `classify` turns the driver's errors into ours; `cancel` stops what a session does.
 
-mod classify;
+pub(super) mod classify;
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use postgres::config::SslMode as DriverSsl;
-use postgres::{CancelToken, Client, Config, NoTls};
+use postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::ConnectError;
@@ -29,6 +29,23 @@ use classify::Attempt;
 /// As libpq, a host that cannot be reached, is starting up or is not what `target_session_attrs`
 /// asks for leads to the next one; any other refusal ends the search.
 pub fn connect(params: &ConnectParams) -> Result<Client, ConnectError> {
+    reach(params).map(|(client, _)| client)
+}
+
+/// Where and how a session was opened, so that others can be opened in the same way at once.
+#[derive(Debug, Clone)]
+pub struct Route {
+    pub(super) endpoint: Endpoint,
+    pub(super) address: Option<IpAddr>,
+    pub(super) ssl: DriverSsl,
+}
+
+/// As [`connect`], and says how it went.
+///
+/// # Errors
+///
+/// As [`connect`].
+pub fn reach(params: &ConnectParams) -> Result<(Client, Route), ConnectError> {
     let passes: &[SessionAttrs] = match params.session_attrs {
         SessionAttrs::PreferStandby => &[SessionAttrs::Standby, SessionAttrs::Any],
         _ => &[params.session_attrs],
@@ -38,7 +55,7 @@ pub fn connect(params: &ConnectParams) -> Result<Client, ConnectError> {
         failed.clear();
         for endpoint in &params.hosts {
             match try_host(params, endpoint, *wanted, &mut failed) {
-                Ok(Some(client)) => return Ok(client),
+                Ok(Some(reached)) => return Ok(reached),
                 Ok(None) => {}
                 Err(error) => return Err(error),
             }
@@ -55,7 +72,7 @@ fn try_host(
     endpoint: &Endpoint,
     wanted: SessionAttrs,
     failed: &mut Vec<ConnectError>,
-) -> Result<Option<Client>, ConnectError> {
+) -> Result<Option<(Client, Route)>, ConnectError> {
     let addresses = match addresses(endpoint) {
         Ok(addresses) => addresses,
         Err(error) => {
@@ -65,8 +82,12 @@ fn try_host(
     };
     for address in addresses {
         let attempt = Attempt { params, endpoint, address };
-        match attempt_all_modes(&attempt).and_then(|client| check(client, &attempt, wanted)) {
-            Ok(client) => return Ok(Some(client)),
+        let opened = attempt_all_modes(&attempt)
+            .and_then(|(client, ssl)| Ok((check(client, &attempt, wanted)?, ssl)));
+        match opened {
+            Ok((client, ssl)) => {
+                return Ok(Some((client, Route { endpoint: endpoint.clone(), address, ssl })));
+            }
             Err(error) if leads_to_next_host(&error) => failed.push(error),
             Err(error) => return Err(error),
         }
@@ -95,7 +116,7 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<IpAddr>>, ConnectError> {
 }
 
 /// One address, with TLS, without, or one after the other.
-fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<Client, ConnectError> {
+fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), ConnectError> {
     let mode = match attempt.endpoint {
         // PostgreSQL has no TLS on sockets, and libpq passes over sslmode there.
         Endpoint::Socket { .. } => SslMode::Disable,
@@ -133,7 +154,7 @@ fn telling(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
     plain
 }
 
-fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<Client, ConnectError> {
+fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), ConnectError> {
     let config = driver_config(attempt, ssl);
     let tls = match ssl {
         DriverSsl::Disable => None,
@@ -147,7 +168,8 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<Client, ConnectError> {
         None => go(),
         Some(limit) => within(limit, go, attempt)?,
     };
-    opened.map_err(|error| classify::classify(error, attempt))
+    let client = opened.map_err(|error| classify::classify(error, attempt))?;
+    Ok((client, ssl))
 }
 
 /// The driver's own timeout ends with the TCP handshake, but a stalled server accepts and then
@@ -234,45 +256,4 @@ fn check(
         SessionAttrs::Standby => (standby, "a standby"),
     };
     if is_so { Ok(client) } else { Err(ConnectError::WrongSession { at: attempt.at(), wanted }) }
-}
-
-/// Stops the running statement of one session, from any thread.
-#[derive(Clone)]
-pub struct Canceller {
-    token: CancelToken,
-    tls: Option<rustls::ClientConfig>,
-}
-
-/// A handle to cancel what `client`, opened with `params`, is doing.
-pub fn canceller(client: &Client, params: &ConnectParams) -> Canceller {
-    // The token knows the address and whether that session used TLS; here is only the means. A
-    // session over TLS has left its configuration in the parameters.
-    let by_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
-    let tls = match params.ssl.mode {
-        SslMode::Disable => None,
-        _ if !params.hosts.iter().any(by_tcp) => None,
-        _ => tls::client_config(params).ok(),
-    };
-    Canceller { token: client.cancel_token(), tls }
-}
-
-impl Canceller {
-    /// Asks the server to cancel; it may come too late, and no answer tells.
-    ///
-    /// # Errors
-    ///
-    /// If the server cannot be reached.
-    pub fn cancel(&self) -> Result<(), ConnectError> {
-        let asked = match &self.tls {
-            Some(tls) => self.token.cancel_query(MakeRustlsConnect::new(tls.clone())),
-            None => self.token.cancel_query(NoTls),
-        };
-        asked.map_err(|error| ConnectError::Cancel { source: Box::new(error) })
-    }
-}
-
-impl std::fmt::Debug for Canceller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Canceller").field("tls", &self.tls.is_some()).finish_non_exhaustive()
-    }
 }

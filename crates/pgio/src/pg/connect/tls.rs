@@ -31,6 +31,7 @@ use rustls::pki_types::{
 };
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version};
+use sha2::{Digest, Sha256, Sha384, Sha512};
 
 use super::error::ConnectError;
 use super::params::{ClientCert, ConnectParams, RootCert, SslMode, SslParams};
@@ -237,6 +238,25 @@ fn check_name(
             if matches { Ok(()) } else { checked }
         }
         _ => checked,
+    }
+}
+
+/// What binds SCRAM to this TLS session (tls-server-end-point, RFC 5929): the hash of the server's
+/// certificate by the algorithm it is signed with, at least SHA-256.
+pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
+    const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
+    let signed = der::signature_algorithm(certificate)?;
+    let of = |family: &[u8]| signed.strip_prefix(family);
+    match (of(RSA), of(ECDSA)) {
+        // MD5 and SHA-1 are replaced by SHA-256.
+        (Some([0x04 | 0x05 | 0x0b]), _) | (_, Some([0x01] | [0x03, 0x02])) => {
+            Some(Sha256::digest(certificate).to_vec())
+        }
+        (Some([0x0c]), _) | (_, Some([0x03, 0x03])) => Some(Sha384::digest(certificate).to_vec()),
+        (Some([0x0d]), _) | (_, Some([0x03, 0x04])) => Some(Sha512::digest(certificate).to_vec()),
+        // Ed25519 has no hash of its own, and no binding is defined.
+        _ => None,
     }
 }
 

@@ -17,7 +17,7 @@ use super::{Page, Section, table};
 use crate::histogram::{COARSEST_QUANTILE_NS, Histogram, centre_ns};
 use crate::units::human;
 
-const CLASSES: [&str; 4] = ["read", "update", "commit", "transaction"];
+const CLASSES: [&str; 5] = ["read", "update", "commit", "transaction", "lag"];
 const FEWEST_BEYOND: f64 = 10.0;
 const HEIGHT: f64 = 260.0;
 const QUANTILES: [(&str, f64); 5] =

@@ -15,6 +15,10 @@ pub(super) fn primary(s: &SlobSettings) -> &'static str {
     if s.features.scan_pct.share() >= 1.0 {
         return "blocks_scanned_per_second";
     }
+    // At a rate that is given, what differs is how long each call takes.
+    if s.engine.is_paced() {
+        return if s.read_only() { "read_latency_p99" } else { "update_latency_p99" };
+    }
     // With one transaction a session there is no rate of commits to speak of.
     if s.read_only() || s.commit_every == 0 {
         "block_visits_per_second"

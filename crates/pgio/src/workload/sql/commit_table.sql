@@ -1,2 +1,2 @@
-CREATE TABLE {table} (n integer, filler text);
+CREATE TABLE {table} ({key}n integer, filler text);
 COMMENT ON TABLE {table} IS '{mark}';

@@ -1,1 +1,1 @@
-        INSERT INTO {table} VALUES (1, {payload});
+        INSERT INTO {table} (n, filler) VALUES (1, {payload});

@@ -1,3 +1,3 @@
         FOR i IN 1 .. {rows_per_transaction} LOOP
-            INSERT INTO {table} VALUES (i, {payload});
+            INSERT INTO {table} (n, filler) VALUES (i, {payload});
         END LOOP;

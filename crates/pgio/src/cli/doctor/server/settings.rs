@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use postgres::{Client, Row};
 
 use crate::cli::doctor::subject::{Subject, Work};
+use crate::config::Layer;
 use crate::config::experiment::WorkloadKind;
-use crate::config::{CommitSettings, Layer};
 use crate::pg::server;
 use crate::results::Check;
 use crate::units::{exact_duration, human};
@@ -106,9 +106,8 @@ fn sessions(work: &Work) -> u64 {
         WorkloadKind::Slob => {
             sessions.map_or_else(|| one(num_schemas) * one(num_threads), u64::from)
         }
-        WorkloadKind::Commit => u64::from(CommitSettings::resolve(work.layer.clone()).sessions),
+        WorkloadKind::Commit | WorkloadKind::Command => one(sessions),
         WorkloadKind::Device | WorkloadKind::Mail => 0,
-        WorkloadKind::Command => one(work.layer.sessions),
     }
 }
 

@@ -12,15 +12,18 @@ use postgres::error::SqlState;
 use crate::pg::connect::tls;
 use crate::pg::connect::{ConnectError, ConnectParams, ConnectWarning, Endpoint};
 
+pub(in crate::pg::connect) const NO_TLS: &str =
+    "the server has TLS off; set ssl=on there, or sslmode=prefer here";
+
 /// One address being tried.
-pub(super) struct Attempt<'a> {
-    pub(super) params: &'a ConnectParams,
-    pub(super) endpoint: &'a Endpoint,
-    pub(super) address: Option<IpAddr>,
+pub(in crate::pg::connect) struct Attempt<'a> {
+    pub(in crate::pg::connect) params: &'a ConnectParams,
+    pub(in crate::pg::connect) endpoint: &'a Endpoint,
+    pub(in crate::pg::connect) address: Option<IpAddr>,
 }
 
 impl Attempt<'_> {
-    pub(super) fn at(&self) -> String {
+    pub(in crate::pg::connect) fn at(&self) -> String {
         match (self.endpoint, self.address) {
             (Endpoint::Tcp { host, .. }, Some(address)) if *host != address.to_string() => {
                 format!("{} ({address})", self.endpoint)
@@ -30,10 +33,13 @@ impl Attempt<'_> {
     }
 }
 
-pub(super) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> ConnectError {
+pub(in crate::pg::connect) fn classify(
+    error: postgres::Error,
+    attempt: &Attempt<'_>,
+) -> ConnectError {
     let at = attempt.at();
     if let Some(db) = error.as_db_error() {
-        return refused(db, at, attempt);
+        return refused(db.code(), db.message(), attempt);
     }
     if let Some(tls) = find_rustls(&error) {
         return ConnectError::Tls { at, problem: tls::explain(tls, &attempt.params.ssl) };
@@ -42,15 +48,13 @@ pub(super) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> Connect
     match error.to_string().as_str() {
         "error connecting to server" => {
             let kind = error.source().and_then(|e| e.downcast_ref()).map(io::Error::kind);
-            let check = what_to_check(kind, attempt.endpoint);
-            ConnectError::Unreachable { at, problem: cause, check }
+            unreachable(kind, cause, attempt)
         }
         "error performing TLS handshake" if cause == "server does not support TLS" => {
-            let problem = "the server has TLS off; set ssl=on there, or sslmode=prefer here";
-            ConnectError::Tls { at, problem: problem.to_owned() }
+            ConnectError::Tls { at, problem: NO_TLS.to_owned() }
         }
         "error performing TLS handshake" => ConnectError::Tls { at, problem: cause },
-        "invalid configuration" if cause == "password missing" => no_password(at, attempt),
+        "invalid configuration" if cause == "password missing" => no_password(attempt),
         "authentication error" => {
             let user = attempt.params.user.clone();
             ConnectError::Authentication { at, user, message: cause, hint: String::new() }
@@ -59,10 +63,14 @@ pub(super) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> Connect
     }
 }
 
-fn refused(db: &postgres::error::DbError, at: String, attempt: &Attempt<'_>) -> ConnectError {
-    let params = attempt.params;
-    let message = db.message().to_owned();
-    let code = db.code();
+/// What the server said instead of letting a session in.
+pub(in crate::pg::connect) fn refused(
+    code: &SqlState,
+    message: &str,
+    attempt: &Attempt<'_>,
+) -> ConnectError {
+    let (at, params) = (attempt.at(), attempt.params);
+    let message = message.to_owned();
     if *code == SqlState::INVALID_CATALOG_NAME {
         ConnectError::NoDatabase { at, name: params.dbname.clone() }
     } else if *code == SqlState::TOO_MANY_CONNECTIONS {
@@ -92,7 +100,8 @@ fn origin(attempt: &Attempt<'_>) -> String {
     }
 }
 
-fn no_password(at: String, attempt: &Attempt<'_>) -> ConnectError {
+pub(in crate::pg::connect) fn no_password(attempt: &Attempt<'_>) -> ConnectError {
+    let at = attempt.at();
     let user = attempt.params.user.clone();
     let passfile = attempt.params.warnings.iter().find(|warning| {
         use ConnectWarning::{PassfileExposed, PassfileNotPlain, PassfileUnreadable};
@@ -109,6 +118,15 @@ fn no_password(at: String, attempt: &Attempt<'_>) -> ConnectError {
             ConnectError::Authentication { at, user, message, hint }
         }
     }
+}
+
+pub(in crate::pg::connect) fn unreachable(
+    kind: Option<io::ErrorKind>,
+    problem: String,
+    attempt: &Attempt<'_>,
+) -> ConnectError {
+    let check = what_to_check(kind, attempt.endpoint);
+    ConnectError::Unreachable { at: attempt.at(), problem, check }
 }
 
 fn what_to_check(kind: Option<io::ErrorKind>, endpoint: &Endpoint) -> &'static str {

@@ -1,5 +1,5 @@
-//! Just enough DER to read two things from a certificate that webpki does not give: the public
-//! key of one of X.509 version 1, and the names in its subject.
+//! Just enough DER to read from a certificate what webpki does not give: the public key of one of
+//! X.509 version 1, the names in its subject, and what it is signed with.
 //!
 //! Both are common with PostgreSQL, since its manual's `openssl x509 -req` makes such certificates.
 //! Nothing is trusted because it parses: signatures and chains are checked elsewhere.
@@ -34,6 +34,14 @@ pub(super) fn common_name(certificate: &[u8]) -> Option<&str> {
         names = set.rest;
     }
     None
+}
+
+/// The object identifier of the algorithm that the certificate is signed with.
+pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
+    let certificate = next(certificate)?.tagged(SEQUENCE)?;
+    let signed = next(certificate.content)?.tagged(SEQUENCE)?;
+    let algorithm = next(signed.rest)?.tagged(SEQUENCE)?;
+    Some(next(algorithm.content)?.tagged(OBJECT_ID)?.content)
 }
 
 /// The content of the subject, and what follows it.

@@ -1,0 +1,65 @@
+//! Stopping what a session does, from any thread: a request on a connection of its own.
+//!
+//! For sessions of the `postgres` crate and for those whose socket is ours alike; the server tells
+//! neither whether the request came in time.
+
+use postgres::{CancelToken, Client, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::ConnectError;
+use super::open::Route;
+use super::params::{ConnectParams, Endpoint, SslMode};
+use super::tls;
+use super::wire;
+
+/// Stops the running statement of one session, from any thread.
+#[derive(Clone)]
+pub struct Canceller(Means);
+
+#[derive(Clone)]
+enum Means {
+    Driver { token: Box<CancelToken>, tls: Option<Box<rustls::ClientConfig>> },
+    Wire { params: Box<ConnectParams>, route: Route, pid: i32, key: i32 },
+}
+
+/// A handle to cancel what `client`, opened with `params`, is doing.
+pub fn canceller(client: &Client, params: &ConnectParams) -> Canceller {
+    // The token knows the address and whether that session used TLS; here is only the means. A
+    // session over TLS has left its configuration in the parameters.
+    let by_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
+    let tls = match params.ssl.mode {
+        SslMode::Disable => None,
+        _ if !params.hosts.iter().any(by_tcp) => None,
+        _ => tls::client_config(params).ok().map(Box::new),
+    };
+    Canceller(Means::Driver { token: Box::new(client.cancel_token()), tls })
+}
+
+impl Canceller {
+    pub(super) fn of_wire(params: &ConnectParams, route: &Route, pid: i32, key: i32) -> Canceller {
+        let (params, route) = (Box::new(params.clone()), route.clone());
+        Canceller(Means::Wire { params, route, pid, key })
+    }
+
+    /// Asks the server to cancel; it may come too late, and no answer tells.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached.
+    pub fn cancel(&self) -> Result<(), ConnectError> {
+        let driver = |e: postgres::Error| ConnectError::Cancel { source: Box::new(e) };
+        match &self.0 {
+            Means::Driver { token, tls: Some(tls) } => {
+                token.cancel_query(MakeRustlsConnect::new((**tls).clone())).map_err(driver)
+            }
+            Means::Driver { token, tls: None } => token.cancel_query(NoTls).map_err(driver),
+            Means::Wire { params, route, pid, key } => wire::cancel(params, route, *pid, *key),
+        }
+    }
+}
+
+impl std::fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Canceller")
+    }
+}

@@ -1,0 +1,257 @@
+//! Connecting the sessions of the client-side engine, and making each of them alike.
+//!
+//! One session of the `postgres` crate goes ahead: it finds the way to the server, pins the
+//! settings, checks privileges and plans, and is gone before the others come. These are opened by a
+//! few threads at once, since the server's own pace is the limit and waiting for it one by one is
+//! not; each needs two round trips beyond its password.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use postgres::Client;
+use postgres_protocol::IsNull;
+use postgres_protocol::message::frontend;
+
+use super::calls::{Calls, Prepared};
+use super::driver::Driver;
+use super::session::Session;
+use super::{Crew, Member, TICK};
+use crate::config::ClientSettings;
+use crate::pg::connect::{self, ConnectParams, Route, Wire, WireError};
+use crate::pg::quote::literal;
+use crate::workload::engine::{self, EngineError, GRACE, Setup};
+use crate::workload::notice::Notices;
+use crate::workload::session;
+
+/// Threads that connect: enough to keep the server at it from another continent, few enough not to
+/// take its cores.
+const CONNECTORS: usize = 16;
+
+/// The statement that asks for the condition's settings.
+const READING: &str = "pgio_reading";
+
+/// What all sessions are opened with.
+struct Plan {
+    params: ConnectParams,
+    route: Route,
+    calls: Vec<Calls>,
+    /// Every setting pinned, as it is to be read back.
+    pinned: BTreeMap<String, String>,
+    /// The condition's.
+    settings: Vec<String>,
+}
+
+/// Connects and prepares all sessions, or none.
+pub(super) fn assemble(
+    calls: Vec<Calls>,
+    settings: ClientSettings,
+    setup: Setup,
+    admin: &mut Client,
+) -> Result<Crew, EngineError> {
+    engine::check_room(admin, u32::try_from(calls.len()).unwrap_or(u32::MAX))?;
+    let notices = Notices::default();
+    let heard = notices.clone();
+    let params = setup.params.clone().with_notices(move |message| heard.push(message));
+    let (route, pinned, version) = go_ahead(&params, &calls, &setup, admin)?;
+    let plan = Arc::new(Plan {
+        params,
+        route,
+        calls,
+        pinned,
+        settings: setup.settings.iter().map(|(name, _)| name.clone()).collect(),
+    });
+    let sessions = open_all(&plan, &setup)?;
+    check_unshared(&sessions, admin)?;
+    let member = |session: &Session| Member {
+        pid: session.pid,
+        table: plan.calls[session.index as usize].script.table.clone(),
+        canceller: session.wire.canceller(),
+        done: false,
+    };
+    let members = sessions.iter().map(member).collect();
+    // Round the threads, so that each has its part of every table.
+    let threads = (settings.threads as usize).clamp(1, sessions.len().max(1));
+    let mut shares: Vec<Vec<Session>> = (0..threads).map(|_| Vec::new()).collect();
+    for session in sessions {
+        shares[session.index as usize % threads].push(session);
+    }
+    let drivers = shares
+        .into_iter()
+        .map(|share| Driver::new(share, notices.clone(), plan.settings.clone(), version))
+        .collect::<io::Result<Vec<Driver>>>()
+        .map_err(|e| EngineError::Wire { doing: "waiting for sessions", source: e.into() })?;
+    let pinned = plan.pinned.clone();
+    Ok(Crew { setup, settings, members, drivers, notices, pinned })
+}
+
+/// The way to the server, what is pinned, as read back, and the server's version.
+fn go_ahead(
+    params: &ConnectParams,
+    calls: &[Calls],
+    setup: &Setup,
+    admin: &mut Client,
+) -> Result<(Route, BTreeMap<String, String>, u32), EngineError> {
+    let (mut client, route) = connect::reach(params).map_err(EngineError::Connect)?;
+    let pid = session::backend_pid(&mut client)?;
+    let mut pinned = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for Calls { script, .. } in calls {
+        if pinned.is_empty() {
+            pinned = session::pin(&mut client, script, &setup.settings)?;
+        }
+        if !seen.insert(script.table.as_str()) {
+            continue;
+        }
+        if setup.stop.requested() {
+            return Err(EngineError::Stopped);
+        }
+        session::check_privileges(&mut client, script)?;
+        for plan in &script.plans {
+            session::check_plan(&mut client, plan)?;
+        }
+    }
+    let version = session::version_num(&mut client)?;
+    drop(client);
+    wait_until_gone(admin, pid);
+    Ok((route, pinned, version))
+}
+
+/// Its place may be needed.
+fn wait_until_gone(admin: &mut Client, pid: i32) {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        let there = admin.query_opt("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&pid]);
+        if !matches!(there, Ok(Some(_))) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError> {
+    let count = plan.calls.len();
+    let next = Arc::new(AtomicUsize::new(0));
+    let (tell, told) = mpsc::channel();
+    for _ in 0..CONNECTORS.min(count) {
+        let (plan, next, tell) = (Arc::clone(plan), Arc::clone(&next), tell.clone());
+        thread::Builder::new()
+            .name("connecting".to_owned())
+            .spawn(move || open_some(&plan, &next, &tell))
+            .map_err(|e| {
+                EngineError::Stuck(format!("cannot start a thread for connecting: {e}"))
+            })?;
+    }
+    drop(tell);
+    let mut sessions = Vec::with_capacity(count);
+    let mut heard = Instant::now();
+    let failed = loop {
+        if sessions.len() == count {
+            sessions.sort_unstable_by_key(|session: &Session| session.index);
+            return Ok(sessions);
+        }
+        match told.recv_timeout(TICK) {
+            Ok(Ok(session)) => {
+                sessions.push(session);
+                heard = Instant::now();
+            }
+            Ok(Err(error)) => break error,
+            Err(RecvTimeoutError::Timeout) if heard.elapsed() > GRACE => {
+                let late = count - sessions.len();
+                break EngineError::Stuck(format!(
+                    "{late} of {count} sessions were not ready in time; see the server's log"
+                ));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                break EngineError::Stuck("a thread for connecting broke off".to_owned());
+            }
+        }
+        if setup.stop.requested() {
+            break EngineError::Stopped;
+        }
+    };
+    // Threads that wait for the server end when it answers, and begin no other session.
+    next.store(count, Ordering::Relaxed);
+    Err(failed)
+}
+
+fn open_some(plan: &Plan, next: &AtomicUsize, tell: &Sender<Result<Session, EngineError>>) {
+    loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        let Some(calls) = plan.calls.get(index) else { return };
+        let opened = open_one(plan, calls, index as u32);
+        let failed = opened.is_err();
+        if tell.send(opened).is_err() || failed {
+            return;
+        }
+    }
+}
+
+fn open_one(plan: &Plan, calls: &Calls, index: u32) -> Result<Session, EngineError> {
+    let failed = |doing| move |source| EngineError::Wire { doing, source };
+    let mut wire = Wire::open(&plan.params, &plan.route).map_err(EngineError::Connect)?;
+    let pid = pin(&mut wire, &plan.pinned)?;
+    let mut statements: Vec<(String, String, Vec<u32>)> = calls
+        .statements
+        .iter()
+        .map(|s| (s.name.to_owned(), s.sql.clone(), s.types.clone()))
+        .collect();
+    let mut reading = Vec::new();
+    if !plan.settings.is_empty() {
+        statements.push((READING.to_owned(), reading_sql(&plan.settings), Vec::new()));
+        reading = reading_message().map_err(WireError::from).map_err(failed("preparing"))?;
+    }
+    wire.prepare(&statements).map_err(failed("preparing"))?;
+    wire.set_nonblocking(true).map_err(WireError::from).map_err(failed("preparing"))?;
+    let prepared = Prepared::all(&calls.calls).map_err(WireError::from);
+    Ok(Session::new(wire, index, pid, prepared.map_err(failed("preparing"))?, reading))
+}
+
+/// Sets all at once and reads back; returns the session's process.
+fn pin(wire: &mut Wire, pinned: &BTreeMap<String, String>) -> Result<i32, EngineError> {
+    let mut sql = "SELECT pg_backend_pid()".to_owned();
+    for (name, value) in pinned {
+        // Not SET, which takes the text of a list for one element.
+        sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));
+    }
+    let asked = wire.ask(&sql);
+    let rows = asked.map_err(|source| EngineError::Wire { doing: "pinning a setting", source })?;
+    let mut row = rows.into_iter().next().unwrap_or_default().into_iter();
+    let pid = row.next().flatten().and_then(|pid| pid.parse().ok());
+    for ((name, wanted), found) in pinned.iter().zip(row) {
+        let found = found.unwrap_or_default();
+        if found != *wanted {
+            return Err(EngineError::NotInForce(format!("{name} was {found} instead of {wanted}")));
+        }
+    }
+    pid.ok_or(EngineError::Wire { doing: "pinning a setting", source: WireError::Garbled })
+}
+
+fn reading_sql(settings: &[String]) -> String {
+    let each: Vec<String> =
+        settings.iter().map(|name| format!("current_setting({})", literal(name))).collect();
+    format!("SELECT {}", each.join(", "))
+}
+
+fn reading_message() -> io::Result<Vec<u8>> {
+    let mut bytes = BytesMut::new();
+    let none: [(); 0] = [];
+    let bound = frontend::bind("", READING, [], none, |(), _| Ok(IsNull::Yes), [], &mut bytes);
+    bound.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    frontend::execute("", 0, &mut bytes)?;
+    frontend::sync(&mut bytes);
+    Ok(bytes.to_vec())
+}
+
+/// Real sessions have a server process each: two with one process are behind a pooler.
+fn check_unshared(sessions: &[Session], admin: &mut Client) -> Result<(), EngineError> {
+    let mut pids: BTreeSet<i32> = sessions.iter().map(|session| session.pid).collect();
+    pids.insert(session::backend_pid(admin)?);
+    if pids.len() == sessions.len() + 1 { Ok(()) } else { Err(EngineError::Pooled) }
+}

@@ -1,0 +1,387 @@
+//! A thread that waits for many sessions at once and gives each what it needs to go on.
+//!
+//! The loop is the hot path: one epoll_wait for all that have an answer, then a read and a write
+//! for each. It allocates nothing per call, and looks at the clock once per answer.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+
+use super::session::{Listener, Session, Tally};
+use super::told::Told;
+use crate::config::Pace;
+use crate::pg::connect::WireError;
+use crate::pg::server::FORCE_FLUSH_SINCE;
+use crate::workload::engine::{EngineError, GRACE};
+use crate::workload::notice::Notices;
+
+/// How long a word to stop may go unheard.
+const TICK: i64 = 20_000_000;
+/// Answers to a few hundred calls; one that is longer is read in pieces.
+const BUFFER: usize = 64 * 1024;
+/// Events taken at a time.
+const EVENTS: usize = 256;
+
+/// What a window is, for all threads alike; moments are nanoseconds since `opens`.
+pub(super) struct Go {
+    pub opens: Instant,
+    /// Infinite where a number of calls was asked for.
+    pub seconds: f64,
+    pub slice: f64,
+    /// Calls of each session of this thread, in their order.
+    pub shares: Vec<Option<u64>>,
+    pub pace: Option<Pace>,
+    pub pipeline: usize,
+    /// Sessions of all threads.
+    pub members: u64,
+    pub seed: u64,
+    pub quit: Quit,
+}
+
+impl Go {
+    /// No call begins from here on.
+    #[inline]
+    pub(super) fn end(&self) -> i64 {
+        // What is too large for it becomes the largest.
+        (self.seconds * 1e9) as i64
+    }
+
+    /// Whether calls are due in a window, or a number of them whenever it ends.
+    pub(super) fn is_finite(&self) -> bool {
+        self.seconds.is_finite()
+    }
+
+    /// Where a slice ends; the last one takes what rounding leaves.
+    fn boundary(&self, number: usize) -> i64 {
+        let at = self.slice * (number + 1) as f64;
+        if at + self.slice / 2.0 > self.seconds { i64::MAX } else { (at * 1e9) as i64 }
+    }
+
+    fn now(&self) -> i64 {
+        let now = Instant::now();
+        match now.checked_duration_since(self.opens) {
+            Some(since) => since.as_nanos() as i64,
+            None => -((self.opens - now).as_nanos() as i64),
+        }
+    }
+}
+
+/// The word to stop, from the thread that collects.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Quit(Arc<AtomicU8>);
+
+impl Quit {
+    /// Begin nothing more.
+    pub(super) fn gently(&self) {
+        self.0.fetch_max(1, Ordering::Relaxed);
+    }
+
+    /// Nor wait for what is under way.
+    pub(super) fn at_once(&self) {
+        self.0.fetch_max(2, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    fn is_at_once(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 1
+    }
+}
+
+pub(super) struct Driver {
+    sessions: Vec<Session>,
+    epoll: OwnedFd,
+    notices: Notices,
+    /// Names of the condition's settings.
+    settings: Vec<String>,
+    version: u32,
+}
+
+/// One window of one thread.
+struct Shift<'a> {
+    go: &'a Go,
+    tell: &'a Sender<Told>,
+    tally: Tally,
+    /// Sessions that wait for the moment of their next call.
+    asleep: BinaryHeap<Reverse<(i64, usize)>>,
+    working: usize,
+    slice: usize,
+    /// One session, one call at a time: a read that waits spares asking epoll.
+    alone: bool,
+    /// The last look at the clock: one for each answer is enough.
+    now: i64,
+}
+
+impl Driver {
+    pub(super) fn new(
+        sessions: Vec<Session>,
+        notices: Notices,
+        settings: Vec<String>,
+        version: u32,
+    ) -> io::Result<Driver> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (at, session) in sessions.iter().enumerate() {
+            epoll::add(&epoll, &session.wire, data(at), epoll::EventFlags::IN)?;
+        }
+        Ok(Driver { sessions, epoll, notices, settings, version })
+    }
+
+    /// The numbers of its sessions among all.
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
+        self.sessions.iter().map(|session| session.index)
+    }
+
+    /// One window. Whoever listens may be gone already; then there is nobody to tell.
+    pub(super) fn run(&mut self, go: &Go, tell: &Sender<Told>) {
+        // Of the 50 µs by which the system may be late otherwise; a refusal costs only those.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut shift = Shift {
+            go,
+            tell,
+            tally: Tally::default(),
+            asleep: BinaryHeap::new(),
+            working: self.sessions.len(),
+            slice: 0,
+            alone: self.sessions.len() == 1 && go.pace.is_none() && go.pipeline == 1,
+            now: 0,
+        };
+        for (session, share) in self.sessions.iter_mut().zip(&go.shares) {
+            session.make_ready(go, *share);
+        }
+        if let Err(source) = self.work(&mut shift) {
+            let error = EngineError::Wire { doing: "waiting for sessions", source: source.into() };
+            let _ = tell.send(Told::Failed { error });
+        }
+        shift.tell_slice();
+        let late = self.sessions.iter().filter_map(|s| s.late).max().unwrap_or(0);
+        // A window in which little was to be done is as long as it was meant to be.
+        let ended = match go.quit.is_asked() {
+            true => shift.now,
+            false if go.is_finite() => go.end(),
+            false => 0,
+        };
+        let seconds = shift.tally.ended.max(ended) as f64 / 1e9;
+        let _ = tell.send(Told::Worked { seconds, late: late as f64 / 1e9 });
+        if !go.quit.is_asked() {
+            self.flush_statistics(tell);
+        }
+        for session in &self.sessions {
+            let done = Told::Done { index: session.index, totals: session.totals.clone() };
+            let _ = tell.send(done);
+        }
+    }
+
+    fn work(&mut self, shift: &mut Shift<'_>) -> io::Result<()> {
+        let go = shift.go;
+        let mut buffer = vec![0; BUFFER];
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        if shift.alone {
+            for session in &mut self.sessions {
+                session.wire.set_nonblocking(false)?;
+                session.wire.set_patience(Some(Duration::from_nanos(TICK.unsigned_abs())))?;
+            }
+        }
+        thread::sleep(go.opens.saturating_duration_since(Instant::now()));
+        for at in 0..self.sessions.len() {
+            shift.now = go.now();
+            self.go_on(at, shift)?;
+        }
+        while shift.working > 0 && !go.quit.is_at_once() {
+            self.wait(shift, &mut events)?;
+            if events.is_empty() {
+                shift.now = go.now();
+            }
+            for event in events.drain(..) {
+                let at = event.data.u64() as usize;
+                let session = &mut self.sessions[at];
+                let (now, mut listener) = shift.listener(&self.notices, &self.settings);
+                match session.hear(&mut buffer, || go.now(), now, &mut listener) {
+                    Ok(()) => self.go_on(at, shift)?,
+                    Err(_) if session.is_done() => {
+                        // Its end would be told again and again.
+                        epoll::delete(&self.epoll, &session.wire)?;
+                    }
+                    Err(error) => shift.failed(session, error),
+                }
+            }
+            if go.pace.is_some() {
+                self.wake(shift)?;
+            }
+            if shift.now >= go.boundary(shift.slice) {
+                shift.tell_slice();
+                if !self.settings.is_empty() {
+                    self.sessions.iter_mut().for_each(Session::ask_for_settings);
+                    (0..self.sessions.len()).try_for_each(|at| self.go_on(at, shift))?;
+                }
+            } else if go.quit.is_asked() {
+                // Those that wait for their moment are to hear of it as well.
+                (0..self.sessions.len()).try_for_each(|at| self.go_on(at, shift))?;
+            }
+        }
+        // A session that ended for good cannot be set, and need not be.
+        self.sessions.iter_mut().for_each(|session| {
+            let _ = session.wire.set_nonblocking(true);
+        });
+        Ok(())
+    }
+
+    /// Calls whose moment has come.
+    fn wake(&mut self, shift: &mut Shift<'_>) -> io::Result<()> {
+        shift.now = shift.go.now();
+        while let Some(Reverse((moment, at))) = shift.asleep.peek().copied()
+            && moment <= shift.now
+        {
+            shift.asleep.pop();
+            self.sessions[at].asleep = false;
+            self.go_on(at, shift)?;
+            // Sending takes its time, and others' moments come meanwhile.
+            shift.now = shift.go.now();
+        }
+        Ok(())
+    }
+
+    /// Until an answer comes, or the moment of a call or a slice's end.
+    fn wait(&self, shift: &Shift<'_>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        if shift.alone {
+            events.push(epoll::Event { flags: epoll::EventFlags::IN, data: data(0) });
+            return Ok(());
+        }
+        let now = shift.now;
+        let mut until = shift.go.boundary(shift.slice).min(now + TICK);
+        if let Some(Reverse((moment, _))) = shift.asleep.peek() {
+            until = until.min(*moment);
+        }
+        let mut timeout = timespec(until - now);
+        if shift.go.pace.is_some() {
+            // epoll_wait counts in milliseconds, poll in nanoseconds.
+            match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            timeout = timespec(0);
+        }
+        match epoll::wait(&self.epoll, spare_capacity(events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    #[inline]
+    fn go_on(&mut self, at: usize, shift: &mut Shift<'_>) -> io::Result<()> {
+        let session = &mut self.sessions[at];
+        if session.is_done() {
+            return Ok(());
+        }
+        match session.go_on(shift.now, shift.go, &mut shift.tally) {
+            Ok((wake, sent)) => {
+                if let (Some(moment), false) = (wake, session.asleep) {
+                    session.asleep = true;
+                    shift.asleep.push(Reverse((moment, at)));
+                }
+                if sent == session.blocked {
+                    session.blocked = !sent;
+                    let flags = match sent {
+                        true => epoll::EventFlags::IN,
+                        false => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+                    };
+                    epoll::modify(&self.epoll, &session.wire, data(at), flags)?;
+                }
+                if session.is_done() {
+                    shift.working -= 1;
+                    if shift.go.quit.is_asked() {
+                        shift.tell_done(session);
+                    }
+                }
+            }
+            Err(error) => shift.failed(session, error),
+        }
+        Ok(())
+    }
+
+    /// Makes the server count what sessions did before anyone reads its counters, and finds out
+    /// whether they still are who they were.
+    fn flush_statistics(&mut self, tell: &Sender<Told>) {
+        let sql = if self.version >= FORCE_FLUSH_SINCE {
+            "SELECT pg_backend_pid(), pg_stat_force_next_flush()"
+        } else {
+            // Before 15 a session reports when idle, at most twice a second.
+            thread::sleep(Duration::from_millis(600));
+            "SELECT pg_backend_pid()"
+        };
+        for session in &mut self.sessions {
+            let wire = &mut session.wire;
+            let asked = wire
+                .set_nonblocking(false)
+                .and_then(|()| wire.set_patience(Some(GRACE)))
+                .map_err(WireError::from)
+                .and_then(|()| wire.ask(sql))
+                .and_then(|rows| Ok((rows, wire.set_nonblocking(true)?)));
+            let error = match asked {
+                Ok((rows, ())) if first(&rows) == Some(session.pid.to_string()) => continue,
+                Ok(_) => EngineError::Pooled,
+                Err(source) => EngineError::Wire { doing: "flushing statistics", source },
+            };
+            let _ = tell.send(Told::Failed { error });
+        }
+    }
+}
+
+fn first(rows: &[Vec<Option<String>>]) -> Option<String> {
+    rows.first()?.first()?.clone()
+}
+
+impl Shift<'_> {
+    fn listener<'b>(
+        &'b mut self,
+        notices: &'b Notices,
+        settings: &'b [String],
+    ) -> (&'b mut i64, Listener<'b>) {
+        (&mut self.now, Listener { tally: &mut self.tally, notices, settings })
+    }
+
+    fn tell_slice(&mut self) {
+        let (totals, readings) = self.tally.take();
+        let _ = self.tell.send(Told::Slice { number: self.slice, totals, readings });
+        self.slice += 1;
+    }
+
+    fn tell_done(&self, session: &Session) {
+        let done = Told::Done { index: session.index, totals: session.totals.clone() };
+        let _ = self.tell.send(done);
+    }
+
+    /// It ends, and with it the window: whoever collects sees to the others.
+    fn failed(&mut self, session: &mut Session, source: WireError) {
+        session.give_up();
+        self.working -= 1;
+        // What was cancelled because the run ends is no failure of its own.
+        if !self.go.quit.is_asked() {
+            self.go.quit.gently();
+            let error = EngineError::Wire { doing: "the workload", source };
+            let _ = self.tell.send(Told::Failed { error });
+        }
+        self.tell_done(session);
+    }
+}
+
+fn data(at: usize) -> epoll::EventData {
+    epoll::EventData::new_u64(at as u64)
+}
+
+fn timespec(ns: i64) -> Timespec {
+    let ns = ns.max(0);
+    Timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
+}

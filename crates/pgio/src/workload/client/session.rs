@@ -1,0 +1,415 @@
+//! One session of the client-side engine: what it has under way, what it sends next, and what it
+//! makes of the answers. It never waits; [`super::driver`] says when there is something to read,
+//! when it can write, and what time it is.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+
+use super::calls::{Counts, Prepared};
+use super::driver::Go;
+use super::pace::Schedule;
+use crate::histogram::Histogram;
+use crate::pg::connect::{Message, Refusal, Wire, WireError, texts};
+use crate::results::model::SessionTotals;
+use crate::rng::{self, SplitMix64};
+use crate::workload::Totals;
+use crate::workload::notice::Notices;
+
+const DEADLOCK: &str = "40P01";
+
+pub(super) struct Session {
+    pub wire: Wire,
+    pub index: u32,
+    /// As the session itself says.
+    pub pid: i32,
+    prepared: Vec<Prepared>,
+    /// Asks for the settings of the condition; empty where it has none.
+    reading: Vec<u8>,
+    rng: SplitMix64,
+    /// Of an open loop.
+    schedule: Option<Schedule>,
+    flights: VecDeque<Flight>,
+    out: Vec<u8>,
+    /// The begin of a message whose end has not come.
+    carry: Vec<u8>,
+    /// Calls left to do.
+    left: Option<u64>,
+    stage: Stage,
+    /// To be asked for its settings before its next call.
+    reading_due: bool,
+    /// Of the answer that is being read.
+    rows: u64,
+    refused: Option<Refusal>,
+    /// Not all could be sent; the driver waits until it can.
+    pub blocked: bool,
+    /// It is in the driver's list of those who wait for their next call's moment.
+    pub asleep: bool,
+    /// How late the first call began, in nanoseconds; absent before it.
+    pub late: Option<i64>,
+    pub totals: SessionTotals,
+}
+
+/// A call, or a question, that has not been answered.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    /// When it was to begin: in a closed loop when it did.
+    began: i64,
+    /// Absent: the question for the settings.
+    counts: Option<Counts>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Working,
+    /// No call begins any more.
+    Ending,
+    /// It is asked for its settings once more.
+    LastReading,
+    Done,
+}
+
+/// What all sessions of a thread did in one slice.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    read: Histogram,
+    update: Histogram,
+    transaction: Histogram,
+    lag: Histogram,
+    counted: Totals,
+    pub readings: BTreeSet<(String, String)>,
+    /// When the last call was answered, over all slices.
+    pub ended: i64,
+}
+
+impl Tally {
+    /// What was done since it was last asked.
+    pub(super) fn take(&mut self) -> (Totals, BTreeSet<(String, String)>) {
+        let ended = self.ended;
+        let slice = std::mem::replace(self, Tally { ended, ..Tally::default() });
+        let mut totals = slice.counted;
+        let classes = [
+            ("read", slice.read),
+            ("update", slice.update),
+            // The transaction is one message and one answer: its latency is its commit's.
+            ("commit", slice.transaction.clone()),
+            ("transaction", slice.transaction),
+            ("lag", slice.lag),
+        ];
+        let done = classes.into_iter().filter(|(_, h)| h.count() > 0);
+        totals.histograms = done.map(|(class, h)| (class.to_owned(), h)).collect();
+        (totals, slice.readings)
+    }
+}
+
+impl Session {
+    pub(super) fn new(
+        wire: Wire,
+        index: u32,
+        pid: i32,
+        prepared: Vec<Prepared>,
+        reading: Vec<u8>,
+    ) -> Session {
+        Session {
+            wire,
+            index,
+            pid,
+            prepared,
+            reading,
+            rng: SplitMix64::new(0),
+            schedule: None,
+            flights: VecDeque::new(),
+            out: Vec::new(),
+            carry: Vec::new(),
+            left: None,
+            stage: Stage::Done,
+            reading_due: false,
+            rows: 0,
+            refused: None,
+            blocked: false,
+            asleep: false,
+            late: None,
+            totals: SessionTotals::default(),
+        }
+    }
+
+    /// Before a window, with this number of calls at most.
+    pub(super) fn make_ready(&mut self, go: &Go, share: Option<u64>) {
+        let stream = rng::derive(go.seed, "session", u64::from(self.index));
+        self.rng = SplitMix64::new(stream);
+        self.schedule = go.pace.map(|pace| Schedule::new(&pace, self.index, go.members, go.seed));
+        self.left = share;
+        self.stage = Stage::Working;
+        (self.reading_due, self.asleep, self.late) = (false, false, None);
+        self.totals = SessionTotals::default();
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// After an error: nothing more comes of it.
+    pub(super) fn give_up(&mut self) {
+        self.stage = Stage::Done;
+    }
+
+    pub(super) fn ask_for_settings(&mut self) {
+        self.reading_due = !self.reading.is_empty() && self.stage == Stage::Working;
+    }
+
+    /// Begins what can begin now and sends it. `None`: nothing is to be done before an answer comes;
+    /// else the moment of its next call. The second is whether all could be sent.
+    pub(super) fn go_on(
+        &mut self,
+        now: i64,
+        go: &Go,
+        tally: &mut Tally,
+    ) -> Result<(Option<i64>, bool), WireError> {
+        let mut wake = None;
+        while self.stage == Stage::Working && !self.reading_due && self.flights.len() < go.pipeline
+        {
+            if now >= go.end() || self.left == Some(0) || go.quit.is_asked() {
+                self.end(go, tally);
+                break;
+            }
+            let began = match &mut self.schedule {
+                None => now,
+                Some(schedule) => {
+                    let next = schedule.next();
+                    if next > now {
+                        // The window lasts to its end, whether there is anything to begin or not.
+                        wake = Some(next.min(go.end()));
+                        break;
+                    }
+                    schedule.advance();
+                    tally.lag.record((now - next) as f64);
+                    tally.counted.due += u64::from(go.is_finite());
+                    next
+                }
+            };
+            let first = if self.schedule.is_some() { began } else { 0 };
+            self.late.get_or_insert(now - first);
+            self.left = self.left.map(|n| n - 1);
+            tally.counted.begun += 1;
+            self.draw(began);
+        }
+        if self.flights.is_empty() {
+            match self.stage {
+                Stage::Working if self.reading_due => {
+                    self.reading_due = false;
+                    self.ask(now);
+                }
+                Stage::Ending if self.reading.is_empty() || go.quit.is_asked() => {
+                    self.stage = Stage::Done;
+                }
+                Stage::Ending => {
+                    self.stage = Stage::LastReading;
+                    self.ask(now);
+                }
+                Stage::LastReading => self.stage = Stage::Done,
+                Stage::Working | Stage::Done => {}
+            }
+        }
+        let sent = self.out.is_empty() || self.wire.send(&mut self.out)?;
+        Ok((wake, sent))
+    }
+
+    /// No call begins any more; what was due and did not begin is counted.
+    fn end(&mut self, go: &Go, tally: &mut Tally) {
+        self.stage = Stage::Ending;
+        let whole = go.is_finite() && !go.quit.is_asked();
+        if let (Some(schedule), true) = (&mut self.schedule, whole) {
+            tally.counted.due += schedule.left_before(go.end());
+        }
+    }
+
+    #[inline]
+    fn draw(&mut self, began: i64) {
+        let call = match self.prepared.as_slice() {
+            [only] => only,
+            several => {
+                let draw = self.rng.next_u64();
+                let drawn = several.iter().find(|call| draw < call.up_to);
+                drawn.unwrap_or(&several[several.len() - 1])
+            }
+        };
+        call.write(&mut self.rng, &mut self.out);
+        self.flights.push_back(Flight { began, counts: Some(call.counts) });
+    }
+
+    fn ask(&mut self, now: i64) {
+        self.out.extend_from_slice(&self.reading);
+        self.flights.push_back(Flight { began: now, counts: None });
+    }
+
+    /// Reads what has come; `now` becomes the moment at which it was there.
+    pub(super) fn hear(
+        &mut self,
+        buffer: &mut [u8],
+        clock: impl Fn() -> i64,
+        now: &mut i64,
+        listener: &mut Listener<'_>,
+    ) -> Result<(), WireError> {
+        loop {
+            let read = match self.wire.read(buffer) {
+                // What it said before it went is the reason.
+                Ok(0) => return Err(self.refused.take().map_or(WireError::Ended, WireError::Said)),
+                Ok(read) => read,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    *now = clock();
+                    return Ok(());
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => {
+                    return Err(self.refused.take().map_or(WireError::Lost(e), WireError::Said));
+                }
+            };
+            *now = clock();
+            if self.carry.is_empty() {
+                let rest = self.take(&buffer[..read], *now, listener)?;
+                self.carry.extend_from_slice(rest);
+            } else {
+                let mut carry = std::mem::take(&mut self.carry);
+                carry.extend_from_slice(&buffer[..read]);
+                let rest = self.take(&carry, *now, listener)?.len();
+                carry.drain(..carry.len() - rest);
+                self.carry = carry;
+            }
+            if read < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// All complete messages; returns what follows them.
+    fn take<'a>(
+        &mut self,
+        mut bytes: &'a [u8],
+        now: i64,
+        listener: &mut Listener<'_>,
+    ) -> Result<&'a [u8], WireError> {
+        while let Some((message, rest)) = Message::first(bytes)? {
+            bytes = rest;
+            match message.tag {
+                b'C' => self.rows += rows_of(message.body),
+                b'Z' => self.landed(message.body, now, listener.tally)?,
+                b'D' => self.row(message.body, listener)?,
+                b'E' => {
+                    self.refused.get_or_insert_with(|| Refusal::read(message.body));
+                }
+                b'N' => listener.notices.push(&Refusal::read(message.body).message),
+                // Answers to Bind, and settings that changed.
+                _ => {}
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn row(&mut self, body: &[u8], listener: &mut Listener<'_>) -> Result<(), WireError> {
+        match self.flights.front().map(|flight| flight.counts) {
+            Some(Some(Counts::ReadCount)) => {
+                let (_, count) = body.split_last_chunk::<8>().ok_or(WireError::Garbled)?;
+                // The tag of the one row is added when it comes.
+                self.rows += u64::from_be_bytes(*count).saturating_sub(1);
+            }
+            Some(None) => {
+                let values = texts(body).ok_or(WireError::Garbled)?;
+                let named = listener.settings.iter().cloned().zip(values);
+                let readings = named.map(|(name, value)| (name, value.unwrap_or_default()));
+                listener.tally.readings.extend(readings);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An answer is complete.
+    #[inline]
+    fn landed(&mut self, status: &[u8], now: i64, tally: &mut Tally) -> Result<(), WireError> {
+        let flight = self.flights.pop_front().ok_or(WireError::Garbled)?;
+        let rows = std::mem::take(&mut self.rows);
+        if let Some(refusal) = self.refused.take() {
+            // Rolled back as a whole: it is counted, and the session goes on.
+            if refusal.code != DEADLOCK || status != b"I" {
+                return Err(refusal.into());
+            }
+            tally.counted.deadlocks += 1;
+            self.totals.deadlocks += 1;
+            return Ok(());
+        }
+        let Some(counts) = flight.counts else { return Ok(()) };
+        let took = (now - flight.began).max(0) as f64;
+        tally.ended = now;
+        tally.counted.calls += 1;
+        let (counted, own) = (&mut tally.counted, &mut self.totals);
+        match counts {
+            Counts::Read | Counts::ReadCount => {
+                tally.read.record(took);
+                counted.blocks_read += rows;
+                own.blocks_read += rows;
+                own.reads += 1;
+                own.read_max_seconds = own.read_max_seconds.max(took / 1e9);
+            }
+            Counts::Update => {
+                tally.update.record(took);
+                counted.rows_updated += rows;
+                counted.commits_within += 1;
+                own.rows_updated += rows;
+                own.updates += 1;
+                own.commits += 1;
+                own.update_max_seconds = own.update_max_seconds.max(took / 1e9);
+            }
+            Counts::Insert => {
+                tally.transaction.record(took);
+                counted.rows_inserted += rows;
+                own.commits += 1;
+                own.commit_max_seconds = own.commit_max_seconds.max(took / 1e9);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who hears what sessions of a thread hear.
+pub(super) struct Listener<'a> {
+    pub tally: &'a mut Tally,
+    pub notices: &'a Notices,
+    /// Names of the settings that are asked for.
+    pub settings: &'a [String],
+}
+
+/// The number at the end of a command's tag, such as `UPDATE 8`; 0 where it has none.
+#[inline]
+fn rows_of(tag: &[u8]) -> u64 {
+    let tag = tag.strip_suffix(b"\0").unwrap_or(tag);
+    let digits = tag.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    tag[tag.len() - digits..].iter().fold(0, |n, digit| n * 10 + u64::from(digit - b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_at_the_end_of_a_tag() {
+        for (tag, rows) in
+            [("SELECT 1\0", 1), ("INSERT 0 12\0", 12), ("UPDATE 255\0", 255), ("COMMIT\0", 0)]
+        {
+            assert_eq!(rows_of(tag.as_bytes()), rows, "{tag}");
+        }
+        assert_eq!(rows_of(b""), 0);
+    }
+
+    #[test]
+    fn a_slice_holds_what_was_done_since_the_last() {
+        let mut tally = Tally::default();
+        tally.transaction.record(2e6);
+        tally.counted.calls = 1;
+        tally.ended = 5;
+        let (totals, _) = tally.take();
+        assert_eq!((totals.count("transaction"), totals.count("commit"), totals.calls), (1, 1, 1));
+        assert_eq!(totals.histograms.len(), 2);
+        let (totals, _) = tally.take();
+        assert!(totals.histograms.is_empty());
+        assert_eq!((totals.calls, tally.ended), (0, 5));
+    }
+}

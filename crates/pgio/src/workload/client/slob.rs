@@ -1,0 +1,42 @@
+//! `slob` from the client side: the same statements, one at a time, keys drawn here. An UPDATE
+//! commits with its own round trip, so its latency is that of both.
+
+use super::calls::{BIGINT, Call, Calls, Counts, Parameter, Statement, Step};
+use crate::workload::slob::{Slob, key_range};
+use crate::workload::{Script, Sessions, sql};
+
+/// The work of each session.
+pub(in crate::workload) fn calls(slob: &Slob) -> Vec<Calls> {
+    (0..slob.count()).map(|session| of_session(slob, session)).collect()
+}
+
+fn of_session(slob: &Slob, session: u32) -> Calls {
+    let s = &slob.settings;
+    let script = Script { body: String::new(), ..slob.script(session) };
+    let table = sql::qualified(&slob.schema, &script.table);
+    let keys = s.scale.blocks();
+    let (what, counts) = match s.work_unit {
+        1 => ("scratch", Counts::Read),
+        _ => ("count(*)", Counts::ReadCount),
+    };
+    let call = |statement, share, counts, unit| Call {
+        share,
+        counts,
+        steps: vec![Step { statement, parameters: vec![Parameter::Key(keys - unit + 1)] }],
+    };
+    let statement = |name, sql| Statement { name, sql, types: vec![BIGINT] };
+    let share = f64::from(s.update_pct) / 100.0;
+    let mut calls = Calls { script, statements: Vec::new(), calls: Vec::new() };
+    if share < 1.0 {
+        let sql = format!("SELECT {what} FROM {table} WHERE {}", key_range("$1", s.work_unit));
+        calls.statements.push(statement("r", sql));
+        calls.calls.push(call("r", 1.0 - share, counts, s.work_unit));
+    }
+    if share > 0.0 {
+        let range = key_range("$1", s.update_work_unit);
+        let sql = format!("UPDATE {table} SET scratch = scratch + 1 WHERE {range}");
+        calls.statements.push(statement("u", sql));
+        calls.calls.push(call("u", share, Counts::Update, s.update_work_unit));
+    }
+    calls
+}

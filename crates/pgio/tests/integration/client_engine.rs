@@ -1,0 +1,349 @@
+//! The client-side engine on real servers: that it does what the server-side engine does, keeps the
+//! rate that it is asked for, shows what it costs to wait, and stops.
+
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::command::{Place, Said, wait_until};
+use crate::fixture::{INSTALLED, NEWEST, connect, spec};
+use crate::tls_server::{PASSWORD, shared};
+use crate::workdir::{
+    Workdir, condition_of, experiment, sessions_of_ours, sessions_waiting_for_standby,
+};
+
+const CLIENT: [&str; 2] = ["--engine", "client"];
+
+fn total(trial: &Value, what: &str) -> u64 {
+    trial["sessions"].as_array().unwrap().iter().map(|s| s[what].as_u64().unwrap()).sum()
+}
+
+fn metric(trial: &Value, name: &str) -> f64 {
+    trial["metrics"][name]["value"].as_f64().unwrap_or_else(|| panic!("no {name} in {trial:#}"))
+}
+
+fn verdict(trial: &Value, check: &str) -> String {
+    let checks = trial["checks"].as_array().unwrap();
+    let found = checks.iter().find(|c| c["id"] == check);
+    found.unwrap_or_else(|| panic!("no {check} in {trial:#}"))["verdict"].as_str().unwrap().into()
+}
+
+fn does_what_was_asked(major: u32) {
+    let place = Place::new(major);
+    place.load(2, "8M");
+    let work = ["--run-time", "1500ms", "--warmup", "200ms", "--num-threads", "3", "--seed", "5"];
+    for (unit, update_unit, access, pipeline) in
+        [("1", "1", "index", "1"), ("8", "4", "bitmap", "1"), ("255", "8", "index", "4")]
+    {
+        let before = place.scratch(2);
+        let units = ["--work-unit", unit, "--update-work-unit", update_unit, "--access", access];
+        let mix = ["--update-pct", "40", "--pipeline", pipeline];
+        // The warm-up updates as well.
+        let mut arguments = [&CLIENT[..], &work, &units, &mix].concat();
+        let warm = arguments.iter().position(|a| *a == "--warmup").unwrap();
+        arguments.drain(warm..warm + 2);
+        let trial = place.trial(&arguments);
+        let updated = total(&trial, "rows_updated");
+        assert_eq!((place.scratch(2) - before).unsigned_abs(), updated, "{arguments:?}");
+        let (reads, updates) = (total(&trial, "reads"), total(&trial, "updates"));
+        assert_eq!(total(&trial, "blocks_read"), reads * unit.parse::<u64>().unwrap());
+        assert_eq!(updated, updates * update_unit.parse::<u64>().unwrap());
+        assert_eq!(total(&trial, "commits"), updates);
+        let (calls, share) = ((reads + updates) as f64, 0.4);
+        let room = 6.0 * (calls * share * (1.0 - share)).sqrt();
+        assert!((updates as f64 - calls * share).abs() <= room, "{updates} of {calls}");
+        assert_eq!(trial["histograms"]["read"]["count"], reads);
+        assert_eq!(trial["histograms"]["update"]["count"], updates);
+        assert_eq!(trial["sessions"].as_array().unwrap().len(), 6);
+        let timeline = trial["timeline"].as_array().unwrap();
+        let in_slices: u64 = timeline.iter().map(|s| s["commits"].as_u64().unwrap()).sum();
+        assert_eq!((timeline.len(), in_slices), (4, updates));
+        assert_eq!(trial["settings"]["plan_cache_mode"], "force_generic_plan");
+        assert_eq!(trial["workload"]["keys"]["engine"], "client");
+        assert_eq!(verdict(&trial, "common-start"), "ok");
+    }
+    // Warm-up and two threads; nothing of the warm-up is counted.
+    let trial = place.trial(&[&CLIENT[..], &work, &["--client-threads", "2"]].concat());
+    let seconds = trial["window"]["seconds"].as_f64().unwrap();
+    assert!((1.4..2.5).contains(&seconds), "{seconds}");
+    let reads = total(&trial, "reads") as f64;
+    assert!((metric(&trial, "calls_per_second") * seconds / reads - 1.0).abs() < 1e-9);
+    wait_until("no session is left", || place.sessions() == 0);
+}
+
+#[test]
+fn the_client_does_what_was_asked() {
+    does_what_was_asked(INSTALLED);
+}
+
+#[test]
+fn the_client_does_what_was_asked_of_the_newest() {
+    does_what_was_asked(NEWEST);
+}
+
+#[test]
+fn a_rate_is_kept_and_one_above_capacity_is_told() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let work = ["--run-time", "2", "--num-threads", "4", "--work-unit", "1"];
+    for arrivals in ["fixed", "poisson"] {
+        let rate = ["--rate", "500", "--arrivals", arrivals];
+        let trial = place.trial(&[&CLIENT[..], &work, &rate].concat());
+        // Those that a busy machine is late for at the window's very end do not begin.
+        let reached = metric(&trial, "rate_reached") / 100.0;
+        assert!(reached > 0.95, "{reached} {arrivals}");
+        // Six standard deviations of a Poisson count; what is fixed is exact.
+        let due = total(&trial, "reads") as f64 / reached;
+        let room = if arrivals == "fixed" { 1e-6 } else { 6.0 * 1000f64.sqrt() };
+        assert!((due - 1000.0).abs() <= room, "{due} {arrivals}");
+        assert_ne!(verdict(&trial, "rate-not-reached"), "invalid");
+        assert_eq!(trial["histograms"]["lag"]["count"], trial["histograms"]["read"]["count"]);
+        assert_eq!(trial["workload"]["primary_metric"], "read_latency_p99");
+    }
+    let rate = ["--rate", "50000000"];
+    let said = place.pgio(&[&["run", "--json", "over.json"], &CLIENT[..], &work, &rate].concat());
+    let trial = place.record("over.json");
+    assert!(metric(&trial, "rate_reached") < 50.0, "{said:?}");
+    assert_eq!(verdict(&trial, "rate-not-reached"), "invalid");
+    // What waited is in the latencies: half of the calls began seconds late, not microseconds.
+    assert!(metric(&trial, "schedule_lag_p50") > 0.5, "{trial:#}");
+    assert!(metric(&trial, "read_latency_p50") > 0.5, "{trial:#}");
+}
+
+/// Stops every session of the workload for half a second, in mid-window.
+fn stall(place: &Place, child: &Child) {
+    let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
+               AND application_name LIKE 'pgio:%' AND query LIKE 'SELECT scratch FROM%'";
+    let mut client = place.client();
+    let mut pids: Vec<Pid> = Vec::new();
+    wait_until("the sessions are at work", || {
+        let rows = client.query(sql, &[]).unwrap();
+        pids = rows.iter().map(|row| Pid::from_raw(row.get(0)).unwrap()).collect();
+        pids.len() == 4
+    });
+    assert!(child.id() > 0);
+    thread::sleep(Duration::from_millis(700));
+    pids.iter().for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
+    thread::sleep(Duration::from_millis(500));
+    pids.iter().for_each(|pid| kill_process(*pid, Signal::CONT).unwrap());
+}
+
+fn stalled(place: &Place, more: &[&str]) -> Value {
+    let work = ["run", "--run-time", "4", "--num-threads", "4", "--work-unit", "1"];
+    let json = ["--telemetry", "0", "--json", "stalled.json"];
+    let mut command = place.command(&[&work[..], &json, &CLIENT, more].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    stall(place, &child);
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    place.record("stalled.json")
+}
+
+/// What a closed loop cannot show: while the server stood still, nobody asked it for anything.
+#[test]
+fn a_stall_is_seen_by_the_open_loop_and_hidden_by_the_closed() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let closed = stalled(&place, &[]);
+    assert!(metric(&closed, "read_latency_max") > 0.4, "{closed:#}");
+    assert!(metric(&closed, "read_latency_p99") < 0.1, "{closed:#}");
+
+    // Half of what it could do, but not more than a busy machine can do as well.
+    let capacity = metric(&closed, "calls_per_second");
+    let rate = (capacity / 2.0).min(5000.0).to_string();
+    let rate = rate.split('.').next().unwrap();
+    let open = stalled(&place, &["--rate", rate]);
+    assert!(metric(&open, "read_latency_max") > 0.4, "{open:#}");
+    // An eighth of the window: those that came then waited a quarter of a second in the mean.
+    assert!(metric(&open, "read_latency_p99") > 0.3, "{open:#}");
+    assert!(metric(&open, "schedule_lag_p99") > 0.3, "{open:#}");
+}
+
+#[test]
+fn commits_are_counted_row_by_row() {
+    let place = Place::new(INSTALLED);
+    let keys = "blocks = 2\nduration = \"600ms\"\naa = false\ntelemetry = \"0s\"";
+    for (workload, rows, latency) in [
+        ("sessions = 3\nengine = \"client\"", 1, true),
+        ("sessions = 2\nengine = \"client\"\nrows_per_transaction = 5\nindex = true", 5, true),
+        ("sessions = 2\nrows_per_transaction = 3\nindex = true\npayload = 100", 3, true),
+        ("engine = \"client\"\npayload = 20000\ntransactions = 50\npipeline = 8", 1, true),
+    ] {
+        let dir = Workdir::new();
+        let conditions = [("off", "synchronous_commit = \"off\""), ("on", "")];
+        dir.compare(&experiment(&place.conninfo, keys, workload, &conditions)).expect(0, &[]);
+        for trial in dir.trials() {
+            assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
+            let commits = total(&trial, "commits");
+            assert!(commits > 0, "{trial:#}");
+            assert_eq!(trial["histograms"]["commit"]["count"], commits);
+            assert_eq!(trial["histograms"]["transaction"]["count"], commits);
+            assert_eq!(trial["metrics"]["commit_latency_p50"]["value"].is_number(), latency);
+            let expected = if condition_of(&trial) == "off" { "off" } else { "on" };
+            assert_eq!(trial["settings"]["synchronous_commit"], expected);
+            if expected == "off" {
+                let evidence = trial["evidence"].as_array().unwrap();
+                let read = |when: &str| {
+                    evidence.iter().any(|e| {
+                        e["when"] == when
+                            && e["what"] == "synchronous_commit (sessions)"
+                            && e["found"] == "off"
+                    })
+                };
+                assert!(read("before") && read("during"), "{evidence:#?}");
+            }
+            if workload.contains("transactions") {
+                assert_eq!(commits, 50);
+            }
+            // As many transactions as the server says; others' are few.
+            let _ = rows;
+        }
+    }
+}
+
+#[test]
+fn a_client_that_is_stopped_leaves_nothing_running() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let start = || {
+        let work = ["run", "--run-time", "600", "--update-pct", "50", "--num-threads", "4"];
+        let json = ["--json", "stopped.json", "--work-unit", "8", "--update-work-unit", "8"];
+        let mut command = place.command(&[&work[..], &json, &CLIENT].concat());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("the sessions are there", || place.sessions() >= 5);
+        thread::sleep(Duration::from_millis(1500));
+        child
+    };
+    let child = start();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    wait_until("the server's side has ended", || place.sessions() == 0);
+    let trial = place.record("stopped.json");
+    assert_eq!(trial["outcome"]["state"], "interrupted");
+    assert!(total(&trial, "commits") > 0);
+
+    // One session that is ended from outside makes a failed trial.
+    let child = start();
+    let ended = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity \
+                 WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
+                 AND query LIKE '%scratch%' LIMIT 1) one";
+    assert_eq!(place.client().query_one(ended, &[]).unwrap().get::<_, i64>(0), 1);
+    let said = Said::of(child.wait_with_output().unwrap());
+    said.refused(5, &["the workload failed in a session", "terminating connection"]);
+    assert_eq!(place.record("stopped.json")["outcome"]["state"], "failed");
+    wait_until("the others have ended", || place.sessions() == 0);
+}
+
+/// Somebody holds the last key while the session updates all of them in order, and then wants the
+/// first: the session is the victim, since it looks for deadlocks sooner.
+#[test]
+fn a_deadlock_is_counted_and_survived() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    let quick = place.new_role("eager", "SUPERUSER");
+    let sql = format!("ALTER ROLE {} SET deadlock_timeout = '20ms'", quick.user);
+    place.client().batch_execute(&sql).unwrap();
+    let before = place.scratch(1);
+    let work = ["run", "--run-time", "3", "--update-pct", "100", "--update-work-unit", "1024"];
+    let json = ["--json", "deadlocks.json"];
+    let mut command = quick.command(&[&work[..], &json, &CLIENT].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut other = place.client();
+    while child.try_wait().unwrap().is_none() {
+        let mut holder = other.transaction().unwrap();
+        let _ = holder.execute("UPDATE pgio1 SET scratch = scratch WHERE mykey = 1024", &[]);
+        thread::sleep(Duration::from_millis(60));
+        let _ = holder.execute("UPDATE pgio1 SET scratch = scratch WHERE mykey = 1", &[]);
+        holder.rollback().unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+    let trial = quick.record("deadlocks.json");
+    assert!(metric(&trial, "deadlocks") > 0.0, "{trial:#}");
+    let updated = total(&trial, "rows_updated");
+    assert!(updated > 0 && updated == total(&trial, "updates") * 1024);
+    assert_eq!((place.scratch(1) - before).unsigned_abs(), updated, "what was lost is not counted");
+}
+
+#[test]
+fn an_interrupt_while_clients_wait_for_a_standby_leaves_nothing() {
+    let pair = pgio::pg::private::Spec { standby: true, ..spec(INSTALLED) };
+    let cluster = pgio::pg::private::PrivateCluster::start(&pair).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"60s\"\naa = false";
+    let workload = "sessions = 3\nengine = \"client\"";
+    let conditions = [("remote", "synchronous_commit = \"on\", wal_writer_delay = 150")];
+    let mut running = dir.start_compare(&experiment(&dsn, keys, workload, &conditions));
+    let inserting = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO%'";
+    running.until("in the window", || {
+        connect(&dsn).query_one(inserting, &[]).unwrap().get::<_, i64>(0) == 3
+    });
+    cluster.stop_standby().unwrap();
+    running.until("all waiting", || sessions_waiting_for_standby(&dsn) == 3);
+    running.signal(Signal::INT);
+    running.wait_for(Duration::from_secs(20)).expect(130, &["kept in out"]);
+    crate::workdir::wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+    assert_eq!(dir.trials()[0]["outcome"]["state"], "interrupted");
+}
+
+#[test]
+fn passwords_and_tls_are_as_everywhere() {
+    let Some(server) = shared() else { return };
+    let at = format!("host=localhost hostaddr=127.0.0.1 port={} dbname=postgres", server.port);
+    let keys = "blocks = 1\nduration = \"300ms\"\naa = false\ntelemetry = \"0s\"";
+    let super_user = format!("{at} user=postgres sslmode=disable");
+    connect(&super_user).batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC").unwrap();
+    let workload = "sessions = 20\nengine = \"client\"\npayload = 50000";
+    let tls = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+               WHERE query LIKE 'INSERT INTO%' AND ssl = $1";
+    for (how, encrypted) in [
+        ("user=keen sslmode=disable", false),
+        ("user=keen sslmode=require channel_binding=require", true),
+        ("user=tls_only sslmode=prefer", true),
+        ("user=tls_only sslmode=require ssl_max_protocol_version=TLSv1.2", true),
+    ] {
+        let dir = Workdir::new();
+        dir.write(
+            "pgpass",
+            &format!("*:*:*:keen:{}\n", PASSWORD.replace('\\', "\\\\").replace(':', "\\:")),
+        );
+        let pass = dir.path().join("pgpass");
+        std::fs::set_permissions(&pass, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
+        let dsn = format!("{at} {how} passfile={}", pass.display());
+        let mut running = dir.start_compare(&experiment(&dsn, keys, workload, &[("as it is", "")]));
+        running.until("in the window", || {
+            connect(&super_user).query_one(tls, &[&encrypted]).unwrap().get::<_, i64>(0) == 20
+        });
+        running.wait().expect(0, &[]);
+        let trial = &dir.trials()[0];
+        assert_eq!(trial["outcome"]["state"], "complete", "{how}");
+        assert!(total(trial, "commits") >= 20, "{how}");
+    }
+    // Without a binding there is no session when one is required, and the reason is told.
+    let dir = Workdir::new();
+    let dsn = format!("{at} user=keen password=wrong-one sslmode=require");
+    dir.compare(&experiment(&dsn, keys, workload, &[("as it is", "")]))
+        .expect(3, &["password authentication failed"]);
+}
+
+#[test]
+fn keys_that_contradict_each_other_are_refused_before_anything() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
+    for (arguments, words) in [
+        (&["--rate", "100"][..], ["RATE", "ENGINE=client"]),
+        (&["--pipeline", "4"], ["PIPELINE", "ENGINE=client"]),
+        (&["--engine", "client", "--commit-every", "10"], ["COMMIT_EVERY", "ENGINE=server"]),
+        (&["--engine", "client", "--arrivals", "poisson"], ["ARRIVALS", "RATE"]),
+        (&["--engine", "both"], ["server or client", "both"]),
+    ] {
+        let said = place.pgio(&[&["run", "--run-time", "1"], arguments].concat());
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(words.iter().all(|word| said.err.contains(word)), "{said:?}");
+    }
+}
