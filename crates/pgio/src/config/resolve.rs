@@ -145,7 +145,12 @@ impl SlobSettings {
     }
 
     pub fn sessions(&self) -> u32 {
-        self.num_schemas * self.num_threads
+        self.features.sessions.unwrap_or_else(|| self.num_schemas.saturating_mul(self.num_threads))
+    }
+
+    /// Tables that each session takes in turn: one, unless there are more tables than sessions.
+    pub fn tables_each(&self) -> u32 {
+        self.tables().div_ceil(self.sessions())
     }
 
     pub fn extent(&self) -> Extent {

@@ -32,6 +32,8 @@ use crate::rng;
 pub const GRACE: Duration = Duration::from_secs(20);
 /// How often the caller hears of progress.
 const TICK: Duration = Duration::from_millis(50);
+/// Planning a slice's statements anew takes about a millisecond.
+const SHORTEST_SLICE: f64 = 0.05;
 /// Sessions mostly wait; 256 kB is four times what their stack was seen to use.
 const STACK: usize = 256 * 1024;
 
@@ -151,6 +153,8 @@ pub struct Gang {
     notices: Notices,
     /// Every setting pinned, as the first session read it back.
     pinned: BTreeMap<String, String>,
+    /// Slices that go through all that a session works on.
+    round: u32,
 }
 
 pub(super) struct Member {
@@ -203,7 +207,8 @@ impl Gang {
             });
         }
         drop(events_in);
-        let mut gang = Gang { setup, members, events, notices, pinned: BTreeMap::new() };
+        let (pinned, round) = (BTreeMap::new(), work.round());
+        let mut gang = Gang { setup, members, events, notices, pinned, round };
         gang.wait_until_ready(admin)?;
         gang.check_unshared(admin)?;
         Ok(gang)
@@ -284,7 +289,7 @@ impl Gang {
         let answered = Instant::now();
         // The slowest thread must hear of the start before it comes.
         let started = now + 0.02 + 0.000_2 * self.members.len() as f64;
-        let plan = WindowPlan::new(extent, self.members.len() as u64);
+        let plan = WindowPlan::new(extent, self.members.len() as u64, self.round);
         for (index, member) in self.members.iter().enumerate() {
             // A thread that is gone has already sent why.
             let _ = member.go.send(Go {
@@ -451,19 +456,23 @@ struct WindowPlan {
 }
 
 impl WindowPlan {
-    fn new(extent: Extent, members: u64) -> WindowPlan {
+    /// The window is to see a whole `round` of slices, if these need not be too short for it.
+    fn new(extent: Extent, members: u64, round: u32) -> WindowPlan {
+        let endless = |transactions| WindowPlan {
+            seconds: f64::INFINITY,
+            slice: (1.0 / f64::from(round)).max(SHORTEST_SLICE),
+            transactions: Some(transactions),
+            members,
+        };
         match extent {
             Extent::Time(window) => {
                 let seconds = window.as_secs_f64();
-                WindowPlan { seconds, slice: slice_length(seconds), transactions: None, members }
+                let slice = slice_length(seconds, round);
+                WindowPlan { seconds, slice, transactions: None, members }
             }
-            Extent::Transactions(n) => {
-                WindowPlan { seconds: f64::INFINITY, slice: 1.0, transactions: Some(n), members }
-            }
+            Extent::Transactions(n) => endless(n),
             // Shared out again, it is the number of each.
-            Extent::Calls(n) => {
-                WindowPlan::new(Extent::Transactions(n.saturating_mul(members)), members)
-            }
+            Extent::Calls(n) => endless(n.saturating_mul(members)),
         }
     }
 
@@ -480,9 +489,9 @@ impl WindowPlan {
     }
 }
 
-fn slice_length(seconds: f64) -> f64 {
+fn slice_length(seconds: f64, round: u32) -> f64 {
     let slices = seconds.round().max(4.0);
-    seconds / slices
+    seconds / slices.max(f64::from(round).min((seconds / SHORTEST_SLICE).floor()))
 }
 
 fn add_slice(timeline: &mut Vec<Slice>, number: usize, plan: &WindowPlan, totals: &Totals) {
@@ -511,17 +520,19 @@ mod tests {
 
     #[test]
     fn windows_are_cut_into_about_seconds() {
-        assert_eq!(slice_length(120.0), 1.0);
-        assert_eq!(slice_length(1.0), 0.25);
-        assert_eq!(slice_length(2.5), 0.625);
+        assert_eq!(slice_length(120.0, 1), 1.0);
+        assert_eq!(slice_length(1.0, 1), 0.25);
+        assert_eq!(slice_length(2.5, 1), 0.625);
+        assert_eq!(slice_length(10.0, 40), 0.25);
+        assert_eq!(slice_length(1.0, 512), 0.05);
     }
 
     #[test]
     fn a_fixed_number_is_shared_out_completely() {
-        let plan = WindowPlan::new(Extent::Transactions(10), 4);
+        let plan = WindowPlan::new(Extent::Transactions(10), 4, 1);
         let shares: Vec<u64> = (0..4).filter_map(|i| plan.share(i)).collect();
         assert_eq!(shares, [3, 3, 2, 2]);
-        let each = WindowPlan::new(Extent::Calls(10), 4);
+        let each = WindowPlan::new(Extent::Calls(10), 4, 1);
         assert!((0..4).all(|i| each.share(i) == Some(10)));
         assert_eq!(plan.patience(), Duration::MAX);
     }
