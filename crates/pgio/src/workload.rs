@@ -45,8 +45,6 @@ pub struct Script {
     pub one_transaction: bool,
     /// How long after the others it connects; a part of the warm-up.
     pub delay: Duration,
-    /// What `{own_table}` in the body stands for, slice after slice; empty: it does not occur.
-    pub rounds: Vec<String>,
     /// A statement of its own after each slice.
     pub after_slice: Option<String>,
 }
@@ -97,8 +95,4 @@ pub trait Workload: Send + Sync {
 pub trait Sessions: Send + Sync {
     fn count(&self) -> u32;
     fn script(&self, session: u32) -> Script;
-    /// Slices that it takes to go through all that a session works on.
-    fn round(&self) -> u32 {
-        1
-    }
 }

@@ -148,15 +148,15 @@ workload_keys! {
     ramp: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob],
         "part of the warm-up over which the sessions connect one after the other";
     table_model: TableModel, Kind::OneOf(TableModel::NAMES), Some("many"), &[Slob],
-        "many: sessions go round the tables; single: all of them are on pgio1";
+        "many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1";
     tablespace: String, Kind::Text, None, &[Load],
         "tablespace of the tables";
     seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device],
         "seed of all random choices; without it one is drawn and recorded";
     warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device],
         "time that the workload runs before the window opens";
-    sessions: u32, AT_LEAST_1, Some("1"), &[Commit, Slob],
-        "sessions that commit; for slob sessions in all, instead of NUM_THREADS on each table";
+    sessions: u32, AT_LEAST_1, Some("1"), &[Commit],
+        "sessions that commit";
     rows_per_transaction: u32, AT_LEAST_1, Some("1"), &[Commit],
         "rows inserted by each transaction";
     payload: u32, PAYLOAD, Some("0"), &[Commit],
@@ -203,8 +203,6 @@ impl Key {
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
         match (self.name, using) {
             ("scale", Load) => Some(LOAD_SCALE),
-            // There NUM_THREADS says it.
-            ("sessions", Slob) => None,
             _ => self.default,
         }
     }

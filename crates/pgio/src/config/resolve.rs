@@ -145,12 +145,7 @@ impl SlobSettings {
     }
 
     pub fn sessions(&self) -> u32 {
-        self.features.sessions.unwrap_or_else(|| self.num_schemas.saturating_mul(self.num_threads))
-    }
-
-    /// Tables that each session takes in turn: one, unless there are more tables than sessions.
-    pub fn tables_each(&self) -> u32 {
-        self.tables().div_ceil(self.sessions())
+        self.num_schemas * self.num_threads
     }
 
     pub fn extent(&self) -> Extent {

@@ -32,8 +32,6 @@ use crate::rng;
 pub const GRACE: Duration = Duration::from_secs(20);
 /// How often the caller hears of progress.
 const TICK: Duration = Duration::from_millis(50);
-/// Planning a slice's statements anew takes about a millisecond.
-const SHORTEST_SLICE: f64 = 0.05;
 /// Sessions mostly wait; 256 kB is four times what their stack was seen to use.
 const STACK: usize = 256 * 1024;
 
@@ -153,8 +151,6 @@ pub struct Gang {
     notices: Notices,
     /// Every setting pinned, as the first session read it back.
     pinned: BTreeMap<String, String>,
-    /// Slices that go through all that a session works on.
-    round: u32,
 }
 
 pub(super) struct Member {
@@ -207,8 +203,7 @@ impl Gang {
             });
         }
         drop(events_in);
-        let (pinned, round) = (BTreeMap::new(), work.round());
-        let mut gang = Gang { setup, members, events, notices, pinned, round };
+        let mut gang = Gang { setup, members, events, notices, pinned: BTreeMap::new() };
         gang.wait_until_ready(admin)?;
         gang.check_unshared(admin)?;
         Ok(gang)
@@ -289,7 +284,7 @@ impl Gang {
         let answered = Instant::now();
         // The slowest thread must hear of the start before it comes.
         let started = now + 0.02 + 0.000_2 * self.members.len() as f64;
-        let plan = WindowPlan::new(extent, self.members.len() as u64, self.round);
+        let plan = WindowPlan::new(extent, self.members.len() as u64);
         for (index, member) in self.members.iter().enumerate() {
             // A thread that is gone has already sent why.
             let _ = member.go.send(Go {
@@ -456,23 +451,19 @@ struct WindowPlan {
 }
 
 impl WindowPlan {
-    /// The window is to see a whole `round` of slices, if these need not be too short for it.
-    fn new(extent: Extent, members: u64, round: u32) -> WindowPlan {
-        let endless = |transactions| WindowPlan {
-            seconds: f64::INFINITY,
-            slice: (1.0 / f64::from(round)).max(SHORTEST_SLICE),
-            transactions: Some(transactions),
-            members,
-        };
+    fn new(extent: Extent, members: u64) -> WindowPlan {
         match extent {
             Extent::Time(window) => {
                 let seconds = window.as_secs_f64();
-                let slice = slice_length(seconds, round);
-                WindowPlan { seconds, slice, transactions: None, members }
+                WindowPlan { seconds, slice: slice_length(seconds), transactions: None, members }
             }
-            Extent::Transactions(n) => endless(n),
+            Extent::Transactions(n) => {
+                WindowPlan { seconds: f64::INFINITY, slice: 1.0, transactions: Some(n), members }
+            }
             // Shared out again, it is the number of each.
-            Extent::Calls(n) => endless(n.saturating_mul(members)),
+            Extent::Calls(n) => {
+                WindowPlan::new(Extent::Transactions(n.saturating_mul(members)), members)
+            }
         }
     }
 
@@ -489,9 +480,9 @@ impl WindowPlan {
     }
 }
 
-fn slice_length(seconds: f64, round: u32) -> f64 {
+fn slice_length(seconds: f64) -> f64 {
     let slices = seconds.round().max(4.0);
-    seconds / slices.max(f64::from(round).min((seconds / SHORTEST_SLICE).floor()))
+    seconds / slices
 }
 
 fn add_slice(timeline: &mut Vec<Slice>, number: usize, plan: &WindowPlan, totals: &Totals) {
@@ -520,19 +511,17 @@ mod tests {
 
     #[test]
     fn windows_are_cut_into_about_seconds() {
-        assert_eq!(slice_length(120.0, 1), 1.0);
-        assert_eq!(slice_length(1.0, 1), 0.25);
-        assert_eq!(slice_length(2.5, 1), 0.625);
-        assert_eq!(slice_length(10.0, 40), 0.25);
-        assert_eq!(slice_length(1.0, 512), 0.05);
+        assert_eq!(slice_length(120.0), 1.0);
+        assert_eq!(slice_length(1.0), 0.25);
+        assert_eq!(slice_length(2.5), 0.625);
     }
 
     #[test]
     fn a_fixed_number_is_shared_out_completely() {
-        let plan = WindowPlan::new(Extent::Transactions(10), 4, 1);
+        let plan = WindowPlan::new(Extent::Transactions(10), 4);
         let shares: Vec<u64> = (0..4).filter_map(|i| plan.share(i)).collect();
         assert_eq!(shares, [3, 3, 2, 2]);
-        let each = WindowPlan::new(Extent::Calls(10), 4, 1);
+        let each = WindowPlan::new(Extent::Calls(10), 4);
         assert!((0..4).all(|i| each.share(i) == Some(10)));
         assert_eq!(plan.patience(), Duration::MAX);
     }

@@ -94,7 +94,7 @@ fn work(
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }
-    let mut session = Session { client, setup, script, version: 0, slices: 0 };
+    let mut session = Session { client, setup, script, version: 0 };
     session.version = session.server_version()?;
     session.warm_up()?;
     if backend_pid(&mut session.client)? != pid {
@@ -113,8 +113,6 @@ struct Session<'a> {
     setup: &'a Setup,
     script: &'a Script,
     version: u32,
-    /// Since its stream began.
-    slices: usize,
 }
 
 impl Session<'_> {
@@ -203,16 +201,11 @@ impl Session<'_> {
     /// One DO block. A deadlock that it could not catch costs the slice's rest, is counted,
     /// and the session goes on.
     fn slice(&mut self, args: SliceArgs) -> Result<Did, EngineError> {
-        if args.seed.is_some() {
-            self.slices = 0;
-        }
-        let rounds = &self.script.rounds;
-        let own = rounds.get(self.slices % rounds.len().max(1)).map_or("", String::as_str);
-        self.slices += 1;
-        let body = args.fill_in(&self.script.body, own);
         // Two queries: one message would be one transaction, in which nothing can commit.
-        let done =
-            self.client.batch_execute(&body).and_then(|()| self.client.simple_query(self.fetch()));
+        let done = self
+            .client
+            .batch_execute(&args.fill_in(&self.script.body))
+            .and_then(|()| self.client.simple_query(self.fetch()));
         match done {
             Ok(messages) => {
                 let text = messages

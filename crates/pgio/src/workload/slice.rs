@@ -11,14 +11,13 @@ use crate::results::model::SessionTotals;
 
 impl SliceArgs {
     /// The DO block of this slice.
-    pub(super) fn fill_in(&self, body: &str, own_table: &str) -> String {
+    pub(super) fn fill_in(&self, body: &str) -> String {
         fn or_null<T: ToString>(value: Option<T>) -> String {
             value.map_or("NULL".to_owned(), |v| v.to_string())
         }
         fill(
             body,
             &[
-                ("own_table", own_table),
                 ("start_at", &or_null(self.start_at.map(timestamp))),
                 ("until_at", &timestamp(self.until_at)),
                 ("seed", &or_null(self.seed)),

@@ -34,15 +34,9 @@ pub struct Slob {
 }
 
 impl Slob {
-    /// Sessions go round the tables, so that the first NUM_SCHEMAS have one table each; where there are
-    /// fewer sessions than tables, each has several, for one slice after the other.
-    fn own_tables(&self, session: u32) -> Vec<String> {
-        let (tables, sessions) = (self.settings.tables(), self.count());
-        let name = |n: u32| format!("pgio{}", n + 1);
-        match sessions < tables {
-            true => (session..tables).step_by(sessions as usize).map(name).collect(),
-            false => vec![name(session % tables)],
-        }
+    fn table(&self, session: u32) -> String {
+        // Sessions go round the tables, so that the first NUM_SCHEMAS have one table each.
+        format!("pgio{}", session % self.settings.tables() + 1)
     }
 
     /// The hot table, qualified, where there is one.
@@ -59,7 +53,7 @@ impl Slob {
         self.settings.update_pct > 0
     }
 
-    fn plans(&self, tables: &[String]) -> Vec<PlanCheck> {
+    fn plans(&self, table: &str) -> Vec<PlanCheck> {
         let s = &self.settings;
         let node = match s.access {
             Access::Index => "Index Scan",
@@ -71,7 +65,7 @@ impl Slob {
             node,
         };
         let mut plans = Vec::new();
-        for table in tables {
+        for table in [Some(table.to_owned()), self.hot_table()].into_iter().flatten() {
             plans.push(check(&format!("SELECT count(*) FROM {table}"), s.work_unit));
             if self.updates() {
                 let update = format!("UPDATE {table} SET scratch = scratch + 1");
@@ -88,11 +82,11 @@ impl Slob {
         plans
     }
 
-    fn privileges(&self, tables: &[String]) -> Vec<(String, &'static str)> {
+    fn privileges(&self, table: &str) -> Vec<(String, &'static str)> {
         let needed: &[&str] = if self.updates() { &["SELECT", "UPDATE"] } else { &["SELECT"] };
-        let of =
-            |table: &String| needed.iter().map(|privilege| (table.clone(), *privilege)).collect();
-        let mut all: Vec<_> = tables.iter().flat_map::<Vec<_>, _>(of).collect();
+        let tables = [Some(table.to_owned()), self.hot_table()].into_iter().flatten();
+        let of = |table: String| needed.iter().map(move |privilege| (table.clone(), *privilege));
+        let mut all: Vec<_> = tables.flat_map(of).collect();
         if !self.settings.features.scan_pct.is_zero() {
             all.push((self.qualified(scan::TABLE), "SELECT"));
         }
@@ -198,28 +192,17 @@ impl Sessions for Slob {
     }
 
     fn script(&self, session: u32) -> Script {
-        let tables = self.own_tables(session);
-        let qualified: Vec<String> = tables.iter().map(|table| self.qualified(table)).collect();
-        let several = qualified.len() > 1;
-        let own = if several { "{own_table}" } else { &qualified[0] };
-        let visited: Vec<String> = qualified.iter().cloned().chain(self.hot_table()).collect();
+        let table = self.table(session);
+        let qualified = sql::qualified(&self.schema, &table);
         Script {
-            body: body::body(self, session, own),
-            plans: self.plans(&visited),
+            body: body::body(self, session, &qualified),
+            plans: self.plans(&qualified),
             pins: self.pins(),
-            privileges: self.privileges(&visited),
+            privileges: self.privileges(&qualified),
             one_transaction: self.settings.commit_every == 0 && self.updates(),
             delay: self.delay(session),
             after_slice: self.has_turnover().then(|| turnover::clear(&self.schema)),
-            table: match tables.len() {
-                1 => tables[0].clone(),
-                n => format!("{} and {} more", tables[0], n - 1),
-            },
-            rounds: if several { qualified } else { Vec::new() },
+            table,
         }
-    }
-
-    fn round(&self) -> u32 {
-        self.settings.tables_each()
     }
 }

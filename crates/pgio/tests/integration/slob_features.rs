@@ -211,36 +211,6 @@ fn all_sessions_may_share_a_table_or_visit_a_hot_one() {
 }
 
 #[test]
-fn few_sessions_go_round_many_tables() {
-    let place = Place::new(INSTALLED);
-    place.load(7, "8M");
-    let work = ["--sessions", "2", "--run-time", "1", "--warmup", "1", "--update-pct", "30"];
-    let sums = |place: &Place| -> Vec<i64> {
-        let mut client = place.client();
-        let sum = |n: u32| {
-            let sql = format!("SELECT sum(scratch)::bigint FROM pgio{n}");
-            client.query_one(&sql, &[]).unwrap().get(0)
-        };
-        (1..=7).map(sum).collect()
-    };
-    let before = sums(&place);
-    let trial = place.trial(&[&work[..], SINGLE].concat());
-    let sessions = trial["sessions"].as_array().unwrap();
-    let tables: Vec<_> = sessions.iter().map(|s| s["table"].as_str().unwrap()).collect();
-    assert_eq!(tables, ["pgio1 and 3 more", "pgio2 and 2 more"]);
-    assert_eq!(trial["dataset"]["tables"], 7);
-    for (n, (before, after)) in before.iter().zip(sums(&place)).enumerate() {
-        assert!(after > *before, "pgio{} was not visited", n + 1);
-    }
-    // More sessions than tables go round them as ever.
-    let three = ["--sessions", "3", "--num-schemas", "2", "--work-loop", "100"];
-    let trial = place.trial(&[&three[..], SINGLE].concat());
-    let sessions = trial["sessions"].as_array().unwrap();
-    let tables: Vec<_> = sessions.iter().map(|s| s["table"].as_str().unwrap()).collect();
-    assert_eq!(tables, ["pgio1", "pgio2", "pgio1"]);
-}
-
-#[test]
 fn contradictions_are_refused_before_anything_is_done() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");

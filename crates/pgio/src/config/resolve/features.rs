@@ -27,8 +27,6 @@ pub struct Features {
     pub ramp: Duration,
     /// All sessions are on pgio1.
     pub single_table: bool,
-    /// In all; absent: NUM_THREADS on each table.
-    pub sessions: Option<u32>,
 }
 
 /// Where in its table a call begins.
@@ -132,7 +130,6 @@ pub(super) fn resolve(all: &Layer, base: &SlobSettings) -> Result<Features, Cont
         work_loop: all.work_loop,
         ramp: given(all.ramp),
         single_table,
-        sessions: all.sessions,
     };
     check_mix(all, base)?;
     if features.update_width > 0 && base.update_pct == 0 {

@@ -46,7 +46,7 @@ impl Pieces {
     }
 }
 
-/// `own` is the session's table, qualified, or the name in braces under which slices have theirs.
+/// `own` is the session's table, qualified.
 pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
     let s = &slob.settings;
     let f = &s.features;

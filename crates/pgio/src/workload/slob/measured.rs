@@ -76,7 +76,6 @@ fn keys_of_features(f: &Features) -> Vec<(&'static str, Value)> {
     if !f.ramp.is_zero() {
         keys.push(("ramp", json!(exact_duration(f.ramp))));
     }
-    keys.extend(f.sessions.map(|sessions| ("sessions", json!(sessions))));
     if f.single_table {
         keys.push(("table_model", json!("single")));
     }

@@ -103,9 +103,7 @@ fn sessions(work: &Work) -> u64 {
     let one = |n: Option<u32>| u64::from(n.unwrap_or(1));
     let Layer { num_schemas, num_threads, .. } = work.layer;
     match work.kind {
-        WorkloadKind::Slob => {
-            work.layer.sessions.map_or(one(num_schemas) * one(num_threads), u64::from)
-        }
+        WorkloadKind::Slob => one(num_schemas) * one(num_threads),
         WorkloadKind::Commit => u64::from(CommitSettings::resolve(work.layer.clone()).sessions),
         WorkloadKind::Device => 0,
     }
