@@ -8,6 +8,7 @@
 
 pub mod blkio;
 pub mod command;
+pub mod descriptors;
 pub mod drbd;
 pub mod error;
 pub mod exec;

@@ -7,11 +7,14 @@
 //! Next: `config::keys`, which says which setting takes which of these.
 
 pub mod human;
+pub mod layout;
 pub mod link;
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+pub use layout::{Filler, Layout};
 
 /// PostgreSQL's block size; pgio works on servers built with the usual 8 kB only.
 pub const BLOCK_BYTES: u64 = 8192;

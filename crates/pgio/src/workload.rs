@@ -26,6 +26,7 @@ use crate::results::model::{DatasetInfo, WorkloadInfo};
 pub use device::Device;
 pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
 pub use ready::Ready;
+pub use session::SHORTEST_TURN;
 pub use slice::Totals;
 
 /// What one session is prepared with.
@@ -45,6 +46,8 @@ pub struct Script {
     pub one_transaction: bool,
     /// How long after the others it connects; a part of the warm-up.
     pub delay: Duration,
+    /// Tables, quoted, that take the place of `{table}` in the body, one a turn; none: it names its own.
+    pub turns: Vec<String>,
     /// A statement of its own after each slice.
     pub after_slice: Option<String>,
 }
@@ -94,5 +97,9 @@ pub trait Workload: Send + Sync {
 /// Work that sessions of the server do.
 pub trait Sessions: Send + Sync {
     fn count(&self) -> u32;
+    /// The most turns that a session's round of its tables has.
+    fn turns(&self) -> u32 {
+        1
+    }
     fn script(&self, session: u32) -> Script;
 }

@@ -34,7 +34,7 @@ use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::telemetry::Scene;
-use crate::units::Scale;
+use crate::units::{Layout, Scale};
 use crate::workload::{Progress, Workload};
 
 #[derive(Debug, clap::Args)]
@@ -161,6 +161,8 @@ impl Bench {
             seed: 42,
             base_table,
             tablespace: None,
+            layout: Layout::default(),
+            scan: None,
         };
         setup::load(&mut self.admin, &self.params, &spec, &self.stop, false)?;
         Ok(())

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal};
 use super::exit::{Failure, REFUSED};
 use super::flags::Source;
 use super::{Outcome, connection, output, state};
-use crate::dataset::{self, mark};
+use crate::dataset::{self, lines, mark};
 use crate::experiment::live;
 use crate::pg::server;
 use crate::units::human;
@@ -42,10 +42,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     if destroyed.dropped.is_empty() {
         output::line("Nothing of pgio's is here.");
     } else {
-        output::line(&format!("Dropped {}.", destroyed.dropped.join(", ")));
+        let dropped = lines::listed(&destroyed.dropped).join(", ");
+        output::line(&format!("Dropped {dropped}."));
     }
     if !destroyed.left.is_empty() {
-        output::line(&format!("Left alone, not made by pgio: {}.", destroyed.left.join(", ")));
+        let left = lines::listed(&destroyed.left).join(", ");
+        output::line(&format!("Left alone, not made by pgio: {left}."));
     }
     Ok(())
 }

@@ -122,6 +122,7 @@ coded! {
         EngineError::Connect(_) => CONNECT,
         EngineError::Device(source) => source.code(),
         EngineError::TooFewConnections { .. }
+        | EngineError::TooFewDescriptors { .. }
         | EngineError::Privilege { .. }
         | EngineError::Pooled
         | EngineError::Plan { .. }

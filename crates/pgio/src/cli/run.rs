@@ -28,8 +28,8 @@ use crate::telemetry::sysstat::Monitors;
 use crate::telemetry::{Scene, Survey};
 use crate::treatment::journal;
 use crate::units::{self, human};
-use crate::workload::Workload;
 use crate::workload::slob::{Slob, scan};
+use crate::workload::{SHORTEST_TURN, Workload};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         connect_string,
         shared_buffers: found.info.shared_buffers.clone(),
         tables: settings.tables(),
-        sessions_per_table: settings.sessions() / settings.tables(),
+        sessions_per_table: (settings.sessions() / settings.tables()).max(1),
         scale: settings.scale.to_string(),
         blocks_per_table: settings.scale.blocks(),
     };
@@ -140,8 +140,9 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// `slob` with the keys as given, the data set's own mark below them, verified against the tables.
 pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Failure> {
     let mark = verify::read_mark(admin)?.ok_or(dataset::DatasetError::NoDataset)?;
-    let settings = settings_on(&mark, layer)?;
+    let settings = settings_on(&mark, layer.clone())?;
     let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
+    found.must_be(&layer)?;
     output::warn_all(&found.warnings);
     if settings.commit_every == 0
         && settings.sessions() > settings.tables()
@@ -151,6 +152,14 @@ pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Fail
             "several sessions update one table in transactions that last over the window",
             "they lock each other out; what times out is rolled back and counted",
             "set NUM_THREADS=1, or leave commit_every at 1",
+        ));
+    }
+    let turns = (settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32;
+    if settings.tables_each() > turns.max(1) && settings.features.work_loop.is_none() {
+        output::warn(&crate::results::Warning::new(
+            format!("each session has {} tables and time for {turns}", settings.tables_each()),
+            "a window is too short for all of them to be visited",
+            "lengthen RUN_TIME, or give more SESSIONS",
         ));
     }
     if !settings.features.scan_pct.is_zero() {
@@ -164,6 +173,7 @@ pub(super) fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, Res
     let of_mark = Layer {
         scale: mark.scale.parse().ok(),
         num_schemas: Some(mark.tables),
+        filler_width: Some(mark.layout.filler_width),
         ..Layer::default()
     };
     SlobSettings::resolve(layer.over(of_mark))

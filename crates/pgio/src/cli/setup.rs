@@ -28,7 +28,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
-    let spec = load_spec(&LoadSettings::resolve(given.layer.clone()));
+    let spec = load_spec(&LoadSettings::resolve(given.layer.clone())?);
     let run_id = state::new_run_id();
     let params = given.params(&run_id)?;
     let stop = signals::stop_on_signals()?;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line(&lines::base_skipped());
     }
     let loaded = load(&mut admin, &params, &spec, &stop, true)?;
-    for name in &loaded.dropped {
+    for name in lines::listed(&loaded.dropped) {
         eprintln!("pgio: dropped {name} of a former, larger load");
     }
     if let Some(dir) = &args.classic_files {
@@ -60,6 +60,8 @@ pub(super) fn load_spec(settings: &LoadSettings) -> LoadSpec {
         seed: settings.seed.unwrap_or_else(state::new_seed),
         base_table: settings.create_base_table,
         tablespace: settings.tablespace.clone(),
+        layout: settings.layout,
+        scan: settings.scan_scale.clone(),
     }
 }
 
@@ -83,6 +85,7 @@ pub(super) fn load(
             }
             LoadEvent::TableLoaded { .. } => return,
             LoadEvent::BaseLoaded { elapsed } => lines::base_loaded(elapsed),
+            LoadEvent::ScanLoaded { elapsed } => lines::scan_loaded(elapsed),
             LoadEvent::BatchWaiting { count, elapsed } => lines::batch_waiting(count, elapsed),
             LoadEvent::GroupComplete { elapsed } => lines::group_complete(elapsed),
         };
@@ -97,12 +100,11 @@ pub(super) fn load(
 fn write_classic_files(dir: &Path, admin: &mut Client, spec: &LoadSpec) -> Outcome {
     fs::create_dir_all(dir)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
-    let table = |indexed: bool| {
-        let index = if indexed { "CREATE INDEX\n" } else { "" };
-        format!("CREATE TABLE\nCOPY {}\n{index}COMMENT\nANALYZE\n", spec.blocks)
-    };
-    let mut tags = if spec.base_table { table(false) } else { String::new() };
-    tags.extend((0..spec.tables).map(|_| table(true)));
+    let table =
+        |rows: u64, index: &str| format!("CREATE TABLE\nCOPY {rows}\n{index}COMMENT\nANALYZE\n");
+    let mut tags = if spec.base_table { table(spec.blocks, "") } else { String::new() };
+    tags.extend(spec.scan.iter().map(|scale| table(scale.blocks(), "")));
+    tags.extend((0..spec.tables).map(|_| table(spec.blocks, "CREATE INDEX\n")));
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
     let text = sizes::table_sizes(admin)?;
     Ok(store::write_durably(&dir.join("pgio_data_load_table_sizes.out"), &text)?)

@@ -13,6 +13,7 @@ use super::value::{
     Access, Bytes, ConnectString, Decimal, DeviceTests, Kind, Skew, Stretch, TableModel, Value,
 };
 use crate::units::Scale;
+use crate::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
 
 /// What a key is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,12 +152,22 @@ workload_keys! {
         "many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1";
     tablespace: String, Kind::Text, None, &[Load],
         "tablespace of the tables";
+    filler: Filler, Kind::OneOf(Filler::NAMES), Some("plain"), &[Load],
+        "what fills the rows: plain (all the same, as the original's) or random (does not compress)";
+    filler_width: u32, Kind::Whole(FILLER_WIDTHS), Some("1024"), &[Load],
+        "bytes of filler in each row; above 4028 an updated row has no room in its block";
+    fillfactor: u8, Kind::Whole(FILLFACTORS), Some("10"), &[Load],
+        "fillfactor of the tables, as long as each row is alone in its block";
+    unlogged: bool, Kind::Switch, Some("FALSE"), &[Load],
+        "make unlogged tables, whose changes write no WAL";
+    scan_scale: Scale, Kind::Scale, None, &[Load],
+        "size of the table pgio_scan, which is for scans of a whole table; without it none is made";
     seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device],
         "seed of all random choices; without it one is drawn and recorded";
     warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device],
         "time that the workload runs before the window opens";
-    sessions: u32, AT_LEAST_1, Some("1"), &[Commit],
-        "sessions that commit";
+    sessions: u32, AT_LEAST_1, Some("1"), &[Slob, Commit],
+        "sessions in all; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn";
     rows_per_transaction: u32, AT_LEAST_1, Some("1"), &[Commit],
         "rows inserted by each transaction";
     payload: u32, PAYLOAD, Some("0"), &[Commit],
@@ -203,6 +214,8 @@ impl Key {
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
         match (self.name, using) {
             ("scale", Load) => Some(LOAD_SCALE),
+            // As many as tables and threads say.
+            ("sessions", Slob) => None,
             _ => self.default,
         }
     }

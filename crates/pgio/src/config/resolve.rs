@@ -12,7 +12,8 @@ use std::time::Duration;
 pub use self::features::{Contradiction, Features, HotSpot, HotTable, Think, Visits};
 use super::keys::{Layer, Use};
 use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
-use crate::units::{BLOCK_BYTES, Scale};
+use crate::units::layout::WIDEST_UPDATED;
+use crate::units::{BLOCK_BYTES, Layout, Scale};
 
 /// Settings that are right one by one and wrong together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,21 @@ pub enum ResolveError {
         "BATCH draws every block of a statement on its own, so it goes with WORK_UNIT=1 only (WORK_UNIT is {0})"
     )]
     BatchOfRanges(u64),
+    #[error(
+        "with FILLFACTOR={fillfactor} two rows of FILLER_WIDTH={width} share a block, and a visit is to be of one: \
+         the largest FILLFACTOR for this width is {largest}"
+    )]
+    RowsShareBlocks { fillfactor: u8, width: u32, largest: u8 },
+    #[error(
+        "rows with FILLER_WIDTH={0} leave no room for their next version: each update would move its row \
+         to another block and the tables would grow; set UPDATE_PCT=0, or load with FILLER_WIDTH={widest} or less",
+        widest = WIDEST_UPDATED
+    )]
+    NoRoomForUpdates(u32),
+    #[error(
+        "UPDATE_WIDTH ({0}) is more than the filler that a row has (FILLER_WIDTH={1}): lower it"
+    )]
+    UpdateOverFiller(u32, u32),
     #[error(transparent)]
     Contradiction(#[from] Contradiction),
 }
@@ -38,6 +54,8 @@ pub struct SlobSettings {
     pub warmup: Duration,
     pub num_schemas: u32,
     pub num_threads: u32,
+    /// In all; absent: NUM_THREADS on each table.
+    pub sessions: Option<u32>,
     /// Blocks.
     pub work_unit: u64,
     /// Blocks.
@@ -101,6 +119,9 @@ pub struct LoadSettings {
     pub num_threads: u32,
     pub create_base_table: bool,
     pub tablespace: Option<String>,
+    pub layout: Layout,
+    /// Size of the scan table; absent: none.
+    pub scan_scale: Option<Scale>,
     /// Absent: to be drawn and recorded in the data set's mark.
     pub seed: Option<u64>,
 }
@@ -117,6 +138,7 @@ impl SlobSettings {
             warmup: given(all.warmup),
             num_schemas: given(all.num_schemas),
             num_threads: given(all.num_threads),
+            sessions: all.sessions,
             work_unit: given(all.work_unit),
             update_work_unit: given(all.update_work_unit),
             scale: given(all.scale.clone()),
@@ -129,13 +151,27 @@ impl SlobSettings {
         if settings.batch > 1 && settings.work_unit != 1 {
             return Err(ResolveError::BatchOfRanges(settings.work_unit));
         }
+        let filler_width = given(all.filler_width);
+        let layout = Layout { filler_width, ..Layout::default() };
+        if settings.update_pct > 0 && !layout.has_room_for_updates() {
+            return Err(ResolveError::NoRoomForUpdates(filler_width));
+        }
         let units =
             [("WORK_UNIT", settings.work_unit), ("UPDATE_WORK_UNIT", settings.update_work_unit)];
         match units.into_iter().find(|(_, unit)| *unit > settings.scale.blocks()) {
             Some((key, unit)) => {
                 Err(ResolveError::UnitOverScale { key, unit, scale: settings.scale })
             }
-            None => Ok(Self { features: features::resolve(&all, &settings)?, ..settings }),
+            None => {
+                let features = features::resolve(&all, &settings)?;
+                if features.update_width > filler_width {
+                    return Err(ResolveError::UpdateOverFiller(
+                        features.update_width,
+                        filler_width,
+                    ));
+                }
+                Ok(Self { features, ..settings })
+            }
         }
     }
 
@@ -145,7 +181,12 @@ impl SlobSettings {
     }
 
     pub fn sessions(&self) -> u32 {
-        self.num_schemas * self.num_threads
+        self.sessions.unwrap_or(self.num_schemas * self.num_threads)
+    }
+
+    /// That a session visits in turn: several only where there are fewer sessions than tables.
+    pub fn tables_each(&self) -> u32 {
+        self.tables().div_ceil(self.sessions())
     }
 
     pub fn extent(&self) -> Extent {
@@ -205,16 +246,31 @@ impl DeviceSettings {
 }
 
 impl LoadSettings {
-    pub fn resolve(layer: Layer) -> Self {
+    pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
         let all = layer.with_defaults(Use::Load);
-        Self {
+        let layout = Layout {
+            filler: given(all.filler),
+            filler_width: given(all.filler_width),
+            fillfactor: given(all.fillfactor),
+            unlogged: given(all.unlogged),
+        };
+        if !layout.is_alone() {
+            return Err(ResolveError::RowsShareBlocks {
+                fillfactor: layout.fillfactor,
+                width: layout.filler_width,
+                largest: layout.largest_fillfactor().unwrap_or(layout.fillfactor),
+            });
+        }
+        Ok(Self {
             scale: given(all.scale),
             num_schemas: given(all.num_schemas),
             num_threads: given(all.num_threads),
             create_base_table: given(all.create_base_table),
             tablespace: all.tablespace,
+            layout,
+            scan_scale: all.scan_scale,
             seed: all.seed,
-        }
+        })
     }
 }
 
@@ -249,6 +305,7 @@ mod tests {
                 warmup: Duration::ZERO,
                 num_schemas: 1,
                 num_threads: 1,
+                sessions: None,
                 work_unit: 255,
                 update_work_unit: 255,
                 scale: "128G".parse().unwrap(),
@@ -259,9 +316,10 @@ mod tests {
                 seed: None,
             }
         );
-        let load = LoadSettings::resolve(Layer::default());
+        let load = LoadSettings::resolve(Layer::default()).unwrap();
         assert_eq!(load.scale, "4G".parse().unwrap());
         assert!(load.create_base_table);
+        assert_eq!((load.layout, load.scan_scale), (Layout::default(), None));
         let commit = CommitSettings::resolve(Layer::default());
         assert_eq!(commit.extent, Extent::Time(Duration::from_secs(300)));
         assert_eq!((commit.sessions, commit.rows_per_transaction, commit.payload), (1, 1, 0));
@@ -281,6 +339,58 @@ mod tests {
         let refused = SlobSettings::resolve(batch.clone()).unwrap_err();
         assert_eq!(refused, ResolveError::BatchOfRanges(255));
         assert!(SlobSettings::resolve(Layer { work_unit: Some(1), ..batch }).is_ok());
+    }
+
+    #[test]
+    fn sessions_are_so_many_on_each_table_or_so_many_in_all() {
+        let settings = |num_schemas: u32, num_threads: u32, sessions: Option<u32>| {
+            let (num_schemas, num_threads) = (Some(num_schemas), Some(num_threads));
+            let layer = Layer { num_schemas, num_threads, sessions, ..Layer::default() };
+            let settings = SlobSettings::resolve(layer).unwrap();
+            (settings.sessions(), settings.tables_each())
+        };
+        assert_eq!(settings(4, 2, None), (8, 1));
+        assert_eq!(settings(4, 2, Some(6)), (6, 1));
+        assert_eq!(settings(4096, 1, Some(64)), (64, 64));
+        assert_eq!(settings(7, 1, Some(3)), (3, 3));
+    }
+
+    #[test]
+    fn rows_that_would_share_a_block_are_refused_with_what_would_do() {
+        let asked = |fillfactor: u8, filler_width: Option<u32>| {
+            let fillfactor = Some(fillfactor);
+            LoadSettings::resolve(Layer { fillfactor, filler_width, ..Layer::default() })
+        };
+        assert_eq!(asked(26, None).unwrap().layout.fillfactor, 26);
+        assert_eq!(
+            asked(27, None).unwrap_err().to_string(),
+            "with FILLFACTOR=27 two rows of FILLER_WIDTH=1024 share a block, and a visit is to be of one: \
+             the largest FILLFACTOR for this width is 26"
+        );
+        assert!(asked(100, Some(8116)).is_ok());
+    }
+
+    #[test]
+    fn rows_without_room_for_a_next_version_are_not_updated() {
+        let wide = |update_pct: u8, filler_width: u32| {
+            let (update_pct, filler_width) = (Some(update_pct), Some(filler_width));
+            SlobSettings::resolve(Layer { update_pct, filler_width, ..Layer::default() })
+        };
+        assert!(wide(0, 8116).is_ok());
+        let written = |update_width: u32| {
+            let (update_pct, update_width) = (Some(10), Some(update_width));
+            let filler_width = Some(500);
+            let layer = Layer { update_pct, filler_width, update_width, ..Layer::default() };
+            SlobSettings::resolve(layer)
+        };
+        assert!(written(500).is_ok());
+        assert_eq!(written(501).unwrap_err(), ResolveError::UpdateOverFiller(501, 500));
+        assert!(wide(1, 4028).is_ok());
+        assert_eq!(
+            wide(1, 4029).unwrap_err().to_string(),
+            "rows with FILLER_WIDTH=4029 leave no room for their next version: each update would move its row \
+             to another block and the tables would grow; set UPDATE_PCT=0, or load with FILLER_WIDTH=4028 or less"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::units::{self, BLOCK_BYTES, Scale};
+use crate::units::{self, BLOCK_BYTES, Filler, Scale};
 
 /// Which values a key takes: feeds parsing, help and docs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -436,6 +436,12 @@ impl Value for Access {
             "bitmap" => Ok(Self::Bitmap),
             _ => Err(must_be(kind, text)),
         }
+    }
+}
+
+impl Value for Filler {
+    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
+        Self::named(text).ok_or_else(|| must_be(kind, text))
     }
 }
 

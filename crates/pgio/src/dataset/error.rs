@@ -80,6 +80,18 @@ pub enum DatasetError {
         "SCALE asks for {asked} blocks a table and the tables hold {loaded} (SCALE={scale}); lower SCALE, or load again with `pgio setup`"
     )]
     TooSmall { asked: u64, loaded: u64, scale: String },
+    #[error(
+        "{key}={asked} is asked for and the tables were loaded with {key}={loaded}; load again with `pgio setup`, or leave {key} out to take them as they are"
+    )]
+    Differs { key: &'static str, asked: String, loaded: String },
+    #[error(
+        "{table} was loaded with {what} = {loaded} and has {found} now; load again with `pgio setup`"
+    )]
+    Altered { table: String, what: &'static str, found: String, loaded: String },
+    #[error(
+        "there is no table for scans of this load; load again with `pgio setup --scan-scale SIZE`"
+    )]
+    NoScanTable,
     #[error("{table} should hold {blocks} rows and holds {found}; load again with `pgio setup`")]
     Damaged { table: String, blocks: u64, found: u64 },
     #[error("{table} has no valid b-tree on mykey; load again with `pgio setup`")]

@@ -1,4 +1,4 @@
-//! The lines that the original's setup prints, word for word, and the progress line of ours.
+//! The lines that the original's setup prints, word for word, and a few of ours.
 //!
 //! Old scripts and eyes look for these. Pure text from values: nothing is measured or printed here.
 //! The counts and moments of the "Waiting for batch" lines are the original's ([`Batches`]),
@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::mark::Part;
 use crate::units::human;
 
 pub fn job_info(scale: &str, tables: u32) -> String {
@@ -21,6 +22,11 @@ pub fn batching_info(threads: u32) -> String {
 
 pub fn base_loaded(elapsed: Duration) -> String {
     format!("Base table loading time: {} seconds.", elapsed.as_secs())
+}
+
+/// No line of the original's, which has no such table.
+pub fn scan_loaded(elapsed: Duration) -> String {
+    format!("Scan table loading time: {} seconds.", elapsed.as_secs())
 }
 
 /// Where the original says that it goes on from the existing base table; ours reads none.
@@ -78,6 +84,21 @@ impl Batches {
         }
         due
     }
+}
+
+/// Tables by name, a long run of numbers as one item: `pgio3 to pgio4096`.
+pub fn listed(names: &[String]) -> Vec<String> {
+    const LONG: usize = 8;
+    let number = |name: &String| match Part::from_name(name) {
+        Some(Part::Table(n)) => Some(n),
+        _ => None,
+    };
+    let follows = |a: &String, b: &String| number(a).is_some_and(|n| number(b) == Some(n + 1));
+    let run = |run: &[String]| match run {
+        [first, .., last] if run.len() > LONG => vec![format!("{first} to {last}")],
+        short => short.to_vec(),
+    };
+    names.chunk_by(follows).flat_map(run).collect()
 }
 
 /// Where a load stands, for a terminal: `1.20 GiB of 4 GiB, 180 MiB/s, 15 s left`.
@@ -157,6 +178,21 @@ mod tests {
 
         Group data loading phase complete.         Elapsed: 13 seconds.
         ");
+    }
+
+    #[test]
+    fn thousands_of_tables_are_a_short_list() {
+        let names = |numbers: std::ops::RangeInclusive<u32>| numbers.map(|n| format!("pgio{n}"));
+        let few: Vec<String> = names(1..=4).chain(["pgio_base".to_owned()]).collect();
+        assert_eq!(listed(&few), few);
+        let many: Vec<String> = ["pgio_x".to_owned()]
+            .into_iter()
+            .chain(names(1..=1))
+            .chain(names(3..=4096))
+            .chain(["pgio_scan".to_owned()])
+            .collect();
+        assert_eq!(listed(&many), ["pgio_x", "pgio1", "pgio3 to pgio4096", "pgio_scan"]);
+        assert!(listed(&[]).is_empty());
     }
 
     #[test]

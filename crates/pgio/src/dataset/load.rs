@@ -43,6 +43,9 @@ pub enum LoadEvent {
     BaseLoaded {
         elapsed: Duration,
     },
+    ScanLoaded {
+        elapsed: Duration,
+    },
     /// A line of the original's; elapsed is since the first table was begun.
     BatchWaiting {
         count: u32,
@@ -136,6 +139,7 @@ fn load_locked(
             on_event(LoadEvent::BatchWaiting { count, elapsed: began.elapsed() });
         }
     };
+    let total = spec.total_heap_bytes();
     let mut base_is_due = spec.base_table;
     let mut complete = 0;
     if !base_is_due {
@@ -147,6 +151,9 @@ fn load_locked(
                 base_is_due = false;
                 on_event(LoadEvent::BaseLoaded { elapsed: began.elapsed() });
             }
+            News::Loaded(Part::Scan) => {
+                on_event(LoadEvent::ScanLoaded { elapsed: began.elapsed() });
+            }
             News::Loaded(Part::Table(table)) => {
                 complete += 1;
                 on_event(LoadEvent::TableLoaded { table, elapsed: began.elapsed() });
@@ -156,24 +163,12 @@ fn load_locked(
         if !base_is_due {
             waiting(complete, on_event);
         }
-        on_event(progress(&shared, began));
+        let done = shared.loaded.load(Ordering::Relaxed);
+        on_event(LoadEvent::Progress { done, total, elapsed: began.elapsed() });
     })?;
     let dropped = drop_surplus(admin, &ground, spec)?;
     on_event(LoadEvent::GroupComplete { elapsed: began.elapsed() });
-    Ok(Loaded {
-        tables: spec.tables,
-        heap_bytes: spec.total_heap_bytes(),
-        elapsed: began.elapsed(),
-        dropped,
-    })
-}
-
-fn progress(shared: &Shared<'_>, began: Instant) -> LoadEvent {
-    LoadEvent::Progress {
-        done: shared.loaded.load(Ordering::Relaxed),
-        total: shared.spec.total_heap_bytes(),
-        elapsed: began.elapsed(),
-    }
+    Ok(Loaded { tables: spec.tables, heap_bytes: total, elapsed: began.elapsed(), dropped })
 }
 
 enum News {
@@ -191,7 +186,7 @@ fn group(
 ) -> Result<(), DatasetError> {
     let queue = Queue { parts, next: AtomicU32::new(0), sessions: Mutex::default() };
     let streams = (shared.spec.streams.max(1) as usize).min(parts.len());
-    let mut finished = 0;
+    let (mut finished, mut tables_finished) = (0, 0);
     let mut failure = None;
     thread::scope(|scope| {
         let (send, receive) = mpsc::channel();
@@ -214,6 +209,7 @@ fn group(
             match receive.recv_timeout(NUDGE) {
                 Ok(Ok(part)) => {
                     finished += 1;
+                    tables_finished += u32::from(matches!(part, Part::Table(_)));
                     on_news(News::Loaded(part));
                 }
                 Ok(Err(Ended::Failed(error))) => failure = failure.take().or(Some(error)),
@@ -239,10 +235,6 @@ fn group(
         None if finished == parts.len() => Ok(()),
         None => {
             let tables = shared.spec.tables;
-            let tables_finished = match parts {
-                [Part::Base] => 0,
-                _ => finished as u32,
-            };
             Err(DatasetError::Stopped { finished: tables_finished, tables })
         }
     }
@@ -325,20 +317,8 @@ fn drop_surplus(
     ground: &Ground,
     spec: &LoadSpec,
 ) -> Result<Vec<String>, DatasetError> {
-    let mut dropped = Vec::new();
-    for found in &ground.ours {
-        if !matches!(found.part, Part::Table(n) if n > spec.tables) {
-            continue;
-        }
-        let name = found.part.to_string();
-        super::destroy::drop_named(
-            admin,
-            sql::DROP_TABLE,
-            "table",
-            &name,
-            &sql::qualified(&ground.schema, &name),
-        )?;
-        dropped.push(name);
-    }
-    Ok(dropped)
+    let surplus = ground.ours.iter().map(|n| n.part).filter(|part| !spec.makes(*part));
+    let names: Vec<String> = surplus.map(|part| part.to_string()).collect();
+    super::destroy::drop_tables(admin, &ground.schema, &names)?;
+    Ok(names)
 }

@@ -5,13 +5,16 @@
 //! it, `verify` and `destroy` read it.
 
 use std::fmt;
+use std::str::FromStr;
 
 use postgres::Client;
 
 use super::sql;
+use crate::units::{Filler, Layout};
 
-/// The layout of the tables; a run refuses a version that it does not know.
-pub const VERSION: u32 = 2;
+/// Of the tables and of the mark itself; a run refuses one that it does not know. Up to 2 there was
+/// the original's layout and no other.
+pub const VERSION: u32 = 3;
 
 const PREFIX: &str = "pgio data set:";
 const SENTENCE: &str = "(made by pgio setup, removed by pgio destroy)";
@@ -20,10 +23,12 @@ const SENTENCE: &str = "(made by pgio setup, removed by pgio destroy)";
 /// and dropped by pgio`. They stay behind only when a run was killed.
 const WORKLOAD: (&str, &str) = ("pgio ", " workload: made and dropped by pgio");
 
-/// One table of a data set: `pgio1`, `pgio2`, ... or `pgio_base`.
+/// One table of a data set: `pgio1`, `pgio2`, ..., `pgio_scan` or `pgio_base`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     Base,
+    /// For scans of a whole table: rows like those of the others, no index.
+    Scan,
     /// Counted from 1.
     Table(u32),
 }
@@ -31,8 +36,10 @@ pub enum Part {
 impl Part {
     pub fn from_name(name: &str) -> Option<Part> {
         let rest = name.strip_prefix("pgio")?;
-        if rest == "_base" {
-            return Some(Part::Base);
+        match rest {
+            "_base" => return Some(Part::Base),
+            "_scan" => return Some(Part::Scan),
+            _ => {}
         }
         let plain = rest.bytes().all(|b| b.is_ascii_digit()) && !rest.starts_with('0');
         rest.parse().ok().filter(|_| plain).map(Part::Table)
@@ -43,12 +50,14 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Part::Base => f.write_str("pgio_base"),
+            Part::Scan => f.write_str("pgio_scan"),
             Part::Table(n) => write!(f, "pgio{n}"),
         }
     }
 }
 
-/// What was loaded; the same in all tables of one load.
+/// What was loaded; the same in all tables of one load, but that pgio_scan has a size of its own and
+/// pgio_base the original's layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     pub version: u32,
@@ -58,19 +67,24 @@ pub struct Mark {
     pub blocks: u64,
     pub tables: u32,
     pub seed: u64,
+    pub layout: Layout,
 }
 
 impl Mark {
     /// The comment for one table.
     pub fn comment(&self, part: Part) -> String {
-        let Mark { version, scale, blocks, tables, seed } = self;
+        let Mark { version, scale, blocks, tables, seed, layout } = self;
+        let Layout { filler, filler_width, fillfactor, unlogged } = layout;
+        let filler = filler.name();
         let table = match part {
             Part::Base => "base".to_owned(),
+            Part::Scan => "scan".to_owned(),
             Part::Table(n) => n.to_string(),
         };
         format!(
             "{PREFIX} version={version} scale={scale} blocks={blocks} table={table} \
-             tables={tables} seed={seed} {SENTENCE}"
+             tables={tables} seed={seed} filler={filler} filler_width={filler_width} \
+             fillfactor={fillfactor} unlogged={unlogged} {SENTENCE}"
         )
     }
 
@@ -80,6 +94,7 @@ impl Mark {
         let rest = comment.strip_prefix(PREFIX)?;
         let part = match value(rest, "table")? {
             "base" => Part::Base,
+            "scan" => Part::Scan,
             n => Part::Table(n.parse().ok()?),
         };
         let mark = Mark {
@@ -88,6 +103,7 @@ impl Mark {
             blocks: value(rest, "blocks")?.parse().ok()?,
             tables: value(rest, "tables")?.parse().ok()?,
             seed: value(rest, "seed")?.parse().ok()?,
+            layout: layout(rest),
         };
         Some((mark, part))
     }
@@ -102,6 +118,21 @@ impl Mark {
 /// Whether a comment is that of a workload's own table.
 pub(super) fn is_workload(comment: &str) -> bool {
     comment.starts_with(WORKLOAD.0) && comment.ends_with(WORKLOAD.1)
+}
+
+/// What an older mark does not say was the original's. What a newer one says in words that are not
+/// known here is not looked at: its version is refused.
+fn layout(text: &str) -> Layout {
+    fn said<T: FromStr>(text: &str, key: &str) -> Option<T> {
+        value(text, key)?.parse().ok()
+    }
+    let original = Layout::default();
+    Layout {
+        filler: value(text, "filler").and_then(Filler::named).unwrap_or(original.filler),
+        filler_width: said(text, "filler_width").unwrap_or(original.filler_width),
+        fillfactor: said(text, "fillfactor").unwrap_or(original.fillfactor),
+        unlogged: said(text, "unlogged").unwrap_or(original.unlogged),
+    }
 }
 
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
@@ -146,16 +177,28 @@ mod tests {
     use proptest::prelude::*;
 
     fn part() -> impl Strategy<Value = Part> {
-        prop_oneof![Just(Part::Base), (1u32..).prop_map(Part::Table)]
+        prop_oneof![Just(Part::Base), Just(Part::Scan), (1u32..).prop_map(Part::Table)]
+    }
+
+    fn layout() -> impl Strategy<Value = Layout> {
+        let filler = prop_oneof![Just(Filler::Plain), Just(Filler::Random)];
+        (filler, any::<u32>(), any::<u8>(), any::<bool>()).prop_map(
+            |(filler, filler_width, fillfactor, unlogged)| Layout {
+                filler,
+                filler_width,
+                fillfactor,
+                unlogged,
+            },
+        )
     }
 
     proptest! {
         #[test]
         fn a_mark_is_read_as_it_was_written(
             version: u32, scale in "[1-9][0-9]{0,8}[MGT]?", blocks: u64, tables: u32, seed: u64,
-            part in part(),
+            layout in layout(), part in part(),
         ) {
-            let mark = Mark { version, scale, blocks, tables, seed };
+            let mark = Mark { version, scale, blocks, tables, seed, layout };
             prop_assert_eq!(Mark::parse(&mark.comment(part)), Some((mark, part)));
         }
 
@@ -172,13 +215,25 @@ mod tests {
 
     #[test]
     fn the_words_stay() {
-        let mark = Mark { version: 2, scale: "200M".into(), blocks: 25600, tables: 4, seed: 42 };
+        let layout = Layout::default();
+        let mark =
+            Mark { version: 3, scale: "200M".into(), blocks: 25600, tables: 4, seed: 42, layout };
         insta::assert_snapshot!(
             mark.comment(Part::Table(1)),
-            @"pgio data set: version=2 scale=200M blocks=25600 table=1 tables=4 seed=42 (made by pgio setup, removed by pgio destroy)"
+            @"pgio data set: version=3 scale=200M blocks=25600 table=1 tables=4 seed=42 filler=plain filler_width=1024 fillfactor=10 unlogged=false (made by pgio setup, removed by pgio destroy)"
         );
         assert!(is_workload("pgio commit workload: made and dropped by pgio"));
         assert!(!is_workload("pgio commit workload"));
+    }
+
+    #[test]
+    fn marks_of_version_2_are_of_the_originals_layout() {
+        let of_2 = "pgio data set: version=2 scale=200M blocks=25600 table=1 tables=4 seed=42 (made by pgio setup, removed by pgio destroy)";
+        let mark = Mark::of(Part::Table(1), of_2).unwrap();
+        assert_eq!((mark.version, mark.blocks, mark.layout), (2, 25_600, Layout::default()));
+        // A newer one stays ours, whatever it says.
+        let of_9 = "pgio data set: version=9 scale=8M blocks=1024 table=1 tables=1 seed=1 filler=music unlogged=perhaps";
+        assert_eq!(Mark::of(Part::Table(1), of_9).unwrap().version, 9);
     }
 
     #[test]

@@ -4,15 +4,16 @@
 //! progress line, nothing that is reported. Next: `space` compares them with what is free.
 
 use super::mark::{Mark, Part, VERSION};
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, Layout, Scale};
 
 /// A row of 1,068 bytes, seven to a page.
 const BASE_ROW_BYTES: u64 = 1171;
 /// A b-tree leaf entry at 90 % fill, and the levels above: 22.5 for four million keys, 23.04 for
 /// 25,600.
 const INDEX_ROW_BYTES: u64 = 23;
-/// 1,176 for the row (COPY logs rows, not pages, as they are smaller) and 21 for the index.
-const WAL_ROW_BYTES: u64 = 1200;
+/// Beside the filler: of 1,176 for the original's row (COPY logs rows, not pages, as they are smaller)
+/// and 21 for the index.
+const WAL_BESIDE_FILLER: u64 = 176;
 /// A key to be sorted, when maintenance_work_mem does not hold them all.
 const SORT_ROW_BYTES: u64 = 24;
 
@@ -31,6 +32,10 @@ pub struct LoadSpec {
     pub base_table: bool,
     /// The database's (or default_tablespace's) when absent.
     pub tablespace: Option<String>,
+    /// Of all but pgio_base, which is the original's.
+    pub layout: Layout,
+    /// Make pgio_scan too, of this size.
+    pub scan: Option<Scale>,
 }
 
 impl LoadSpec {
@@ -40,25 +45,49 @@ impl LoadSpec {
 
     pub fn parts(&self) -> Vec<Part> {
         let base = self.base_table.then_some(Part::Base);
-        base.into_iter().chain((1..=self.tables).map(Part::Table)).collect()
+        // Early, since it may be larger than all others.
+        let scan = self.scan.as_ref().map(|_| Part::Scan);
+        base.into_iter().chain(scan).chain((1..=self.tables).map(Part::Table)).collect()
+    }
+
+    pub(super) fn makes(&self, part: Part) -> bool {
+        match part {
+            Part::Base => self.base_table,
+            Part::Scan => self.scan.is_some(),
+            Part::Table(n) => n <= self.tables,
+        }
+    }
+
+    pub(super) fn rows(&self, part: Part) -> u64 {
+        match (part, &self.scan) {
+            (Part::Scan, Some(scale)) => scale.blocks(),
+            _ => self.blocks,
+        }
+    }
+
+    pub(super) fn layout_of(&self, part: Part) -> Layout {
+        match part {
+            Part::Base => Layout::default(),
+            Part::Scan | Part::Table(_) => self.layout,
+        }
     }
 
     /// Bytes of the table alone: what progress counts.
     pub fn heap_bytes(&self, part: Part) -> u64 {
-        self.blocks * self.row_bytes(part)
+        self.rows(part) * self.row_bytes(part)
     }
 
     pub(super) fn row_bytes(&self, part: Part) -> u64 {
         match part {
             Part::Base => BASE_ROW_BYTES,
-            Part::Table(_) => BLOCK_BYTES,
+            Part::Scan | Part::Table(_) => BLOCK_BYTES,
         }
     }
 
     /// The table with its index.
     pub fn part_bytes(&self, part: Part) -> u64 {
         match part {
-            Part::Base => self.heap_bytes(part),
+            Part::Base | Part::Scan => self.heap_bytes(part),
             Part::Table(_) => self.heap_bytes(part) + self.blocks * INDEX_ROW_BYTES,
         }
     }
@@ -69,7 +98,9 @@ impl LoadSpec {
 
     /// WAL written when wal_level is not minimal.
     pub fn wal_bytes(&self) -> u64 {
-        self.parts().len() as u64 * self.blocks * WAL_ROW_BYTES
+        let logged = self.parts().into_iter().filter(|p| !self.layout_of(*p).unlogged);
+        let row = |part| u64::from(self.layout_of(part).filler_width) + WAL_BESIDE_FILLER;
+        logged.map(|part| self.rows(part) * row(part)).sum()
     }
 
     /// What sorting for the indexes may need beside the tables.
@@ -77,13 +108,18 @@ impl LoadSpec {
         u64::from(self.concurrent()) * self.blocks * SORT_ROW_BYTES
     }
 
-    pub(super) fn mark(&self) -> Mark {
+    pub(super) fn mark(&self, part: Part) -> Mark {
+        let scale = match (part, &self.scan) {
+            (Part::Scan, Some(scale)) => scale.to_string(),
+            _ => self.scale.clone(),
+        };
         Mark {
             version: VERSION,
-            scale: self.scale.clone(),
-            blocks: self.blocks,
+            scale,
+            blocks: self.rows(part),
             tables: self.tables,
             seed: self.seed,
+            layout: self.layout_of(part),
         }
     }
 }
@@ -92,9 +128,8 @@ impl LoadSpec {
 mod tests {
     use super::*;
 
-    #[test]
-    fn estimates_are_those_of_the_original_tables() {
-        let spec = LoadSpec {
+    fn spec() -> LoadSpec {
+        LoadSpec {
             tables: 2,
             streams: 8,
             scale: "200M".into(),
@@ -102,11 +137,38 @@ mod tests {
             seed: 1,
             base_table: true,
             tablespace: None,
-        };
+            layout: Layout::default(),
+            scan: None,
+        }
+    }
+
+    #[test]
+    fn estimates_are_those_of_the_original_tables() {
+        let spec = spec();
         assert_eq!(spec.heap_bytes(Part::Table(1)), 200 << 20);
         assert_eq!(spec.heap_bytes(Part::Base).div_ceil(1 << 20), 29);
         assert_eq!(spec.parts(), [Part::Base, Part::Table(1), Part::Table(2)]);
         assert_eq!(spec.concurrent(), 2);
         assert_eq!(spec.total_heap_bytes(), (400 << 20) + 25_600 * 1171);
+        assert_eq!(spec.wal_bytes(), 3 * 25_600 * 1200);
+    }
+
+    #[test]
+    fn the_scan_table_has_a_size_of_its_own_and_no_index() {
+        let spec = LoadSpec { scan: Some("1G".parse().unwrap()), ..spec() };
+        assert_eq!(spec.parts()[..3], [Part::Base, Part::Scan, Part::Table(1)]);
+        assert_eq!(spec.part_bytes(Part::Scan), 1 << 30);
+        let mark = spec.mark(Part::Scan);
+        assert_eq!((&*mark.scale, mark.blocks), ("1G", 131_072));
+        assert_eq!(spec.mark(Part::Table(1)).blocks, 25_600);
+    }
+
+    #[test]
+    fn unlogged_tables_write_no_wal_and_the_base_table_stays_the_originals() {
+        let layout = Layout { unlogged: true, filler_width: 4000, ..Layout::default() };
+        let spec = LoadSpec { layout, ..spec() };
+        assert_eq!(spec.wal_bytes(), 25_600 * 1200);
+        assert_eq!(spec.mark(Part::Base).layout, Layout::default());
+        assert_eq!(spec.mark(Part::Table(2)).layout, layout);
     }
 }

@@ -4,6 +4,7 @@
 //! warning. What is needed is estimated on the safe side by [`needs`], judged by [`judge`], both
 //! without I/O. Next: `load`, which asks.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,8 @@ pub struct Needs {
 /// both exist; surplus tables go last. WAL is removed at checkpoints, whose distance is at most
 /// max_wal_size when the server keeps up, and twice that allows for one that does not.
 pub fn needs(spec: &LoadSpec, former: &[(Part, u64)], wal: WalKept) -> Needs {
-    let freed = |part: Part| former.iter().find(|f| f.0 == part).map_or(0, |f| f.1);
+    let former: HashMap<Part, u64> = former.iter().copied().collect();
+    let freed = |part: Part| former.get(&part).copied().unwrap_or(0);
     let streams = spec.concurrent() as usize;
     let (mut added, mut peak) = (0_u64, 0);
     let parts = spec.parts();
@@ -192,7 +194,18 @@ mod tests {
     fn spec(tables: u32, streams: u32) -> LoadSpec {
         let scale = "200M".to_owned();
         let (blocks, seed) = (25_600, 1);
-        LoadSpec { tables, streams, scale, blocks, seed, base_table: false, tablespace: None }
+        let layout = crate::units::Layout::default();
+        LoadSpec {
+            tables,
+            streams,
+            scale,
+            blocks,
+            seed,
+            base_table: false,
+            tablespace: None,
+            layout,
+            scan: None,
+        }
     }
 
     fn mib(spec: &LoadSpec, former: &[(Part, u64)]) -> u64 {

@@ -9,8 +9,9 @@ use super::error::DatasetError;
 use super::mark::{self, Mark, Part, VERSION};
 use super::plan::LoadSpec;
 use super::sql;
+use crate::config::Layer;
 use crate::results::Warning;
-use crate::units::human;
+use crate::units::{Layout, Scale, human};
 
 /// A data set that a run may use.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +25,38 @@ pub struct Dataset {
     pub blocks: u64,
     /// Of these tables, with their indexes.
     pub bytes: u64,
+    /// Blocks of pgio_scan, where it is there and of the same load.
+    pub scan: Option<u64>,
     pub warnings: Vec<Warning>,
+}
+
+impl Dataset {
+    /// Blocks, and as many rows, of the table for whole scans.
+    pub fn scan_table(&self) -> Result<u64, DatasetError> {
+        self.scan.ok_or(DatasetError::NoScanTable)
+    }
+
+    /// Refuses tables that were made otherwise than the keys say; a key that is not given takes what
+    /// is there.
+    pub fn must_be(&self, given: &Layer) -> Result<(), DatasetError> {
+        let Layout { filler, filler_width, fillfactor, unlogged } = self.mark.layout;
+        let scan =
+            |blocks: u64| Scale::from_blocks(blocks).map_or(blocks.to_string(), |s| s.to_string());
+        let scan_asked = given.scan_scale.as_ref().map(|scale| scan(scale.blocks()));
+        let keys = [
+            ("FILLER", given.filler.map(|f| f.name().to_owned()), filler.name().to_owned()),
+            ("FILLER_WIDTH", given.filler_width.map(|n| n.to_string()), filler_width.to_string()),
+            ("FILLFACTOR", given.fillfactor.map(|n| n.to_string()), fillfactor.to_string()),
+            ("UNLOGGED", given.unlogged.map(|yes| yes.to_string()), unlogged.to_string()),
+            ("SCAN_SCALE", scan_asked, self.scan.map_or("none".to_owned(), scan)),
+        ];
+        for (key, asked, loaded) in keys {
+            if let Some(asked) = asked.filter(|asked| *asked != loaded) {
+                return Err(DatasetError::Differs { key, asked, loaded });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One table as the server describes it.
@@ -37,6 +69,21 @@ struct TableState {
     /// Absent before the first ANALYZE.
     rows: Option<f64>,
     indexed: bool,
+    unlogged: bool,
+    fillfactor: i32,
+    filler_width: i32,
+}
+
+impl TableState {
+    /// What somebody altered: its name, what it is now, what it was loaded with.
+    fn altered(&self, loaded: Layout) -> Option<(&'static str, String, String)> {
+        let found = [
+            ("unlogged", self.unlogged.to_string(), loaded.unlogged.to_string()),
+            ("fillfactor", self.fillfactor.to_string(), loaded.fillfactor.to_string()),
+            ("filler_width", self.filler_width.to_string(), loaded.filler_width.to_string()),
+        ];
+        found.into_iter().find(|(_, now, then)| now != then)
+    }
 }
 
 /// Checks tables 1 to `tables`; `blocks` is the SCALE asked for, or absent for what is loaded.
@@ -61,6 +108,9 @@ pub fn check_for_run(
             bytes: row.get::<_, i64>("bytes").unsigned_abs(),
             rows: Some(row.get("rows_estimated")).filter(|r| *r > 0.0),
             indexed: row.get("indexed"),
+            unlogged: row.get("unlogged"),
+            fillfactor: row.get("fillfactor"),
+            filler_width: row.get("filler_width"),
         })
     });
     judge(&schema, &states.collect::<Vec<_>>(), tables, blocks)
@@ -77,11 +127,10 @@ pub fn read_mark(client: &mut Client) -> Result<Option<Mark>, DatasetError> {
 /// How what is there was loaded, so that it can be loaded again; none when there is no data set.
 pub fn as_loaded(client: &mut Client) -> Result<Option<LoadSpec>, DatasetError> {
     let failed = |e| DatasetError::from_pg("look for", "the data set", e);
-    let Some(mark) = read_mark(client)? else { return Ok(None) };
-    let base_table = mark::find(client)
-        .map_err(failed)?
-        .iter()
-        .any(|n| n.part == Part::Base && n.mark.is_some());
+    let found = mark::find(client).map_err(failed)?;
+    let mark_of = |part| found.iter().find(|n| n.part == part)?.mark.clone();
+    let Some(mark) = mark_of(Part::Table(1)) else { return Ok(None) };
+    let scan = mark_of(Part::Scan).and_then(|mark| Scale::from_blocks(mark.blocks).ok());
     let tablespace = client.query_one(sql::PLACE_OF_TABLES, &[]).map_err(failed)?.get(0);
     Ok(Some(LoadSpec {
         tables: mark.tables,
@@ -90,8 +139,10 @@ pub fn as_loaded(client: &mut Client) -> Result<Option<LoadSpec>, DatasetError> 
         scale: mark.scale,
         blocks: mark.blocks,
         seed: mark.seed,
-        base_table,
+        base_table: mark_of(Part::Base).is_some(),
         tablespace,
+        layout: mark.layout,
+        scan,
     }))
 }
 
@@ -121,42 +172,79 @@ pub(super) fn current_schema(client: &mut Client) -> Result<String, DatasetError
         .ok_or(DatasetError::NoSchema)
 }
 
+/// `states` in the order of their numbers, pgio_scan last.
 fn judge(
     schema: &str,
     states: &[TableState],
     tables: u32,
     blocks: Option<u64>,
 ) -> Result<Dataset, DatasetError> {
+    let (scan, states) = match states {
+        [states @ .., last] if last.part == Part::Scan => (Some(last), states),
+        states => (None, states),
+    };
     let set = all_of_one_load(schema, states, tables)?;
     let asked = blocks.unwrap_or(set.blocks);
     if asked > set.blocks {
         let (loaded, scale) = (set.blocks, set.scale);
         return Err(DatasetError::TooSmall { asked, loaded, scale });
     }
-    let mut warnings = Vec::new();
     for state in states {
-        let table = state.part.to_string();
         if !state.indexed {
-            return Err(DatasetError::NoIndex { table });
+            return Err(DatasetError::NoIndex { table: state.part.to_string() });
         }
-        let found = rows_found(state);
-        // Statistics are a sample when a table has more than 30,000 pages.
-        if state.pages < set.blocks || found.abs_diff(set.blocks) > set.blocks / 10 {
-            return Err(DatasetError::Damaged { table, blocks: set.blocks, found });
-        }
-        if state.pages > set.blocks + set.blocks / 10 {
-            let pages = human::count(state.pages);
-            let blocks = human::count(set.blocks);
-            warnings.push(Warning::new(
-                format!("{table} has grown to {pages} blocks from {blocks}"),
-                "updates in one long transaction leave dead rows behind",
-                "load again with `pgio setup`, so that runs work on the same data",
-            ));
-        }
+        check_whole(state, &set)?;
+    }
+    let scan = scan.and_then(|state| Some((state, state.mark.as_ref()?)));
+    let scan = scan.filter(|(_, mark)| (mark.seed, mark.layout) == (set.seed, set.layout));
+    if let Some((state, mark)) = scan {
+        check_whole(state, mark)?;
     }
     let bytes = states.iter().map(|s| s.bytes).sum();
+    let warnings = grown(states, set.blocks).into_iter().chain(unlogged(set.layout)).collect();
+    let scan = scan.map(|(_, mark)| mark.blocks);
     let schema = schema.to_owned();
-    Ok(Dataset { schema, mark: set, tables, blocks: asked, bytes, warnings })
+    Ok(Dataset { schema, mark: set, tables, blocks: asked, bytes, scan, warnings })
+}
+
+/// As it was loaded, and with its rows.
+fn check_whole(state: &TableState, mark: &Mark) -> Result<(), DatasetError> {
+    let table = state.part.to_string();
+    if let Some((what, found, loaded)) = state.altered(mark.layout) {
+        return Err(DatasetError::Altered { table, what, found, loaded });
+    }
+    let found = rows_found(state);
+    // Statistics are a sample when a table has more than 30,000 pages.
+    if state.pages < mark.blocks || found.abs_diff(mark.blocks) > mark.blocks / 10 {
+        return Err(DatasetError::Damaged { table, blocks: mark.blocks, found });
+    }
+    Ok(())
+}
+
+/// One warning, however many they are.
+fn grown(states: &[TableState], blocks: u64) -> Option<Warning> {
+    let grown = || states.iter().filter(|s| s.pages > blocks + blocks / 10);
+    let most = grown().max_by_key(|s| s.pages)?;
+    let (pages, blocks) = (human::count(most.pages), human::count(blocks));
+    let others = match grown().count() - 1 {
+        0 => String::new(),
+        n => format!(", and {} others have grown too", human::count(n as u64)),
+    };
+    Some(Warning::new(
+        format!("{} has grown to {pages} blocks from {blocks}{others}", most.part),
+        "updates in one long transaction leave dead rows behind",
+        "load again with `pgio setup`, so that runs work on the same data",
+    ))
+}
+
+fn unlogged(layout: Layout) -> Option<Warning> {
+    layout.unlogged.then(|| {
+        Warning::new(
+            "the tables are unlogged",
+            "changing them writes no WAL, so a commit waits neither for the disk nor for a standby",
+            "load with UNLOGGED=FALSE where durability or replication is measured",
+        )
+    })
 }
 
 /// Pages bound the rows from above, one a page; the statistics may say less.
@@ -169,28 +257,30 @@ fn rows_found(state: &TableState) -> u64 {
 
 fn all_of_one_load(schema: &str, states: &[TableState], tables: u32) -> Result<Mark, DatasetError> {
     let mut set: Option<(&Mark, Part)> = None;
-    let mut found = 0;
-    for number in 1..=tables {
-        let part = Part::Table(number);
-        let Some(state) = states.iter().find(|s| s.part == part) else { continue };
-        let (schema, name) = (schema.to_owned(), part.to_string());
-        let mark = state.mark.as_ref().ok_or(DatasetError::NotOurs { schema, name })?;
-        found += 1;
-        let table = part.to_string();
+    for state in states {
+        let table = state.part.to_string();
+        let Some(mark) = &state.mark else {
+            return Err(DatasetError::NotOurs { schema: schema.to_owned(), name: table });
+        };
         if mark.version > VERSION {
             return Err(DatasetError::Version { table, found: mark.version });
         }
-        let (first, first_part) = *set.get_or_insert((mark, part));
-        if (mark.blocks, mark.seed) != (first.blocks, first.seed) {
-            let text = |m: &Mark| format!("SCALE={} seed {}", m.scale, m.seed);
+        let (first, first_part) = *set.get_or_insert((mark, state.part));
+        let load = |m: &Mark| (m.blocks, m.seed, m.layout);
+        if load(mark) != load(first) {
+            let text = |m: &Mark| match m.layout.is_default() {
+                true => format!("SCALE={} seed {}", m.scale, m.seed),
+                false => format!("SCALE={} seed {}, {}", m.scale, m.seed, m.layout),
+            };
             let (first, expected) = (first_part.to_string(), text(first));
             return Err(DatasetError::Mixed { table, first, found: text(mark), expected });
         }
     }
     let (first, _) = set.ok_or(DatasetError::NoDataset)?;
-    let present = |n: &u32| states.iter().any(|s| s.part == Part::Table(*n));
-    if let Some(missing) = (1..=tables).find(|n| !present(n)) {
-        let missing = Part::Table(missing).to_string();
+    let parts = states.iter().map(|s| Some(s.part)).chain([None]);
+    let mut wanted = (1..=tables).map(Part::Table).zip(parts);
+    if let Some((missing, _)) = wanted.find(|(part, found)| Some(*part) != *found) {
+        let (missing, found) = (missing.to_string(), states.len() as u32);
         return Err(DatasetError::Missing { missing, found, asked: tables });
     }
     Ok(first.clone())
@@ -199,12 +289,38 @@ fn all_of_one_load(schema: &str, states: &[TableState], tables: u32) -> Result<M
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Filler;
 
     fn state(number: u32) -> TableState {
-        let mark = Mark { version: 2, scale: "8M".into(), blocks: 1024, tables: 4, seed: 1 };
-        let part = Part::Table(number);
-        let bytes = 1024 * 8192;
-        TableState { part, mark: Some(mark), pages: 1024, bytes, rows: Some(1024.0), indexed: true }
+        TableState {
+            part: Part::Table(number),
+            mark: Some(Mark {
+                version: 2,
+                scale: "8M".into(),
+                blocks: 1024,
+                tables: 4,
+                seed: 1,
+                layout: Layout::default(),
+            }),
+            pages: 1024,
+            bytes: 1024 * 8192,
+            rows: Some(1024.0),
+            indexed: true,
+            unlogged: false,
+            fillfactor: 10,
+            filler_width: 1024,
+        }
+    }
+
+    /// A scan table of half their size.
+    fn scan() -> TableState {
+        let mut scan = state(1);
+        scan.mark.as_mut().unwrap().blocks = 512;
+        TableState { part: Part::Scan, pages: 512, rows: Some(512.0), indexed: false, ..scan }
+    }
+
+    fn loaded(states: &[TableState]) -> Dataset {
+        judge("public", states, 1, None).unwrap()
     }
 
     fn verdict(states: &[TableState], tables: u32, blocks: Option<u64>) -> String {
@@ -230,6 +346,70 @@ mod tests {
     }
 
     #[test]
+    fn many_that_have_grown_are_one_warning() {
+        let grown = |number, pages| TableState { pages, ..state(number) };
+        let states = [grown(1, 1024), grown(2, 2000), grown(3, 5000), grown(4, 1500)];
+        let found = judge("public", &states, 4, None).unwrap();
+        assert_eq!(found.warnings.len(), 1);
+        assert_eq!(
+            found.warnings[0].what,
+            "pgio3 has grown to 5,000 blocks from 1,024, and 2 others have grown too"
+        );
+    }
+
+    #[test]
+    fn the_scan_table_is_one_of_the_same_load() {
+        assert_eq!(loaded(&[state(1), scan()]).scan_table().unwrap(), 512);
+        let without = loaded(&[state(1)]).scan_table().unwrap_err();
+        insta::assert_snapshot!(without, @"there is no table for scans of this load; load again with `pgio setup --scan-scale SIZE`");
+        let mut other = scan();
+        other.mark.as_mut().unwrap().seed = 7;
+        assert_eq!(loaded(&[state(1), other]).scan, None);
+        let foreign = TableState { mark: None, ..scan() };
+        assert_eq!(loaded(&[state(1), foreign]).scan, None);
+        let cut = TableState { pages: 100, ..scan() };
+        assert!(verdict(&[state(1), cut], 1, None).starts_with("pgio_scan should hold 512 rows"));
+    }
+
+    #[test]
+    fn what_is_asked_for_and_not_loaded_is_named() {
+        let found = loaded(&[state(1), scan()]);
+        let asked = |layer: Layer| match found.must_be(&layer) {
+            Ok(()) => "taken".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        assert_eq!(asked(Layer::default()), "taken");
+        let same = Layer { fillfactor: Some(10), unlogged: Some(false), ..Layer::default() };
+        assert_eq!(asked(same), "taken");
+        let random = Layer { filler: Some(Filler::Random), ..Layer::default() };
+        insta::assert_snapshot!(asked(random), @"FILLER=random is asked for and the tables were loaded with FILLER=plain; load again with `pgio setup`, or leave FILLER out to take them as they are");
+        let unlogged = Layer { unlogged: Some(true), ..Layer::default() };
+        assert!(asked(unlogged).starts_with("UNLOGGED=true is asked for"));
+        let larger = Layer { scan_scale: Some("8M".parse().unwrap()), ..Layer::default() };
+        assert!(
+            asked(larger).contains(
+                "SCAN_SCALE=8M is asked for and the tables were loaded with SCAN_SCALE=512"
+            )
+        );
+    }
+
+    #[test]
+    fn what_somebody_altered_is_named() {
+        insta::assert_snapshot!(verdict(&changed(|s| s.unlogged = true), 2, None), @"pgio2 was loaded with unlogged = false and has true now; load again with `pgio setup`");
+        insta::assert_snapshot!(verdict(&changed(|s| s.fillfactor = 100), 2, None), @"pgio2 was loaded with fillfactor = 10 and has 100 now; load again with `pgio setup`");
+        assert!(verdict(&changed(|s| s.filler_width = 2000), 2, None).contains("filler_width"));
+        let other = changed(|s| s.mark.as_mut().unwrap().layout.filler = Filler::Random);
+        insta::assert_snapshot!(verdict(&other, 2, None), @"pgio2 is of another load than pgio1 (SCALE=8M seed 1, random filler of 1,024 bytes, fillfactor 10, not SCALE=8M seed 1); load all again with `pgio setup`");
+    }
+
+    #[test]
+    fn unlogged_tables_are_warned_of() {
+        let mut table = TableState { unlogged: true, ..state(1) };
+        table.mark.as_mut().unwrap().layout.unlogged = true;
+        assert_eq!(loaded(&[table]).warnings[0].what, "the tables are unlogged");
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_with_the_reason() {
         let one = [state(1)];
         insta::assert_snapshot!(verdict(&[], 2, None), @"there is no data set in this database; make one with `pgio setup`");
@@ -237,7 +417,7 @@ mod tests {
         insta::assert_snapshot!(verdict(&one, 1, Some(2048)), @"SCALE asks for 2048 blocks a table and the tables hold 1024 (SCALE=8M); lower SCALE, or load again with `pgio setup`");
         insta::assert_snapshot!(verdict(&changed(|s| s.mark = None), 2, None), @"public.pgio2 exists and is not pgio's (its comment lacks our mark); if it may go, as when the original pgio made it, drop it yourself, else use another database or schema");
         insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().seed = 7), 2, None), @"pgio2 is of another load than pgio1 (SCALE=8M seed 7, not SCALE=8M seed 1); load all again with `pgio setup`");
-        insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().version = 3), 2, None), @"pgio2 was made by a newer pgio (data set version 3); use that one, or load again with `pgio setup`");
+        insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().version = 4), 2, None), @"pgio2 was made by a newer pgio (data set version 4); use that one, or load again with `pgio setup`");
         insta::assert_snapshot!(verdict(&changed(|s| s.indexed = false), 2, None), @"pgio2 has no valid b-tree on mykey; load again with `pgio setup`");
         insta::assert_snapshot!(verdict(&changed(|s| s.rows = Some(512.0)), 2, None), @"pgio2 should hold 1024 rows and holds 512; load again with `pgio setup`");
     }

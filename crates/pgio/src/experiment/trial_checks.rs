@@ -24,6 +24,7 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
     if trial.outcome == Outcome::Complete {
         found.push(checkpoints(trial));
         found.extend(size(trial));
+        found.extend(unlogged(trial));
         found.extend(sessions(trial));
         found.extend(observed::checks(trial, series));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
@@ -107,6 +108,16 @@ fn size(trial: &Trial) -> Option<Check> {
             ID,
             format!("the data set's size changed by {:.1} % inside the window", change * 100.0),
             "use commit_every = 1, so that old row versions can be pruned; then `pgio setup` again",
+        )
+    })
+}
+
+fn unlogged(trial: &Trial) -> Option<Check> {
+    trial.dataset.as_ref()?.layout.unlogged.then(|| {
+        Check::warning(
+            "unlogged",
+            "the tables are unlogged: a commit that changes them waits neither for the disk nor for a standby",
+            "load with unlogged = false where durability or replication is measured",
         )
     })
 }

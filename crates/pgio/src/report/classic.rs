@@ -120,7 +120,9 @@ fn date(started_at: &str, zone: &TimeZone) -> String {
 /// Tables, and sessions on each.
 fn shape(trial: &Trial) -> (u32, u32) {
     let tables = trial.dataset.as_ref().map_or(1, |d| d.tables).max(1);
-    (tables, trial.sessions.len() as u32 / tables)
+    let sessions = trial.sessions.len() as u32;
+    // Fewer than tables are still one on each, in turn.
+    (tables, (sessions / tables).max(sessions.min(1)))
 }
 
 #[cfg(test)]

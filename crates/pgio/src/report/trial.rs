@@ -55,6 +55,8 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
         let (before, after) = (human::bytes(d.bytes_before), human::bytes(d.bytes_after));
         ("data size", format!("{before} before, {after} after"))
     }));
+    let layout = trial.dataset.as_ref().map(|d| d.layout);
+    facts.extend(layout.filter(|l| !l.is_default()).map(|l| ("rows", l.to_string())));
     facts
 }
 

@@ -53,6 +53,12 @@ pub const CHECKS: &[CheckDef] = &[
         "use commit_every = 1, or reset = \"reload\"",
     ),
     def(
+        "unlogged",
+        "",
+        "the tables are unlogged: changing them writes no WAL, so nothing of it is flushed or replicated",
+        "load with unlogged = false where durability or replication is measured",
+    ),
+    def(
         "synchronous-wait-cancelled",
         "a commit was acknowledged without its standby, because the wait was cancelled",
         "",

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
+use crate::units::Layout;
 pub use crate::warning::Warning;
 
 /// One run of the workload under one condition, complete or not.
@@ -108,6 +109,9 @@ pub struct DatasetInfo {
     pub scale: String,
     pub blocks_per_table: u64,
     pub seed: u64,
+    /// Absent in records of before there was any but the original's.
+    #[serde(default)]
+    pub layout: Layout,
     /// Bytes of all tables and their indexes at the trial's start and end.
     pub bytes_before: u64,
     pub bytes_after: u64,

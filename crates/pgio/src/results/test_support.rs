@@ -9,6 +9,7 @@ use super::model::{
 };
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use crate::histogram::Histogram;
+use crate::units::Layout;
 
 /// Its numbers are short, so that they read back to the last bit.
 pub(crate) fn full_trial() -> Trial {
@@ -40,6 +41,7 @@ pub(crate) fn full_trial() -> Trial {
             scale: "200M".to_owned(),
             blocks_per_table: 25_600,
             seed: 1,
+            layout: Layout::default(),
             bytes_before: 231 << 20,
             bytes_after: 231 << 20,
         }),

@@ -20,6 +20,7 @@ use super::session::{self, Event, Go, SliceDone};
 use super::stopping::Stopping;
 use super::{Ready, Sessions, Totals};
 use crate::config::resolve::Extent;
+use crate::host::descriptors;
 use crate::host::stop::Stop;
 use crate::pg::connect::{Canceller, ConnectError, ConnectParams};
 use crate::pg::server::{self, Connections};
@@ -34,6 +35,8 @@ pub const GRACE: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(50);
 /// Sessions mostly wait; 256 kB is four times what their stack was seen to use.
 const STACK: usize = 256 * 1024;
+/// Of a session: its socket, and what its driver waits with.
+const DESCRIPTORS: u64 = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -43,6 +46,10 @@ pub enum EngineError {
         "{needed} sessions are needed but the server has {free} connections free of {max}: lower NUM_SCHEMAS × NUM_THREADS or raise max_connections"
     )]
     TooFewConnections { needed: u32, free: i64, max: i64 },
+    #[error(
+        "{needed} sessions need more open files than this process may have ({limit}): raise `ulimit -Hn`, or run fewer sessions"
+    )]
+    TooFewDescriptors { needed: u32, limit: u64 },
     #[error("role {role} may not {what}, which its sessions need; run: GRANT {grant} TO {role}")]
     Privilege { role: String, what: String, grant: String },
     #[error("{doing} failed in a session: {}", words::said(.source))]
@@ -151,6 +158,8 @@ pub struct Gang {
     notices: Notices,
     /// Every setting pinned, as the first session read it back.
     pinned: BTreeMap<String, String>,
+    /// Of a session's round of its tables.
+    turns: u32,
 }
 
 pub(super) struct Member {
@@ -203,7 +212,8 @@ impl Gang {
             });
         }
         drop(events_in);
-        let mut gang = Gang { setup, members, events, notices, pinned: BTreeMap::new() };
+        let (pinned, turns) = (BTreeMap::new(), work.turns());
+        let mut gang = Gang { setup, members, events, notices, pinned, turns };
         gang.wait_until_ready(admin)?;
         gang.check_unshared(admin)?;
         Ok(gang)
@@ -284,13 +294,13 @@ impl Gang {
         let answered = Instant::now();
         // The slowest thread must hear of the start before it comes.
         let started = now + 0.02 + 0.000_2 * self.members.len() as f64;
-        let plan = WindowPlan::new(extent, self.members.len() as u64);
+        let plan = WindowPlan::new(extent, self.members.len() as u64, self.turns);
         for (index, member) in self.members.iter().enumerate() {
             // A thread that is gone has already sent why.
             let _ = member.go.send(Go {
                 start: started,
                 end: started + plan.seconds,
-                slice: plan.slice,
+                slice: plan.slice / plan.turns as f64,
                 at_most: plan.share(index as u64),
                 seed: (rng::derive(self.setup.seed, "session", index as u64) >> 11) as f64
                     / (1u64 << 53) as f64,
@@ -441,28 +451,36 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// The window in slices of about a second; short windows have four.
+/// The window in slices of about a second; short windows have four. Sessions that go round several
+/// tables cut each into turns.
 #[derive(Debug)]
 struct WindowPlan {
     seconds: f64,
     slice: f64,
+    /// In a slice.
+    turns: usize,
     transactions: Option<u64>,
     members: u64,
 }
 
 impl WindowPlan {
-    fn new(extent: Extent, members: u64) -> WindowPlan {
+    /// `round`: turns in which a session has been at all its tables, if the window lets it.
+    fn new(extent: Extent, members: u64, round: u32) -> WindowPlan {
         match extent {
             Extent::Time(window) => {
                 let seconds = window.as_secs_f64();
-                WindowPlan { seconds, slice: slice_length(seconds), transactions: None, members }
+                let slice = slice_length(seconds);
+                let turns = turns_in(slice, seconds, round);
+                WindowPlan { seconds, slice, turns, transactions: None, members }
             }
             Extent::Transactions(n) => {
-                WindowPlan { seconds: f64::INFINITY, slice: 1.0, transactions: Some(n), members }
+                let turns = turns_in(1.0, 1.0, round);
+                let seconds = f64::INFINITY;
+                WindowPlan { seconds, slice: 1.0, turns, transactions: Some(n), members }
             }
             // Shared out again, it is the number of each.
             Extent::Calls(n) => {
-                WindowPlan::new(Extent::Transactions(n.saturating_mul(members)), members)
+                WindowPlan::new(Extent::Transactions(n.saturating_mul(members)), members, round)
             }
         }
     }
@@ -485,7 +503,13 @@ fn slice_length(seconds: f64) -> f64 {
     seconds / slices
 }
 
+fn turns_in(slice: f64, seconds: f64, round: u32) -> usize {
+    let turn = (seconds / f64::from(round)).max(session::SHORTEST_TURN);
+    (slice / turn).ceil().max(1.0) as usize
+}
+
 fn add_slice(timeline: &mut Vec<Slice>, number: usize, plan: &WindowPlan, totals: &Totals) {
+    let number = number / plan.turns;
     while timeline.len() <= number {
         let at = plan.slice * (timeline.len() + 1) as f64;
         timeline.push(Slice { at, seconds: plan.slice, ..Slice::default() });
@@ -502,7 +526,8 @@ fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     if i64::from(needed) > free {
         return Err(EngineError::TooFewConnections { needed, free, max });
     }
-    Ok(())
+    descriptors::make_room(u64::from(needed) * DESCRIPTORS)
+        .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
 }
 
 #[cfg(test)]
@@ -517,11 +542,21 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_has_as_many_turns_as_a_round_of_the_window_needs() {
+        assert_eq!(turns_in(1.0, 60.0, 1), 1);
+        assert_eq!(turns_in(1.0, 10.0, 64), 7);
+        assert_eq!(turns_in(1.0, 60.0, 64), 2);
+        // However many tables, a turn is no shorter than makes sense.
+        assert_eq!(turns_in(1.0, 10.0, 4096), 20);
+        assert_eq!(turns_in(1.0, 1.0, 2), 2);
+    }
+
+    #[test]
     fn a_fixed_number_is_shared_out_completely() {
-        let plan = WindowPlan::new(Extent::Transactions(10), 4);
+        let plan = WindowPlan::new(Extent::Transactions(10), 4, 1);
         let shares: Vec<u64> = (0..4).filter_map(|i| plan.share(i)).collect();
         assert_eq!(shares, [3, 3, 2, 2]);
-        let each = WindowPlan::new(Extent::Calls(10), 4);
+        let each = WindowPlan::new(Extent::Calls(10), 4, 1);
         assert!((0..4).all(|i| each.share(i) == Some(10)));
         assert_eq!(plan.patience(), Duration::MAX);
     }

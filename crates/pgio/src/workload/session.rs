@@ -11,6 +11,7 @@ use postgres::{Client, SimpleQueryMessage};
 use super::engine::{EngineError, Setup};
 use super::notice::Notices;
 use super::slice::SliceResult;
+use super::sql::fill;
 use super::{PlanCheck, Script, Sessions, SliceArgs, Totals};
 use crate::histogram::Histogram;
 use crate::pg::connect::{self, Canceller};
@@ -94,7 +95,7 @@ fn work(
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }
-    let mut session = Session { client, setup, script, version: 0 };
+    let mut session = Session { client, setup, script, version: 0, turn: 0 };
     session.version = session.server_version()?;
     session.warm_up()?;
     if backend_pid(&mut session.client)? != pid {
@@ -108,11 +109,16 @@ fn work(
     session.flush_statistics()
 }
 
+/// Seconds at one table, where a session has several: planning a block anew takes a millisecond or two.
+pub const SHORTEST_TURN: f64 = 0.05;
+
 struct Session<'a> {
     client: Client,
     setup: &'a Setup,
     script: &'a Script,
     version: u32,
+    /// Slices done.
+    turn: usize,
 }
 
 impl Session<'_> {
@@ -137,7 +143,8 @@ impl Session<'_> {
             if now >= end {
                 break;
             }
-            let until_at = (now + 1.0).min(end);
+            let length = if self.script.turns.is_empty() { 1.0 } else { SHORTEST_TURN };
+            let until_at = (now + length).min(end);
             self.slice(SliceArgs { until_at, seed: seed.take(), ..SliceArgs::default() })?;
         }
         self.flush_statistics()
@@ -201,11 +208,10 @@ impl Session<'_> {
     /// One DO block. A deadlock that it could not catch costs the slice's rest, is counted,
     /// and the session goes on.
     fn slice(&mut self, args: SliceArgs) -> Result<Did, EngineError> {
+        let block = self.block(args);
         // Two queries: one message would be one transaction, in which nothing can commit.
-        let done = self
-            .client
-            .batch_execute(&args.fill_in(&self.script.body))
-            .and_then(|()| self.client.simple_query(self.fetch()));
+        let done =
+            self.client.batch_execute(&block).and_then(|()| self.client.simple_query(self.fetch()));
         match done {
             Ok(messages) => {
                 let text = messages
@@ -232,6 +238,18 @@ impl Session<'_> {
             }
             Err(source) => Err(EngineError::Postgres { doing: "the workload", source }),
         }
+    }
+
+    /// The DO block of the next slice, on the table whose turn it is.
+    fn block(&mut self, args: SliceArgs) -> String {
+        let block = args.fill_in(&self.script.body);
+        let tables = &self.script.turns;
+        if tables.is_empty() {
+            return block;
+        }
+        let table = &tables[self.turn % tables.len()];
+        self.turn += 1;
+        fill(&block, &[("table", table)])
     }
 
     /// Also makes the server count the slice now, so that counters read in mid-window are not

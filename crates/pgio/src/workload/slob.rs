@@ -2,8 +2,9 @@
 //! beside: skewed visits, scans, rests, inserts and deletes.
 //!
 //! Every session works on one table by a block of static SQL ([`body`]), made for the settings at
-//! hand. The access path is pinned by session settings and then checked by EXPLAIN, since a plan that
-//! the optimizer chose freely would be an undeclared difference. Next: [`draw`] says where visits go,
+//! hand; or, where there are fewer sessions than tables, on its share of them in turn. The access path
+//! is pinned by session settings and then checked by EXPLAIN, since a plan that the optimizer chose
+//! freely would be an undeclared difference. Next: [`draw`] says where visits go,
 //! [`measured`] what is told of them.
 
 mod body;
@@ -12,6 +13,7 @@ mod measured;
 pub mod scan;
 pub mod turnover;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,9 +36,18 @@ pub struct Slob {
 }
 
 impl Slob {
-    fn table(&self, session: u32) -> String {
-        // Sessions go round the tables, so that the first NUM_SCHEMAS have one table each.
-        format!("pgio{}", session % self.settings.tables() + 1)
+    /// By number; several where there are fewer sessions than tables.
+    fn tables(&self, session: u32) -> RangeInclusive<u32> {
+        let (tables, sessions) = (self.settings.tables(), self.settings.sessions());
+        if sessions >= tables {
+            // Sessions go round the tables, so that the first NUM_SCHEMAS have one table each.
+            let own = session % tables + 1;
+            return own..=own;
+        }
+        let up_to = |sessions_before: u32| {
+            (u64::from(sessions_before) * u64::from(tables) / u64::from(sessions)) as u32
+        };
+        up_to(session) + 1..=up_to(session + 1)
     }
 
     /// The hot table, qualified, where there is one.
@@ -53,7 +64,7 @@ impl Slob {
         self.settings.update_pct > 0
     }
 
-    fn plans(&self, table: &str) -> Vec<PlanCheck> {
+    fn plans(&self, tables: &[String]) -> Vec<PlanCheck> {
         let s = &self.settings;
         let node = match s.access {
             Access::Index => "Index Scan",
@@ -65,7 +76,7 @@ impl Slob {
             node,
         };
         let mut plans = Vec::new();
-        for table in [Some(table.to_owned()), self.hot_table()].into_iter().flatten() {
+        for table in tables.iter().cloned().chain(self.hot_table()) {
             plans.push(check(&format!("SELECT count(*) FROM {table}"), s.work_unit));
             if self.updates() {
                 let update = format!("UPDATE {table} SET scratch = scratch + 1");
@@ -82,9 +93,9 @@ impl Slob {
         plans
     }
 
-    fn privileges(&self, table: &str) -> Vec<(String, &'static str)> {
+    fn privileges(&self, tables: &[String]) -> Vec<(String, &'static str)> {
         let needed: &[&str] = if self.updates() { &["SELECT", "UPDATE"] } else { &["SELECT"] };
-        let tables = [Some(table.to_owned()), self.hot_table()].into_iter().flatten();
+        let tables = tables.iter().cloned().chain(self.hot_table());
         let of = |table: String| needed.iter().map(move |privilege| (table.clone(), *privilege));
         let mut all: Vec<_> = tables.flat_map(of).collect();
         if !self.settings.features.scan_pct.is_zero() {
@@ -157,7 +168,10 @@ impl Workload for Slob {
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         match self.has_turnover() {
-            true => turnover::make(admin, &self.schema, self.count()),
+            true => {
+                let unlogged = self.loaded.layout.unlogged;
+                turnover::make(admin, &self.schema, self.count(), unlogged)
+            }
             false => Ok(()),
         }
     }
@@ -169,6 +183,7 @@ impl Workload for Slob {
             scale: self.loaded.scale.clone(),
             blocks_per_table: self.loaded.blocks,
             seed: self.loaded.seed,
+            layout: self.loaded.layout,
             bytes_before: bytes,
             bytes_after: bytes,
         }))
@@ -191,18 +206,79 @@ impl Sessions for Slob {
         self.settings.sessions()
     }
 
+    fn turns(&self) -> u32 {
+        self.settings.tables_each()
+    }
+
     fn script(&self, session: u32) -> Script {
-        let table = self.table(session);
-        let qualified = sql::qualified(&self.schema, &table);
+        let name = |number: u32| format!("pgio{number}");
+        let numbers = self.tables(session);
+        let tables: Vec<String> = numbers.clone().map(|n| self.qualified(&name(n))).collect();
+        let (table, own, turns) = match &tables[..] {
+            [own] => (name(*numbers.start()), own.clone(), Vec::new()),
+            _ => {
+                let [first, last] = [*numbers.start(), *numbers.end()].map(name);
+                (format!("{first} to {last}"), "{table}".to_owned(), tables.clone())
+            }
+        };
         Script {
-            body: body::body(self, session, &qualified),
-            plans: self.plans(&qualified),
+            body: body::body(self, session, &own),
+            plans: self.plans(&tables),
             pins: self.pins(),
-            privileges: self.privileges(&qualified),
+            privileges: self.privileges(&tables),
+            turns,
             one_transaction: self.settings.commit_every == 0 && self.updates(),
             delay: self.delay(session),
             after_slice: self.has_turnover().then(|| turnover::clear(&self.schema)),
             table,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Layer;
+    use crate::units::Layout;
+
+    fn slob(tables: u32, sessions: Option<u32>) -> Slob {
+        let num_schemas = Some(tables);
+        let layer = Layer { num_schemas, sessions, ..Layer::default() };
+        Slob {
+            settings: SlobSettings::resolve(layer).unwrap(),
+            schema: "public".to_owned(),
+            loaded: dataset::Mark {
+                version: 3,
+                scale: "8M".to_owned(),
+                blocks: 1024,
+                tables,
+                seed: 1,
+                layout: Layout::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn each_table_has_a_session_however_few_they_are() {
+        for (tables, sessions) in [(1, 1), (7, 3), (8, 8), (4096, 64), (4096, 4095), (8192, 1)] {
+            let slob = slob(tables, Some(sessions));
+            let all: Vec<u32> = (0..sessions).flat_map(|s| slob.tables(s)).collect();
+            assert!(all.into_iter().eq(1..=tables), "{tables} {sessions}");
+            let most = (0..sessions).map(|s| slob.tables(s).count()).max();
+            assert_eq!(most, Some(slob.turns() as usize), "{tables} {sessions}");
+        }
+        // More of them go round.
+        assert_eq!(slob(2, Some(5)).tables(4), 1..=1);
+    }
+
+    #[test]
+    fn a_share_of_the_tables_is_visited_in_turn() {
+        let script = slob(7, Some(3)).script(1);
+        assert_eq!((&*script.table, script.turns.len()), ("pgio3 to pgio4", 2));
+        assert!(script.body.contains("FROM {table} "), "{}", script.body);
+        assert_eq!(script.plans.len(), 2);
+        let alone = slob(7, None).script(1);
+        assert_eq!((&*alone.table, alone.turns.len()), ("pgio2", 0));
+        assert!(alone.body.contains("\"public\".\"pgio2\"") && !alone.body.contains("{table}"));
     }
 }

@@ -11,18 +11,19 @@ use pgio::dataset::lines::Batches;
 use pgio::dataset::mark::Part;
 use pgio::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, check_for_run, verify};
 use pgio::host::stop::Stop;
+use pgio::units::Layout;
 use postgres::{Client, NoTls};
 
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary};
 
 /// The oldest that is supported: COPY FREEZE sets no visibility map there.
-const OLDEST: u32 = 13;
+pub(crate) const OLDEST: u32 = 13;
 
-fn database(major: u32) -> String {
+pub(crate) fn database(major: u32) -> String {
     fresh_database(shared_primary(major))
 }
 
-fn spec(tables: u32, blocks: u64) -> LoadSpec {
+pub(crate) fn spec(tables: u32, blocks: u64) -> LoadSpec {
     LoadSpec {
         tables,
         streams: 2,
@@ -31,6 +32,8 @@ fn spec(tables: u32, blocks: u64) -> LoadSpec {
         seed: 42,
         base_table: false,
         tablespace: None,
+        layout: Layout::default(),
+        scan: None,
     }
 }
 
@@ -48,21 +51,21 @@ fn load_telling(
     dataset::load(&mut connect(conninfo), &connect_again, spec, stop, on_event)
 }
 
-fn load(conninfo: &str, spec: &LoadSpec) -> Loaded {
+pub(crate) fn load(conninfo: &str, spec: &LoadSpec) -> Loaded {
     load_by(conninfo, spec, &Stop::new()).unwrap()
 }
 
-fn refused(conninfo: &str, spec: &LoadSpec) -> DatasetError {
+pub(crate) fn refused(conninfo: &str, spec: &LoadSpec) -> DatasetError {
     load_by(conninfo, spec, &Stop::new()).unwrap_err()
 }
 
-fn text(client: &mut Client, query: &str) -> String {
+pub(crate) fn text(client: &mut Client, query: &str) -> String {
     let rows = client.query(query, &[]).unwrap();
     let rows = rows.iter().map(|r| r.get::<_, Option<String>>(0).unwrap_or_default());
     rows.collect::<Vec<_>>().join(" ")
 }
 
-fn number(client: &mut Client, query: &str) -> i64 {
+pub(crate) fn number(client: &mut Client, query: &str) -> i64 {
     client.query_one(query, &[]).unwrap().get(0)
 }
 
@@ -75,7 +78,7 @@ fn relations(client: &mut Client) -> String {
     )
 }
 
-fn tables(client: &mut Client) -> String {
+pub(crate) fn tables(client: &mut Client) -> String {
     text(client, "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
 }
 
@@ -120,6 +123,7 @@ fn name_of(event: &LoadEvent) -> Option<String> {
     match event {
         LoadEvent::Warning(w) => Some(w.what.clone()),
         LoadEvent::BaseLoaded { .. } => Some("base".into()),
+        LoadEvent::ScanLoaded { .. } => Some("scan".into()),
         LoadEvent::BatchWaiting { count, .. } => Some(format!("waiting {count}")),
         LoadEvent::TableLoaded { table, .. } => Some(format!("table {table}")),
         LoadEvent::GroupComplete { .. } => Some("complete".into()),

@@ -22,6 +22,8 @@ mod hosts;
 mod killing;
 mod levels;
 mod loading;
+mod loading_features;
+mod loading_many;
 mod managed;
 mod page;
 mod private_cluster;

@@ -78,6 +78,7 @@ fn described(trial: &Trial) -> Described {
         let size = human::bytes(data.blocks_per_table * 8192);
         all.push(("data set".to_owned(), format!("{} tables of {size}", data.tables)));
         all.push(("seed of the data set".to_owned(), data.seed.to_string()));
+        all.push(("rows of the data set".to_owned(), data.layout.to_string()));
     }
     let window = trial.window.asked_seconds.map(|s| format!("{s} s"));
     all.push((

@@ -200,7 +200,7 @@ fn load_private(
     admin: &mut postgres::Client,
     stop: &Stop,
 ) -> Outcome {
-    let spec = setup::load_spec(&LoadSettings::resolve(layer.clone()));
+    let spec = setup::load_spec(&LoadSettings::resolve(layer.clone())?);
     // What would not run is not worth loading.
     SlobSettings::resolve(layer.clone())?;
     setup::load(admin, &reached.params, &spec, stop, false)?;

@@ -40,7 +40,10 @@ fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
     let mark = verify::read_mark(client).map_err(said)?;
     let mark = mark.ok_or_else(|| words::sentence(&dataset::DatasetError::NoDataset))?;
     let settings = run::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
-    dataset::check_for_run(client, settings.tables(), Some(settings.scale.blocks())).map_err(said)
+    let blocks = Some(settings.scale.blocks());
+    let found = dataset::check_for_run(client, settings.tables(), blocks).map_err(said)?;
+    found.must_be(&work.layer).map_err(said)?;
+    Ok(found)
 }
 
 fn fits(found: &Dataset) -> Check {

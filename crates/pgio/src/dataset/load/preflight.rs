@@ -62,11 +62,9 @@ fn replaceable(
 ) -> Result<Vec<Named>, DatasetError> {
     let mut ours = Vec::new();
     for found in named {
-        let needed = match found.part {
-            Part::Base => spec.base_table,
-            Part::Table(n) => n <= spec.tables,
-        };
-        let surplus = matches!(found.part, Part::Table(n) if n > spec.tables);
+        let needed = spec.makes(found.part);
+        // Nothing reads pgio_base, so one of another load misleads nobody.
+        let surplus = !needed && found.part != Part::Base;
         let (schema, name) = (schema.to_owned(), found.part.to_string());
         match found.mark {
             None if needed => return Err(DatasetError::NotOurs { schema, name }),
@@ -84,14 +82,24 @@ fn replaceable(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Layout;
 
     fn spec(tables: u32, base_table: bool) -> LoadSpec {
-        let scale = "8M".to_owned();
-        LoadSpec { tables, streams: 1, scale, blocks: 1024, seed: 1, base_table, tablespace: None }
+        LoadSpec {
+            tables,
+            streams: 1,
+            scale: "8M".to_owned(),
+            blocks: 1024,
+            seed: 1,
+            base_table,
+            tablespace: None,
+            layout: Layout::default(),
+            scan: None,
+        }
     }
 
     fn named(part: Part, marked: bool, owned: bool) -> Named {
-        let mark = marked.then(|| spec(9, true).mark());
+        let mark = marked.then(|| spec(9, true).mark(part));
         Named { part, mark, owner: "ada".into(), owned, bytes: 1 }
     }
 
@@ -110,6 +118,9 @@ mod tests {
         let found = vec![named(Part::Base, true, true), named(Part::Table(7), true, true)];
         let ours = replaceable(found, &spec(2, false), "s", "r").unwrap();
         assert_eq!(ours.iter().map(|n| n.part).collect::<Vec<_>>(), [Part::Table(7)]);
+        // A scan table that is not asked for would be of another load than the tables.
+        let found = vec![named(Part::Scan, true, true)];
+        assert_eq!(replaceable(found, &spec(2, false), "s", "r").unwrap().len(), 1);
         let others = vec![named(Part::Table(7), true, false)];
         let error = replaceable(others, &spec(2, false), "s", "r").unwrap_err();
         assert!(matches!(error, DatasetError::NotOwner { owner, .. } if owner == "ada"));

@@ -1,23 +1,24 @@
 //! Rows in the binary format of COPY, encoded straight into one large reused buffer.
 //!
-//! Per row only two numbers change; everything else of a chunk is written once. Knows nothing of
-//! connections. Format: PostgreSQL documentation, COPY, "Binary Format". Next: `stream` sends them.
+//! Per row only two numbers change, and the filler where it is random; everything else of a chunk is
+//! written once. Knows nothing of connections. Format: PostgreSQL documentation, COPY, "Binary
+//! Format". Next: `stream` sends them.
 
 use std::ops::Range;
 
 use crate::dataset::mark::Part;
 use crate::rng::{Permutation, SplitMix64, derive};
+use crate::units::{Filler, Layout};
 
 /// Signature, flags and the length of an absent header extension.
 pub(super) const HEADER: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 pub(super) const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
-const FILLER: usize = 1024;
 const KEY_AT: usize = 2 + 4;
 const SCRATCH_AT: usize = KEY_AT + 8 + 4;
-const ROW: usize = SCRATCH_AT + 8 + 4 + FILLER;
-/// About 256 kB a chunk: large enough that calls do not count, small enough to stay in the cache.
-pub(super) const CHUNK_ROWS: u64 = (256 * 1024 / ROW) as u64;
+const FILLER_AT: usize = SCRATCH_AT + 8 + 4;
+/// Of a chunk: large enough that calls do not count, small enough to stay in the cache.
+const CHUNK_BYTES: usize = 256 * 1024;
 
 /// As in the original, so that `sum(scratch)` and increments are far from overflow.
 const SCRATCH_LIMIT: u64 = 1_000_000_000;
@@ -27,74 +28,117 @@ const SCRATCH_LIMIT: u64 = 1_000_000_000;
 pub(super) struct Rows {
     keys: Permutation,
     scratch: SplitMix64,
+    /// Absent where the filler is plain.
+    filler: Option<SplitMix64>,
+    row_bytes: usize,
     buffer: Vec<u8>,
 }
 
 impl Rows {
-    pub(super) fn new(part: Part, blocks: u64, seed: u64) -> Rows {
+    pub(super) fn new(part: Part, rows: u64, seed: u64, layout: Layout) -> Rows {
         let index = match part {
             Part::Base => 0,
             Part::Table(n) => u64::from(n),
+            // No table has this number.
+            Part::Scan => u64::MAX,
         };
+        let template = template_row(layout.filler_width);
+        let random = layout.filler == Filler::Random;
         Rows {
-            keys: Permutation::new(blocks, derive(seed, "keys", index)),
+            keys: Permutation::new(rows, derive(seed, "keys", index)),
             scratch: SplitMix64::new(derive(seed, "scratch", index)),
-            buffer: template_row().repeat(CHUNK_ROWS as usize),
+            filler: random.then(|| SplitMix64::new(derive(seed, "filler", index))),
+            row_bytes: template.len(),
+            buffer: template.repeat(CHUNK_BYTES / template.len()),
         }
     }
 
-    /// The encoded rows at these positions (at most [`CHUNK_ROWS`] of them) of the table.
+    /// The most that [`Rows::chunk`] gives at a time.
+    pub(super) fn chunk_rows(&self) -> u64 {
+        (self.buffer.len() / self.row_bytes) as u64
+    }
+
+    /// The encoded rows at these positions of the table.
     pub(super) fn chunk(&mut self, positions: Range<u64>) -> &[u8] {
-        debug_assert!(positions.end - positions.start <= CHUNK_ROWS);
+        debug_assert!(positions.end - positions.start <= self.chunk_rows());
         let rows = (positions.end - positions.start) as usize;
-        for (position, row) in positions.zip(self.buffer.chunks_exact_mut(ROW)) {
+        for (position, row) in positions.zip(self.buffer.chunks_exact_mut(self.row_bytes)) {
             let key = self.keys.get(position) as i64 + 1;
             // The slight bias of the remainder does not matter for a column that is only summed.
             let scratch = (self.scratch.next_u64() % SCRATCH_LIMIT) as i64;
             row[KEY_AT..KEY_AT + 8].copy_from_slice(&key.to_be_bytes());
             row[SCRATCH_AT..SCRATCH_AT + 8].copy_from_slice(&scratch.to_be_bytes());
+            if let Some(stream) = &mut self.filler {
+                fill(&mut row[FILLER_AT..], stream);
+            }
         }
-        &self.buffer[..rows * ROW]
+        &self.buffer[..rows * self.row_bytes]
     }
 }
 
-fn template_row() -> Vec<u8> {
-    let mut row = Vec::with_capacity(ROW);
+fn template_row(filler_width: u32) -> Vec<u8> {
+    let mut row = Vec::new();
     row.extend_from_slice(&3i16.to_be_bytes());
     for _bigint in 0..2 {
         row.extend_from_slice(&8i32.to_be_bytes());
         row.extend_from_slice(&[0; 8]);
     }
-    row.extend_from_slice(&(FILLER as i32).to_be_bytes());
-    row.extend_from_slice(&[b'X'; FILLER]);
+    row.extend_from_slice(&filler_width.to_be_bytes());
+    row.resize(row.len() + filler_width as usize, b'X');
     row
+}
+
+/// Seven random bits a byte, the most that is text in every encoding of a server: there a compressor
+/// finds nothing but that the eighth is 0. A byte of 0, which no text may hold, becomes 1.
+fn fill(filler: &mut [u8], stream: &mut SplitMix64) {
+    const SEVEN_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    for bytes in filler.chunks_mut(8) {
+        let word = stream.next_u64() & SEVEN_BITS;
+        // The top bit of each byte that is not 0; no byte carries into the next.
+        let not_zero = (word + SEVEN_BITS) & !SEVEN_BITS;
+        let word = word | (!not_zero & !SEVEN_BITS) >> 7;
+        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn bigint(bytes: &[u8]) -> i64 {
         i64::from_be_bytes(bytes.try_into().unwrap())
     }
 
-    fn keys(part: Part, blocks: u64, seed: u64) -> Vec<i64> {
-        let mut rows = Rows::new(part, blocks, seed);
-        let mut keys = Vec::new();
+    /// All of a table, row by row.
+    fn table(part: Part, blocks: u64, seed: u64, layout: Layout) -> Vec<Vec<u8>> {
+        let mut rows = Rows::new(part, blocks, seed, layout);
+        let mut all = Vec::new();
         let mut at = 0;
         while at < blocks {
-            let end = (at + CHUNK_ROWS).min(blocks);
+            let end = (at + rows.chunk_rows()).min(blocks);
+            let row_bytes = rows.row_bytes;
             let chunk = rows.chunk(at..end);
-            assert_eq!(chunk.len() % ROW, 0);
-            keys.extend(chunk.chunks(ROW).map(|row| bigint(&row[KEY_AT..KEY_AT + 8])));
+            assert_eq!(chunk.len() % row_bytes, 0);
+            all.extend(chunk.chunks(row_bytes).map(<[u8]>::to_vec));
             at = end;
         }
-        keys
+        all
+    }
+
+    fn keys(part: Part, blocks: u64, seed: u64) -> Vec<i64> {
+        let rows = table(part, blocks, seed, Layout::default());
+        rows.iter().map(|row| bigint(&row[KEY_AT..KEY_AT + 8])).collect()
+    }
+
+    fn fillers(part: Part, seed: u64) -> Vec<Vec<u8>> {
+        let layout = Layout { filler: Filler::Random, filler_width: 1021, ..Layout::default() };
+        table(part, 600, seed, layout).into_iter().map(|row| row[FILLER_AT..].to_vec()).collect()
     }
 
     #[test]
     fn a_row_is_laid_out_as_copy_wants_it() {
-        let mut rows = Rows::new(Part::Table(1), 1024, 42);
+        let mut rows = Rows::new(Part::Table(1), 1024, 42, Layout::default());
         let row = rows.chunk(0..1);
         assert_eq!(row.len(), 1054);
         assert_eq!(row[..6], [0, 3, 0, 0, 0, 8]);
@@ -109,8 +153,44 @@ mod tests {
     fn each_key_comes_once_and_tables_differ() {
         let mut first = keys(Part::Table(1), 2000, 42);
         assert_ne!(first, keys(Part::Table(2), 2000, 42));
+        assert_ne!(first, keys(Part::Scan, 2000, 42));
         assert_eq!(first, keys(Part::Table(1), 2000, 42));
         first.sort_unstable();
         assert!(first.into_iter().eq(1..=2000));
+    }
+
+    #[test]
+    fn a_random_filler_is_seeded_text_and_no_two_rows_share_it() {
+        let rows = fillers(Part::Table(1), 42);
+        assert_eq!(rows, fillers(Part::Table(1), 42));
+        assert!(rows != fillers(Part::Table(1), 43) && rows != fillers(Part::Table(2), 42));
+        let mut starts: Vec<&[u8]> = rows.iter().map(|row| &row[..16]).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        assert_eq!(starts.len(), 600);
+        assert!(rows.iter().flatten().all(|byte| (1..128).contains(byte)));
+    }
+
+    #[test]
+    fn a_random_filler_has_seven_bits_of_entropy_a_byte() {
+        let mut counts = [0u64; 256];
+        for byte in fillers(Part::Table(1), 42).iter().flatten() {
+            counts[usize::from(*byte)] += 1;
+        }
+        let all: u64 = counts.iter().sum();
+        let share = |n: &u64| *n as f64 / all as f64;
+        let entropy: f64 =
+            counts.iter().filter(|n| **n > 0).map(|n| -share(n) * share(n).log2()).sum();
+        // 0 and 1 fall together: 7 - 2/128 of a bit.
+        assert!((6.98..7.0).contains(&entropy), "{entropy}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_filler_of_any_width_is_filled_to_its_end(width in 0usize..40, seed: u64) {
+            let mut filler = vec![0; width];
+            fill(&mut filler, &mut SplitMix64::new(seed));
+            prop_assert!(filler.iter().all(|byte| (1..128).contains(byte)));
+        }
     }
 }

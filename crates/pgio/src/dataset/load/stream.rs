@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use postgres::{Client, Transaction};
 
-use super::rows::{CHUNK_ROWS, HEADER, Rows, TRAILER};
+use super::rows::{HEADER, Rows, TRAILER};
 use crate::dataset::error::DatasetError;
 use crate::dataset::mark::Part;
 use crate::dataset::plan::LoadSpec;
 use crate::dataset::sql;
 use crate::host::stop::Stop;
+use crate::units::Layout;
 
 /// Rows per COPY statement, 128 MiB of table. The driver does not see the server's error before the
 /// end of a COPY (it goes on sending, the server goes on discarding), so a COPY must have an end.
@@ -76,7 +77,7 @@ pub(super) fn load_part(client: &mut Client, shared: &Shared<'_>, part: Part) ->
         let names = [("index", &*index), ("table", &*table), ("tablespace", &*tablespace)];
         transaction.batch_execute(&sql::fill(sql::INDEX, &names)).map_err(ended)?;
     }
-    let mark = shared.spec.mark().comment(part);
+    let mark = shared.spec.mark(part).comment(part);
     let comment = [("table", &*table), ("comment", &*sql::literal(&mark))];
     transaction.batch_execute(&sql::fill(sql::COMMENT_TABLE, &comment)).map_err(ended)?;
     if shared.halting() {
@@ -110,11 +111,25 @@ fn create(
     }
     let statement = match part {
         Part::Base => sql::CREATE_BASE,
-        Part::Table(_) => sql::CREATE_TABLE,
+        Part::Scan | Part::Table(_) => sql::CREATE_TABLE,
     };
+    let layout = shared.spec.layout_of(part);
     let tablespace = sql::identifier(shared.tablespace);
-    let names = [("table", table), ("tablespace", &*tablespace)];
+    let names = [
+        ("table", table),
+        ("tablespace", &*tablespace),
+        ("unlogged", if layout.unlogged { "UNLOGGED " } else { "" }),
+        ("filler_width", &*layout.filler_width.to_string()),
+        ("parameters", &*parameters(layout)),
+    ];
     transaction.batch_execute(&sql::fill(statement, &names))
+}
+
+/// Storage parameters. The larger target is all that a block holds: such a row is neither compressed
+/// nor moved out, whatever it holds.
+fn parameters(layout: Layout) -> String {
+    let whole = if layout.must_be_kept_whole() { ", toast_tuple_target = 8160" } else { "" };
+    format!("fillfactor = {}{whole}", layout.fillfactor)
 }
 
 fn copy(
@@ -123,9 +138,9 @@ fn copy(
     part: Part,
     table: &str,
 ) -> Result<(), Ended> {
-    let blocks = shared.spec.blocks;
+    let blocks = shared.spec.rows(part);
     let name = part.to_string();
-    let mut rows = Rows::new(part, blocks, shared.spec.seed);
+    let mut rows = Rows::new(part, blocks, shared.spec.seed, shared.spec.layout_of(part));
     let statement = sql::fill(sql::COPY, &[("table", table)]);
     let mut arrived = 0;
     let mut position = 0;
@@ -139,7 +154,7 @@ fn copy(
                 // Dropped unfinished, the writer tells the server to abort the COPY.
                 return Err(Ended::Halted);
             }
-            let end = (position + CHUNK_ROWS).min(until);
+            let end = (position + rows.chunk_rows()).min(until);
             healthy = writer.write_all(rows.chunk(position..end)).is_ok();
             let bytes = (end - position) * shared.spec.row_bytes(part);
             shared.loaded.fetch_add(bytes, Ordering::Relaxed);
@@ -161,12 +176,14 @@ fn check_layout(
     part: Part,
     table: &str,
 ) -> Result<(), Ended> {
-    let Part::Table(_) = part else { return Ok(()) };
+    if part == Part::Base {
+        return Ok(());
+    }
     let row = transaction
         .query_one(sql::PAGES, &[&table])
         .map_err(|e| ended(shared, &part.to_string(), e))?;
     let pages = row.get::<_, i64>(0).unsigned_abs();
-    let blocks = shared.spec.blocks;
+    let blocks = shared.spec.rows(part);
     if (blocks..blocks + EXTENDED_AHEAD).contains(&pages) {
         return Ok(());
     }

@@ -7,7 +7,7 @@ SELECT 'table' AS kind,
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = current_schema() AND c.relkind = 'r'
-   AND c.relname LIKE 'pgio%' AND c.relname !~ '^pgio([1-9][0-9]*|_base)$'
+   AND c.relname LIKE 'pgio%' AND c.relname !~ '^pgio([1-9][0-9]*|_base|_scan)$'
 UNION ALL
 SELECT 'routine',
        p.proname::text,

@@ -9,5 +9,5 @@ SELECT c.relname::text AS name,
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = current_schema()
-   AND c.relname ~ '^pgio([1-9][0-9]*|_base)$'
+   AND c.relname ~ '^pgio([1-9][0-9]*|_base|_scan)$'
  ORDER BY length(c.relname), c.relname

@@ -1,4 +1,4 @@
--- The tables a run will use, as they are. $1: how many. A missing table has no row.
+-- The tables a run will use, as they are. $1: how many; pgio_scan comes last. A missing table has no row.
 SELECT c.relname::text AS name,
        c.relkind = 'r' AS is_table,
        pg_catalog.obj_description(c.oid, 'pg_class') AS comment,
@@ -6,6 +6,12 @@ SELECT c.relname::text AS name,
            / current_setting('block_size')::bigint AS pages,
        CASE WHEN c.relkind = 'r' THEN pg_catalog.pg_total_relation_size(c.oid) ELSE 0 END AS bytes,
        c.reltuples::float8 AS rows_estimated,
+       c.relpersistence = 'u' AS unlogged,
+       coalesce((SELECT option_value::int FROM pg_catalog.pg_options_to_table(c.reloptions)
+                  WHERE option_name = 'fillfactor'), 100) AS fillfactor,
+       -- char(n) is stored with a modifier of n + 4.
+       coalesce((SELECT a.atttypmod - 4 FROM pg_catalog.pg_attribute a
+                  WHERE a.attrelid = c.oid AND a.attname = 'filler'), 0) AS filler_width,
        EXISTS (
            SELECT
              FROM pg_catalog.pg_index i
@@ -15,7 +21,8 @@ SELECT c.relname::text AS name,
             WHERE i.indrelid = c.oid AND am.amname = 'btree' AND a.attname = 'mykey'
               AND i.indisvalid AND i.indisready AND i.indpred IS NULL
        ) AS indexed
-  FROM generate_series(1, $1::int) AS wanted (n)
-  JOIN pg_catalog.pg_class c ON c.relname = 'pgio' || wanted.n
+  FROM (SELECT n, 'pgio' || n AS name FROM generate_series(1, $1::int) AS n
+        UNION ALL SELECT NULL, 'pgio_scan') AS wanted
+  JOIN pg_catalog.pg_class c ON c.relname = wanted.name
   JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace AND s.nspname = current_schema()
- ORDER BY wanted.n
+ ORDER BY wanted.n NULLS LAST

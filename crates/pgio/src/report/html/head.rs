@@ -71,11 +71,11 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
         facts.push(("Window", window(trial)));
         facts.push(("Workload", workload(trial)));
         facts.extend(trial.dataset.as_ref().map(|d| {
-            let size = human::bytes(d.bytes_before);
-            (
-                "Data",
-                format!("{} of {}, {size} in all", counted(d.tables as usize, "table"), d.scale),
-            )
+            let (tables, size) =
+                (counted(d.tables as usize, "table"), human::bytes(d.bytes_before));
+            let rows =
+                if d.layout.is_default() { String::new() } else { format!("; {}", d.layout) };
+            ("Data", format!("{tables} of {}, {size} in all{rows}", d.scale))
         }));
         facts.push(("Server", server(trial, manifest)));
     }

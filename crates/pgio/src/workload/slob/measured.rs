@@ -35,6 +35,7 @@ pub(super) fn keys(s: &SlobSettings) -> BTreeMap<String, Value> {
         ("commit_every", json!(s.commit_every)),
         ("batch", json!(s.batch)),
     ];
+    keys.extend(s.sessions.map(|n| ("sessions", json!(n))));
     keys.extend(keys_of_features(&s.features));
     keys.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

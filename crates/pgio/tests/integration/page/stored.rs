@@ -19,6 +19,7 @@ use pgio::results::telemetry::{
 use pgio::results::waits::{GROUPS, group_of};
 use pgio::results::{Check, Evidence, Metric, Outcome, Place, Trial, Warning};
 use pgio::rng::SplitMix64;
+use pgio::units::Layout;
 
 pub(crate) const EXPERIMENT: &str = "\
 [experiment]
@@ -283,6 +284,7 @@ fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, 
             scale: "32G".to_owned(),
             blocks_per_table: 4_194_304,
             seed: 1,
+            layout: Layout::default(),
             bytes_before: 71 << 30,
             bytes_after: 71 << 30,
         }),

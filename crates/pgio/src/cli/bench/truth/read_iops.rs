@@ -19,7 +19,7 @@ use crate::dataset::LoadSpec;
 use crate::experiment::live;
 use crate::host::stop::Stop;
 use crate::pg::private::{PrivateCluster, VersionRequest};
-use crate::units::Scale;
+use crate::units::{Layout, Scale};
 
 const LIMITS: [(&str, u32); 2] = [("full", 1000), ("limited", 950)];
 /// The first version that can go past the page cache is 16.
@@ -103,6 +103,8 @@ fn load(cluster: &PrivateCluster) -> Outcome {
         seed: 42,
         base_table: false,
         tablespace: None,
+        layout: Layout::default(),
+        scan: None,
     };
     setup::load(&mut admin, &params, &spec, &Stop::new(), false)?;
     Ok(())

@@ -101,9 +101,11 @@ fn autovacuum(on: bool, workers: i64) -> Check {
 /// Of the keys alone; that of a data set's tables is not known here.
 fn sessions(work: &Work) -> u64 {
     let one = |n: Option<u32>| u64::from(n.unwrap_or(1));
-    let Layer { num_schemas, num_threads, .. } = work.layer;
+    let Layer { num_schemas, num_threads, sessions, .. } = work.layer;
     match work.kind {
-        WorkloadKind::Slob => one(num_schemas) * one(num_threads),
+        WorkloadKind::Slob => {
+            sessions.map_or_else(|| one(num_schemas) * one(num_threads), u64::from)
+        }
         WorkloadKind::Commit => u64::from(CommitSettings::resolve(work.layer.clone()).sessions),
         WorkloadKind::Device => 0,
     }
