@@ -31,7 +31,7 @@ pub struct Trial {
     pub settings: BTreeMap<String, String>,
     pub sessions: Vec<SessionTotals>,
     pub timeline: Vec<Slice>,
-    /// By class of operation: `read`, `update`, `commit`.
+    /// By class of operation, such as `read`, `update`, `commit`.
     pub histograms: BTreeMap<String, Histogram>,
     pub metrics: BTreeMap<String, Metric>,
     /// pg_stat_database before and after the window.
@@ -89,7 +89,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Window {
-    /// Seconds asked for; absent when a fixed number of transactions was asked for.
+    /// Seconds asked for; absent when a fixed number of transactions or calls was asked for.
     pub asked_seconds: Option<f64>,
     /// Seconds from the common start to the last session's last operation.
     pub seconds: f64,

@@ -2,8 +2,9 @@
 //! beside: skewed visits, scans, rests, inserts and deletes.
 //!
 //! Every session works on one table by a block of static SQL ([`body`]), made for the settings at
-//! hand; or, where there are fewer sessions than tables, on its share of them in turn. The access path is pinned by session settings and then checked by EXPLAIN, since a plan that
-//! the optimizer chose freely would be an undeclared difference. Next: [`draw`] says where visits go,
+//! hand; or, where there are fewer sessions than tables, on its share of them in turn. The access path
+//! is pinned by session settings and then checked by EXPLAIN, since a plan that the optimizer chose
+//! freely would be an undeclared difference. Next: [`draw`] says where visits go,
 //! [`measured`] what is told of them.
 
 mod body;
@@ -179,7 +180,10 @@ impl Workload for Slob {
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         match self.has_turnover() {
-            true => turnover::make(admin, &self.schema, self.count()),
+            true => {
+                let unlogged = self.loaded.layout.unlogged;
+                turnover::make(admin, &self.schema, self.count(), unlogged)
+            }
             false => Ok(()),
         }
     }

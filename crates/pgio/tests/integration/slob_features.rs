@@ -154,7 +154,7 @@ fn wider_updates_write_as_much_more_wal() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
     let wal = |width: &str| {
-        let work = ["--work-loop", "20000", "--update-pct", "100", "--seed", "3"];
+        let work = ["--work-loop", "8000", "--update-pct", "100", "--commit-every", "100"];
         let arguments = [&work[..], SINGLE, &["--update-width", width]].concat();
         metric(&place.trial(&arguments), "wal_bytes_per_update")
     };

@@ -24,12 +24,19 @@ pub(super) fn first_key(session: u32) -> u64 {
     u64::from(session) * KEYS
 }
 
-pub(super) fn make(admin: &mut Client, schema: &str, sessions: u32) -> Result<(), postgres::Error> {
+/// Logged or not as the data set is.
+pub(super) fn make(
+    admin: &mut Client,
+    schema: &str,
+    sessions: u32,
+    unlogged: bool,
+) -> Result<(), postgres::Error> {
     remove(admin, schema)?;
     admin.batch_execute(&fill(
         sql::TURNOVER_TABLE,
         &[
             ("table", &sql::qualified(schema, TABLE)),
+            ("unlogged", if unlogged { "UNLOGGED " } else { "" }),
             ("mark", MARK),
             ("keys_each", &KEYS.to_string()),
             ("sessions", &sessions.to_string()),

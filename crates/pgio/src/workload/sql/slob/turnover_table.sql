@@ -1,6 +1,6 @@
 -- Rows as those of the data set, one to a block. With a fillfactor below 14 a server before 14 would
 -- never put a row into a block that was cleared.
-CREATE TABLE {table} (mykey bigint, scratch bigint, filler char(1024)) WITH (fillfactor = 14);
+CREATE {unlogged}TABLE {table} (mykey bigint, scratch bigint, filler char(1024)) WITH (fillfactor = 14);
 COMMENT ON TABLE {table} IS '{mark}';
 INSERT INTO {table}
     SELECT session * {keys_each} + position, 0, repeat('X', 1024)
