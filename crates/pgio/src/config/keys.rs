@@ -177,7 +177,7 @@ workload_keys! {
         "make unlogged tables, whose changes write no WAL";
     scan_scale: Scale, Kind::Scale, None, &[Load],
         "size of the table pgio_scan, which is for scans of a whole table; without it none is made";
-    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device, Command, Mail],
+    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device, Command],
         "seed of all random choices; without it one is drawn and recorded";
     warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device, Command, Mail],
         "time that the workload runs before the window opens";

@@ -35,7 +35,7 @@ pub enum MailError {
     #[error("the mail server {server} accepted no message in the window: {what}")]
     Nothing { server: String, what: String },
     #[error("delivered messages cannot be looked up in {path} on host {host}")]
-    Maildir { path: String, host: String, source: LookError },
+    Maildir { path: String, host: String, source: Box<LookError> },
     #[error("no host `{0}` is in [hosts], and mail_host names it")]
     NoHost(String),
 }

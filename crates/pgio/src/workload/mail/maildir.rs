@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn the_script_finds_and_removes_what_is_found_here_and_nothing_else() {
-        let ways: [(&str, fn(&[String]) -> Result<Vec<Found>, LookError>); 2] =
+        type Way = fn(&[String]) -> Result<Vec<Found>, LookError>;
+        let ways: [(&str, Way); 2] =
             [("here", here), ("script", |places| by_script(&Local, places))];
         for (way, collect) in ways {
             let (_dir, places, wanted) = filled();

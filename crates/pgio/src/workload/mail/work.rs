@@ -62,7 +62,7 @@ impl Mail {
         maildir::collect(&self.host, &self.places()).map_err(|source| MailError::Maildir {
             path: self.settings.maildir.as_ref().map_or_else(String::new, |m| m.path.clone()),
             host: self.host.name().to_owned(),
-            source,
+            source: Box::new(source),
         })
     }
 
