@@ -163,5 +163,8 @@ coded! {
     ExecError => |_| CONNECT,
     ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,
-    crate::pg::private::Error => |_| FAILED,
+    crate::pg::private::Error => |e| match e {
+        crate::pg::private::Error::Io { .. } | crate::pg::private::Error::Closed { .. } => FILES,
+        _ => FAILED,
+    },
 }
