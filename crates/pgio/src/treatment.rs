@@ -111,6 +111,10 @@ pub struct Outlook {
 pub trait Treatment: fmt::Debug {
     /// Each change in words, such as `synchronous_commit = local`.
     fn describe(&self) -> Vec<String>;
+    /// How, in brackets to go after these words, as far as it is known without asking a server.
+    fn way(&self) -> &'static str {
+        ""
+    }
     /// What would change, by reading alone.
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError>;
     /// Settings that hold by session and leave the server alone.

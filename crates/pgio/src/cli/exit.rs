@@ -68,6 +68,10 @@ impl Failure {
         Failure::message(INTERRUPTED, "stopped")
     }
 
+    pub(super) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// Says what was being done, in front of the cause.
     pub fn context(self, doing: impl Into<String>) -> Failure {
         Failure { code: self.code, error: self.error.context(doing.into()) }
@@ -174,5 +178,8 @@ coded! {
     ExecError => |_| CONNECT,
     ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,
-    crate::pg::private::Error => |_| FAILED,
+    crate::pg::private::Error => |e| match e {
+        crate::pg::private::Error::Io { .. } | crate::pg::private::Error::Closed { .. } => FILES,
+        _ => FAILED,
+    },
 }

@@ -113,6 +113,10 @@ impl Treatment for Postgres {
         self.settings.iter().map(|s| format!("{} = {}", s.name, s.value)).collect()
     }
 
+    fn way(&self) -> &'static str {
+        " (in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart)"
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let admin = world.admin()?;
         let routed = self.routed(admin)?.into_iter();

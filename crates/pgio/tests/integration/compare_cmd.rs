@@ -7,6 +7,7 @@ mod loop_rules;
 mod reset;
 mod resume;
 mod treatments;
+mod workloads;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +15,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary};
-use crate::workdir::{Workdir, auto_conf, condition_of, experiment};
+use crate::workdir::{Workdir, auto_conf, condition_of, experiment, experiment_on};
 
 const SHORT: &str = "blocks = 2\nduration = \"200ms\"\nseed = 42";
 
@@ -189,6 +190,25 @@ fn a_plan_names_every_trial_and_touches_nothing() {
     assert_eq!(left.len(), 3, "only the file and the test's two streams: {left:?}");
     dir.pgio(&["compare", "e.toml"]).expect(3, &["/nonexistent"]);
     assert!(!dir.path().join("pgio-results").exists());
+}
+
+#[test]
+fn only_a_setting_is_planned_as_one_and_an_error_names_the_file() {
+    let dir = Workdir::new();
+    let conditions = [("near", ""), ("far", "commit_delay = 1")];
+    let text = experiment_on("private = true\nstandby = true", "", "", &conditions)
+        + "link = { relay = true, delay = \"1ms\" }\n";
+    dir.write("e.toml", &text);
+    dir.pgio(&["compare", "e.toml", "--plan"]).expect(
+        0,
+        &[
+            "far changes link by a relay = delay 1ms\n",
+            "far changes commit_delay = 1 (in the workload's sessions",
+        ],
+    );
+    dir.write("e.toml", &text.replace("delay = \"1ms\"", "dely = \"1ms\""));
+    dir.pgio(&["compare", "e.toml", "--plan"])
+        .expect(2, &["e.toml: line ", "link.dely", "`delay`"]);
 }
 
 #[test]

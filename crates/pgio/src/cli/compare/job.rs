@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::resume;
 use super::targets::{Reached, params_of};
 use super::telling::Teller;
-use crate::cli::exit::{Failure, TRIAL, USAGE};
+use crate::cli::exit::{Failure, TRIAL, UNFINISHED, USAGE};
 use crate::cli::{Outcome, ballast, connection, report, state};
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::judging;
@@ -19,7 +19,7 @@ use crate::results::store::{Store, Stored};
 use crate::results::sweep::Cell;
 use crate::results::{checks, metrics};
 use crate::treatment;
-use crate::treatment::journal::{self, Journal};
+use crate::treatment::journal::{self, Journal, JournalError};
 use crate::workload::command;
 
 /// Whether the directory is new or holds what an interrupted run left.
@@ -27,6 +27,16 @@ use crate::workload::command;
 pub(in crate::cli) enum Start {
     New,
     Resume,
+}
+
+/// Whoever could not put something back says so now, and not when the next run refuses to start.
+fn and_what_is_left(error: Failure) -> Failure {
+    match journal::check_finished(&state::journal_dir()) {
+        Err(left @ JournalError::Unfinished(_)) if error.code() != UNFINISHED => {
+            Failure::message(UNFINISHED, format!("{}; {left}", error.sentence()))
+        }
+        _ => error,
+    }
 }
 
 /// An experiment file on its way to being run.
@@ -68,7 +78,7 @@ impl Job {
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let below = connection::conf_only()?;
         let job = Job { experiment, text: text.to_owned(), seed, below };
-        job.check_treatments()?;
+        job.check_treatments().map_err(|e| e.context(file))?;
         Ok(job)
     }
 
@@ -96,9 +106,12 @@ impl Job {
         ballast::warn_if_held(ballast::held().as_deref());
         let run_id = state::new_run_id();
         let params = self.params(&run_id)?;
-        if start == Start::Resume {
-            for workload in &self.experiment.workloads {
-                resume::check_file(self, &self.dir_of(out, workload), &params)?;
+        // Before a server is started and a data set loaded for nothing.
+        for workload in &self.experiment.workloads {
+            let dir = self.dir_of(out, workload);
+            match start {
+                Start::New => Store::check_free(&dir)?,
+                Start::Resume => resume::check_file(self, &dir, &params)?,
             }
         }
         let servers = self.open_servers(params, &run_id, pg)?;
@@ -209,7 +222,7 @@ impl Job {
         stage.clean_up();
         stage.finish()?;
         report::leave_page(dir);
-        match ended? {
+        match ended.map_err(|e| and_what_is_left(e.into()))? {
             Ended::Complete | Ended::Precise => Ok(()),
             Ended::BlockLimit => {
                 eprintln!(
@@ -218,15 +231,10 @@ impl Job {
                 );
                 Ok(())
             }
-            Ended::Interrupted => {
-                let dir = dir.display();
-                eprintln!("pgio: what is complete is kept in {dir}; --resume goes on with it");
-                Err(Failure::interrupted())
+            Ended::Interrupted => Err(Failure::interrupted()),
+            Ended::Failing(error) => {
+                Err(Failure::message(TRIAL, error).context("three trials failed in a row"))
             }
-            Ended::Failing(error) => Err(Failure::message(TRIAL, error).context(format!(
-                "three trials failed in a row; see {}, and --resume to go on",
-                dir.display()
-            ))),
         }
     }
 

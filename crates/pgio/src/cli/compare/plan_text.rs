@@ -145,16 +145,14 @@ impl Job {
         hosts: &Hosts,
     ) -> Result<Vec<String>, Failure> {
         let line = |change: &str| format!("{} changes {change}", condition.cell.condition);
-        let described: Vec<String> =
-            condition.treatments.iter().flat_map(|t| t.describe()).collect();
+        let described = condition.treatments.iter().map(|t| (t.describe(), t.way()));
+        let described: Vec<_> = described.filter(|(words, _)| !words.is_empty()).collect();
         if described.is_empty() {
             return Ok(vec![line("nothing")]);
         }
         let Some((params, client)) = server else {
-            return Ok(vec![line(&format!(
-                "{} (settings in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart)",
-                described.join(", ")
-            ))]);
+            let told = described.iter().map(|(words, way)| format!("{}{way}", words.join(", ")));
+            return Ok(told.map(|change| line(&change)).collect());
         };
         let named = match self.experiment.targets.get(&condition.target) {
             Some(Target::Server { host, .. }) => host.as_deref(),
@@ -242,22 +240,28 @@ impl Job {
 
     /// Files, directories and connections.
     fn surroundings(&self, out: &Path) -> Vec<String> {
-        let mut lines = vec![
-            format!(
-                "Results go to {} (experiment.toml, manifest.json, trials.jsonl, series/).",
-                out.display()
-            ),
-            format!(
-                "Changes by ALTER SYSTEM are journaled in {} before they are made.",
+        let mut lines = vec![format!(
+            "Results go to {} (experiment.toml, manifest.json, trials.jsonl, series/).",
+            out.display()
+        )];
+        let mut conditions = self.experiment.conditions.iter();
+        if conditions.any(|c| !c.treatments.is_empty()) {
+            lines.push(format!(
+                "Changes that outlive a killed run are journaled in {} before they are made.",
                 state::journal_dir().display()
-            ),
-        ];
+            ));
+        }
         for (name, target) in &self.experiment.targets {
             if let Target::Private { directory, .. } = target {
                 let below =
                     directory.as_ref().map_or(String::new(), |d| format!(" below {}", d.display()));
+                let mut workloads = self.experiment.workloads.iter();
+                let data = match workloads.any(|w| w.kind == WorkloadKind::Slob) {
+                    true => "; the data set is loaded into it",
+                    false => "",
+                };
                 lines.push(format!(
-                    "[{name}] is a PostgreSQL of pgio's own in a temporary directory{below}, removed at the end; the data set is loaded into it."
+                    "[{name}] is a PostgreSQL of pgio's own in a temporary directory{below}, removed at the end{data}."
                 ));
             }
         }
