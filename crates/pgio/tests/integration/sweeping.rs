@@ -195,8 +195,10 @@ fn the_data_set_is_loaded_once_and_each_point_does_its_own_work() {
     let loads = said.err.matches("Loading").count() + said.err.matches("loading").count();
     assert!(loads <= 1, "{said}");
     let trials = dir.trials();
-    let units: BTreeSet<String> =
-        trials.iter().map(|t| format!("{} {}", condition_of(t), t["workload"]["keys"]["work_unit"])).collect();
+    let units: BTreeSet<String> = trials
+        .iter()
+        .map(|t| format!("{} {}", condition_of(t), t["workload"]["keys"]["work_unit"]))
+        .collect();
     let expected = ["a 1", "a 64", "a 8", "b 8"].map(str::to_owned);
     assert_eq!(units, BTreeSet::from(expected));
     let seeds: BTreeSet<u64> =
