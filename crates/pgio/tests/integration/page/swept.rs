@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::stored::{ARMS, EXPERIMENT, manifest, trial};
 
-const BLOCKS: u32 = 6;
+const BLOCKS: u32 = 8;
 const TWIN: &str = "local (A/A)";
 
 pub(crate) fn write(dir: &Path) {
