@@ -34,9 +34,8 @@ pub const FEWEST: usize = 3;
 /// By ascending load. `None` for fewer than [`FEWEST`] loads, or a value that is not a positive
 /// number. Of loads with equal power the lowest is the knee.
 pub fn knee(curve: &[Yield]) -> Option<Knee> {
-    let usable = |y: &Yield| {
-        [y.throughput, y.latency].iter().all(|value| value.is_finite() && *value > 0.0)
-    };
+    let usable =
+        |y: &Yield| [y.throughput, y.latency].iter().all(|value| value.is_finite() && *value > 0.0);
     if curve.len() < FEWEST || !curve.iter().all(usable) {
         return None;
     }
@@ -61,7 +60,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn curve(of: &[(f64, f64)]) -> Vec<Yield> {
-        of.iter().map(|(throughput, latency)| Yield { throughput: *throughput, latency: *latency }).collect()
+        of.iter()
+            .map(|(throughput, latency)| Yield { throughput: *throughput, latency: *latency })
+            .collect()
     }
 
     /// A closed loop of `sessions` at a server that takes `capacity` a second at most (Denning and

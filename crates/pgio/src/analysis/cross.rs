@@ -67,9 +67,8 @@ fn is_at(trial: &Trial, point: &Point) -> bool {
 
 /// Of the trials at one point: an axis may change what is found.
 fn environment(manifest: &Manifest, trials: &[Trial], point: &Point) -> Vec<(usize, Check)> {
-    let described = |t: &&Trial| {
-        t.outcome == Outcome::Complete && !t.environment.is_empty() && is_at(t, point)
-    };
+    let described =
+        |t: &&Trial| t.outcome == Outcome::Complete && !t.environment.is_empty() && is_at(t, point);
     let of = |name: &str| -> Vec<&Trial> {
         trials.iter().filter(described).filter(|t| condition(t) == Some(name)).collect()
     };

@@ -16,11 +16,7 @@ use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{CheckVerdict, Outcome, Trial, Warning};
 
 /// `arms` hold the trials at all points.
-pub(super) fn all(
-    stored: &Stored,
-    arms: &Arms<'_>,
-    comparisons: &[Comparison],
-) -> Vec<Finding> {
+pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) -> Vec<Finding> {
     let manifest = &stored.manifest;
     let mut found = Vec::new();
     found.extend(torn(stored));

@@ -93,11 +93,7 @@ pub(super) fn arms<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> 
     arms_at(manifest, trials, manifest.middle())
 }
 
-pub(super) fn arms_at<'a>(
-    manifest: &'a Manifest,
-    trials: &'a [Trial],
-    point: &Point,
-) -> Arms<'a> {
+pub(super) fn arms_at<'a>(manifest: &'a Manifest, trials: &'a [Trial], point: &Point) -> Arms<'a> {
     collect(manifest, trials, |at| (at == point).then_some(0))
 }
 

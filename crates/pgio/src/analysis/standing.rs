@@ -3,8 +3,8 @@
 //! The same rules as the pairing, told by trial, so that a report can show what was left out.
 
 use super::{cross, pairing};
-use crate::results::{Outcome, Place};
 use crate::results::store::Stored;
+use crate::results::{Outcome, Place};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {

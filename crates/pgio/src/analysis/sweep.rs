@@ -31,6 +31,9 @@ pub use curve::{Curve, CurveKnee, CurvePoint, KneePlace, Slope};
 /// Of the class of operations that a session waits for.
 const STATISTICS: [&str; 4] = ["mean", "p50", "p95", "p99"];
 
+/// With fewer trials an interval says next to nothing.
+pub(super) const ENOUGH_TRIALS: usize = 3;
+
 /// What a commit waits for is foretold, so its mean is told of every cell.
 const COMMIT_MEAN: &str = "commit_latency_mean";
 
@@ -73,7 +76,7 @@ pub struct SweptCell {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Estimate {
     pub value: f64,
-    /// The 95 % interval; null with fewer than two trials.
+    /// The 95 % interval; null with fewer than three trials.
     pub low: Option<f64>,
     pub high: Option<f64>,
     pub unit: String,
@@ -216,7 +219,8 @@ fn estimate(values: &[f64], unit: String) -> Option<Estimate> {
     let positive = values.iter().all(|v| *v > 0.0);
     let (scaled, back): (&[f64], fn(f64) -> f64) =
         if positive { (&logs, f64::exp) } else { (values, |v| v) };
-    let interval = student::test(scaled, ALPHA).map(|t| t.interval);
+    let enough = values.len() >= ENOUGH_TRIALS;
+    let interval = student::test(scaled, ALPHA).filter(|_| enough).map(|t| t.interval);
     Some(Estimate {
         value: back(summary::mean(scaled)?),
         low: interval.map(|i| back(i.low)),

@@ -77,7 +77,8 @@ impl Experiment {
     }
 }
 
-const SECTIONS: &[&str] = &["experiment", "hosts", "target", "targets", "workload", "axis", "condition"];
+const SECTIONS: &[&str] =
+    &["experiment", "hosts", "target", "targets", "workload", "axis", "condition"];
 /// Of `[experiment]`.
 const KEYS: &[&str] =
     &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary", "telemetry"];

@@ -15,10 +15,11 @@ pub(super) fn invalid(stored: &Stored, block: u32, cells: &[Cell]) -> Vec<Invali
     let across = cross::checks(&stored.manifest, &stored.trials);
     let mut found = Vec::new();
     for (cell, of) in cells.iter().enumerate() {
-        let of_it =
-            stored.trials.iter().enumerate().filter(|(_, t)| {
-                t.place.as_ref().is_some_and(|p| p.block == block && of.is_at(p))
-            });
+        let of_it = stored
+            .trials
+            .iter()
+            .enumerate()
+            .filter(|(_, t)| t.place.as_ref().is_some_and(|p| p.block == block && of.is_at(p)));
         // At equal attempts the later one, as the analysis has it.
         let last = of_it.max_by_key(|(_, t)| t.place.as_ref().map(|p| p.attempt));
         let Some((index, trial)) = last.filter(|(_, t)| t.outcome == Outcome::Complete) else {

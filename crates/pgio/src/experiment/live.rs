@@ -159,8 +159,7 @@ impl Live<'_> {
     /// Refuses, before anything is changed, what could not work.
     pub fn check(&mut self) -> Result<(), LiveError> {
         for cell in &self.cells {
-            let target =
-                self.targets.get_mut(&cell.target).expect("conditions name known targets");
+            let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
             let mut control = Controlled::of(target);
             let mut world = world(target, &mut control, &self.hosts);
             for treatment in &cell.treatments {

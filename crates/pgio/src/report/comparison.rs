@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{explain, sweep};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
+use super::{explain, sweep};
 use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, Verdict};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric};

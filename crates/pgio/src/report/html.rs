@@ -30,9 +30,9 @@ use maud::Markup;
 use super::comparison::remarks;
 use super::table::Remark;
 use crate::analysis::{Analysis, Standing, standings};
-use crate::results::{Place, Trial};
 use crate::results::series::Series;
 use crate::results::store::Stored;
+use crate::results::{Place, Trial};
 use look::Looks;
 
 pub use plain::{index, of_document};

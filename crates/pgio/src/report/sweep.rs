@@ -16,8 +16,6 @@ use crate::results::sweep::{Axis, Sweep, SweepKind, shown};
 /// Marks a change that was shown, as in the secondary metrics.
 const STAR: &str = "*";
 const COMMIT_MEAN: &str = "commit_latency_mean";
-/// What is foretold differs along an axis by more than this, in seconds.
-const NO_CHANGE: f64 = 1e-7;
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
     let Some(swept) = &analysis.sweep else { return Vec::new() };
@@ -135,8 +133,7 @@ fn heading(axis: &Axis) -> String {
 
 /// `16 (knee)`
 fn value(swept: &Swept, cell: &SweptCell, curve: &Curve, point: &CurvePoint) -> String {
-    let at_knee =
-        |k: &CurveKnee| k.place == KneePlace::At && k.value == point.value;
+    let at_knee = |k: &CurveKnee| k.place == KneePlace::At && k.value == point.value;
     let mut marks = Vec::new();
     marks.extend(swept.is_middle(cell).then_some("middle"));
     marks.extend(curve.knee.as_ref().is_some_and(at_knee).then_some("knee"));
@@ -219,17 +216,13 @@ fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {
 pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
     let cell = |p: &CurvePoint| &swept.cells[p.cell];
     let complete = |curve: &&Curve| {
-        curve.points.iter().all(|p| {
-            cell(p).predicted.is_some() && cell(p).metrics.contains_key(COMMIT_MEAN)
-        })
+        curve
+            .points
+            .iter()
+            .all(|p| cell(p).predicted.is_some() && cell(p).metrics.contains_key(COMMIT_MEAN))
     };
     let curves: Vec<&Curve> = swept.curves_along(&axis.name).filter(complete).collect();
-    let seconds = |p: &CurvePoint| cell(p).predicted.as_ref().map_or(0.0, |p| p.seconds);
-    let changes = |curve: &&Curve| {
-        let first = curve.points.first().map_or(0.0, seconds);
-        curve.points.iter().any(|p| (seconds(p) - first).abs() > NO_CHANGE)
-    };
-    if !curves.iter().any(changes) {
+    if !curves.iter().any(|curve| swept.foretells_change(curve)) {
         return None;
     }
     let row = |curve: &&Curve, point: &CurvePoint| {
@@ -242,12 +235,13 @@ pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
             format!("{at_least}{}", format::seconds(predicted.seconds)),
             seconds_with_interval(measured),
             format::signed_seconds(measured.value - predicted.seconds),
-            predicted.from.clone(),
         ])
     };
-    let rows = curves.iter().flat_map(|curve| curve.points.iter().filter_map(move |p| row(curve, p)));
-    let mut notes: Vec<String> =
-        curves.iter().filter_map(|c| Some(slope_note(axis, c, c.slope.as_ref()?))).collect();
+    let rows =
+        curves.iter().flat_map(|curve| curve.points.iter().filter_map(move |p| row(curve, p)));
+    let changing: Vec<&&Curve> = curves.iter().filter(|c| swept.foretells_change(c)).collect();
+    let mut notes: Vec<String> = changing.iter().filter_map(|c| sum_note(swept, c)).collect();
+    notes.extend(changing.iter().filter_map(|c| Some(slope_note(axis, c, c.slope.as_ref()?))));
     notes.push(
         "From first principles: flushes and the round trip as probed without PostgreSQL, and the delay \
          of the link, for one commit alone."
@@ -259,21 +253,31 @@ pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
             Column::left("condition"),
             Column::right(heading(axis)),
             Column::right("first principles"),
-            Column::right("measured"),
+            Column::right("measured [95 %]"),
             Column::right("difference"),
-            Column::left("of which"),
         ],
         rows: rows.collect(),
         notes,
     })
 }
 
-/// `1.02 ± 0.05 ms`
+/// `1.02 ms [0.98, 1.06]`
 fn seconds_with_interval(e: &Estimate) -> String {
+    let (factor, unit) = format::time_unit(e.value);
+    let shown = |seconds: f64| format::number(seconds * factor);
     match (e.low, e.high) {
-        (Some(low), Some(high)) => format::seconds_with_error(e.value, (high - low) / 2.0),
+        (Some(low), Some(high)) => {
+            format!("{} {unit} [{}, {}]", shown(e.value), shown(low), shown(high))
+        }
         _ => format::seconds(e.value),
     }
+}
+
+/// What makes it up, at the middle point.
+fn sum_note(swept: &Swept, curve: &Curve) -> Option<String> {
+    let middle = curve.points.iter().map(|p| &swept.cells[p.cell]).find(|c| swept.is_middle(c))?;
+    let predicted = middle.predicted.as_ref()?;
+    Some(format!("{} at the middle point: {}.", curve.condition, predicted.from))
 }
 
 fn slope_note(axis: &Axis, curve: &Curve, slope: &Slope) -> String {
@@ -298,10 +302,7 @@ pub(super) fn grid(analysis: &Analysis, swept: &Swept) -> Option<Table> {
     let primary = &analysis.primary_metric;
     let mut columns = vec![Column::left("condition")];
     columns.extend(swept.axes.iter().map(|axis| Column::right(heading(axis))));
-    columns.extend([
-        Column::right(format::metric_name(primary)),
-        Column::left("change [95 %]"),
-    ]);
+    columns.extend([Column::right(format::metric_name(primary)), Column::left("change [95 %]")]);
     if let Some(class) = &swept.latency_class {
         columns.push(Column::right(format!("{class} mean")));
     }

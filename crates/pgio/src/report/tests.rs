@@ -9,8 +9,8 @@ use super::json::AnalysisV1;
 use super::sentence::{sentence, three_sentences};
 use super::{across, document, json, text, trial};
 use crate::analysis::across::across as compared;
-use crate::analysis::test_support::{classic_trial, demo, experiment, latencies, replicated, set};
 use crate::analysis::sweep::Swept;
+use crate::analysis::test_support::{classic_trial, demo, experiment, latencies, replicated, set};
 use crate::analysis::{Analysis, analyse, test_support};
 use crate::results::store::Stored;
 use crate::results::sweep::Point;
@@ -95,7 +95,8 @@ fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
     let knees = |all: &Swept| all.curves.iter().map(|c| c.knee.clone()).collect::<Vec<_>>();
     assert_eq!(knees(&read), knees(ours));
     let told = super::lead(&analysis);
-    let knees = "Knee along sessions (where more load stops paying): local none up to 64; on at 16.";
+    let knees =
+        "Knee along sessions (where more load stops paying): local none up to 64; on at 16.";
     assert_eq!(told.last().unwrap(), knees);
     assert_eq!(json::stored(&analyse(&demo())).sweep, None);
 }

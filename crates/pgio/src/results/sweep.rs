@@ -127,8 +127,7 @@ mod tests {
     use serde_json::json;
 
     fn sweep() -> Sweep {
-        let value =
-            |v: Value| AxisValue { at: v.as_f64(), value: v, treatments: Vec::new() };
+        let value = |v: Value| AxisValue { at: v.as_f64(), value: v, treatments: Vec::new() };
         let axis = |name: &str, unit: Option<&str>, values: &[Value]| Axis {
             name: name.to_owned(),
             unit: unit.map(str::to_owned),

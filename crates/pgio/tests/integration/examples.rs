@@ -129,8 +129,10 @@ fn sync_commit() {
     let trials = stored(&results);
     let all = ["local", "local (A/A)", "off", "on", "remote_apply", "remote_write"];
     assert_eq!(conditions(&trials), BTreeSet::from(all));
-    let cells: BTreeSet<String> =
-        trials.iter().map(|t| format!("{} {}", t["place"]["condition"], t["place"]["point"])).collect();
+    let cells: BTreeSet<String> = trials
+        .iter()
+        .map(|t| format!("{} {}", t["place"]["condition"], t["place"]["point"]))
+        .collect();
     assert_eq!((trials.len(), cells.len()), (46, 46));
     for trial in &trials {
         let (point, keys) = (&trial["place"]["point"], &trial["workload"]["keys"]);
@@ -138,7 +140,8 @@ fn sync_commit() {
         assert_eq!(point["rows_per_transaction"], keys["rows_per_transaction"]);
         assert_eq!(point["fsync"], trial["server"]["fsync"]);
         assert_eq!(trial["sessions"].as_array().unwrap().len() as u64, point["sessions"]);
-        let invalid = trial["checks"].as_array().unwrap().iter().find(|c| c["verdict"] == "invalid");
+        let invalid =
+            trial["checks"].as_array().unwrap().iter().find(|c| c["verdict"] == "invalid");
         assert_ne!(invalid.map(|c| &c["id"]), Some(&Value::from("durability")), "declared");
         let delay = format!("through the relay (delay {}ms)", point["delay"]);
         let evidence = trial["evidence"].as_array().unwrap();

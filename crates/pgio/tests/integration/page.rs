@@ -5,6 +5,7 @@
 
 mod browser;
 mod stored;
+mod swept;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,12 @@ struct Page {
 impl Page {
     /// The rich experiment, told by the program.
     fn new() -> Page {
+        Page::of(stored::write)
+    }
+
+    fn of(write: fn(&Path)) -> Page {
         let dir = tempfile::tempdir().unwrap();
-        stored::write(&dir.path().join("out"));
+        write(&dir.path().join("out"));
         let page = Page { dir };
         page.report(&["--format", "html", "--out", "report.html"]);
         page
@@ -129,6 +134,25 @@ fn every_view_is_drawn_whole_legible_and_without_an_error() {
         }
         let overflow = measured(&mut browser, "overflow()");
         assert_eq!(overflow, 0, "the page is wider than its screen at {view:?}");
+    }
+    assert_eq!(browser.problems, [""; 0]);
+}
+
+#[test]
+fn a_sweep_is_drawn_whole_too() {
+    let Some(mut browser) = browser() else { return };
+    let page = Page::of(swept::write);
+    for view in VIEWS {
+        browser.open(&page.file(), view.0, view.1);
+        keep_picture(&mut browser, &format!("sweep-{}-{}", view.0, view.1));
+        let drawn = "document.querySelectorAll('svg[id^=\"sweep-\"]').length";
+        assert_eq!(measured(&mut browser, drawn), 6, "two charts for each axis at {view:?}");
+        let knees = "document.querySelectorAll('svg.knee circle').length";
+        assert!(measured(&mut browser, knees).as_u64().unwrap() >= 8, "{view:?}");
+        for what in ["undrawn()", "overlaps()", "beyondTheEdge()", "illegible()", "faint()"] {
+            none(&mut browser, what, view);
+        }
+        assert_eq!(measured(&mut browser, "overflow()"), 0, "{view:?}");
     }
     assert_eq!(browser.problems, [""; 0]);
 }

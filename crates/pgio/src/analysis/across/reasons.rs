@@ -30,7 +30,8 @@ fn question(a: &Manifest, b: &Manifest) -> Vec<Reason> {
     let mut found = Vec::new();
     found.extend(differs("primary metric", &a.primary_metric, &b.primary_metric));
     found.extend(differs("baseline", &a.baseline, &b.baseline));
-    let middle = |m: &Manifest| m.sweep.as_ref().map_or_else(|| "none".to_owned(), |s| s.whole(s.middle()));
+    let middle =
+        |m: &Manifest| m.sweep.as_ref().map_or_else(|| "none".to_owned(), |s| s.whole(s.middle()));
     found.extend(differs("middle point of the sweep", &middle(a), &middle(b)));
     for ours in &a.conditions {
         let Some(theirs) = b.conditions.iter().find(|c| c.name == ours.name) else { continue };
@@ -106,8 +107,7 @@ fn environment(stored: &Stored) -> Described {
     let m = &stored.manifest;
     let mut all: BTreeMap<&String, &String> =
         m.environment.iter().filter(|(k, _)| !TOLD_ELSEWHERE.contains(&k.as_str())).collect();
-    let is_baseline =
-        |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == m.baseline);
+    let is_baseline = |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == m.baseline);
     if let Some(trial) = counted(stored).find(is_baseline) {
         for (name, value) in &trial.environment {
             all.entry(name).or_insert(value);

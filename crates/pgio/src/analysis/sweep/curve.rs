@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::super::ALPHA;
 use super::super::pairing::{self, value};
-use super::{COMMIT_MEAN, SweptCell, throughput};
+use super::{COMMIT_MEAN, ENOUGH_TRIALS, Swept, SweptCell, throughput};
 use crate::results::Trial;
 use crate::results::store::Manifest;
 use crate::results::sweep::{Axis, Point, Sweep};
@@ -75,7 +75,7 @@ pub enum KneePlace {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Slope {
     pub seconds: f64,
-    /// The 95 % interval over blocks; null with fewer than two.
+    /// The 95 % interval over blocks; null with fewer than three.
     pub low: Option<f64>,
     pub high: Option<f64>,
     /// From first principles.
@@ -97,9 +97,10 @@ pub(super) fn all(
         for info in manifest.conditions.iter().filter(|c| swept(&c.name)) {
             let points = points(sweep, axis, &info.name, cells);
             let by_block = by_block(manifest, trials, &info.name, &points, cells);
-            let knee = latency.as_ref().filter(|_| is_load(axis)).and_then(|latency| {
-                find_knee(&points, cells, &by_block, (&throughput, latency))
-            });
+            let knee = latency
+                .as_ref()
+                .filter(|_| is_load(axis))
+                .and_then(|latency| find_knee(&points, cells, &by_block, (&throughput, latency)));
             curves.push(Curve {
                 axis: axis.name.clone(),
                 condition: info.name.clone(),
@@ -118,9 +119,8 @@ fn is_load(axis: &Axis) -> bool {
 }
 
 fn points(sweep: &Sweep, axis: &Axis, condition: &str, cells: &[SweptCell]) -> Vec<CurvePoint> {
-    let cell = |point: &Point| {
-        cells.iter().position(|c| c.condition == condition && c.point == *point)
-    };
+    let cell =
+        |point: &Point| cells.iter().position(|c| c.condition == condition && c.point == *point);
     let along = sweep.along(axis).filter_map(|(value, point)| {
         Some(CurvePoint { value: value.value.clone(), at: value.at, cell: cell(&point)? })
     });
@@ -181,24 +181,36 @@ fn find_knee(
 
 fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -> Option<Slope> {
     let at: Vec<f64> = points.iter().map(|p| p.at).collect::<Option<_>>()?;
-    let foretold = |p: &CurvePoint| cells[p.cell].predicted.as_ref().map(|p| p.seconds);
-    let foretold: Vec<f64> = points.iter().map(foretold).collect::<Option<_>>()?;
-    let first = *foretold.first()?;
-    if foretold.iter().all(|seconds| (seconds - first).abs() < NO_CHANGE) {
-        return None;
-    }
+    let foretold = foretold(points, cells).filter(|f| changes(f))?;
     let of_block = |trials: &Vec<&Trial>| {
         let taken: Option<Vec<f64>> = trials.iter().map(|t| value(t, COMMIT_MEAN)).collect();
         least_squares(&at, &taken?)
     };
     let slopes: Vec<f64> = by_block.iter().filter_map(of_block).collect();
-    let interval = student::test(&slopes, ALPHA).map(|t| t.interval);
+    let enough = slopes.len() >= ENOUGH_TRIALS;
+    let interval = student::test(&slopes, ALPHA).filter(|_| enough).map(|t| t.interval);
     Some(Slope {
         seconds: summary::mean(&slopes)?,
         low: interval.map(|i| i.low),
         high: interval.map(|i| i.high),
         predicted: least_squares(&at, &foretold)?,
     })
+}
+
+/// What a commit alone should take at each point, where that can be said of all.
+fn foretold(points: &[CurvePoint], cells: &[SweptCell]) -> Option<Vec<f64>> {
+    points.iter().map(|p| cells[p.cell].predicted.as_ref().map(|p| p.seconds)).collect()
+}
+
+fn changes(foretold: &[f64]) -> bool {
+    foretold.iter().any(|seconds| (seconds - foretold[0]).abs() > NO_CHANGE)
+}
+
+impl Swept {
+    /// Whether first principles foretell that a commit takes longer at some point than at another.
+    pub fn foretells_change(&self, curve: &Curve) -> bool {
+        foretold(&curve.points, &self.cells).is_some_and(|f| changes(&f))
+    }
 }
 
 /// The slope of the line of least squares; none where all points stand at one place.

@@ -133,13 +133,13 @@ fn a_trial_at_a_point_that_the_manifest_does_not_know_is_a_stranger() {
 
 #[test]
 fn an_estimate_is_a_mean_of_logs_where_it_can_be() {
-    let e = estimate(&[100.0, 400.0], "x".to_owned()).unwrap();
+    let e = estimate(&[100.0, 200.0, 400.0], "x".to_owned()).unwrap();
     assert!((e.value - 200.0).abs() < 1e-9);
     assert!(e.low.unwrap() < 100.0 && e.high.unwrap() > 400.0);
     let e = estimate(&[0.0, 2.0], String::new()).unwrap();
     assert_eq!(e.value, 1.0);
     assert_eq!(estimate(&[], String::new()), None);
-    assert_eq!(estimate(&[3.0], String::new()).unwrap().low, None);
+    assert_eq!(estimate(&[3.0, 4.0], String::new()).unwrap().low, None);
 }
 
 #[test]

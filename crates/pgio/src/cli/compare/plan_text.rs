@@ -123,9 +123,9 @@ impl Job {
             return None;
         }
         let size = e.size_of(workload);
-        let lasts = size.lasts(e.blocks).map_or_else(String::new, |time| {
-            format!(", {} of warm-up and windows", seconds(time))
-        });
+        let lasts = size
+            .lasts(e.blocks)
+            .map_or_else(String::new, |time| format!(", {} of warm-up and windows", seconds(time)));
         Some(format!(
             "{} cells ({} conditions, {} points){}, in {} blocks: {} trials{lasts}",
             size.cells,

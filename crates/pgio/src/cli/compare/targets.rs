@@ -253,12 +253,7 @@ fn start_private(
     Ok(Arc::new(cluster))
 }
 
-fn load_private(
-    layer: &Layer,
-    reached: &Reached,
-    admin: &mut Client,
-    stop: &Stop,
-) -> Outcome {
+fn load_private(layer: &Layer, reached: &Reached, admin: &mut Client, stop: &Stop) -> Outcome {
     let spec = setup::load_spec(&LoadSettings::resolve(layer.clone())?);
     // What would not run is not worth loading.
     SlobSettings::resolve(layer.clone())?;

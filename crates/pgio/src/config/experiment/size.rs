@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
+use super::Experiment;
 use super::section::Section;
 use super::sweep::SweepKind;
 use super::workload::WorkloadSpec;
-use super::Experiment;
 use crate::config::error::{ConfigError, nearest};
 
 /// Cells of a workload.
@@ -115,7 +115,8 @@ mod tests {
     fn the_size_is_known_before_anything_is_run() {
         let lists = "sessions = [1, 4, 16]\nrows_per_transaction = [1, 10]";
         for (sweep, cells) in [("one-at-a-time", 8), ("grid", 12)] {
-            let e = read(&format!("sweep = \"{sweep}\"\nduration = \"5s\"\nwarmup = \"1s\""), lists);
+            let e =
+                read(&format!("sweep = \"{sweep}\"\nduration = \"5s\"\nwarmup = \"1s\""), lists);
             let e = e.unwrap();
             let size = e.size_of(&e.workloads[0]);
             assert_eq!((size.cells, size.trials_of_a_block), (cells, cells + 1), "{sweep}");

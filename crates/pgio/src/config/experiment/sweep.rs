@@ -214,9 +214,10 @@ pub(super) fn set_middle(section: &Section<'_>, axes: &mut [Axis]) -> Result<(),
 
 fn index_of(section: &Section<'_>, key: &str, axis: &Axis) -> Result<usize, ConfigError> {
     let text = text_of(&section.value(key)?);
-    axis.values.iter().position(|value| value.text() == text).ok_or_else(|| {
-        section.error(key, format!("must be one of {}, not `{text}`", axis.told()))
-    })
+    axis.values
+        .iter()
+        .position(|value| value.text() == text)
+        .ok_or_else(|| section.error(key, format!("must be one of {}, not `{text}`", axis.told())))
 }
 
 const OWN_KEYS: &[&str] = &["name", "unit", "values", "middle"];

@@ -71,8 +71,7 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
         counted(blocks(page.stored.trials.iter()), "block"),
     );
     facts.push(("Trials", trials));
-    let is_middle =
-        |t: &&Trial| t.place.as_ref().is_none_or(|p| p.point == *manifest.middle());
+    let is_middle = |t: &&Trial| t.place.as_ref().is_none_or(|p| p.point == *manifest.middle());
     if let Some(trial) = page.stored.trials.iter().find(is_middle) {
         facts.push(("Window", window(trial)));
         facts.push(("Workload", workload(trial)));

@@ -19,7 +19,7 @@ const WIDE: f64 = 8.0;
 
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let swept = page.analysis.sweep.as_ref()?;
-    let notes = swept.notes.iter().map(|note| format!("{note}."));
+    let notes = swept.notes.iter().map(|note| format!("Note: {note}."));
     let body = html! {
         p { "One axis at a time, from the middle point: "
             (tables::middle(page.analysis).unwrap_or_default()) "." }
@@ -167,7 +167,7 @@ fn by_load(
         },
         y: Scaled {
             scale: y,
-            ticks: y.ticks(6).into_iter().map(|v| (v, format::seconds(v))).collect(),
+            ticks: clear(y.ticks(6), y).map(|v| (v, format::seconds(v))).collect(),
             caption: format!("mean latency of a {class}"),
         },
     };
@@ -247,8 +247,13 @@ fn top(drawn: &[(&Curve, Vec<Dot<'_>>)]) -> f64 {
 fn from_zero(top: f64, unit: &str, caption: String) -> Scaled {
     let scale = Scale::linear(0.0, if top > 0.0 { top * 1.06 } else { 1.0 });
     let ticks = if unit.starts_with("bytes") { scale.binary_ticks(4) } else { scale.ticks(4) };
-    let ticks = ticks.into_iter().map(|v| (v, format::bare(v, unit))).collect();
+    let ticks = clear(ticks, scale).map(|v| (v, format::bare(v, unit))).collect();
     Scaled { scale, ticks, caption }
+}
+
+/// Those whose label does not run into the caption above the chart.
+fn clear(ticks: Vec<f64>, scale: Scale) -> impl Iterator<Item = f64> {
+    ticks.into_iter().filter(move |tick| scale.at(*tick) < 0.95)
 }
 
 fn max(values: &[f64]) -> f64 {

@@ -55,7 +55,8 @@ fn a_sweep_has_its_charts() {
     assert_snapshot!(skeleton(&page));
     assert_eq!(page.matches("<title>knee: ").count(), 2, "in both charts of the sessions");
     // Every mark says what it is: 2 conditions × (4 + 3) values × 2 charts.
-    let tips = page.matches("<title>on, sessions ").count() + page.matches("<title>on, delay ").count();
+    let tips =
+        page.matches("<title>on, sessions ").count() + page.matches("<title>on, delay ").count();
     assert_eq!(tips, 14);
 }
 

@@ -36,8 +36,8 @@ const WINDOW: f64 = 60.0;
 const BLOCKS: u32 = 8;
 const SESSIONS: f64 = 4.0;
 
-struct Arm {
-    name: &'static str,
+pub(super) struct Arm {
+    pub(super) name: &'static str,
     setting: &'static str,
     commits: f64,
     /// Of a commit, in seconds: WAL flush, standby.
@@ -52,7 +52,7 @@ impl Arm {
     }
 }
 
-const ARMS: [Arm; 5] = [
+pub(super) const ARMS: [Arm; 5] = [
     Arm { name: "local", setting: "local", commits: 2920.0, flush: 0.9e-3, standby: 0.0 },
     Arm { name: "local (A/A)", setting: "local", commits: 2931.0, flush: 0.9e-3, standby: 0.0 },
     Arm {
@@ -122,7 +122,7 @@ fn invalidate(trial: &mut Trial) {
     trial.evidence.push(lost);
 }
 
-fn manifest() -> Manifest {
+pub(super) fn manifest() -> Manifest {
     let condition = |arm: &Arm| {
         let mut treatments = vec![format!("synchronous_commit = {}", arm.setting)];
         if arm.name.contains("limited") {
@@ -162,7 +162,7 @@ fn manifest() -> Manifest {
     }
 }
 
-fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, Series) {
+pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) -> (Trial, Series) {
     let rate = arm.commits * noise(rng, 0.03);
     let timeline: Vec<Slice> = (1..=60)
         .map(|second| {

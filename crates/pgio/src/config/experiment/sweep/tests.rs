@@ -92,8 +92,10 @@ fn an_axis_may_be_words_join_a_table_and_be_named_by_a_condition() {
 #[test]
 fn a_condition_may_stay_at_the_middle() {
     let text = |name: &str| {
-        format!("[workload]\nkind = 'commit'\nsessions = [1, 4]\n[[condition]]\nname = 'a'\n\
-                 [[condition]]\nname = '{name}'\nsweep = false\n[experiment]\nbaseline = 'b'\n")
+        format!(
+            "[workload]\nkind = 'commit'\nsessions = [1, 4]\n[[condition]]\nname = 'a'\n\
+                 [[condition]]\nname = '{name}'\nsweep = false\n[experiment]\nbaseline = 'b'\n"
+        )
     };
     assert_eq!(
         parsed(&text("b")).unwrap_err().message,
@@ -145,7 +147,10 @@ fn mistakes_are_named_where_they_are() {
             error("", "[[axis]]\nname = 'sessions'\nvalues = [1, 2]"),
             "x.toml:5: axis.name: `sessions` is a key of workloads",
         ),
-        (error("", "[[axis]]\nname = 'a b'\nvalues = [1, 2]"), "x.toml:5: axis.name: must be a word"),
+        (
+            error("", "[[axis]]\nname = 'a b'\nvalues = [1, 2]"),
+            "x.toml:5: axis.name: must be a word",
+        ),
         (
             error("", "[[axis]]\nname = 'd'\nvalues = [1, 'x']"),
             "x.toml:6: axis.values: must be all numbers or all texts",
