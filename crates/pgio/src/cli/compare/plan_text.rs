@@ -195,7 +195,9 @@ impl Job {
             }
             WorkloadKind::Commit => "its own table is dropped and made again",
             WorkloadKind::Device => "all of its place is written once, where it may be",
-            WorkloadKind::Command => "its setup, where it has one, in a new schema where it names one",
+            WorkloadKind::Command => {
+                "its setup, where it has one, in a new schema where it names one"
+            }
         };
         match &self.experiment.rules.reset {
             Reset::Checkpoint if kind != WorkloadKind::Slob => {

@@ -10,7 +10,8 @@ use crate::cli::output::{self, Status};
 use crate::cli::{Outcome, connection, run, setup};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
-    CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, SlobSettings,
+    CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings,
+    SlobSettings,
 };
 use crate::dataset::DatasetError;
 use crate::experiment::{live, reset};
@@ -178,7 +179,8 @@ fn command(
     let command = spec.command.clone().expect("the parser gives every command its lines");
     let name = command.host.as_deref().unwrap_or(LOCAL);
     let unknown = || {
-        let text = format!("host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\"");
+        let text =
+            format!("host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\"");
         Failure::message(USAGE, text)
     };
     let host = reached.hosts.get(name).cloned().ok_or_else(unknown)?;
