@@ -52,8 +52,7 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
 /// is not compared at all, since leaving out just those trials would favour the slow ones.
 pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
     // fio's clock is finer than the server's, and a command has its own.
-    let by_the_server =
-        !def.name.starts_with("device_") && metrics::definition(def.name).is_some();
+    let by_the_server = !def.name.starts_with("device_") && metrics::definition(def.name).is_some();
     let is_percentile = by_the_server && def.name.contains("_latency_p");
     let mut values = arm.valid().filter_map(|t| pairing::value(t, def.name)).peekable();
     values.peek().is_some() && values.all(|v| !is_percentile || v * 1e9 >= COARSEST_QUANTILE_NS)

@@ -17,7 +17,8 @@ pub const PRESETS: &str = include_str!("../../../../examples/command-presets.tom
 
 /// What stands for something that only the trial knows, in braces.
 pub const PLACEHOLDERS: &[&str] = &[
-    "seconds", "warmup", "seed", "sessions", "dsn", "host", "port", "user", "dbname", "schema", "dir",
+    "seconds", "warmup", "seed", "sessions", "dsn", "host", "port", "user", "dbname", "schema",
+    "dir",
 ];
 
 #[derive(Debug, Clone, PartialEq)]

@@ -112,10 +112,12 @@ impl Command {
             schema::check(admin, name)?;
         }
         let mut runner = Runner::open(&host)?;
-        let lines = [Some(&spec.run), spec.warm_up.as_ref(), spec.setup.as_ref(), spec.cleanup.as_ref()];
+        let lines =
+            [Some(&spec.run), spec.warm_up.as_ref(), spec.setup.as_ref(), spec.cleanup.as_ref()];
         for line in lines.into_iter().flatten() {
             // What a placeholder leads to may only be made by then.
-            let known = line.texts().next().is_some_and(|text| text.placeholders().next().is_none());
+            let known =
+                line.texts().next().is_some_and(|text| text.placeholders().next().is_none());
             if matches!(line, Line::Words(_)) && known {
                 runner.check_program(line.program())?;
             }
@@ -199,7 +201,8 @@ impl Workload for Command {
             ("run".to_owned(), line(&spec.run)),
             ("host".to_owned(), json!(spec.host.as_deref().unwrap_or(LOCAL))),
         ]);
-        let lines = [("warm_up", &spec.warm_up), ("setup", &spec.setup), ("cleanup", &spec.cleanup)];
+        let lines =
+            [("warm_up", &spec.warm_up), ("setup", &spec.setup), ("cleanup", &spec.cleanup)];
         for (key, found) in lines {
             keys.extend(found.as_ref().map(|found| (key.to_owned(), line(found))));
         }

@@ -58,8 +58,12 @@ pub(super) fn run(args: &Args) -> Outcome {
             bench.settle()?;
             let rate = match which {
                 2 => {
-                    let trial =
-                        bench.observed_trial(&workload, Duration::ZERO, Some(&scene), &mut |_| {})?;
+                    let trial = bench.observed_trial(
+                        &workload,
+                        Duration::ZERO,
+                        Some(&scene),
+                        &mut |_| {},
+                    )?;
                     metric(&trial, "transactions_per_second")
                 }
                 _ => alone(&bench, &command)?,
@@ -93,8 +97,10 @@ fn alone(bench: &Bench, command: &Command) -> Result<f64, Failure> {
     let line = CommandLine::new(&argv[0]).args(&argv[1..]);
     let line = env.iter().fold(line, |line, (name, value)| line.env(name, value));
     let said = Local.run(&line)?;
-    let rate = said.lines().filter_map(|l| l.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
-    rate.last().ok_or_else(|| Failure::message(FAILED, format!("pgbench told no tps: {said}")))
+    let mut rates =
+        said.lines().filter_map(|l| l.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    let last = rates.next_back();
+    last.ok_or_else(|| Failure::message(FAILED, format!("pgbench told no tps: {said}")))
 }
 
 fn tell(what: &str, values: &[f64], of: &[f64]) {

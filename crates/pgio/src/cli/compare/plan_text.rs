@@ -222,7 +222,9 @@ impl Job {
             }
             WorkloadKind::Commit => "its own table is dropped and made again",
             WorkloadKind::Device => "all of its place is written once, where it may be",
-            WorkloadKind::Command => "its setup, where it has one, in a new schema where it names one",
+            WorkloadKind::Command => {
+                "its setup, where it has one, in a new schema where it names one"
+            }
             WorkloadKind::Mail => "messages of an earlier trial are removed",
         };
         match &self.experiment.rules.reset {

@@ -207,7 +207,8 @@ fn command(
     let command = spec.command.clone().expect("the parser gives every command its lines");
     let name = command.host.as_deref().unwrap_or(LOCAL);
     let unknown = || {
-        let text = format!("host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\"");
+        let text =
+            format!("host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\"");
         Failure::message(USAGE, text)
     };
     let host = reached.hosts.get(name).cloned().ok_or_else(unknown)?;

@@ -125,11 +125,14 @@ impl<'a> Layers<'a> {
             toml::Value::String(text) if text.trim().is_empty() => Ok(None),
             toml::Value::String(text) => Ok(Some(Line::Shell(Template::new(text)))),
             _ => {
-                let wrong = "must be a list of words, [\"program\", \"argument\"], or a text for sh";
+                let wrong =
+                    "must be a list of words, [\"program\", \"argument\"], or a text for sh";
                 let words = at.strings(key).ok().flatten();
                 let words = words.ok_or_else(|| at.error(key, wrong))?;
                 if words.first().is_some_and(|program| program.trim().is_empty()) {
-                    return Err(at.error(key, "begins with an empty word in the place of a program"));
+                    return Err(
+                        at.error(key, "begins with an empty word in the place of a program")
+                    );
                 }
                 let words: Vec<Template> = words.into_iter().map(Template::new).collect();
                 Ok((!words.is_empty()).then_some(Line::Words(words)))
@@ -145,7 +148,8 @@ impl<'a> Layers<'a> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
         if !begins || !name.chars().all(plain) || name.len() > LONGEST_NAME {
-            let message = "must be a name of at most 63 letters a-z, digits and _, such as \"pgio_command\"";
+            let message =
+                "must be a name of at most 63 letters a-z, digits and _, such as \"pgio_command\"";
             return Err(at.error("schema", message));
         }
         if name.starts_with("pg_") || matches!(name, "public" | "information_schema") {
@@ -164,7 +168,8 @@ impl<'a> Layers<'a> {
                 return Err(at.error(name, "is no name of a variable"));
             }
             if name.starts_with("PG") {
-                let message = "is pgio's to set, from the target and the condition: see dsn in [target]";
+                let message =
+                    "is pgio's to set, from the target and the condition: see dsn in [target]";
                 return Err(at.error(name, message));
             }
         }
@@ -181,10 +186,8 @@ impl<'a> Layers<'a> {
             }
             let strange = value.placeholders().find(|name| !PLACEHOLDERS.contains(name));
             if let Some(strange) = strange {
-                let message = format!(
-                    "`{name}` says {{{strange}}}; {}",
-                    nearest(strange, PLACEHOLDERS)
-                );
+                let message =
+                    format!("`{name}` says {{{strange}}}; {}", nearest(strange, PLACEHOLDERS));
                 return Err(at.error("parameters", message));
             }
         }
@@ -251,10 +254,7 @@ impl<'a> Layers<'a> {
 
 /// Refuses placeholders that stand for nothing, and parameters that stand nowhere or have no value;
 /// returns those that are used.
-fn check_texts(
-    section: &Section<'_>,
-    spec: &CommandSpec,
-) -> Result<BTreeSet<String>, ConfigError> {
+fn check_texts(section: &Section<'_>, spec: &CommandSpec) -> Result<BTreeSet<String>, ConfigError> {
     let own = spec.parameters.keys().map(String::as_str);
     let known: Vec<&str> = PLACEHOLDERS.iter().copied().chain(own).collect();
     let used: BTreeSet<&str> = spec.all_texts().flat_map(Template::placeholders).collect();

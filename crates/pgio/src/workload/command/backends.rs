@@ -62,7 +62,8 @@ impl Backends {
     }
 
     fn pids(&self, admin: &mut Client) -> Result<Vec<i32>, postgres::Error> {
-        let sql = "SELECT pid FROM pg_catalog.pg_stat_activity WHERE application_name = $1 ORDER BY 1";
+        let sql =
+            "SELECT pid FROM pg_catalog.pg_stat_activity WHERE application_name = $1 ORDER BY 1";
         let rows = admin.query(sql, &[&self.application_name])?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }

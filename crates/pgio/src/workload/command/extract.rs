@@ -125,7 +125,8 @@ fn by_pointers(text: &str, pointers: &[String], optional: bool) -> Result<Option
 /// The first JSON value that begins a line: remarks may stand before it and after.
 fn json(text: &str) -> Option<Value> {
     let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
-    let mut candidates = starts.filter(|at| text[*at..].trim_start_matches(' ').starts_with(['{', '[']));
+    let mut candidates =
+        starts.filter(|at| text[*at..].trim_start_matches(' ').starts_with(['{', '[']));
     candidates.find_map(|at| {
         let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
         values.next()?.ok()
@@ -266,11 +267,11 @@ mod tests {
             let error = of(&judged, text).unwrap_err();
             assert!(error.starts_with("metric `m`: ") && error.contains(why), "{text}: {error}");
         }
-        let plain = MetricSpec { primary: false, better: Better::Neither, ..judged.clone() };
+        let plain = MetricSpec { primary: false, better: Better::Neither, ..judged };
         assert_eq!(of(&plain, "x=0").unwrap(), Some(0.0));
         assert_eq!(of(&plain, "x=-1").unwrap(), Some(-1.0));
         assert!(of(&plain, "x=nan").is_err() && of(&plain, "").is_err());
-        let optional = MetricSpec { optional: true, ..plain.clone() };
+        let optional = MetricSpec { optional: true, ..plain };
         assert_eq!((of(&optional, ""), of(&optional, "x=0")), (Ok(None), Ok(Some(0.0))));
         let directed = MetricSpec { better: Better::Higher, ..optional };
         assert_eq!(of(&directed, "x=0"), Ok(None));
@@ -284,8 +285,12 @@ mod tests {
         let find = || regex("[0-9]+", Take::Last);
         let named = |name: &str, from| MetricSpec { name: name.to_owned(), from, ..spec(find()) };
         let file = |path: &str| Place::File(Template::new(path));
-        let specs =
-            [named("a", file("x")), named("b", Place::Stderr), named("c", file("y")), named("d", Place::Stdout)];
+        let specs = [
+            named("a", file("x")),
+            named("b", Place::Stderr),
+            named("c", file("y")),
+            named("d", Place::Stdout),
+        ];
         let files = vec!["1".to_owned(), "3".to_owned()];
         let all = metrics(&specs, &Written { stdout: "4", stderr: "2", files }).unwrap();
         let values: Vec<f64> = all.values().filter_map(|m| m.value).collect();

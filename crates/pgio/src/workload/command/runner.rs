@@ -61,7 +61,10 @@ pub(super) struct Done {
 
 enum State {
     Running(String),
-    Ended { status: i32, seconds: f64 },
+    Ended {
+        status: i32,
+        seconds: f64,
+    },
     /// By a signal that was not its own doing.
     Gone,
 }
@@ -81,7 +84,9 @@ impl Runner {
             }
             _ => {
                 let why = said.trim_start_matches("failed ");
-                Err(CommandError::Refused(format!("no directory can be made on host {host}: {why}")))
+                Err(CommandError::Refused(format!(
+                    "no directory can be made on host {host}: {why}"
+                )))
             }
         }
     }
@@ -107,10 +112,9 @@ impl Runner {
         let answer = self.shell.ask(&format!("has {}", word(program)), LIMIT)?;
         match answer.text.trim() {
             "yes" => Ok(()),
-            _ => Err(CommandError::Missing {
-                program: program.to_owned(),
-                host: self.host.clone(),
-            }),
+            _ => {
+                Err(CommandError::Missing { program: program.to_owned(), host: self.host.clone() })
+            }
         }
     }
 

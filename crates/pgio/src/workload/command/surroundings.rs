@@ -64,9 +64,8 @@ impl Surroundings {
         if !options.is_empty() {
             env.push(("PGOPTIONS".to_owned(), options.clone()));
         }
-        let filled = |text: &crate::config::command::Template| {
-            text.fill(&|name| values.get(name).cloned())
-        };
+        let filled =
+            |text: &crate::config::command::Template| text.fill(&|name| values.get(name).cloned());
         env.extend(spec.env.iter().map(|(name, text)| (name.clone(), filled(text))));
         Surroundings { values, env, application_name, options }
     }

@@ -27,7 +27,12 @@ fn is_there(program: &str) -> bool {
 fn run(dsn: &str, keys: &str, workload: &str) -> (Workdir, Vec<Value>) {
     let dir = Workdir::new();
     let keys = format!("{ONCE}\n{keys}");
-    let text = experiment(&format!("dsn = {dsn:?}"), &keys, workload, &[("a", "synchronous_commit = \"off\"")]);
+    let text = experiment(
+        &format!("dsn = {dsn:?}"),
+        &keys,
+        workload,
+        &[("a", "synchronous_commit = \"off\"")],
+    );
     dir.compare(&text).expect(0, &[]);
     let trials = dir.trials();
     assert!(trials.iter().all(|t| t["outcome"]["state"] == "complete"), "{trials:?}");
@@ -42,11 +47,11 @@ fn pgbench() {
         .batch_execute("CREATE TABLE pgbench_accounts AS SELECT 'precious' AS mine")
         .unwrap();
     for preset in ["pgbench", "pgbench-N", "pgbench-S"] {
-        let workload =
-            format!("preset = \"{preset}\"\nsessions = 2\nparameters = {{ scale = 2 }}");
+        let workload = format!("preset = \"{preset}\"\nsessions = 2\nparameters = {{ scale = 2 }}");
         let (dir, trials) = run(&dsn, "warmup = \"1s\"\nduration = \"2s\"", &workload);
         let trial = &trials[0];
-        let (tps, latency) = (value(trial, "transactions_per_second"), value(trial, "latency_average"));
+        let (tps, latency) =
+            (value(trial, "transactions_per_second"), value(trial, "latency_average"));
         assert!((tps * latency / 2.0 - 1.0).abs() < 0.3, "{tps} × {latency} s is 2 sessions");
         assert_eq!(value(trial, "failed_transactions"), 0.0);
         assert_eq!(trial["window"]["asked_seconds"], 2.0);
@@ -83,7 +88,8 @@ fn data_are_made_before_each_trial_or_once() {
              metric = [{{ name = \"x\", unit = \"x\", better = \"higher\", regex = \"^[0-9]+$\" }}]"
         );
         let keys = "blocks = 2\naa = false";
-        dir.compare(&experiment(&format!("dsn = {dsn:?}"), keys, &workload, &[("a", "")])).expect(0, &[]);
+        dir.compare(&experiment(&format!("dsn = {dsn:?}"), keys, &workload, &[("a", "")]))
+            .expect(0, &[]);
         assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), makings);
         let values: Vec<f64> = dir.trials().iter().map(|t| value(t, "x")).collect();
         assert_eq!(values, if once { [2.0, 3.0] } else { [2.0, 2.0] });
@@ -110,7 +116,15 @@ fn sysbench() {
         return;
     }
     let dsn = fresh_database(shared_primary(INSTALLED));
-    for script in ["read_write", "read_only", "point_select", "write_only", "update_index", "update_non_index", "insert"] {
+    for script in [
+        "read_write",
+        "read_only",
+        "point_select",
+        "write_only",
+        "update_index",
+        "update_non_index",
+        "insert",
+    ] {
         let workload = format!(
             "preset = \"sysbench-oltp_{script}\"\nsessions = 2\nparameters = {{ tables = 2, table_size = 1000 }}"
         );
@@ -142,7 +156,8 @@ fn fio() {
     let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &workload, &[("a", "")]);
     out.compare(&text).expect(0, &["io operations/s"]);
     let trial = &out.trials()[0];
-    let (operations, bytes) = (value(trial, "io_operations_per_second"), value(trial, "io_bytes_per_second"));
+    let (operations, bytes) =
+        (value(trial, "io_operations_per_second"), value(trial, "io_bytes_per_second"));
     assert!((bytes / operations / 8192.0 - 1.0).abs() < 0.05, "{bytes} of {operations}");
     // The first job only writes.
     assert!(value(trial, "io_write_latency") > 0.0);

@@ -15,9 +15,19 @@ fn on(dsn: &str, workload: &str, texts: &[&str]) {
 fn a_failed_trial_says_what_the_program_said() {
     let dsn = &fresh_database(shared_primary(INSTALLED));
     let shell = |text: &str| prints(text);
-    on(dsn, &shell("echo rate 1; echo one >&2; echo two >&2; exit 3"), &["`sh` (run) ended with exit status 3: one / two"]);
+    on(
+        dsn,
+        &shell("echo rate 1; echo one >&2; echo two >&2; exit 3"),
+        &["`sh` (run) ended with exit status 3: one / two"],
+    );
     on(dsn, &shell("echo rate 1; kill -SEGV $$"), &["exit status 139, as by signal 11: rate 1"]);
-    on(dsn, &shell("echo something else; echo said"), &["metric `rate`: nothing matches `^rate (\\S+)`; the end of stdout is: something else / said"]);
+    on(
+        dsn,
+        &shell("echo something else; echo said"),
+        &[
+            "metric `rate`: nothing matches `^rate (\\S+)`; the end of stdout is: something else / said",
+        ],
+    );
     on(dsn, &shell("true"), &["nothing matches", "the end of stdout is: nothing"]);
     for (value, why) in [
         ("0", "0 has no ratio"),
@@ -28,25 +38,52 @@ fn a_failed_trial_says_what_the_program_said() {
     ] {
         on(dsn, &shell(&format!("echo rate {value}")), &["metric `rate`: ", why]);
     }
-    on(dsn, "run = ['sh', '-c', 'psql -X -c nonsense']\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x' }]",
-       &["`sh` (run) ended with exit status 1: ERROR:  syntax error at or near \"nonsense\""]);
-    on(dsn, "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x' }]",
-       &["metric `x`: there is no JSON in it; the end of stdout is: hello"]);
-    on(dsn, "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x', file = '{dir}/none' }]",
-       &["metric `x`: there is no file /tmp/pgio-command.", "the end of stdout is: hello"]);
-    on(dsn, &format!("setup = ['sh', '-c', 'echo no room >&2; exit 7']\n{}", shell("echo rate 1")), &["`sh` (setup) ended with exit status 7: no room"]);
-    on(dsn, &format!("cleanup = ['false']\n{}", shell("echo rate 1")), &["`false` (cleanup) ended with exit status 1"]);
-    on(dsn, &format!("warmup = \"1s\"\nwarm_up = ['sh', '-c', 'exit 9']\n{}", shell("echo rate 1")), &["`sh` (warm_up) ended with exit status 9"]);
+    on(
+        dsn,
+        "run = ['sh', '-c', 'psql -X -c nonsense']\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x' }]",
+        &["`sh` (run) ended with exit status 1: ERROR:  syntax error at or near \"nonsense\""],
+    );
+    on(
+        dsn,
+        "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x' }]",
+        &["metric `x`: there is no JSON in it; the end of stdout is: hello"],
+    );
+    on(
+        dsn,
+        "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x', file = '{dir}/none' }]",
+        &["metric `x`: there is no file /tmp/pgio-command.", "the end of stdout is: hello"],
+    );
+    on(
+        dsn,
+        &format!("setup = ['sh', '-c', 'echo no room >&2; exit 7']\n{}", shell("echo rate 1")),
+        &["`sh` (setup) ended with exit status 7: no room"],
+    );
+    on(
+        dsn,
+        &format!("cleanup = ['false']\n{}", shell("echo rate 1")),
+        &["`false` (cleanup) ended with exit status 1"],
+    );
+    on(
+        dsn,
+        &format!("warmup = \"1s\"\nwarm_up = ['sh', '-c', 'exit 9']\n{}", shell("echo rate 1")),
+        &["`sh` (warm_up) ended with exit status 9"],
+    );
 }
 
 #[test]
 fn one_that_never_ends_fails_in_time_and_what_it_wrote_is_kept() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
-    let workload = format!("time_limit = \"1s\"\n{}", prints("trap '' TERM; echo rate 1; while :; do sleep 0.1; done"));
+    let workload = format!(
+        "time_limit = \"1s\"\n{}",
+        prints("trap '' TERM; echo rate 1; while :; do sleep 0.1; done")
+    );
     measured(&dir, &dsn, &workload);
     let error = dir.trials()[0]["outcome"]["error"].as_str().unwrap().to_owned();
-    assert!(error.contains("`sh` (run) did not end within 1 s and was killed: raise time_limit"), "{error}");
+    assert!(
+        error.contains("`sh` (run) did not end within 1 s and was killed: raise time_limit"),
+        "{error}"
+    );
     assert_eq!(output(&dir, "0001.stdout"), "rate 1\n");
     assert!(dir.trials()[0]["metrics"].get("rate").is_none());
 }
@@ -57,22 +94,38 @@ fn what_could_not_work_is_refused_before_anything() {
     let dir = Workdir::new();
     let metric = "metric = [{ name = 'x', unit = 's', better = 'lower', regex = 'x' }]";
     let with = |keys: &str| measured(&dir, &dsn, &format!("{keys}\n{metric}"));
-    with("run = ['pgio-no-such', 'x']").expect(4, &["program `pgio-no-such` is not on host local: install it there"]);
+    with("run = ['pgio-no-such', 'x']")
+        .expect(4, &["program `pgio-no-such` is not on host local: install it there"]);
     with("run = 'true'\nsetup = ['pgio-no-such']").expect(4, &["program `pgio-no-such`"]);
     with("run = 'true'\nhost = 'nowhere'").expect(2, &["host `nowhere` is not known"]);
     with("run = ['true', '{secs}']").expect(2, &["{secs}, which stands for nothing"]);
     let ours = metric.replace("'x', unit", "'riops', unit");
-    measured(&dir, &dsn, &format!("run = 'true'\n{ours}")).expect(2, &["`riops` is a metric of pgio's own"]);
-    let text = experiment(&format!("dsn = {dsn:?}"), "primary = \"y\"", &format!("run = 'true'\n{metric}"), &[("a", "")]);
+    measured(&dir, &dsn, &format!("run = 'true'\n{ours}"))
+        .expect(2, &["`riops` is a metric of pgio's own"]);
+    let text = experiment(
+        &format!("dsn = {dsn:?}"),
+        "primary = \"y\"",
+        &format!("run = 'true'\n{metric}"),
+        &[("a", "")],
+    );
     dir.compare(&text).expect(2, &["no metric `y`; there are x, "]);
 
-    connect(&dsn).batch_execute("CREATE SCHEMA pgio_command; CREATE TABLE pgio_command.precious ()").unwrap();
-    with("run = 'true'\nschema = 'pgio_command'").expect(4, &["the schema pgio_command is there and is not pgio's"]);
+    connect(&dsn)
+        .batch_execute("CREATE SCHEMA pgio_command; CREATE TABLE pgio_command.precious ()")
+        .unwrap();
+    with("run = 'true'\nschema = 'pgio_command'")
+        .expect(4, &["the schema pgio_command is there and is not pgio's"]);
     connect(&dsn).batch_execute("SELECT FROM pgio_command.precious").unwrap();
     assert!(!dir.out().exists());
 
     connect(&dsn).batch_execute("CREATE ROLE command_guest LOGIN").unwrap();
-    let guest = dsn.split_whitespace().filter(|w| !w.starts_with("user=")).collect::<Vec<_>>().join(" ");
-    let text = experiment(&format!("dsn = {:?}", format!("{guest} user=command_guest")), "", &format!("run = 'true'\nschema = 'mine'\n{metric}"), &[("a", "")]);
+    let guest =
+        dsn.split_whitespace().filter(|w| !w.starts_with("user=")).collect::<Vec<_>>().join(" ");
+    let text = experiment(
+        &format!("dsn = {:?}", format!("{guest} user=command_guest")),
+        "",
+        &format!("run = 'true'\nschema = 'mine'\n{metric}"),
+        &[("a", "")],
+    );
     dir.compare(&text).expect(4, &["may not make the schema mine; run: GRANT CREATE ON DATABASE"]);
 }

@@ -69,14 +69,15 @@ fn json(section: &Section<'_>) -> Result<Find, ConfigError> {
         _ => section.strings("json").ok().flatten().unwrap_or_default(),
     };
     if pointers.is_empty() {
-        let message = "must be a pointer such as \"/jobs/0/read/iops\", or a list of them to be added up";
+        let message =
+            "must be a pointer such as \"/jobs/0/read/iops\", or a list of them to be added up";
         return Err(section.error("json", message));
     }
     match pointers.iter().find(|p| !p.is_empty() && !p.starts_with('/')) {
-        Some(pointer) => Err(section.error(
-            "json",
-            format!("`{pointer}` is no JSON pointer: they begin with a `/`"),
-        )),
+        Some(pointer) => {
+            Err(section
+                .error("json", format!("`{pointer}` is no JSON pointer: they begin with a `/`")))
+        }
         None => Ok(Find::Json(pointers)),
     }
 }

@@ -45,7 +45,10 @@ fn a_command_with_all_that_can_be_said() {
     assert_eq!((spec.host.as_deref(), spec.schema.as_deref()), (Some("client"), Some("mine")));
     assert_eq!(spec.parameters["n"].text(), "4");
     let [primary, other] = spec.metrics.as_slice() else { panic!("two") };
-    assert_eq!((primary.name.as_str(), primary.better, &primary.from), ("b", Better::Neither, &Place::Stderr));
+    assert_eq!(
+        (primary.name.as_str(), primary.better, &primary.from),
+        ("b", Better::Neither, &Place::Stderr)
+    );
     let Find::Regex { take, skip, .. } = &primary.find else { panic!("a regex") };
     assert_eq!((*take, *skip, primary.optional), (Take::Sum, 2, true));
     assert_eq!(other.find, Find::Json(vec!["/a".to_owned(), "/b".to_owned()]));
@@ -143,8 +146,13 @@ fn mistakes_in_metrics_are_named() {
     insta::assert_snapshot!(named("json = '/x'\ntake = 'sum'"), @"x.toml:9: workload.metric.take: goes with regex only");
     insta::assert_snapshot!(named("regex = 'x'\nscale = 0"), @"x.toml:9: workload.metric.scale: must be a number above 0, such as 0.001");
     insta::assert_snapshot!(named("regex = 'x'\nfile = 'a'\nfrom = 'stdout'"), @"x.toml:10: workload.metric.from: contradicts file: keep one of the two");
-    assert!(named("regex = 'tps = ([0-9'").starts_with("x.toml:8: workload.metric.regex: cannot be read: "));
-    let two = |more: &str| refused(&format!("run = 'p'\n{METRIC}{more}{}", METRIC.replace("tps'", "tps2'")));
+    assert!(
+        named("regex = 'tps = ([0-9'")
+            .starts_with("x.toml:8: workload.metric.regex: cannot be read: ")
+    );
+    let two = |more: &str| {
+        refused(&format!("run = 'p'\n{METRIC}{more}{}", METRIC.replace("tps'", "tps2'")))
+    };
     insta::assert_snapshot!(two(""), @"x.toml:4: workload.metric: none is judged: write primary = true in one [[workload.metric]]");
     let same = refused(&format!("run = 'p'\n{METRIC}{METRIC}"));
     insta::assert_snapshot!(same, @"x.toml:10: workload.metric.name: `tps` is the name of two metrics");

@@ -39,7 +39,10 @@ fn gone(argument: &str) -> bool {
 fn words_and_variables_arrive_as_they_are() {
     let mut runner = runner();
     runner.set("A", "it's $HOME\n`two` lines ").unwrap();
-    let done = run(&mut runner, &["sh", "-c", "printf '%s|' \"$A\" \"$@\"; echo err >&2", "sh", "a b", "", "'", "x\ny "]);
+    let done = run(
+        &mut runner,
+        &["sh", "-c", "printf '%s|' \"$A\" \"$@\"; echo err >&2", "sh", "a b", "", "'", "x\ny "],
+    );
     assert_eq!(done.stdout, "it's $HOME\n`two` lines |a b||'|x\ny |");
     assert_eq!(done.stderr, "err\n");
     assert!(done.seconds.unwrap() < 20.0);
@@ -52,13 +55,17 @@ fn words_and_variables_arrive_as_they_are() {
 #[test]
 fn a_failure_tells_its_status_and_its_last_lines() {
     let mut runner = runner();
-    let error = |argv: &[&str], runner: &mut Runner| run(runner, argv).seconds.unwrap_err().to_string();
+    let error =
+        |argv: &[&str], runner: &mut Runner| run(runner, argv).seconds.unwrap_err().to_string();
     let said = error(&["sh", "-c", "echo out; echo first >&2; echo why >&2; exit 3"], &mut runner);
     assert_eq!(said, "`sh` (run) ended with exit status 3: first / why");
     let said = error(&["sh", "-c", "echo only out; kill -9 $$"], &mut runner);
     assert_eq!(said, "`sh` (run) ended with exit status 137, as by signal 9: only out");
     let said = error(&["/nonexistent/prog"], &mut runner);
-    assert!(said.starts_with("`/nonexistent/prog` (run) ended with exit status 127, as where"), "{said}");
+    assert!(
+        said.starts_with("`/nonexistent/prog` (run) ended with exit status 127, as where"),
+        "{said}"
+    );
     let said = error(&["false"], &mut runner);
     assert_eq!(said, "`false` (run) ended with exit status 1: it said nothing");
 }
@@ -113,7 +120,10 @@ fn what_it_says_is_told_while_it_runs() {
     runner.run(&job(&argv), &Stop::new(), &mut |_, said| heard.push(said.to_owned())).unwrap();
     heard.dedup();
     assert_eq!(heard.first().map(String::as_str), Some(""));
-    assert!(heard.len() > 1 && heard[1..].iter().all(|line| line.starts_with("line ")), "{heard:?}");
+    assert!(
+        heard.len() > 1 && heard[1..].iter().all(|line| line.starts_with("line ")),
+        "{heard:?}"
+    );
 }
 
 #[test]
@@ -133,7 +143,8 @@ fn files_are_of_this_run_only() {
 fn a_password_is_in_the_environment_and_nowhere_else() {
     let mut runner = runner();
     runner.set_secret("PGPASSWORD", connect::Secret::new("ge heim")).unwrap();
-    let done = run(&mut runner, &["sh", "-c", "echo $PGPASSWORD; tr '\\0' ' ' </proc/$PPID/cmdline >&2"]);
+    let done =
+        run(&mut runner, &["sh", "-c", "echo $PGPASSWORD; tr '\\0' ' ' </proc/$PPID/cmdline >&2"]);
     assert_eq!(done.stdout, "***\n");
     assert!(!done.stderr.contains("heim") && !done.stderr.contains("***"), "{}", done.stderr);
     assert_eq!(run(&mut runner, &["sh", "-c", "echo ${#PGPASSWORD}"]).stdout, "7\n");
