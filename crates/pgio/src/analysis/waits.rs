@@ -12,7 +12,8 @@
 //!    proportion to their time left, then to commits.
 //! 3. CPU is what remains of each class, the wait for a processor included.
 //!
-//! Client waits lie outside all classes. A transaction is its commit and the rest of it, which
+//! Client waits lie outside all classes, save where the client itself times its calls, one at a time:
+//! there they are the way, and shared out as in 2. A transaction is its commit and the rest of it, which
 //! stands where reads and updates stand.
 //!
 //! Means are over all operations: time by number, trials together, so that a slow trial weighs as
@@ -154,13 +155,8 @@ fn decompose(condition: &str, class: &str, trials: &[&Class]) -> Option<Decompos
         trials: trials.len(),
         operations,
         mean_seconds,
-        parts: inside().map(part).filter(told).collect(),
+        parts: GROUPS.iter().map(part).filter(told).collect(),
     })
-}
-
-/// The groups that operations are made of.
-fn inside() -> impl Iterator<Item = &'static WaitGroup> {
-    GROUPS.iter().filter(|g| **g != WaitGroup::Client)
 }
 
 /// Of the part's seconds an operation, and of its share.

@@ -239,13 +239,13 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
 }
 
 /// Somebody holds the last key while the session updates all of them in order, and then wants the
-/// first: the session is the victim, since it looks for deadlocks sooner.
+/// first: the session is the victim, since it looks for a deadlock once there is one, and sooner.
 #[test]
 fn a_deadlock_is_counted_and_survived() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
     let quick = place.new_role("eager", "SUPERUSER");
-    let sql = format!("ALTER ROLE {} SET deadlock_timeout = '20ms'", quick.user);
+    let sql = format!("ALTER ROLE {} SET deadlock_timeout = '300ms'", quick.user);
     place.client().batch_execute(&sql).unwrap();
     let before = place.scratch(1);
     let work = ["run", "--run-time", "3", "--update-pct", "100", "--update-work-unit", "1024"];
@@ -253,6 +253,7 @@ fn a_deadlock_is_counted_and_survived() {
     let mut command = quick.command(&[&work[..], &json, &CLIENT].concat());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut other = place.client();
+    other.batch_execute("SET deadlock_timeout = '10s'").unwrap();
     while child.try_wait().unwrap().is_none() {
         let mut holder = other.transaction().unwrap();
         let _ = holder.execute("UPDATE pgio1 SET scratch = scratch WHERE mykey = 1024", &[]);

@@ -90,6 +90,22 @@ fn a_transaction_is_its_commit_and_the_rest() {
 }
 
 #[test]
+fn on_its_way_a_call_of_the_client_is_waited_for() {
+    use WaitGroup::{Client, Cpu};
+    let mut t = sampled("local", 1, &[("Client", 600), ("CPU", 400)]);
+    timed(&mut t, &[("read", 10.0)]);
+    for (key, value) in [("engine", "client".into()), ("pipeline", 1.into())] {
+        t.workload.keys.insert(key.to_owned(), value);
+    }
+    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Client, 6000.0), (Cpu, 4000.0)]));
+    // At a rate, a session that waits for its client has nothing to do.
+    t.workload.keys.insert("rate".to_owned(), 100.into());
+    let analysis = analyse(&experiment(&["local"], vec![t]));
+    assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Cpu, 10_000.0)]));
+}
+
+#[test]
 fn nothing_sampled_is_nothing_said() {
     let mut silent = sampled("local", 1, &[]);
     timed(&mut silent, SLOB);
