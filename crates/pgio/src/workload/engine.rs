@@ -504,11 +504,7 @@ fn slice_length(seconds: f64) -> f64 {
 }
 
 fn turns_in(slice: f64, seconds: f64, round: u32) -> usize {
-    if round == 1 {
-        return 1;
-    }
-    // Two rounds, since on a busy server slices end late and the next ones have no time left.
-    let turn = (seconds / (2.0 * f64::from(round))).max(session::SHORTEST_TURN);
+    let turn = (seconds / f64::from(round)).max(session::SHORTEST_TURN);
     (slice / turn).ceil().max(1.0) as usize
 }
 
@@ -548,11 +544,11 @@ mod tests {
     #[test]
     fn a_slice_has_as_many_turns_as_a_round_of_the_window_needs() {
         assert_eq!(turns_in(1.0, 60.0, 1), 1);
-        assert_eq!(turns_in(1.0, 10.0, 64), 13);
-        assert_eq!(turns_in(1.0, 60.0, 64), 3);
+        assert_eq!(turns_in(1.0, 60.0, 128), 3);
+        assert_eq!(turns_in(1.0, 60.0, 64), 2);
         // However many tables, a turn is no shorter than makes sense.
-        assert_eq!(turns_in(1.0, 10.0, 4096), 20);
-        assert_eq!(turns_in(1.0, 1.0, 2), 4);
+        assert_eq!(turns_in(1.0, 10.0, 4096), 4);
+        assert_eq!(turns_in(1.0, 1.0, 2), 2);
     }
 
     #[test]
