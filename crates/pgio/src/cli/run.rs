@@ -140,9 +140,10 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// `slob` with the keys as given, the data set's own mark below them, verified against the tables.
 pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Failure> {
     let mark = verify::read_mark(admin)?.ok_or(dataset::DatasetError::NoDataset)?;
-    let settings = settings_on(&mark, layer.clone())?;
+    let asked = layer.clone();
+    let settings = settings_on(&mark, layer)?;
     let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
-    found.must_be(&layer)?;
+    found.must_be(&asked)?;
     output::warn_all(&found.warnings);
     if settings.commit_every == 0
         && settings.sessions() > settings.tables()
