@@ -140,9 +140,10 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// `slob` with the keys as given, the data set's own mark below them, verified against the tables.
 pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Failure> {
     let mark = verify::read_mark(admin)?.ok_or(dataset::DatasetError::NoDataset)?;
-    let settings = settings_on(&mark, layer.clone())?;
+    let asked = layer.clone();
+    let settings = settings_on(&mark, layer)?;
     let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
-    found.must_be(&layer)?;
+    found.must_be(&asked)?;
     output::warn_all(&found.warnings);
     if settings.commit_every == 0
         && settings.sessions() > settings.tables()
@@ -154,8 +155,9 @@ pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Fail
             "set NUM_THREADS=1, or leave commit_every at 1",
         ));
     }
-    let turns = (settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32;
-    if settings.tables_each() > turns.max(1) && settings.features.work_loop.is_none() {
+    // The shortest window has four slices, and each is one turn at least.
+    let turns = ((settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32).max(4);
+    if settings.tables_each() > turns && settings.features.work_loop.is_none() {
         output::warn(&crate::results::Warning::new(
             format!("each session has {} tables and time for {turns}", settings.tables_each()),
             "a window is too short for all of them to be visited",

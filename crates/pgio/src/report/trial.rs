@@ -95,7 +95,14 @@ fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
             "scans" => *text += &format!(", {} scanned", shown("blocks_scanned_per_second")),
             "rests" => {
                 let share = 100.0 * metric("think_share").unwrap_or(0.0);
-                *text += &format!(", {} each, {share:.1} % of the time", shown("think_time_mean"));
+                let text_of = |name: &str| trial.workload.keys.get(name).and_then(|v| v.as_str());
+                let [shortest, longest] = ["think_min", "think_max"].map(text_of);
+                *text += &format!(
+                    ", {} each ({} to {} asked), {share:.1} % of the time",
+                    shown("think_time_mean"),
+                    shortest.unwrap_or_default(),
+                    longest.unwrap_or_default(),
+                );
             }
             _ => {}
         }

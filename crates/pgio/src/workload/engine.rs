@@ -596,10 +596,10 @@ mod tests {
     #[test]
     fn a_slice_has_as_many_turns_as_a_round_of_the_window_needs() {
         assert_eq!(turns_in(1.0, 60.0, 1), 1);
-        assert_eq!(turns_in(1.0, 10.0, 64), 7);
+        assert_eq!(turns_in(1.0, 60.0, 128), 3);
         assert_eq!(turns_in(1.0, 60.0, 64), 2);
         // However many tables, a turn is no shorter than makes sense.
-        assert_eq!(turns_in(1.0, 10.0, 4096), 20);
+        assert_eq!(turns_in(1.0, 10.0, 4096), 4);
         assert_eq!(turns_in(1.0, 1.0, 2), 2);
     }
 

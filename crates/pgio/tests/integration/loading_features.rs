@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 
 use pgio::dataset::mark::Part;
 use pgio::dataset::{self, DatasetError, LoadSpec, as_loaded, check_for_run};
+use pgio::pg::private::PrivateCluster;
 use pgio::units::layout::WIDEST_UPDATED;
 use pgio::units::{Filler, Layout};
 use postgres::Client;
 
 use crate::command::Place;
-use crate::fixture::{INSTALLED, NEWEST, connect};
+use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database};
 use crate::loading::{OLDEST, database, load, number, refused, spec, tables, text};
 
 fn made(layout: Layout) -> LoadSpec {
@@ -81,8 +82,8 @@ fn the_largest_fillfactor_is_what_the_server_makes_of_it() {
 }
 
 /// Pages after each row was updated three times, each time in a transaction of its own.
-fn pages_after_updates(major: u32, layout: Layout) -> i64 {
-    let conninfo = database(major);
+fn pages_after_updates(cluster: &PrivateCluster, layout: Layout) -> i64 {
+    let conninfo = fresh_database(cluster);
     load(&conninfo, &made(layout));
     let mut client = connect(&conninfo);
     client.batch_execute("SET synchronous_commit = off").unwrap();
@@ -101,11 +102,16 @@ fn pages_after_updates(major: u32, layout: Layout) -> i64 {
 
 #[test]
 fn updated_rows_stay_in_their_blocks_up_to_the_widest_that_can() {
-    for major in [OLDEST, INSTALLED, NEWEST] {
-        assert_eq!(pages_after_updates(major, wide(WIDEST_UPDATED, 10)), 1024, "{major}");
-        assert_eq!(pages_after_updates(major, wide(WIDEST_UPDATED, 99)), 1024, "{major}");
-        assert!(pages_after_updates(major, wide(WIDEST_UPDATED + 1, 10)) > 1024, "{major}");
+    // A server of its own: a transaction in any database, such as another test's load, holds back
+    // the pruning that makes room for the next version.
+    let cluster = PrivateCluster::start(&crate::fixture::spec(INSTALLED)).unwrap();
+    for fillfactor in [10, 99] {
+        let pages = pages_after_updates(&cluster, wide(WIDEST_UPDATED, fillfactor));
+        // So may an autovacuum worker, for a moment.
+        assert!(pages < 1100, "{fillfactor}: {pages}");
     }
+    let pages = pages_after_updates(&cluster, wide(WIDEST_UPDATED + 1, 10));
+    assert!(pages > 1500, "{pages}");
 }
 
 /// What gzip makes of all fillers, as a share of their bytes.

@@ -93,7 +93,7 @@ fn fewer_sessions_than_tables_visit_all_of_them_in_turn() {
     // Turns are no slices: the time series keeps its steps.
     assert_eq!(trial["timeline"].as_array().unwrap().len(), 4);
     let said = place.pgio(&["run", "--sessions", "1", "--run-time", "100ms"]);
-    assert!(said.err.contains("each session has 7 tables and time for 2"), "{said:?}");
+    assert!(said.err.contains("each session has 7 tables and time for 4"), "{said:?}");
     // More than tables go round them.
     let trial = place.trial(&["--sessions", "9", "--run-time", "200ms"]);
     assert_eq!(trial["sessions"].as_array().unwrap().len(), 9);

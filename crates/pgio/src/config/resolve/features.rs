@@ -178,7 +178,7 @@ fn only_with(
     keys: &[(&'static str, bool)],
 ) -> Result<(), Contradiction> {
     match keys.iter().find(|(_, said)| *said && !there) {
-        Some((key, _)) => Err(Contradiction::Lacks { key: *key, needs }),
+        Some((key, _)) => Err(Contradiction::Lacks { key, needs }),
         None => Ok(()),
     }
 }
