@@ -202,7 +202,7 @@ fn command(
     spec: &WorkloadSpec,
     layer: Layer,
     reached: &Reached,
-    admin: &mut postgres::Client,
+    admin: &mut Client,
 ) -> Result<Command, Failure> {
     let command = spec.command.clone().expect("the parser gives every command its lines");
     let name = command.host.as_deref().unwrap_or(LOCAL);
