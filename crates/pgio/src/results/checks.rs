@@ -115,7 +115,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "foreign-load",
         "others used more than 20 % of the host's cores",
-        "others used more than 5 %",
+        "others used more than 5 %; with the workload `mail` never more than a warning, since the mail server is among them",
         "stop what else runs there, or measure when it is quiet",
     ),
     def(

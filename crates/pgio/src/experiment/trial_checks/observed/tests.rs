@@ -130,6 +130,15 @@ fn others_at_work() {
         "others used 0.40 of 4 cores (10.0 %) on `db`",
     );
     only(
+        &after(|trial, t| {
+            trial.workload.kind = "mail".to_owned();
+            db(t).foreign_cores = Some(1.0);
+        }),
+        "foreign-load",
+        WARNING,
+        "others, the mail server among them, used 1.00 of 4 cores (25.0 %) on `db`",
+    );
+    only(
         &after(|_, t| {
             db(t).cpu.insert("steal".to_owned(), 0.08);
         }),
