@@ -192,6 +192,16 @@ fn a_plan_names_every_trial_and_touches_nothing() {
 }
 
 #[test]
+fn an_error_in_a_treatment_names_the_file() {
+    let dir = Workdir::new();
+    let text = experiment("dbname=nowhere", "", "", &[("a", "")])
+        + "throttle = { device = \"/dev/vda\", write_ops = 500 }\n";
+    dir.write("e.toml", &text);
+    dir.pgio(&["compare", "e.toml", "--plan"])
+        .expect(2, &["e.toml: line ", "throttle.write_ops", "`write_iops`"]);
+}
+
+#[test]
 fn six_blocks_find_a_large_effect() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));

@@ -51,7 +51,8 @@ impl Job {
             ));
         }
         for condition in &experiment.conditions {
-            treatment::parse_all(&condition.treatments)?;
+            treatment::parse_all(&condition.treatments)
+                .map_err(|e| Failure::from(e).context(file))?;
         }
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let below = connection::conf_only()?;
