@@ -17,7 +17,7 @@ use super::series::Series;
 use super::wire::{self, WireError};
 
 pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Resumed, Rules, read_manifest};
-pub use self::reading::{Stored, read, read_series};
+pub use self::reading::{Stored, experiments, read, read_series};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -46,9 +46,28 @@ pub struct Store {
     records: usize,
 }
 
+/// What [`Store::create`] makes.
+const FILES: &[&str] = &["trials.jsonl", "experiment.toml", "manifest.json"];
+
 impl Store {
+    /// Refuses what [`Store::create`] would refuse, before any work was done for it.
+    pub fn check_free(dir: &Path) -> Result<(), StoreError> {
+        if FILES.iter().any(|name| dir.join(name).exists()) {
+            return Err(StoreError::Occupied(dir.to_owned()));
+        }
+        // What is missing of the path is made below the nearest directory that is there.
+        let named = dir.ancestors().filter(|d| !d.as_os_str().is_empty());
+        let there = named.chain([Path::new(".")]).find(|d| d.exists()).unwrap_or(dir);
+        if !there.is_dir() {
+            return Err(io("create", dir, ErrorKind::NotADirectory.into()));
+        }
+        use rustix::fs::{Access, access};
+        access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|e| io("create", dir, e.into()))
+    }
+
     /// Creates the directory; one that already holds an experiment is refused.
     pub fn create(dir: &Path, experiment: &str, manifest: &Manifest) -> Result<Store, StoreError> {
+        Self::check_free(dir)?;
         fs::create_dir_all(dir).map_err(|source| io("create", dir, source))?;
         let path = dir.join("trials.jsonl");
         let trials = match OpenOptions::new().append(true).create_new(true).open(&path) {
@@ -59,9 +78,16 @@ impl Store {
             Err(e) => return Err(io("create", &path, e)),
         };
         lock(&trials, dir)?;
-        write_durably(&dir.join("experiment.toml"), experiment)?;
-        manifest::write(dir, manifest)?;
-        sync_dir(dir)?;
+        let begun = write_durably(&dir.join("experiment.toml"), experiment)
+            .and_then(|()| manifest::write(dir, manifest))
+            .and_then(|()| sync_dir(dir));
+        if let Err(error) = begun {
+            // Else the next attempt would meet an experiment that never was.
+            for name in FILES {
+                let _ = fs::remove_file(dir.join(name));
+            }
+            return Err(error);
+        }
         Ok(Store { dir: dir.to_owned(), trials, records: 0 })
     }
 
@@ -227,6 +253,54 @@ mod tests {
         assert!(error.to_string().contains("--out"), "{error}");
         assert_eq!(fs::read_to_string(dir.join("experiment.toml")).unwrap(), EXPERIMENT);
         assert_eq!(read(&dir).unwrap().trials.len(), 3);
+    }
+
+    #[test]
+    fn an_experiment_that_could_not_be_begun_is_not_in_the_way() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("results");
+        // Where the manifest is first written to.
+        let taken = dir.join("manifest.partial");
+        fs::create_dir_all(&taken).unwrap();
+        let error = Store::create(&dir, EXPERIMENT, &manifest()).unwrap_err();
+        assert!(matches!(error, StoreError::Io { .. }), "{error}");
+        fs::remove_dir(&taken).unwrap();
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        Store::create(&dir, EXPERIMENT, &manifest()).unwrap();
+    }
+
+    #[test]
+    fn a_place_is_refused_before_anything_is_made_there() {
+        let (parent, dir) = stored();
+        assert!(matches!(Store::check_free(&dir).unwrap_err(), StoreError::Occupied(_)));
+        Store::check_free(&parent.path().join("a/b")).unwrap();
+        Store::check_free(Path::new("no-such-directory")).unwrap();
+        let error = Store::check_free(&dir.join("trials.jsonl/a")).unwrap_err();
+        assert!(matches!(error, StoreError::Io { .. }), "{error}");
+        // A file of the user's that has the name of one of ours.
+        let theirs = parent.path().join("experiment.toml");
+        fs::write(&theirs, "theirs").unwrap();
+        let error = Store::create(parent.path(), EXPERIMENT, &manifest()).unwrap_err();
+        assert!(matches!(error, StoreError::Occupied(_)), "{error}");
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    }
+
+    #[test]
+    fn the_workloads_of_an_experiment_are_found_below_its_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let begun = |workload: &str, name: &str, at: &str| {
+            let mut manifest = manifest();
+            (manifest.name, manifest.created_at) = (name.to_owned(), at.to_owned());
+            Store::create(&parent.path().join(workload), EXPERIMENT, &manifest).unwrap();
+        };
+        assert!(matches!(experiments(parent.path()), Err(StoreError::NotResults { .. })));
+        begun("a", "e a", "2026-02");
+        begun("b", "e b", "2026-01");
+        begun("alone", "another experiment", "2026-03");
+        let found = experiments(parent.path()).unwrap();
+        assert_eq!(found, ["b", "a"].map(|name| parent.path().join(name)));
+        let alone = parent.path().join("alone");
+        assert_eq!(experiments(&alone).unwrap(), [alone]);
     }
 
     #[test]

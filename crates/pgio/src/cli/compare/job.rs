@@ -102,9 +102,12 @@ impl Job {
         ballast::warn_if_held(ballast::held().as_deref());
         let run_id = state::new_run_id();
         let params = self.params(&run_id)?;
-        if start == Start::Resume {
-            for workload in &self.experiment.workloads {
-                resume::check_file(self, &self.dir_of(out, workload), &params)?;
+        // Before a server is started and a data set loaded for nothing.
+        for workload in &self.experiment.workloads {
+            let dir = self.dir_of(out, workload);
+            match start {
+                Start::New => Store::check_free(&dir)?,
+                Start::Resume => resume::check_file(self, &dir, &params)?,
             }
         }
         let servers = self.open_servers(params, &run_id, pg)?;

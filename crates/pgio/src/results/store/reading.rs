@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Manifest, StoreError, io, read_manifest};
 use crate::results::model::Trial;
@@ -34,6 +34,39 @@ pub fn read_series(dir: &Path, trial: &Trial) -> Result<Option<Series>, StoreErr
         return Err(StoreError::ManifestVersion { path, found: series.schema });
     }
     Ok(Some(series))
+}
+
+/// The directory itself, or below it those of one experiment's several workloads, in the order in
+/// which they began. Never empty.
+pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    if dir.join("manifest.json").exists() {
+        return Ok(vec![dir.to_owned()]);
+    }
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries.collect(),
+        Err(e) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&e.kind()) => Vec::new(),
+        Err(source) => return Err(io("read", dir, source)),
+    };
+    let mut found = Vec::new();
+    for entry in entries.into_iter().flatten() {
+        if !entry.path().join("manifest.json").exists() {
+            continue;
+        }
+        match read_manifest(&entry.path()) {
+            // Its experiment has the workload's name, as its directory has; others are none of this.
+            Ok(m) if m.name.ends_with(&format!(" {}", entry.file_name().display())) => {
+                found.push((m.created_at, entry.path()));
+            }
+            Ok(_) => {}
+            // Reading it will tell why it cannot be read.
+            Err(_) => found.push((String::new(), entry.path())),
+        }
+    }
+    found.sort();
+    match found.is_empty() {
+        true => Err(StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }),
+        false => Ok(found.into_iter().map(|(_, path)| path).collect()),
+    }
 }
 
 /// Reads a stored experiment.
