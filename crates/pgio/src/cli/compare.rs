@@ -16,8 +16,9 @@ mod telling;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::exit::{FILES, Failure};
+use super::exit::{FILES, Failure, INTERRUPTED, TRIAL};
 use super::{Outcome, output, report, signals, state};
+use crate::results::store;
 
 pub(super) use self::job::{Job, Start};
 
@@ -53,16 +54,28 @@ pub(super) fn run(args: &Args) -> Outcome {
         return Ok(());
     }
     let stop = signals::stop_on_signals()?;
-    let dirs = match &args.resume {
-        Some(dir) => job.run(dir, Start::Resume, &stop, None)?,
-        None => job.run(&new_dir(), Start::New, &stop, None)?,
+    let (out, start) = match &args.resume {
+        Some(dir) => (dir.clone(), Start::Resume),
+        None => (new_dir(), Start::New),
     };
+    let dirs = job.run(&out, start, &stop, None).inspect_err(|why| tell_kept(why, &out))?;
     for dir in &dirs {
         output::print(&report::text(&report::analyse(dir)?));
         output::line(&format!("Results: {}", dir.display()));
         output::line(&format!("Page: {}", report::page_of(dir)));
     }
+    if dirs.len() > 1 {
+        output::line(&format!("Page that leads to all: {}", report::page_of(&out)));
+    }
     Ok(())
+}
+
+/// After a stop, or trials that failed: where the others are, and how to go on.
+pub(super) fn tell_kept(why: &Failure, out: &Path) {
+    if [INTERRUPTED, TRIAL].contains(&why.code()) && store::experiments(out).is_ok() {
+        let out = out.display();
+        eprintln!("pgio: what is complete is kept in {out}; --resume {out} goes on with it");
+    }
 }
 
 fn read_file(path: &Path) -> Result<String, Failure> {

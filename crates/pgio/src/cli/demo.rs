@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use super::compare::{Job, Start};
+use super::compare::{Job, Start, tell_kept};
 use super::example::EXAMPLES;
 use super::exit::{FILES, Failure, USAGE};
 use super::{Outcome, output, report, signals};
@@ -49,7 +49,11 @@ pub(super) fn run(args: &Args) -> Outcome {
             scratch.path().join("demo")
         }
     };
-    let dirs = job.run(&out, Start::New, &stop, pg)?;
+    let dirs = job.run(&out, Start::New, &stop, pg).inspect_err(|why| {
+        if args.out.is_some() {
+            tell_kept(why, &out);
+        }
+    })?;
     let mut analyses = Vec::new();
     for dir in &dirs {
         let analysis = report::analyse(dir)?;

@@ -66,6 +66,10 @@ impl Failure {
         Failure::message(INTERRUPTED, "stopped")
     }
 
+    pub(super) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// Says what was being done, in front of the cause.
     pub fn context(self, doing: impl Into<String>) -> Failure {
         Failure { code: self.code, error: self.error.context(doing.into()) }

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::exit::{FILES, Failure};
+use super::exit::{FILES, Failure, USAGE};
 use super::{Outcome, output};
 use crate::analysis::across::across;
 use crate::analysis::{self, Analysis};
+use crate::report::table::Table;
 use crate::report::{self, html};
+use crate::results::Warning;
 use crate::results::store::{self, StoreError, Stored};
 
 /// What `compare` and `demo` leave beside the results.
@@ -30,7 +32,7 @@ pub(super) enum Format {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What compare or demo wrote; of two directories the second is compared with the first
+    /// What compare or demo wrote, or one workload of it; of two the second is compared with the first
     #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
@@ -41,10 +43,18 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let told = match args.dirs.as_slice() {
-        [a, b] => both(a, b, args.format)?,
-        dirs => dirs.iter().map(|dir| one(dir, args.format)).collect::<Result<String, _>>()?,
-    };
+    let dirs: Vec<_> =
+        args.dirs.iter().map(|dir| store::experiments(dir)).collect::<Result<_, _>>()?;
+    let told = match dirs.as_slice() {
+        [a, b] => {
+            let pairs = pairs(a, b)?;
+            one_by_one(&pairs, args.format, |(a, b)| both(a, b, args.format))
+        }
+        dirs => match dirs.concat().as_slice() {
+            all if all.len() > 1 && args.format == Format::Csv => rows(all),
+            all => one_by_one(all, args.format, |dir| one(dir, args.format)),
+        },
+    }?;
     match &args.out {
         Some(file) => Ok(store::write_durably(file, &told)?),
         None => {
@@ -52,6 +62,69 @@ pub(super) fn run(args: &Args) -> Outcome {
             Ok(())
         }
     }
+}
+
+/// An experiment of several workloads: what is for reading is told one after the other.
+fn one_by_one<T>(
+    all: &[T],
+    format: Format,
+    tell: impl Fn(&T) -> Result<String, Failure>,
+) -> Result<String, Failure> {
+    let readable = [Format::Text, Format::Markdown].contains(&format);
+    if all.len() > 1 && !readable {
+        let format = format.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
+        return Err(Failure::message(
+            USAGE,
+            format!("several workloads have no common form as {format}: name the directory of one"),
+        ));
+    }
+    Ok(all.iter().map(tell).collect::<Result<Vec<_>, _>>()?.join("\n"))
+}
+
+/// The workloads that both have, by the names of their directories.
+fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
+    if let ([a], [b]) = (a, b) {
+        return Ok(vec![(a.clone(), b.clone())]);
+    }
+    let like = |one: &PathBuf, others: &[PathBuf]| {
+        others.iter().find(|other| other.file_name() == one.file_name()).cloned()
+    };
+    let pairs: Vec<_> = a.iter().filter_map(|one| Some((one.clone(), like(one, b)?))).collect();
+    if pairs.is_empty() {
+        let list = |dirs: &[PathBuf]| {
+            dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        return Err(Failure::message(
+            USAGE,
+            format!(
+                "no workload of the one has its like in the other: name two of {}; {}",
+                list(a),
+                list(b)
+            ),
+        ));
+    }
+    let alone = |all: &[PathBuf], others: &[PathBuf]| {
+        all.iter().filter(|one| like(one, others).is_none()).cloned().collect::<Vec<_>>()
+    };
+    for left_out in [alone(a, b), alone(b, a)].concat() {
+        output::warn(&Warning::new(
+            format!("{} is left out", left_out.display()),
+            "the other experiment has no such workload",
+            "see it by itself",
+        ));
+    }
+    Ok(pairs)
+}
+
+/// Of all in one table, which names the experiment in each row.
+fn rows(dirs: &[PathBuf]) -> Result<String, Failure> {
+    let mut all = Table::default();
+    for dir in dirs {
+        let table = report::csv::flat(&analyse(dir)?);
+        all.columns = table.columns;
+        all.rows.extend(table.rows);
+    }
+    Ok(report::csv::render(&all))
 }
 
 fn one(dir: &Path, format: Format) -> Result<String, Failure> {

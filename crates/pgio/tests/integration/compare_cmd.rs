@@ -7,6 +7,7 @@ mod loop_rules;
 mod reset;
 mod resume;
 mod treatments;
+mod workloads;
 
 use std::collections::BTreeSet;
 use std::fs;

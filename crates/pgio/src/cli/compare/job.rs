@@ -222,15 +222,10 @@ impl Job {
                 );
                 Ok(())
             }
-            Ended::Interrupted => {
-                let dir = dir.display();
-                eprintln!("pgio: what is complete is kept in {dir}; --resume goes on with it");
-                Err(Failure::interrupted())
+            Ended::Interrupted => Err(Failure::interrupted()),
+            Ended::Failing(error) => {
+                Err(Failure::message(TRIAL, error).context("three trials failed in a row"))
             }
-            Ended::Failing(error) => Err(Failure::message(TRIAL, error).context(format!(
-                "three trials failed in a row; see {}, and --resume to go on",
-                dir.display()
-            ))),
         }
     }
 

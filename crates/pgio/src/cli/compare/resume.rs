@@ -5,8 +5,7 @@
 //! comment may change, and without the passwords, which are not stored.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 
@@ -23,7 +22,8 @@ const PGIO: &str = env!("CARGO_PKG_VERSION");
 
 /// The job of a results directory: with the file given, or the stored one, and with its seed.
 pub(super) fn job(dir: &Path, file: Option<&Path>) -> Result<Job, Failure> {
-    let found = begun(dir)?;
+    // Of several workloads any tells seed and file.
+    let found = store::experiments(dir)?.remove(0);
     let manifest = store::read_manifest(&found)?;
     let path = file.map_or_else(|| found.join("experiment.toml"), Path::to_owned);
     let text = super::read_file(&path)?;
@@ -42,6 +42,17 @@ pub(super) fn job(dir: &Path, file: Option<&Path>) -> Result<Job, Failure> {
     };
     let mut job = Job::parse(&text, &path.display().to_string(), &stem)?;
     job.seed = manifest.seed;
+    if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {
+        // All would begin anew, beside what is there.
+        let why = match found == dir {
+            true => "holds one workload of several: name the directory above it".to_owned(),
+            false => format!(
+                "holds a workload that {} does not have: undo the change, or run it anew into another directory",
+                path.display()
+            ),
+        };
+        return Err(Failure::message(USAGE, format!("{} {why}", found.display())));
+    }
     Ok(job)
 }
 
@@ -51,22 +62,6 @@ fn name_of_file(name: &str, found: &Path, dir: &Path) -> String {
     let with_workload = format!(" {workload}");
     let short = name.strip_suffix(&with_workload).filter(|_| !workload.is_empty());
     short.unwrap_or(name).to_owned()
-}
-
-/// The directory itself, or the first workload's below it.
-fn begun(dir: &Path) -> Result<PathBuf, Failure> {
-    if dir.join("manifest.json").exists() {
-        return Ok(dir.to_owned());
-    }
-    let mut below: Vec<PathBuf> = fs::read_dir(dir)
-        .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {}", dir.display())))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.join("manifest.json").exists())
-        .collect();
-    below.sort();
-    let missing =
-        || store::StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" };
-    Ok(below.into_iter().next().ok_or_else(missing)?)
 }
 
 /// Opens what is there for going on; none where this workload had not been begun.

@@ -1,0 +1,65 @@
+//! An experiment of several workloads: its one directory is what is resumed and reported.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::fixture::{INSTALLED, fresh_database, shared_primary};
+use crate::workdir::{Workdir, experiment};
+
+const KEYS: &str = "blocks = 2\nduration = \"200ms\"\naa = false\nseed = 5";
+const CONDITIONS: [(&str, &str); 2] = [("lazy", "synchronous_commit = \"off\""), ("as it is", "")];
+
+fn one(dsn: &str) -> String {
+    experiment(dsn, KEYS, "name = \"one\"", &CONDITIONS)
+}
+
+fn two(dsn: &str) -> String {
+    one(dsn).replace("[workload]", "[[workload]]")
+        + "\n[[workload]]\nname = \"two\"\nkind = \"commit\"\nsessions = 2\n"
+}
+
+#[test]
+fn an_interrupted_one_goes_on_by_the_directory_of_all() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&two(&dsn));
+    let first = dir.out().join("one/trials.jsonl");
+    running.until("a trial is stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
+    running.signal(Signal::INT);
+    running.wait().expect(130, &["is kept in out; --resume out goes on with it"]);
+
+    // Either would begin anew below what is there.
+    dir.write("one.toml", &one(&dsn));
+    for (arguments, said) in [
+        (["experiment.toml", "out/one"], "name the directory above it"),
+        (["one.toml", "out"], "out/one holds a workload that one.toml does not have"),
+    ] {
+        let [file, place] = arguments;
+        dir.pgio(&["compare", file, "--resume", place]).expect(2, &[said]);
+    }
+    assert!(!dir.out().join("one/one").exists() && !dir.out().join("trials.jsonl").exists());
+
+    dir.pgio(&["compare", "--resume", "out"])
+        .expect(0, &["Results: out/one", "Results: out/two", "leads to all: out/report.html"]);
+    dir.pgio(&["compare", "experiment.toml", "--out", "out"]).expect(7, &["out/one already holds"]);
+}
+
+#[test]
+fn all_are_reported_by_the_directory_of_all() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    dir.compare(&two(&dsn)).expect(0, &[]);
+    for format in ["text", "markdown"] {
+        dir.pgio(&["report", "out", "--format", format])
+            .expect(0, &["test one: commits/s", "test two: commits/s"]);
+    }
+    let rows = dir.pgio(&["report", "out", "--format", "csv"]).expect(0, &["\ntest two,"]).out;
+    assert_eq!(rows.matches("experiment,condition").count(), 1, "{rows}");
+    dir.pgio(&["report", "out", "--format", "json"])
+        .expect(2, &["several workloads have no common form as json"]);
+
+    let both = dir.pgio(&["report", "out", "out"]).expect(0, &["A: test one", "A: test two"]);
+    assert!(!both.err.contains("left out"), "{both}");
+    dir.pgio(&["report", "out", "out/one"]).expect(0, &["A: test one", "out/two is left out"]);
+}
