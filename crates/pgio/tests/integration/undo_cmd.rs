@@ -162,6 +162,19 @@ fn a_server_that_is_away_keeps_its_journal() {
 }
 
 #[test]
+fn what_could_not_be_put_back_is_said_at_once() {
+    let cluster = cluster(INSTALLED);
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    let command =
+        r#"command = { name = "flag", apply = "false", verify = "false", undo = "false" }"#;
+    let text = experiment(&cluster.primary_conninfo(), keys, "", &[("set", "")]) + command + "\n";
+    dir.compare(&text).expect(6, &["apply of command `flag`", "run `pgio undo` first"]);
+    dir.pgio(&["undo", "--keep"]).expect(0, &["Left command `flag`"]);
+    assert!(dir.journals().is_empty());
+}
+
+#[test]
 fn a_journal_without_a_change_is_nothing_to_undo() {
     let dir = Workdir::new();
     fs::create_dir_all(dir.path().join("state/journal")).unwrap();

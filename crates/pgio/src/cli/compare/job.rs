@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::resume;
 use super::targets::{Reached, params_of};
 use super::telling::Teller;
-use crate::cli::exit::{Failure, TRIAL, USAGE};
+use crate::cli::exit::{Failure, TRIAL, UNFINISHED, USAGE};
 use crate::cli::{Outcome, ballast, connection, report, state};
 use crate::config::experiment::{self, AA_SUFFIX, Experiment, WorkloadSpec};
 use crate::experiment::judging;
@@ -18,13 +18,23 @@ use crate::pg::private::VersionRequest;
 use crate::results::store::{Store, Stored};
 use crate::results::{checks, metrics};
 use crate::treatment;
-use crate::treatment::journal::{self, Journal};
+use crate::treatment::journal::{self, Journal, JournalError};
 
 /// Whether the directory is new or holds what an interrupted run left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Start {
     New,
     Resume,
+}
+
+/// Whoever could not put something back says so now, and not when the next run refuses to start.
+fn and_what_is_left(error: Failure) -> Failure {
+    match journal::check_finished(&state::journal_dir()) {
+        Err(left @ JournalError::Unfinished(_)) if error.code() != UNFINISHED => {
+            Failure::message(UNFINISHED, format!("{}; {left}", error.sentence()))
+        }
+        _ => error,
+    }
 }
 
 /// An experiment file on its way to being run.
@@ -213,7 +223,7 @@ impl Job {
         stage.clean_up();
         stage.finish()?;
         report::leave_page(dir);
-        match ended? {
+        match ended.map_err(|e| and_what_is_left(e.into()))? {
             Ended::Complete | Ended::Precise => Ok(()),
             Ended::BlockLimit => {
                 eprintln!(
