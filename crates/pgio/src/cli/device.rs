@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::fs::Access;
 
-use super::exit::{Failure, USAGE};
+use super::exit::{Failure, REFUSED, USAGE};
 use super::output::{self, Status};
 use super::{Outcome, signals, state};
 use crate::analysis::device as analysis;
@@ -77,6 +78,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut writes = true;
     for place in &places {
         writes &= place.may_write(consent)?;
+        check_rights(place, args.destroy)?;
         warn(place, args.destroy);
     }
     let regions = places.iter().map(|p| p.region(args.size)).collect::<Result<Vec<_>, _>>()?;
@@ -109,6 +111,21 @@ fn check(args: &Args) -> Outcome {
         return refuse("--duration must be longer than zero".to_owned());
     }
     Ok(())
+}
+
+/// fio would say less plainly what this user may not.
+fn check_rights(place: &Place, destroy: bool) -> Outcome {
+    let (doing, wanted) = match (&place.kind, destroy) {
+        (Kind::Scratch, _) => ("make a file in", Access::WRITE_OK | Access::EXEC_OK),
+        (_, false) => ("read", Access::READ_OK),
+        (_, true) => ("read and write", Access::READ_OK | Access::WRITE_OK),
+    };
+    rustix::fs::access(&place.path, wanted).map_err(|e| {
+        let (name, why) = (&place.name, std::io::Error::from(e));
+        let message =
+            format!("cannot {doing} {name}: {why}; run pgio with sudo, or as a user who may");
+        Failure::message(REFUSED, message)
+    })
 }
 
 /// What will be missing, and what will be in the figures that is not the place's.

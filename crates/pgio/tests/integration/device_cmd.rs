@@ -1,14 +1,16 @@
 //! `pgio device`: what it measures by fio, what it refuses, and that it leaves nothing.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
 use crate::disk::{self, LoopDevice};
-use crate::fixture::{INSTALLED, shared_primary};
+use crate::fixture::{INSTALLED, pgio_exe, shared_primary};
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{self, Running, Workdir};
 
@@ -31,6 +33,32 @@ fn place() -> tempfile::TempDir {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+#[test]
+fn what_a_user_may_not_read_or_write_is_said() {
+    let (dir, place) = (Workdir::new(), place());
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let closed = place.path().join("closed");
+    fs::write(&closed, vec![0; 8 << 20]).unwrap();
+    mode(&closed, 0);
+    // Where nobody can run it: root itself may read and write everything.
+    let program = place.path().join("pgio");
+    fs::copy(pgio_exe(), &program).unwrap();
+    mode(&program, 0o755);
+    mode(place.path(), 0o555);
+    for (name, said) in [(closed.as_path(), "cannot read"), (place.path(), "cannot make a file in")]
+    {
+        let mut command = Command::new(&program);
+        command.arg("device").arg(name).current_dir("/");
+        if geteuid().is_root() {
+            command.uid(65_534).gid(65_534);
+        }
+        dir.start(command).wait().expect(4, &[said, text(name), "Permission denied", "sudo"]);
+    }
+    mode(place.path(), 0o755);
 }
 
 #[test]
