@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::job::Job;
-use crate::cli::exit::{FAILED, Failure, REFUSED};
+use crate::cli::exit::{FAILED, FILES, Failure, REFUSED};
 use crate::cli::output::{self, Status};
-use crate::cli::{Outcome, connection, run, setup};
+use crate::cli::{Outcome, connection, run, setup, state};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
     CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings, SlobSettings,
@@ -186,6 +186,15 @@ fn start_private(
     standby: bool,
     base_dir: Option<PathBuf>,
 ) -> Result<Arc<PrivateCluster>, Failure> {
+    // Its supervisor, which makes it, could only say what went wrong.
+    if let Some(dir) = &base_dir {
+        state::writable(dir).map_err(|error| {
+            let shown = dir.display();
+            let message =
+                format!("no server can be made in {shown}: {error}; {}", state::LET_WRITE);
+            Failure::message(FILES, message)
+        })?;
+    }
     let exe = std::env::current_exe()
         .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))?;
     let mut status = Status::new();

@@ -5,12 +5,14 @@
 
 mod settings;
 
+use std::path::Path;
 use std::time::Duration;
 
 use postgres::{Client, Row};
 
 use super::subject::{Reach, Subject};
 use super::{Section, data, storage};
+use crate::cli::state;
 use crate::experiment::live;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
@@ -27,7 +29,9 @@ const FACTS: &str = include_str!("server.sql");
 
 pub(super) fn look(subject: &Subject, hosts: &Hosts) -> Section {
     let checks = match &subject.reach {
-        Reach::Private { major } => vec![programs(*major)],
+        Reach::Private { major, directory } => {
+            std::iter::once(programs(*major)).chain(directory.as_deref().map(place)).collect()
+        }
         Reach::Server(params) => reached(subject, params, hosts),
     };
     Section { title: subject.title.clone(), checks }
@@ -46,6 +50,20 @@ fn programs(major: Option<u32>) -> Check {
         }
         Ok(None) => Check::ok(ID, "none that fits is installed: one will be downloaded"),
         Err(error) => Check::invalid(ID, words::sentence(&error), "see PGIO_BINDIR"),
+    }
+}
+
+/// Where a private server is to be made.
+fn place(directory: &Path) -> Check {
+    const ID: &str = "directory";
+    let shown = directory.display();
+    match state::writable(directory) {
+        Ok(()) => Check::ok(ID, format!("the server will be made in {shown}")),
+        Err(error) => Check::invalid(
+            ID,
+            format!("no server can be made in {shown}: {error}"),
+            state::LET_WRITE,
+        ),
     }
 }
 
@@ -227,6 +245,14 @@ mod tests {
             sync_state: state.map(str::to_owned),
         };
         Replication { synchronous_standby_names: names.to_owned(), standbys: vec![standby] }
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_forbids_to_measure() {
+        assert_eq!(place(&std::env::temp_dir()).verdict, Fine);
+        let missing = place(Path::new("/no/such/place"));
+        assert_eq!(missing.verdict, Invalid);
+        assert!(missing.message.contains("/no/such/place: No such file"), "{}", missing.message);
     }
 
     #[test]

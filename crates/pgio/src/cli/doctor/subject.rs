@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::compare::Job;
@@ -42,6 +42,8 @@ pub(super) enum Reach {
     /// It will be made, so only its programs can be looked for.
     Private {
         major: Option<u32>,
+        /// Where it is to be made, if not at the usual place.
+        directory: Option<PathBuf>,
     },
 }
 
@@ -133,7 +135,9 @@ fn of_target(
         _ => (None, None),
     };
     let reach = match target {
-        Some(Target::Private { major, .. }) => Reach::Private { major: *major },
+        Some(Target::Private { major, directory, .. }) => {
+            Reach::Private { major: *major, directory: directory.clone() }
+        }
         Some(Target::Server { dsn, .. }) => {
             Reach::Server(Box::new(connection::params(dsn, &run_id)?))
         }
