@@ -49,9 +49,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-schemas -d 'numb
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G, of setup 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
@@ -74,9 +74,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-schemas -d 'number
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G, of setup 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
@@ -109,9 +109,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-schemas -d 'num
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G, of setup 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
@@ -147,9 +147,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l num-schemas -d 'nu
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G, of setup 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r

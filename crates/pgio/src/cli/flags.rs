@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, FromArgMatches};
 
 use crate::config::value::Kind;
-use crate::config::{KEYS, Layer};
+use crate::config::{KEYS, Layer, Use};
 
 /// The keys given on the command line: the uppermost layer.
 #[derive(Debug, Clone, Default)]
@@ -15,10 +15,14 @@ pub(super) struct KeyFlags(pub(super) Layer);
 impl clap::Args for KeyFlags {
     fn augment_args(command: clap::Command) -> clap::Command {
         KEYS.iter().filter(|k| k.is_of_conf()).fold(command, |command, key| {
-            let help = match key.default {
-                Some(default) => format!("{} [{}; default {default}]", key.help, key.conf_name()),
-                None => format!("{} [{}]", key.help, key.conf_name()),
+            let default = match (key.default, key.default_for(Use::Load)) {
+                (None, _) => String::new(),
+                (Some(run), Some(load)) if run != load => {
+                    format!("; default {run}, of setup {load}")
+                }
+                (Some(default), _) => format!("; default {default}"),
             };
+            let help = format!("{} [{}{default}]", key.help, key.conf_name());
             command.arg(
                 Arg::new(key.name)
                     .long(key.flag())

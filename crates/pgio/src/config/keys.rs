@@ -97,7 +97,7 @@ workload_keys! {
     dbname: String, Kind::Text, Some("pg10"), &[Connect],
         "database whose statistics are read";
     connect_string: ConnectString, Kind::Text, Some("pg10"), &[Connect],
-        "where to connect: a database name, a conninfo string or a URI";
+        "where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it";
     create_base_table: bool, Kind::Switch, Some("TRUE"), &[Load],
         "also make the table pgio_base";
     access: Access, Kind::OneOf(Access::NAMES), Some("index"), &[Slob],
