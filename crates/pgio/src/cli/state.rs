@@ -1,10 +1,12 @@
 //! Names and places that a command draws from its surroundings: the run's id, a seed, directories.
 
 use std::env;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Zoned;
+use rustix::fs::Access;
 
 use crate::rng::SplitMix64;
 
@@ -30,6 +32,14 @@ fn base_dir() -> PathBuf {
             .unwrap_or_else(|| PathBuf::from("/var/tmp"))
             .join("pgio")
     })
+}
+
+/// What to do where it is not [`writable`].
+pub(super) const LET_WRITE: &str = "make or mount it, and let this user write there";
+
+/// Whether this user can make something in the directory.
+pub(super) fn writable(dir: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Unique among the runs of a server: time and process.

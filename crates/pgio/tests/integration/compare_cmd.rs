@@ -193,22 +193,13 @@ fn a_plan_names_every_trial_and_touches_nothing() {
 }
 
 #[test]
-fn only_a_setting_is_planned_as_one_and_an_error_names_the_file() {
+fn an_error_in_a_treatment_names_the_file() {
     let dir = Workdir::new();
-    let conditions = [("near", ""), ("far", "commit_delay = 1")];
-    let text = experiment_on("private = true\nstandby = true", "", "", &conditions)
-        + "link = { relay = true, delay = \"1ms\" }\n";
+    let text = experiment("dbname=nowhere", "", "", &[("a", "")])
+        + "throttle = { device = \"/dev/vda\", write_ops = 500 }\n";
     dir.write("e.toml", &text);
-    dir.pgio(&["compare", "e.toml", "--plan"]).expect(
-        0,
-        &[
-            "far changes link by a relay = delay 1ms\n",
-            "far changes commit_delay = 1 (in the workload's sessions",
-        ],
-    );
-    dir.write("e.toml", &text.replace("delay = \"1ms\"", "dely = \"1ms\""));
     dir.pgio(&["compare", "e.toml", "--plan"])
-        .expect(2, &["e.toml: line ", "link.dely", "`delay`"]);
+        .expect(2, &["e.toml: line ", "throttle.write_ops", "`write_iops`"]);
 }
 
 #[test]

@@ -7,7 +7,9 @@ use pgio::pg::private::{PrivateCluster, Spec};
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use crate::hosts::sshd::Sshd;
 use crate::schema;
-use crate::workdir::{Workdir, alter_system, experiment, sessions_of_ours, show, wait_until};
+use crate::workdir::{
+    Workdir, alter_system, experiment, experiment_on, sessions_of_ours, show, wait_until,
+};
 
 fn doctor(dir: &Workdir, args: &[&str], code: i32) -> Value {
     let said = dir.pgio(&[&["doctor", "--format", "json"], args].concat()).expect(code, &[]);
@@ -102,6 +104,17 @@ fn an_experiment_is_looked_at_without_a_change() {
     wait_until("off", || show(&dsn, "fsync") == "off");
     assert_eq!(check(&look("fsync = \"off\"", 0), "durability")["verdict"], "ok");
     assert_eq!(check(&look("", 4), "durability")["verdict"], "invalid");
+}
+
+#[test]
+fn a_private_server_needs_its_directory() {
+    let dir = Workdir::new();
+    let target = "private = true\ndirectory = \"/no/such/place\"";
+    dir.write("e.toml", &experiment_on(target, "blocks = 1", "", &[("a", "")]));
+    let said = "no server can be made in /no/such/place: No such file";
+    assert_eq!(check(&doctor(&dir, &["e.toml"], 4), "directory")["verdict"], "invalid");
+    dir.pgio(&["compare", "e.toml"]).expect(7, &[said, "make or mount it"]);
+    assert!(!dir.path().join("pgio-results").exists());
 }
 
 #[test]

@@ -167,7 +167,7 @@ fn what_could_not_be_put_back_is_said_at_once() {
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
     let command =
-        r#"command = { name = "flag", apply = "false", verify = "true", undo = "false" }"#;
+        r#"command = { name = "flag", apply = "false", verify = "false", undo = "false" }"#;
     let text = experiment(&cluster.primary_conninfo(), keys, "", &[("set", "")]) + command + "\n";
     dir.compare(&text).expect(6, &["apply of command `flag`", "run `pgio undo` first"]);
     dir.pgio(&["undo", "--keep"]).expect(0, &["Left command `flag`"]);

@@ -12,6 +12,7 @@ use postgres::{Client, Row};
 
 use super::subject::{Reach, Subject};
 use super::{Section, data, storage};
+use crate::cli::state;
 use crate::experiment::live;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
@@ -54,15 +55,14 @@ fn programs(major: Option<u32>) -> Check {
 
 /// Where a private server is to be made.
 fn place(directory: &Path) -> Check {
-    use rustix::fs::{Access, access};
     const ID: &str = "directory";
     let shown = directory.display();
-    match access(directory, Access::WRITE_OK | Access::EXEC_OK) {
+    match state::writable(directory) {
         Ok(()) => Check::ok(ID, format!("the server will be made in {shown}")),
         Err(error) => Check::invalid(
             ID,
-            format!("no server can be made in {shown}: {}", std::io::Error::from(error)),
-            "make or mount it, and let this user write there",
+            format!("no server can be made in {shown}: {error}"),
+            state::LET_WRITE,
         ),
     }
 }
