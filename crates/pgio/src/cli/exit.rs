@@ -8,6 +8,7 @@ use crate::experiment::live::LiveError;
 use crate::host::exec::ExecError;
 use crate::pg::connect::ConnectError;
 use crate::pg::control::ControlError;
+use crate::pg::private;
 use crate::pg::server::ServerError;
 use crate::pg::words;
 use crate::results::store::StoreError;
@@ -159,6 +160,7 @@ coded! {
         TreatmentError::Connect(_) => CONNECT,
         TreatmentError::Journal(_) => UNFINISHED,
         TreatmentError::ChangedSince { .. } => UNFINISHED,
+        TreatmentError::Stopped => INTERRUPTED,
         _ => REFUSED,
     },
     JournalError => |e| match e {
@@ -178,8 +180,11 @@ coded! {
     ExecError => |_| CONNECT,
     ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,
-    crate::pg::private::Error => |e| match e {
-        crate::pg::private::Error::Io { .. } | crate::pg::private::Error::Closed { .. } => FILES,
+    private::Error => |e| match e {
+        private::Error::NoBase { .. }
+        | private::Error::NotWritable { .. }
+        | private::Error::Closed { .. } => REFUSED,
+        private::Error::Io { .. } => FILES,
         _ => FAILED,
     },
 }

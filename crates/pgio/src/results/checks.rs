@@ -121,8 +121,14 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "generator-bound",
         "pgio itself used more than 80 % of a core (of each of its client_threads) while it drove the work",
-        "watching cost more than 1 % of a core",
+        "",
         "use fewer sessions or longer slices, or run pgio on another machine",
+    ),
+    def(
+        "telemetry-cost",
+        "",
+        "watching a host took more than 1 % of a core there, or its threads in pgio did",
+        "look less often: telemetry = \"5s\"",
     ),
     def(
         "rate-not-reached",

@@ -1,5 +1,8 @@
-//! The server's host as it is just now: kernel, governor, and how its file systems are mounted and
-//! scheduled. Read before and after each window, so it is one short script.
+//! The server's host as it is just now: kernel, governor, how its file systems are mounted and
+//! scheduled, and how DRBD below them is set up. Read before and after each window, so it is one short
+//! script. Next: [`drbd`].
+
+mod drbd;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +25,19 @@ pub(super) fn read(host: &Host, storage: &[Storage]) -> Option<BTreeMap<String, 
     host.run(&script).ok().map(|text| parse(&text, storage))
 }
 
+/// How another host has set up the DRBD of what was found on the server's; nothing without any.
+pub(super) fn of_peer(host: &Host, found: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    if !drbd::is_there(found) {
+        return BTreeMap::new();
+    }
+    let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).timeout(LIMIT);
+    let text = host.run(&script).unwrap_or_default();
+    let (_, text) = text.split_once(drbd::BEGINS).unwrap_or_default();
+    drbd::of_peer(text, host.name(), found)
+}
+
 fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
+    let (text, drbd) = text.split_once(drbd::BEGINS).unwrap_or((text, ""));
     let (facts, mounts) = text.split_once("mounts\n").unwrap_or((text, ""));
     let mounts = mountinfo::parse(mounts);
     let mut found = BTreeMap::new();
@@ -55,6 +70,7 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
             found.insert(format!("{}.scheduler", place.role), all.join(", "));
         }
     }
+    found.extend(drbd::setup(drbd, storage));
     found
 }
 

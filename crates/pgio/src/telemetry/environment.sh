@@ -14,3 +14,13 @@ for device; do
 done
 echo mounts
 cat /proc/self/mountinfo
+# DRBD as the kernel runs it, less what is a default, but for what experiments change; names and
+# options may be for root.
+if [ -r /proc/drbd ]; then
+    PATH=$PATH:/usr/sbin:/sbin
+    echo '==> drbd <=='
+    sed -n 's/^version: \([^ ]*\).*/module \1/p' /proc/drbd
+    show='show --show-defaults'
+    { drbdsetup $show || sudo -n drbdsetup $show; } </dev/null 2>/dev/null | sed -E \
+        '/^ *(protocol|al-extents|al-updates|disk-barrier|disk-flushes|md-flushes)[[:space:]]/!{/#.*default$/d;}'
+fi

@@ -82,9 +82,14 @@ impl Scene {
         }
     }
 
-    /// The server's host as it is now: what must not change while a trial runs.
+    /// The server's host as it is now, with DRBD on the others: what must not change while a trial runs.
     pub fn environment(&self) -> Option<BTreeMap<String, String>> {
-        environment::read(self.hosts.get(self.server_host.as_ref()?)?, &self.storage)
+        let server = self.server_host()?;
+        let mut found = environment::read(server, &self.storage)?;
+        for peer in self.hosts.values().filter(|host| !host.is_same_machine(server)) {
+            found.extend(environment::of_peer(peer, &found));
+        }
+        Some(found)
     }
 
     /// Where the server was seen to run.

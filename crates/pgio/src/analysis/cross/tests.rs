@@ -85,6 +85,41 @@ fn a_declared_difference_is_what_is_measured() {
 }
 
 #[test]
+fn what_differs_in_drbd_is_declared_or_found() {
+    let on = |pairs: &[(&str, &str)], declared: &[&str]| {
+        let mut stored = sound();
+        for t in &mut stored.trials {
+            put(t, "drbd.protocol.r0", "C");
+            put(t, "drbd.r0.net", "defaults");
+            put(t, "drbd.r0.al-extents", "1237");
+            put(t, "drbd.module", "8.4.11");
+        }
+        of(&mut stored, "on")
+            .into_iter()
+            .for_each(|t| pairs.iter().for_each(|(name, value)| put(t, name, value)));
+        stored.manifest.conditions[1].treatments = declared.iter().map(|&d| d.to_owned()).collect();
+        stored
+    };
+    let protocol = ["DRBD r0 = connected by protocol A"];
+    let faults = |stored: &Stored| ids(stored, "environment-differs").len();
+    let to_a = [("drbd.protocol.r0", "A")];
+    assert_eq!(faults(&on(&to_a, &[])), 6);
+    assert_eq!(faults(&on(&to_a, &protocol)), 0);
+    assert_eq!(faults(&on(&to_a, &["DRBD r1 = connected by protocol A"])), 6);
+    let extents = [("drbd.r0.al-extents", "127")];
+    assert_eq!(faults(&on(&extents, &protocol)), 6, "another factor");
+    assert_eq!(faults(&on(&extents, &["al-extents of DRBD r0 = 127"])), 0);
+    assert_eq!(faults(&on(&[("drbd.r0.net", "sndbuf-size 1048576")], &protocol)), 6);
+    assert_eq!(faults(&on(&[("drbd.module", "9.2.1")], &protocol)), 6);
+    // With a connection its options are gone.
+    let mut stored = on(&[("drbd.protocol.r0", "none")], &["DRBD r0 = disconnected"]);
+    of(&mut stored, "on").into_iter().for_each(|t| drop(t.environment.remove("drbd.r0.net")));
+    assert_eq!(faults(&stored), 0);
+    stored.manifest.conditions[1].treatments.clear();
+    assert_eq!(faults(&stored), 6);
+}
+
+#[test]
 fn what_changes_on_the_way_is_found_in_the_trials_after() {
     let mut stored = sound();
     stored.trials[8..].iter_mut().for_each(|t| put(t, "host.kernel", "6.1.1"));

@@ -160,6 +160,11 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
+    /// Refuses once somebody wants to stop.
+    fn go_on(&self) -> Outcome {
+        if self.stop.requested() { Err(Failure::interrupted()) } else { Ok(()) }
+    }
+
     fn analysis(&self, text: &str) -> Result<Analysis, Failure> {
         self.analysis_heard(text, &mut |_| {})
     }
@@ -210,7 +215,9 @@ fn each(
     let mut all = Vec::new();
     for number in 1..=plan.experiments {
         let out = out.join(format!("{number:03}"));
-        let judged = one(&Round { out, stop: &stop, pg: plan.pg })?;
+        let round = Round { out, stop: &stop, pg: plan.pg };
+        round.go_on()?;
+        let judged = one(&round)?;
         output::line(&judged.line(number));
         all.push(judged);
     }
@@ -245,6 +252,15 @@ mod tests {
         let (estimate, truth) = (1.0, 0.95);
         let (verdict, remark) = (Verdict::NoDifference, String::new());
         Judged { estimate, low, high, verdict, truth, remark }
+    }
+
+    #[test]
+    fn who_wants_to_stop_is_heard_before_the_next_step() {
+        let stop = Stop::new();
+        let round = Round { out: PathBuf::new(), stop: &stop, pg: None };
+        assert!(round.go_on().is_ok());
+        stop.request();
+        assert_eq!(round.go_on().unwrap_err().sentence(), "stopped");
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl Job {
         pg: Option<VersionRequest>,
     ) -> Result<BTreeMap<String, Reached>, Failure> {
         let hosts = self.hosts()?;
+        self.check_rights(&hosts)?;
         let plain = |name: &str, params, cluster| Reached {
             name: name.to_owned(),
             params,

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use postgres::NoTls;
 
-use super::{Judged, Plan, each, private};
+use super::{Judged, Plan, Round, each, private};
 use crate::cli::Outcome;
 use crate::cli::exit::{FAILED, FILES, Failure};
 use crate::experiment::live::Happening;
@@ -45,7 +45,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         let analysis = round.analysis_heard(&text, &mut |happening| {
             if let (Happening::Begins { .. }, Ok(all)) = (happening, &mut seen)
                 && let Err(failure) =
-                    turns(&cluster, scratch.path()).map(|further| all.extend(further))
+                    turns(round, &cluster, scratch.path()).map(|further| all.extend(further))
             {
                 seen = Err(failure);
             }
@@ -60,13 +60,19 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     })
 }
 
-/// Seconds that a commit takes longer with the delay, a value a turn.
-fn turns(cluster: &PrivateCluster, scratch: &Path) -> Result<Vec<f64>, Failure> {
+/// Seconds that a commit takes longer with the delay, a value a turn. A turn ends when somebody wants
+/// to stop: a terminal's Ctrl-C reaches psql by itself, and a signal to pgio alone does not.
+fn turns(round: &Round<'_>, cluster: &PrivateCluster, scratch: &Path) -> Result<Vec<f64>, Failure> {
     let settings = format!("SET {};\n", DELAY.replace(", ", ";\nSET "));
+    let mean = |settings: &str, inserts| {
+        let mean = mean_of_psql(cluster, scratch, settings, inserts);
+        // Whatever became of it then.
+        round.go_on().and(mean)
+    };
     (0..TURNS)
         .map(|_| {
-            let plain = mean_of_psql(cluster, scratch, "", PLAIN)?;
-            Ok(mean_of_psql(cluster, scratch, &settings, DELAYED)? - plain)
+            let plain = mean("", PLAIN)?;
+            Ok(mean(&settings, DELAYED)? - plain)
         })
         .collect()
 }

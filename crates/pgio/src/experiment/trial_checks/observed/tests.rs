@@ -10,6 +10,7 @@ use crate::results::test_support::full_trial;
 /// A window of 10 s on two quiet hosts, a flush of 1 ms, 500 commits/s by one session.
 fn observed() -> (Trial, Series) {
     let host = |offset| HostUse {
+        cadence_seconds: 1.0,
         ticks: 10,
         cores: Some(4),
         foreign_cores: Some(0.04),
@@ -98,6 +99,7 @@ fn a_quiet_trial_passes_everything() {
             "lying-cache",
             "pressure",
             "steal",
+            "telemetry-cost",
             "telemetry-missed"
         ]
     );
@@ -181,10 +183,21 @@ fn the_tool_itself() {
     );
     only(
         &after(|_, t| db(t).sampling_cpu_seconds = Some(0.3)),
-        "generator-bound",
+        "telemetry-cost",
         WARNING,
-        "observing cost 3.0 % of a core on `db`",
+        "telemetry on host `db`, every 1 s, took 3.0 % of a core",
     );
+    only(
+        &after(|_, t| t.sampling_cpu_seconds = Some(0.4)),
+        "telemetry-cost",
+        WARNING,
+        "telemetry's threads in pgio, every 1 s, took 4.0 % of a core",
+    );
+    let (mut trial, series) = observed();
+    db(trial.telemetry.as_mut().unwrap()).sampling_cpu_seconds = Some(0.3);
+    let all = checks(&trial, Some(&series));
+    let cost = all.iter().find(|c| c.id == "telemetry-cost").unwrap();
+    assert!(cost.remedy.contains("telemetry = \"5s\""), "{}", cost.remedy);
     assert_eq!(
         after(|trial, t| {
             trial.window.seconds = 0.5;

@@ -1,0 +1,192 @@
+//! How DRBD below the server's files is set up: module, protocol, options that are not the default's.
+//!
+//! Names are such that a treatment declares what it changes: `DRBD r0 = …` the protocol of r0, and
+//! `al-extents of DRBD r0 = …` that option; whatever else differs between two conditions nobody
+//! declared. Next: `analysis::cross`, which compares.
+
+use std::collections::BTreeMap;
+
+use crate::host::drbd::device;
+use crate::host::drbd::show::{self, Config, Connection};
+use crate::results::telemetry::Storage;
+
+/// The line before it in what the script prints.
+pub(super) const BEGINS: &str = "==> drbd <==\n";
+
+const MODULE: &str = "module ";
+const MODULE_NAME: &str = "drbd.module";
+const PROTOCOL: &str = "protocol";
+/// What the kernel uses where the configuration names none.
+const USUAL: &str = "C";
+
+/// Nothing where the server's files do not lie on DRBD, or it could not be read.
+pub(super) fn setup(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
+    let lies = |minor: u32| {
+        let devices = storage.iter().flat_map(|place| &place.devices);
+        devices.map(|d| d.name.as_str()).any(|name| name == device(minor))
+    };
+    told_of(text, |config| config.volumes.iter().any(|volume| lies(volume.minor)))
+}
+
+/// The same of a peer's side of what [`setup`] found, each name after the host's.
+pub(super) fn of_peer(
+    text: &str,
+    host: &str,
+    found: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let ours = |config: &Config| found.contains_key(&protocol_of(&config.resource));
+    let all = told_of(text, ours).into_iter();
+    all.map(|(name, value)| (format!("{host}.{name}"), value)).collect()
+}
+
+pub(super) fn is_there(found: &BTreeMap<String, String>) -> bool {
+    found.contains_key(MODULE_NAME)
+}
+
+fn protocol_of(resource: &str) -> String {
+    format!("drbd.{PROTOCOL}.{resource}")
+}
+
+fn told_of(text: &str, is_ours: impl Fn(&Config) -> bool) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let (module, config) = match text.strip_prefix(MODULE).and_then(|rest| rest.split_once('\n')) {
+        Some((module, config)) => (Some(module), config),
+        None => (None, text),
+    };
+    let configs = show::parse(config).unwrap_or_default();
+    for config in configs.iter().filter(|config| is_ours(config)) {
+        let resource = &config.resource;
+        let mut add = |name: String, value: String| drop(found.insert(name, value));
+        if let Some(module) = module {
+            add(MODULE_NAME.to_owned(), module.to_owned());
+        }
+        let protocol =
+            |c: &Connection| c.options.get(PROTOCOL).map_or(USUAL, String::as_str).to_owned();
+        add(protocol_of(resource), told(config.connections.iter().map(protocol), "none"));
+        if !config.connections.is_empty() {
+            let options = config.connections.iter().map(network);
+            add(format!("drbd.{resource}.net"), told(options, ""));
+        }
+        for (name, value) in disk(config) {
+            add(format!("drbd.{resource}.{name}"), value);
+        }
+    }
+    found
+}
+
+/// In one text, since with module 8.4 all of them go with the connection.
+fn network(connection: &Connection) -> String {
+    let all = connection.options.iter().filter(|(name, _)| *name != PROTOCOL);
+    let all: Vec<String> = all.map(|(name, value)| format!("{name} {value}")).collect();
+    match all.is_empty() {
+        true => "defaults".to_owned(),
+        false => all.join(", "),
+    }
+}
+
+/// Of all volumes, each name once.
+fn disk(config: &Config) -> BTreeMap<String, String> {
+    let mut values: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (name, value) in config.volumes.iter().flat_map(|volume| &volume.options) {
+        values.entry(name).or_default().push(value.clone());
+    }
+    values.into_iter().map(|(name, all)| (name.to_owned(), told(all.into_iter(), ""))).collect()
+}
+
+/// What all have, or each in turn.
+fn told(all: impl Iterator<Item = String>, none: &str) -> String {
+    let mut all: Vec<String> = all.collect();
+    all.dedup();
+    match all.is_empty() {
+        true => none.to_owned(),
+        false => all.join(" | "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::telemetry::Device;
+
+    fn on(device: &str) -> Vec<Storage> {
+        let devices = vec![Device { name: device.to_owned(), ..Device::default() }];
+        vec![Storage { role: "data".to_owned(), devices, ..Storage::default() }]
+    }
+
+    fn of(text: &str) -> Vec<String> {
+        let text = format!("module 8.4.11\n{text}");
+        setup(&text, &on("drbd0"))
+            .into_iter()
+            .map(|(name, value)| format!("{name} = {value}"))
+            .collect()
+    }
+
+    #[test]
+    fn protocol_and_options_that_are_no_defaults() {
+        let text = "resource pgio { net { protocol A; sndbuf-size 1048576; shared-secret \"x\"; }\n\
+            _this_host { volume 0 { device minor 0; disk \"/dev/sdb\"; disk { al-extents 257; md-flushes yes; } } } }\n\
+            resource other { _this_host { volume 0 { device minor 1; } } }";
+        assert_eq!(
+            of(text),
+            [
+                "drbd.module = 8.4.11",
+                "drbd.pgio.al-extents = 257",
+                "drbd.pgio.md-flushes = yes",
+                "drbd.pgio.net = sndbuf-size 1048576",
+                "drbd.protocol.pgio = A",
+            ]
+        );
+        assert_eq!(setup(text, &on("sdb")), BTreeMap::new());
+    }
+
+    #[test]
+    fn without_a_connection_there_is_no_protocol() {
+        let text = "resource pgio { _this_host { volume 0 { device minor 0; } } }";
+        assert_eq!(of(text), ["drbd.module = 8.4.11", "drbd.protocol.pgio = none"]);
+        let text = "resource pgio { net { } _this_host { volume 0 { device minor 0; } } }";
+        assert_eq!(
+            of(text),
+            ["drbd.module = 8.4.11", "drbd.pgio.net = defaults", "drbd.protocol.pgio = C"]
+        );
+    }
+
+    #[test]
+    fn the_peer_tells_of_the_same_resource() {
+        let text = "resource pgio { _this_host { volume 0 { device minor 5; disk { al-extents 7; } } } }\n\
+            resource other { _this_host { volume 0 { device minor 0; } } }";
+        let found = BTreeMap::from([(protocol_of("pgio"), "C".to_owned())]);
+        let peer = of_peer(&format!("module 8.4.11\n{text}"), "db2", &found);
+        let names: Vec<&str> = peer.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            ["db2.drbd.module", "db2.drbd.pgio.al-extents", "db2.drbd.protocol.pgio"]
+        );
+        assert!(of_peer(text, "db2", &BTreeMap::new()).is_empty());
+    }
+
+    /// What module 8.4 really prints, as the script passes it on.
+    #[test]
+    fn the_script_leaves_out_defaults_and_nothing_else() {
+        let said = include_str!("../../host/drbd/fixtures/8.4/connected-a.primary.show-defaults");
+        let script = super::super::SCRIPT;
+        let (_, filter) = script.split_once("sed -E \\\n").unwrap();
+        let filter = filter.trim_start().strip_prefix('\'').unwrap().split_once('\'').unwrap().0;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), said).unwrap();
+        let sed = crate::host::exec::CommandLine::new("sed").args(["-E", filter]).arg(file.path());
+        let kept = crate::host::exec::Exec::run(&crate::host::exec::Local, &sed).unwrap();
+        assert_eq!(
+            of(&kept),
+            [
+                "drbd.module = 8.4.11",
+                "drbd.pgio.al-extents = 1237",
+                "drbd.pgio.al-updates = yes",
+                "drbd.pgio.disk-barrier = no",
+                "drbd.pgio.disk-flushes = yes",
+                "drbd.pgio.md-flushes = yes",
+                "drbd.pgio.net = defaults",
+                "drbd.protocol.pgio = A",
+            ]
+        );
+    }
+}
