@@ -34,7 +34,7 @@ use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
 
-pub use world::{Control, Door, Pair, World};
+pub use world::{Control, Door, Machines, Pair, World};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TreatmentError {
@@ -50,6 +50,9 @@ pub enum TreatmentError {
     NotInForce { what: String, seconds: u64, why: String },
     #[error("cannot restart the server: {0}")]
     Restart(String),
+    /// While it waited for something; what was begun is for its undo.
+    #[error("stopped")]
+    Stopped,
     #[error(
         "{what} is now {found}, neither ours ({ours}) nor what it was before ({prior}): someone changed it since; `pgio undo --keep` leaves it as it is, `pgio undo --restore` puts the prior value back"
     )]
@@ -92,6 +95,8 @@ pub enum Stranger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undone {
     PutBack,
+    /// Put back, and what comes of it by itself, such as a peer's return, was not waited for.
+    NotAwaited,
     /// Someone's later value was left.
     Kept,
 }
@@ -106,10 +111,21 @@ pub struct Outlook {
     pub how: &'static str,
 }
 
+/// Files of the server that lie on another device while a treatment is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// On the server's host, without symbolic links; all below it goes with it.
+    pub directory: String,
+    /// A path in /dev.
+    pub device: String,
+}
+
 /// One thing applied to the world.
 pub trait Treatment: fmt::Debug {
     /// Each change in words, such as `synchronous_commit = local`.
     fn describe(&self) -> Vec<String>;
+    /// Each change and how it is made, from the file alone: for where nobody can be asked.
+    fn intents(&self) -> Vec<String>;
     /// What would change, by reading alone.
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError>;
     /// Settings that hold by session and leave the server alone.
@@ -119,8 +135,17 @@ pub trait Treatment: fmt::Debug {
     ) -> Result<Vec<(String, String)>, TreatmentError> {
         Ok(Vec::new())
     }
-    /// Refuses before anything is changed what could not work or could not be verified.
+    /// Refuses whoever may not do it, without asking the server: before one is started and loaded.
+    fn check_rights(&self, _machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        Ok(())
+    }
+    /// Refuses before anything is changed what could not work or could not be verified. What
+    /// treatments before it in the condition will have moved by then is in the world.
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
+    /// What it will move, known once it is checked.
+    fn moves(&self) -> Vec<Moved> {
+        Vec::new()
+    }
     /// What will have to be changed, with what is there now, in the order in which it is applied.
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError>;
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError>;
@@ -193,6 +218,18 @@ pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, Tre
     Ok(all)
 }
 
+/// Refuses what could not work, each treatment seen as it will be met: after those before it.
+pub fn check_all(
+    treatments: &[Box<dyn Treatment>],
+    world: &mut World<'_>,
+) -> Result<(), TreatmentError> {
+    for treatment in treatments {
+        treatment.check(world)?;
+        world.moved.extend(treatment.moves());
+    }
+    Ok(())
+}
+
 /// Puts treatments in force, each step journaled before it is taken.
 pub fn put_in_force(
     treatments: &[Box<dyn Treatment>],
@@ -210,6 +247,9 @@ pub fn put_in_force(
             treatment.settle(world)?;
         }
         treatment.rest(world)?;
+        if world.stop.requested() {
+            return Err(TreatmentError::Stopped);
+        }
     }
     Ok(())
 }

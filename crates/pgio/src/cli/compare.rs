@@ -1,14 +1,15 @@
 //! `pgio compare`: runs an experiment file, and prints its table.
 //!
-//! [`job`] is the file on its way to being run, [`plan_text`] what `--plan` prints, [`targets`] finds
-//! or starts the servers, [`observing`] says what is watched there, [`stored`] is what is kept beside the trials, [`resume`] decides whether an
-//! interrupted run may go on, [`telling`] says on stderr how far it is. The loop itself is in
+//! [`job`] is the file on its way to being run, [`plan_text`] what `--plan` prints, [`rights`] refuses
+//! who may not, [`targets`] finds or starts the servers, [`observing`] says what is watched there,
+//! [`stored`] is what is kept beside the trials, [`resume`] decides whether an interrupted run may go on, [`telling`] says on stderr how far it is. The loop itself is in
 //! `experiment`.
 
 mod job;
 mod observing;
 mod plan_text;
 mod resume;
+mod rights;
 mod stored;
 mod targets;
 mod telling;

@@ -8,6 +8,7 @@ use crate::experiment::live::LiveError;
 use crate::host::exec::ExecError;
 use crate::pg::connect::ConnectError;
 use crate::pg::control::ControlError;
+use crate::pg::private;
 use crate::pg::server::ServerError;
 use crate::pg::words;
 use crate::results::store::StoreError;
@@ -140,6 +141,7 @@ coded! {
         TreatmentError::Connect(_) => CONNECT,
         TreatmentError::Journal(_) => UNFINISHED,
         TreatmentError::ChangedSince { .. } => UNFINISHED,
+        TreatmentError::Stopped => INTERRUPTED,
         _ => REFUSED,
     },
     JournalError => |e| match e {
@@ -159,5 +161,10 @@ coded! {
     ExecError => |_| CONNECT,
     ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,
-    crate::pg::private::Error => |_| FAILED,
+    private::Error => |e| match e {
+        private::Error::NoBase { .. }
+        | private::Error::NotWritable { .. }
+        | private::Error::Closed { .. } => REFUSED,
+        _ => FAILED,
+    },
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::exit::Failure;
 use super::{Outcome, connection, output, state};
 use crate::config::ConnectString;
+use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
@@ -72,6 +73,9 @@ pub(super) fn undo_one(
         server_host: None,
         control: control.as_mut().map(|c| c as &mut dyn Control),
         private: ground.private,
+        moved: Vec::new(),
+        // A signal ends it as it is; what is left is in the journal.
+        stop: Stop::new(),
     };
     // A server that is down now may be started by a step below; one that is not needed may stay so.
     if !ground.private
@@ -87,7 +91,7 @@ pub(super) fn undo_one(
     })?;
     for (step, undone) in undone {
         output::line(&match undone {
-            Undone::PutBack => format!("Put back {}.", told(&step)),
+            Undone::PutBack | Undone::NotAwaited => format!("Put back {}.", told(&step)),
             Undone::Kept => format!("Left {} as it is now.", step.what),
         });
     }

@@ -30,7 +30,9 @@ use crate::results::series::Series;
 use crate::results::store::{Store, StoreError, Stored};
 use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
-use crate::treatment::{self, Control, Door, Stranger, Treatment, TreatmentError, World};
+use crate::treatment::{
+    self, Control, Door, Step, Stranger, Treatment, TreatmentError, Undone, World,
+};
 use crate::workload::{EngineError, Progress, Workload};
 
 #[derive(Debug, thiserror::Error)]
@@ -153,13 +155,10 @@ impl Live<'_> {
             let target =
                 self.targets.get_mut(&condition.target).expect("conditions name known targets");
             let mut control = Controlled::of(target);
-            let mut world = world(target, &mut control, &self.hosts);
-            for treatment in &condition.treatments {
-                treatment.check(&mut world).map_err(|source| LiveError::Treatment {
-                    condition: condition.name.clone(),
-                    source: Box::new(source),
-                })?;
-            }
+            let mut world = world(target, &mut control, &self.hosts, &self.stop);
+            treatment::check_all(&condition.treatments, &mut world).map_err(|source| {
+                LiveError::Treatment { condition: condition.name.clone(), source: Box::new(source) }
+            })?;
         }
         for target in self.targets.values_mut() {
             target.reset = reset::prepare(&self.rules.reset, target)?;
@@ -211,10 +210,20 @@ fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
     Ok(())
 }
 
+fn not_awaited(step: &Step) -> Warning {
+    let host = step.host.as_deref().map_or(String::new(), |host| format!(" on host {host}"));
+    Warning::new(
+        format!("{}{host} is put back, and nobody waited for what follows", step.what),
+        "pgio was asked to leave at once",
+        "see that it is as it was before, such as by the program that shows its state",
+    )
+}
+
 fn world<'a>(
     target: &'a mut Target,
     control: &'a mut Option<Controlled>,
     hosts: &'a Hosts,
+    stop: &Stop,
 ) -> World<'a> {
     World {
         params: &target.params,
@@ -223,6 +232,8 @@ fn world<'a>(
         server_host: target.host.as_deref(),
         private: target.cluster.is_some(),
         control: control.as_mut().map(|c| c as &mut dyn Control),
+        moved: Vec::new(),
+        stop: stop.clone(),
     }
 }
 
@@ -258,7 +269,7 @@ impl Stage for Live<'_> {
             hosts: self.host_specs.clone(),
             control: target.control.as_ref().map(|c| c.plan().clone()),
         };
-        let mut world = world(target, &mut control, &self.hosts);
+        let mut world = world(target, &mut control, &self.hosts, &self.stop);
         let turned = self.journal.turn_to(ground).map_err(TreatmentError::from);
         let put =
             |()| treatment::put_in_force(&condition.treatments, &mut world, &mut self.journal);
@@ -342,13 +353,15 @@ impl Stage for Live<'_> {
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         // Not connected first: the server may be down until a step below starts it.
-        let mut world = world(target, &mut control, &self.hosts);
-        treatment::take_back(&mut world, &mut self.journal, Stranger::Ask).map_err(|source| {
-            LiveError::Treatment {
-                condition: self.conditions[planned.condition].name.clone(),
-                source: Box::new(source),
-            }
+        let mut world = world(target, &mut control, &self.hosts, &self.stop);
+        let undone = treatment::take_back(&mut world, &mut self.journal, Stranger::Ask);
+        let undone = undone.map_err(|source| LiveError::Treatment {
+            condition: self.conditions[planned.condition].name.clone(),
+            source: Box::new(source),
         })?;
+        for (step, _) in undone.iter().filter(|(_, undone)| *undone == Undone::NotAwaited) {
+            (self.observe)(Happening::Warns(&not_awaited(step)));
+        }
         let condition = &self.conditions[planned.condition];
         condition.treatments.iter().for_each(|t| t.taken_back());
         match Controlled::restarted(control.as_ref()) {
@@ -359,6 +372,10 @@ impl Stage for Live<'_> {
 
     fn stop_requested(&self) -> bool {
         self.stop.requested()
+    }
+
+    fn is_stop(error: &LiveError) -> bool {
+        matches!(error, LiveError::Treatment { source, .. } if matches!(**source, TreatmentError::Stopped))
     }
 
     fn invalid(&mut self, block: u32) -> Vec<Invalid> {

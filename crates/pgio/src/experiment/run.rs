@@ -26,6 +26,10 @@ pub trait Stage {
     fn store(&mut self, trial: &Trial) -> Result<(), Self::Error>;
     fn take_back(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     fn stop_requested(&self) -> bool;
+    /// Whether the error says no more than that it was asked to stop.
+    fn is_stop(_error: &Self::Error) -> bool {
+        false
+    }
     /// Of a block's last attempts, those that are complete and must not count.
     fn invalid(&mut self, block: u32) -> Vec<Invalid>;
     /// Whether the intervals are as narrow as was asked for.

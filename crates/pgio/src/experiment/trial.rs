@@ -66,6 +66,8 @@ impl Request<'_> {
             // To look is not to touch.
             control: None,
             private: self.private,
+            moved: Vec::new(),
+            stop: self.stop.clone(),
         };
         self.treatments.iter().flat_map(|t| t.verify(&mut world, when)).collect()
     }

@@ -199,10 +199,6 @@ pub fn write(exec: &dyn Exec, file: &Path, text: &str) -> Result<(), ExecError> 
     exec.run(&line.arg(file).arg(text)).map(drop)
 }
 
-pub fn is_writable(exec: &dyn Exec, file: &Path) -> Result<bool, ExecError> {
-    Ok(exec.output(&CommandLine::new("test").arg("-w").arg(file))?.status.success())
-}
-
 /// Moves a process and, of its children, those in `from`; what it starts later follows it.
 pub fn move_with_children(
     exec: &dyn Exec,

@@ -14,7 +14,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal,
+};
 
 pub use super::command::{CommandLine, Ids};
 use super::error::HostError;
@@ -82,7 +84,7 @@ pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Outpu
     let child = spawn(command, ties)?;
     let ended = match command.limit() {
         None => child.wait_with_output().map(Some),
-        Some(limit) => wait_within(child, limit),
+        Some(limit) => wait_within(child, limit, own_group),
     };
     let failed = |source| ExecError::Start { command: command.to_string(), source };
     let Some(output) = ended.map_err(failed)? else {
@@ -96,8 +98,13 @@ pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Outpu
     })
 }
 
-/// `None` when time is up; the process is killed then, and what it started is not waited for.
-fn wait_within(mut child: Child, limit: Duration) -> io::Result<Option<process::Output>> {
+/// `None` when time is up; the process is killed then, with what it started where that is a group of
+/// its own, and nothing is waited for but itself.
+fn wait_within(
+    mut child: Child,
+    limit: Duration,
+    own_group: bool,
+) -> io::Result<Option<process::Output>> {
     let deadline = Instant::now() + limit;
     let stdout = child.stdout.take().map(collect);
     let stderr = child.stderr.take().map(collect);
@@ -109,6 +116,10 @@ fn wait_within(mut child: Child, limit: Duration) -> io::Result<Option<process::
         && let Some(status) = wait_until(&mut child, deadline)?
     {
         return Ok(Some(process::Output { status, stdout, stderr }));
+    }
+    if own_group {
+        // What it left behind would go on with what it was told to do.
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
     }
     child.kill()?;
     child.wait()?;

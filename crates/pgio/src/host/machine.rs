@@ -146,6 +146,21 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_too_long_is_ended_with_all_that_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("late");
+        let script = format!("(sleep 0.4; echo late >{}) & wait", file.display());
+        let slow = CommandLine::new("sh").args(["-c", script.as_str()]);
+        let limit = std::time::Duration::from_millis(50);
+        assert!(matches!(
+            Host::local().output(&slow.timeout(limit)),
+            Err(ExecError::TimedOut { .. })
+        ));
+        std::thread::sleep(std::time::Duration::from_millis(800));
+        assert!(!file.exists());
+    }
+
+    #[test]
     fn a_missing_program_is_missing_on_a_host() {
         let error = Host::local().output(&CommandLine::new("pgio-no-such")).unwrap_err();
         let expected = "program `pgio-no-such` is not on host local: install it there";

@@ -4,6 +4,7 @@
 //! that would be enough. Nothing is ever asked of the user: a sudo that wants a password is none.
 //! Next: `pg::control` and the treatments that mount or format.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,14 @@ pub enum RightsError {
         "to act as {owner} on host {host}, log in there as {owner} or as root, or let {name} do it without a password by the sudo rule `{name} ALL=({owner}) NOPASSWD: ALL`"
     )]
     NotOwner { host: String, owner: String, name: String },
+    #[error(
+        "{file} on host {host} cannot be written by {name}, as {what} needs it: be root there, {way}"
+    )]
+    NotWritable { what: &'static str, file: String, host: String, name: String, way: String },
+    #[error(
+        "{file} on host {host} cannot be written by root either, as {what} needs it: a container has it read-only; run pgio on the machine itself"
+    )]
+    ReadOnly { what: &'static str, file: String, host: String },
     #[error(transparent)]
     Exec(#[from] ExecError),
 }
@@ -41,6 +50,7 @@ pub struct User {
 /// A capability of root's that containers take away; by its bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
+    DacOverride = 1,
     NetAdmin = 12,
     SysAdmin = 21,
 }
@@ -48,6 +58,7 @@ pub enum Capability {
 impl Capability {
     fn name(self) -> &'static str {
         match self {
+            Capability::DacOverride => "CAP_DAC_OVERRIDE",
             Capability::NetAdmin => "CAP_NET_ADMIN",
             Capability::SysAdmin => "CAP_SYS_ADMIN",
         }
@@ -101,6 +112,10 @@ impl Rights {
         rights
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     fn has(&self, program: &str) -> bool {
         self.has.iter().any(|has| has == program)
     }
@@ -134,8 +149,38 @@ impl Rights {
                 return Ok(sudo);
             }
         }
-        let programs = programs.join(", ");
+        let programs = paths(exec, programs)?.join(", ");
         Err(RightsError::NotRoot { what, host, name: self.name.clone(), programs })
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// For what pgio does itself, or by a shell: the whole of it has to be root.
+    pub fn way_to_root(&self) -> String {
+        let exe = std::env::current_exe();
+        let pgio = exe.map_or_else(|_| "pgio".to_owned(), |path| path.display().to_string());
+        let name = &self.name;
+        format!(
+            "by the sudo rule `{name} ALL=(root) NOPASSWD: {pgio}` or over ssh by ssh = \"root@...\""
+        )
+    }
+
+    fn not_writable(
+        &self,
+        host: &str,
+        what: &'static str,
+        file: String,
+        enough: Option<Capability>,
+    ) -> RightsError {
+        let (host, name) = (host.to_owned(), self.name.clone());
+        if self.uid == 0 {
+            return RightsError::ReadOnly { what, file, host };
+        }
+        let or = enough.map_or(String::new(), |c| format!(", or have the capability {}", c.name()));
+        let way = self.way_to_root() + &or;
+        RightsError::NotWritable { what, file, host, name, way }
     }
 
     /// Keeps the environment, apart from HOME and the like; sudo keeps none.
@@ -163,6 +208,34 @@ impl Rights {
         }
         let (host, owner, name) = (host.to_owned(), user.name.clone(), self.name.clone());
         Err(RightsError::NotOwner { host, owner, name })
+    }
+}
+
+/// As sudoers wants them: with the whole path, where it is known.
+fn paths(exec: &dyn Exec, programs: &[&str]) -> Result<Vec<String>, ExecError> {
+    let find = "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || echo \"$p\"; done";
+    let find = CommandLine::new("sh").args(["-c", find, "sh"]).args(programs).timeout(LIMIT);
+    let found: Vec<String> = exec.output(&find)?.stdout.lines().map(str::to_owned).collect();
+    Ok(match found.len() == programs.len() {
+        true => found,
+        false => programs.iter().map(|&p| p.to_owned()).collect(),
+    })
+}
+
+/// For files that are written by pgio itself, or by a shell of its own. `enough` is a capability that
+/// does without root: for /proc/sys none does, which asks for the user alone.
+pub fn check_writable(
+    exec: &dyn Exec,
+    host: &str,
+    what: &'static str,
+    files: &[&Path],
+    enough: Option<Capability>,
+) -> Result<(), RightsError> {
+    let script = "for file; do [ -w \"$file\" ] || { echo \"$file\"; exit; }; done";
+    let ask = CommandLine::new("sh").args(["-c", script, "sh"]).args(files).timeout(LIMIT);
+    match exec.run(&ask)?.trim_end() {
+        "" => Ok(()),
+        file => Err(Rights::find(exec)?.not_writable(host, what, file.to_owned(), enough)),
     }
 }
 
@@ -221,6 +294,33 @@ mod tests {
             let refused = ask(of(7, u64::MAX, has), sudo).unwrap_err().to_string();
             assert!(refused.contains("`joe ALL=(root) NOPASSWD: mount, umount`"), "{refused}");
         }
+    }
+
+    #[test]
+    fn sudoers_wants_whole_paths() {
+        let [sh, none] = &paths(&Local, &["sh", "pgio-none"]).unwrap()[..] else { panic!() };
+        assert!(sh.starts_with('/') && sh.ends_with("/sh"), "{sh}");
+        assert_eq!(none, "pgio-none");
+    }
+
+    #[test]
+    fn who_may_not_write_hears_what_would_be_enough() {
+        let file = Path::new("/nonexistent/limit");
+        let said = check_writable(&Local, "db", "a throttle", &[file], None).unwrap_err();
+        assert!(
+            said.to_string().starts_with("/nonexistent/limit on host db cannot be written by ")
+        );
+        assert!(
+            check_writable(&Local, "db", "a throttle", &[Path::new("/dev/null")], None).is_ok()
+        );
+        let of = |uid, enough| {
+            of(uid, 0, &[]).not_writable("db", "a throttle", "/f".to_owned(), enough).to_string()
+        };
+        let said = of(7, Some(Capability::DacOverride));
+        assert!(said.contains("by the sudo rule `joe ALL=(root) NOPASSWD: /"), "{said}");
+        assert!(said.ends_with(", or have the capability CAP_DAC_OVERRIDE"), "{said}");
+        assert!(!of(7, None).contains("CAP_"));
+        assert!(of(0, None).contains("by root either"));
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub enum Refusal {
     ReadOnly { device: String },
     #[error("{device} is in use ({uses}): nothing is written to it")]
     InUse { device: String, uses: String },
-    #[error("what is on {device} cannot be read: {why}")]
+    #[error("what is on {device} cannot be read: {why}{}", who_may(why))]
     Unreadable { device: String, why: String },
     #[error(
         "{device} carries metadata of DRBD: what is written past DRBD makes its peer differ unseen; name the DRBD device instead, or a volume without DRBD"
@@ -97,6 +97,14 @@ pub enum Refusal {
     Drbd { device: String },
     #[error("{device} holds {held}, which would be lost")]
     Holds { device: String, held: String },
+}
+
+/// What would be enough where rights are what is missing.
+fn who_may(why: &str) -> &'static str {
+    match why.contains("Permission denied") {
+        true => "; be root, or of the group that may read and write it (mostly `disk`)",
+        false => "",
+    }
 }
 
 /// Looks, here or on another host.

@@ -84,6 +84,16 @@ pub enum Error {
         closed.display(), path.display()
     )]
     Closed { closed: PathBuf, path: PathBuf },
+    #[error(
+        "{} is no directory: make it, or mount there what is to be measured, or choose another place",
+        directory.display()
+    )]
+    NoBase { directory: PathBuf },
+    #[error(
+        "{} cannot be written by {user}, and the directory of a private PostgreSQL is to be made there: `sudo chown {user} {}` is enough, or run pgio as root",
+        directory.display(), directory.display()
+    )]
+    NotWritable { directory: PathBuf, user: String },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]

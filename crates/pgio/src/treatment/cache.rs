@@ -11,17 +11,19 @@
 mod resident;
 
 use std::cell::RefCell;
+use std::path::Path;
 
 use postgres::Client;
 
 use self::resident::{Relations, Resident};
 use super::{
-    Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, body, stopped,
+    Kind, Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, body,
+    stopped,
 };
 use crate::config::experiment::TreatmentSpec;
 use crate::config::nearest;
-use crate::host::blkio::is_writable;
 use crate::host::exec::{CommandLine, Exec};
+use crate::host::rights::check_writable;
 use crate::results::model::{Evidence, When};
 use crate::units::human;
 
@@ -70,6 +72,18 @@ impl Treatment for Cache {
         }]
     }
 
+    fn intents(&self) -> Vec<String> {
+        vec![
+            match self {
+                Cache::Cold { .. } => {
+                    "cache = cold by a stop of PostgreSQL, the host's drop_caches and a start"
+                }
+                Cache::Warm => "cache = warm by pg_prewarm of all of the data set",
+            }
+            .to_owned(),
+        ]
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let relations = Relations::of_data_set(world.admin()?)?;
         let now = match Resident::look(world, &relations) {
@@ -82,6 +96,13 @@ impl Treatment for Cache {
             Cache::Warm => ("warm", "by pg_prewarm"),
         };
         Ok(vec![Outlook { what: KIND.name.to_owned(), now, then: then.to_owned(), how }])
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        match self {
+            Cache::Cold { .. } => check_drop(machines),
+            Cache::Warm => Ok(()),
+        }
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
@@ -186,14 +207,13 @@ fn started(admin: &mut Client, asked: &str) -> Evidence {
 
 fn check_cold(world: &mut World<'_>) -> Result<(), TreatmentError> {
     world.control("a cold cache")?;
-    let host = world.host(None)?;
-    if !is_writable(&*host, DROP_CACHES.as_ref())? {
-        return Err(TreatmentError::Refused(format!(
-            "{DROP_CACHES} on host {} cannot be written, so that its page cache cannot be dropped: pgio must run there as root (`sudo pgio compare ...`; over ssh, ssh = \"root@HOST\"), and not in a container that has it read-only",
-            host.name()
-        )));
-    }
-    Ok(())
+    check_drop(&world.machines())
+}
+
+fn check_drop(machines: &Machines<'_>) -> Result<(), TreatmentError> {
+    let host = machines.host(None)?;
+    let file = Path::new(DROP_CACHES);
+    Ok(check_writable(&*host, host.name(), "a cold cache", &[file], None)?)
 }
 
 fn check_warm(world: &mut World<'_>) -> Result<(), TreatmentError> {

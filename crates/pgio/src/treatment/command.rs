@@ -4,13 +4,15 @@
 //! `verify` proves that it is in force, so it is required: exit status 0 and, with `expect`, this
 //! output. With `probe`, what it prints before is the prior value: undo finds it in PGIO_PRIOR,
 //! and is right only if `probe` prints it again. The undo stands in the journal itself, which only
-//! its owner can read. A command is a list of words, or a text for `sh`.
+//! its owner can read. A command is a list of words, or a text for `sh`. An apply or undo of a run that
+//! was killed may be at work still: the next undo waits for it, and refuses while it goes on.
 //!
 //! A line may hold a password, so nothing here shows one: `name` is what people see.
 
 mod line;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -32,6 +34,8 @@ pub(super) const KIND: Kind = Kind {
 const KEYS: &[&str] = &["name", "apply", "verify", "undo", "probe", "expect", "host", "timeout"];
 const EXAMPLE: &str = "{ name = \"swap off\", apply = \"swapoff -a\", verify = \"! grep -q ^/ /proc/swaps\", undo = \"swapon -a\" }";
 
+const POLL: Duration = Duration::from_millis(100);
+
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All that undo needs; a part of the step.
@@ -45,6 +49,9 @@ struct Commands {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expect: Option<String>,
     seconds: f64,
+    /// Carried by what changes something, drawn for each time that it is applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<String>,
 }
 
 #[derive(Debug)]
@@ -82,6 +89,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
             probe: Line::read(&body, "probe")?,
             expect: body.text("expect")?.map(str::to_owned),
             seconds: timeout.as_secs_f64(),
+            mark: None,
         },
     }))
 }
@@ -103,7 +111,7 @@ impl Commands {
     fn verified(&self, host: &Host) -> Result<Result<String, String>, TreatmentError> {
         let output = self
             .verify
-            .output(host, self.limit(), None)?
+            .output(host, self.limit(), None, None)?
             .map_err(|why| self.failed("verify", host, &why))?;
         let found = output.stdout.trim();
         Ok(match (&self.expect, output.status.success()) {
@@ -123,7 +131,7 @@ impl Commands {
     fn probed(&self, host: &Host) -> Result<Option<String>, TreatmentError> {
         let Some(probe) = &self.probe else { return Ok(None) };
         let failed = |why: String| self.failed("probe", host, &why);
-        let output = probe.output(host, self.limit(), None)?.map_err(failed)?;
+        let output = probe.output(host, self.limit(), None, None)?.map_err(failed)?;
         match output.status.success() {
             true => Ok(Some(output.stdout.trim_end_matches('\n').to_owned())),
             false => Err(failed(line::said(&output))),
@@ -138,8 +146,26 @@ impl Commands {
         prior: Option<&str>,
     ) -> Result<(), TreatmentError> {
         let failed = |why: String| self.failed(which, host, &why);
-        let output = line.output(host, self.limit(), prior)?.map_err(failed)?;
+        let mark = self.mark.as_deref();
+        let output = line.output(host, self.limit(), prior, mark)?.map_err(failed)?;
         if output.status.success() { Ok(()) } else { Err(failed(line::said(&output))) }
+    }
+
+    /// What a killed run had started would come after us.
+    fn wait_for_former(&self, host: &Host) -> Result<(), TreatmentError> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        let deadline = Instant::now() + self.limit();
+        while let Some(process) = line::running(host, mark)?.first() {
+            if Instant::now() > deadline {
+                let why = format!(
+                    "what was started before still runs (process {process}) after {} s: wait for it or end it, then `pgio undo` again",
+                    self.seconds
+                );
+                return Err(self.failed("undo", host, &why));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
     }
 }
 
@@ -147,6 +173,11 @@ impl Treatment for Command {
     fn describe(&self) -> Vec<String> {
         let on = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
         vec![format!("command {}{on}", self.commands.name)]
+    }
+
+    fn intents(&self) -> Vec<String> {
+        let how = "by commands of yours: probe, apply, verify and, after the trial, undo";
+        self.describe().into_iter().map(|name| format!("{name} = in force {how}")).collect()
     }
 
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
@@ -176,13 +207,13 @@ impl Treatment for Command {
             what: format!("command `{}`", self.commands.name),
             host: Some(host.name().to_owned()),
             prior: json!(self.commands.probed(&host)?),
-            ours: json!(self.commands),
+            ours: json!(Commands { mark: Some(line::new_mark(&host)?), ..self.commands.clone() }),
         }])
     }
 
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
         let host = world.host(step.host.as_deref())?;
-        self.commands.run("apply", &self.apply, &host, step.prior.as_str())
+        commands_of(step)?.run("apply", &self.apply, &host, step.prior.as_str())
     }
 
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
@@ -212,12 +243,17 @@ impl Treatment for Command {
     }
 }
 
+fn commands_of(step: &Step) -> Result<Commands, TreatmentError> {
+    serde_json::from_value(step.ours.clone()).map_err(|_| {
+        TreatmentError::Config(format!("the journal's step {} cannot be understood", step.what))
+    })
+}
+
 /// By the commands in the journal; the experiment file may be gone.
 fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
     let host = world.host(step.host.as_deref())?;
-    let commands: Commands = serde_json::from_value(step.ours.clone()).map_err(|_| {
-        TreatmentError::Config(format!("the journal's step {} cannot be understood", step.what))
-    })?;
+    let commands = commands_of(step)?;
+    commands.wait_for_former(&host)?;
     let prior = step.prior.as_str();
     let found = commands.probed(&host)?;
     if prior.is_some() && found.as_deref() == prior {

@@ -25,7 +25,7 @@ use crate::results::model::{Check, Evidence, Trial, When};
 use self::change::{CONNECTED, Change, DISCONNECTED, Ours, connection_of};
 use self::node::{Node, Seen};
 use super::body::Body;
-use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::{Kind, Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
 
 pub(super) const KIND: Kind = Kind {
     name: "drbd",
@@ -34,6 +34,7 @@ pub(super) const KIND: Kind = Kind {
     undo,
 };
 
+const HOW: &str = "by drbdadm and drbdsetup, in the running kernel";
 const EXAMPLE: &str = "{ resource = \"r0\", protocol = \"A\", secondary = \"db2\" }";
 const SWITCHES: &[&str] = &["disk-barrier", "disk-flushes", "md-flushes", "al-updates"];
 const AL_EXTENTS: &str = "al-extents";
@@ -239,16 +240,30 @@ impl Treatment for Drbd {
         all
     }
 
+    fn intents(&self) -> Vec<String> {
+        let peer = self.secondary.as_ref().map_or(String::new(), |peer| format!(" and on {peer}"));
+        let change = |line: String| format!("{line} {HOW}, on the server's host{peer}");
+        self.describe().into_iter().map(change).collect()
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let outlook = |step: Step| -> Option<Outlook> {
             Some(Outlook {
                 then: Ours::of(&step).ok()?.value,
                 now: step.prior.as_str().unwrap_or("not known without a connection").to_owned(),
                 what: format!("{} on host {}", step.what, step.host.unwrap_or_default()),
-                how: "by drbdadm and drbdsetup, in the running kernel",
+                how: HOW,
             })
         };
         Ok(self.steps(world)?.into_iter().filter_map(outlook).collect())
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        Node::open(machines.host(None)?)?;
+        match &self.secondary {
+            Some(peer) => Node::open(machines.host(Some(peer))?).map(drop),
+            None => Ok(()),
+        }
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
@@ -274,15 +289,15 @@ impl Treatment for Drbd {
         let node = self.nodes(world)?.iter().find(there).ok_or_else(|| {
             TreatmentError::Config(format!("no node of DRBD {} for {}", self.resource, step.what))
         })?;
-        Ours::of(step)?.apply(node)
+        Ours::of(step)?.apply(node, &world.stop)
     }
 
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         let nodes = self.nodes(world)?;
         if self.connected {
-            wait::until_connected(&nodes[0], &self.resource)?;
+            wait::until_connected(&nodes[0], &self.resource, &world.stop)?;
         } else {
-            wait::until_alone(&nodes[0], &self.resource)?;
+            wait::until_alone(&nodes[0], &self.resource, &world.stop)?;
         }
         let evidence = proof::read(self, nodes, When::Before);
         // Disks may still be on their way to being the same: that is for `rest`.
@@ -302,7 +317,7 @@ impl Treatment for Drbd {
 
     fn rest(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         if self.connected {
-            wait::until_in_sync(&self.nodes(world)?[0], &self.resource)?;
+            wait::until_in_sync(&self.nodes(world)?[0], &self.resource, &world.stop)?;
         }
         Ok(())
     }
@@ -327,9 +342,9 @@ impl Treatment for Drbd {
 fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
     let node = Node::open(world.host(step.host.as_deref())?)?;
     let ours = Ours::of(step)?;
-    let undone = ours.undo(&node, step, stranger)?;
+    let undone = ours.undo(&node, step, stranger, &world.stop)?;
     if undone == Undone::PutBack && world.goes_on() {
-        wait::out_resync(&node, &ours.resource)?;
+        wait::out_resync(&node, &ours.resource, &world.stop)?;
     }
     Ok(undone)
 }

@@ -113,6 +113,11 @@ impl Treatment for Postgres {
         self.settings.iter().map(|s| format!("{} = {}", s.name, s.value)).collect()
     }
 
+    fn intents(&self) -> Vec<String> {
+        let how = "in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart";
+        self.describe().into_iter().map(|setting| format!("{setting} {how}")).collect()
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let admin = world.admin()?;
         let routed = self.routed(admin)?.into_iter();

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use self::spot::Spot;
 use super::body::Body;
-use super::{Kind, Outlook, Step, Treatment, TreatmentError, World};
+use super::{Kind, Machines, Outlook, Step, Treatment, TreatmentError, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::host::blkio::{self, Limit};
 use crate::results::model::{Check, Evidence, Trial, When};
@@ -134,6 +134,16 @@ impl Treatment for Throttle {
         self.limits.iter().map(line).collect()
     }
 
+    fn intents(&self) -> Vec<String> {
+        let how = match self.scope {
+            Some(Scope::Root) => "in the root group of cgroup v1",
+            _ => {
+                "in the root group of cgroup v1, where a server in another group is moved for the time, or in the server's group of v2"
+            }
+        };
+        self.describe().into_iter().map(|limit| format!("{limit} {how}")).collect()
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let spot = self.spot(world)?;
         let found = spot.found(world)?;
@@ -144,6 +154,11 @@ impl Treatment for Throttle {
             how: spot.how(),
         };
         Ok(self.limits.iter().map(line).collect())
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        let host = machines.host(self.host.as_deref())?;
+        spot::check_rights(&host, &self.limits)
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {

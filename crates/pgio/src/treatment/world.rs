@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use ::postgres::Client;
 
-use super::TreatmentError;
+use super::{Moved, TreatmentError};
+use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
@@ -94,6 +95,34 @@ pub struct World<'a> {
     pub control: Option<&'a mut dyn Control>,
     /// The server is a private cluster: gone at the end, whatever is done to it.
     pub private: bool,
+    /// While a condition is checked: what its treatments so far will have moved.
+    pub moved: Vec<Moved>,
+    /// Heard by whatever waits for long.
+    pub stop: Stop,
+}
+
+/// The part of it that is there before any server.
+#[derive(Debug, Clone, Copy)]
+pub struct Machines<'a> {
+    pub hosts: &'a Hosts,
+    /// In `hosts`: where the server runs or will run.
+    pub server: Option<&'a str>,
+}
+
+impl Machines<'_> {
+    /// The host of that name; without a name the server's own.
+    pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
+        let name = name.or(self.server).ok_or_else(|| {
+            TreatmentError::Refused(
+                "where the server runs is not known, and no other machine is touched in its place: set host in [target], or in the treatment".to_owned(),
+            )
+        })?;
+        self.hosts.get(name).cloned().ok_or_else(|| {
+            TreatmentError::Refused(format!(
+                "host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\""
+            ))
+        })
+    }
 }
 
 impl fmt::Debug for Door<'_> {
@@ -151,18 +180,13 @@ impl World<'_> {
         matches!(self.door, Door::Open(_))
     }
 
+    pub fn machines(&self) -> Machines<'_> {
+        Machines { hosts: self.hosts, server: self.server_host }
+    }
+
     /// The host of that name; without a name the server's own.
     pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
-        let name = name.or(self.server_host).ok_or_else(|| {
-            TreatmentError::Refused(
-                "where the server runs is not known, and no other machine is touched in its place: set host in [target], or in the treatment".to_owned(),
-            )
-        })?;
-        self.hosts.get(name).cloned().ok_or_else(|| {
-            TreatmentError::Refused(format!(
-                "host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\""
-            ))
-        })
+        self.machines().host(name)
     }
 
     /// To be stopped or started for `what`; refused where nothing says how.

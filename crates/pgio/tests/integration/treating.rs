@@ -4,6 +4,9 @@
 //! it is skipped. A test runs again as a process in a mount namespace of its own, so that a killed
 //! one leaves neither mount nor device. Long, since every test needs the server on its limited disk.
 
+mod ordinary;
+mod together;
+
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

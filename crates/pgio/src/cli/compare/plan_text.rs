@@ -1,7 +1,8 @@
 //! `--plan`: every trial in its order, how long it takes, and every change it will make.
 //!
-//! Read from the files alone, but for the present values of settings: these are asked of a server
-//! that answers within a few seconds, in a session that can only read.
+//! Read from the files alone, but for present values: these are asked of a server that answers within a
+//! few seconds, in a session that can only read, and of the hosts. Where one does not answer, or is
+//! not there before the experiment starts it, each change is told as the file has it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,11 +18,12 @@ use crate::cli::state;
 use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
 use crate::experiment::live::LiveCondition;
 use crate::experiment::plan::plan;
+use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::words;
-use crate::treatment::{Door, World};
+use crate::treatment::{Door, Outlook, Treatment, TreatmentError, World};
 use crate::units::exact_duration;
 
 /// A server that does not answer by then is not asked.
@@ -101,7 +103,7 @@ impl Job {
         }
     }
 
-    /// In words; with the present value and the way where a server could be asked.
+    /// Each with the present value and the way where these can be asked for, else as the file has it.
     fn changes(
         &self,
         condition: &LiveCondition,
@@ -109,16 +111,13 @@ impl Job {
         hosts: &Hosts,
     ) -> Result<Vec<String>, Failure> {
         let line = |change: &str| format!("{} changes {change}", condition.name);
-        let described: Vec<String> =
-            condition.treatments.iter().flat_map(|t| t.describe()).collect();
-        if described.is_empty() {
-            return Ok(vec![line("nothing")]);
-        }
+        let intents = |treatment: &dyn Treatment| -> Vec<String> {
+            treatment.intents().iter().map(|intent| line(intent)).collect()
+        };
         let Some((params, client)) = server else {
-            return Ok(vec![line(&format!(
-                "{} (settings in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart)",
-                described.join(", ")
-            ))]);
+            let all: Vec<String> =
+                condition.treatments.iter().flat_map(|t| intents(t.as_ref())).collect();
+            return Ok(if all.is_empty() { vec![line("nothing")] } else { all });
         };
         let named = match self.experiment.targets.get(&condition.target) {
             Some(Target::Server { host, .. }) => host.as_deref(),
@@ -132,14 +131,28 @@ impl Job {
             server_host: named.or(params.is_by_socket().then_some(LOCAL)),
             control: None,
             private: false,
+            moved: Vec::new(),
+            stop: Stop::new(),
         };
         let mut all = Vec::new();
         for treatment in &condition.treatments {
-            for o in treatment.outlook(&mut world)? {
-                all.push(line(&format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now)));
+            match treatment.outlook(&mut world) {
+                Ok(changes) => {
+                    let told = |o: Outlook| {
+                        line(&format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now))
+                    };
+                    all.extend(changes.into_iter().map(told));
+                }
+                // A mistake in the file is one here, too.
+                Err(error @ TreatmentError::Config(_)) => return Err(error.into()),
+                Err(error) => {
+                    let why = words::sentence(&error);
+                    let unknown = |change| format!("{change}; now unknown: {why}");
+                    all.extend(intents(treatment.as_ref()).into_iter().map(unknown));
+                }
             }
         }
-        Ok(all)
+        Ok(if all.is_empty() { vec![line("nothing")] } else { all })
     }
 
     /// The hosts that can be asked at this moment.
@@ -210,7 +223,7 @@ impl Job {
                 out.display()
             ),
             format!(
-                "Changes by ALTER SYSTEM are journaled in {} before they are made.",
+                "Changes that outlive a session are journaled in {} before they are made, and put back after each trial.",
                 state::journal_dir().display()
             ),
         ];

@@ -65,6 +65,7 @@ impl Job {
         pg: Option<VersionRequest>,
     ) -> Result<BTreeMap<String, Reached>, Failure> {
         let hosts = self.hosts()?;
+        self.check_rights(&hosts)?;
         let plain = |params, cluster| Reached {
             params,
             cluster,

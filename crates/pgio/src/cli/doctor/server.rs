@@ -14,6 +14,7 @@ use super::{Section, data, storage};
 use crate::experiment::live;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
+use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::private::{self, Origin, VersionRequest};
@@ -197,11 +198,14 @@ fn conditions(
             server_host: subject.host.as_deref(),
             control: None,
             private: false,
+            moved: Vec::new(),
+            stop: Stop::new(),
         };
         for treatment in &arm.treatments {
             if let Err(error) = treatment.check(&mut world) {
                 refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
             }
+            world.moved.extend(treatment.moves());
         }
     }
     match (subject.conditions.len(), refused.is_empty()) {

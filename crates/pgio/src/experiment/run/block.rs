@@ -73,7 +73,11 @@ fn one_trial<S: Stage>(
         stage.store(&trial).map(|()| trial.outcome)
     });
     let taken_back = stage.take_back(planned);
-    let outcome = measured?;
+    // What could not be taken back is said first: it is still in place.
+    let outcome = match measured {
+        Err(error) if S::is_stop(&error) => return taken_back.map(|()| Some(Ended::Interrupted)),
+        measured => measured?,
+    };
     taken_back?;
     Ok(match outcome {
         Outcome::Complete => {

@@ -18,6 +18,8 @@ struct Fake {
     precise_after: Option<u32>,
     no_reset: bool,
     refuse: bool,
+    /// While a condition is put in force.
+    stopped: bool,
     full: bool,
     stop_after: Option<usize>,
     block: u32,
@@ -33,7 +35,11 @@ impl Stage for Fake {
 
     fn put_in_force(&mut self, p: &Planned) -> Result<(), String> {
         self.log.push(format!("apply {}", p.condition));
-        if self.refuse { Err("refused".to_owned()) } else { Ok(()) }
+        match (self.stopped, self.refuse) {
+            (true, _) => Err("stopped".to_owned()),
+            (_, true) => Err("refused".to_owned()),
+            _ => Ok(()),
+        }
     }
 
     fn trial(&mut self, p: &Planned) -> Trial {
@@ -57,6 +63,10 @@ impl Stage for Fake {
 
     fn stop_requested(&self) -> bool {
         self.stop_after.is_some_and(|n| self.log.len() >= n)
+    }
+
+    fn is_stop(error: &String) -> bool {
+        error == "stopped"
     }
 
     fn invalid(&mut self, _: u32) -> Vec<Invalid> {
@@ -99,6 +109,13 @@ fn each_trial_is_stored_and_taken_back_before_the_next() {
 fn what_could_not_be_applied_is_still_taken_back() {
     let mut fake = Fake { refuse: true, ..Fake::default() };
     assert_eq!(fake.run(1, 2, FIXED), Err("refused".to_owned()));
+    assert_eq!(fake.log, ["reset 0", "apply 0", "undo 0"]);
+}
+
+#[test]
+fn a_stop_while_a_condition_is_put_in_force_is_no_error_and_takes_it_back() {
+    let mut fake = Fake { stopped: true, ..Fake::default() };
+    assert_eq!(fake.run(1, 2, FIXED), Ok(Ended::Interrupted));
     assert_eq!(fake.log, ["reset 0", "apply 0", "undo 0"]);
 }
 

@@ -66,9 +66,10 @@ pub struct PrivateCluster {
 impl PrivateCluster {
     /// Returns when the database is there and the standby, if any, is synchronous.
     pub fn start(spec: &Spec) -> Result<Self, Error> {
+        let base_dir = spec.base_dir.clone().unwrap_or_else(layout::default_base);
+        layout::check_base(&base_dir)?;
         let binaries = find(spec.pg)?;
         let absolute = |path: &Path| std::path::absolute(path).map_err(at(path));
-        let base_dir = spec.base_dir.clone().unwrap_or_else(layout::default_base);
         sweep(&base_dir);
         let task = Task {
             bindir: absolute(&binaries.directory)?,

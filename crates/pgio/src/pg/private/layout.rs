@@ -18,10 +18,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::{Error, at};
-use crate::host::exec::Ids;
+use crate::host::exec::{Ids, Local};
+use crate::host::rights::Rights;
 
 pub(super) const PREFIX: &str = "pgio-";
 const MARKER: &str = "marker";
@@ -98,6 +101,28 @@ fn conninfo_value(value: &str) -> String {
 pub(super) fn default_base() -> PathBuf {
     let disk = PathBuf::from("/var/tmp");
     if disk.is_dir() { disk } else { std::env::temp_dir() }
+}
+
+/// Whether a directory can be made there, for the present user and for the one of the servers: asked
+/// before anything is started.
+pub(super) fn check_base(base: &Path) -> Result<(), Error> {
+    let absolute = std::path::absolute(base).map_err(at(base))?;
+    let mut way: Vec<&Path> = absolute.ancestors().collect();
+    way.reverse();
+    for directory in way {
+        if directory.is_dir() && access(directory, Access::EXEC_OK) == Err(Errno::ACCESS) {
+            let (closed, path) = (directory.to_owned(), absolute.clone());
+            return Err(Error::Closed { closed, path });
+        }
+    }
+    if !absolute.is_dir() {
+        return Err(Error::NoBase { directory: absolute });
+    }
+    if access(&absolute, Access::WRITE_OK | Access::EXEC_OK) == Err(Errno::ACCESS) {
+        let user = Rights::find(&Local)?.name().to_owned();
+        return Err(Error::NotWritable { directory: absolute, user });
+    }
+    check_way(&absolute, server_user()?)
 }
 
 /// Makes the directory, and marks and locks it. The lock lasts as long as the file is open.
@@ -251,6 +276,20 @@ mod tests {
         assert_eq!(closed(me.uid() + 1, me.gid()), Some(shut));
         assert_eq!(closed(me.uid(), me.gid()), None);
         assert!(check_way(&inner, None).is_ok(), "the present user made it");
+    }
+
+    #[test]
+    fn a_base_that_cannot_be_is_refused_with_what_would_be_enough() {
+        let base = TempDir::new().unwrap();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let none = base.path().join("none");
+        assert!(matches!(check_base(&none), Err(Error::NoBase { .. })));
+        fs::write(&none, "a file").unwrap();
+        assert!(matches!(check_base(&none), Err(Error::NoBase { .. })));
+        check_base(base.path()).unwrap();
+        let user = "joe".to_owned();
+        let said = Error::NotWritable { directory: "/mnt/x".into(), user }.to_string();
+        assert!(said.contains("`sudo chown joe /mnt/x` is enough"), "{said}");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -16,10 +17,13 @@ use super::KIND;
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
+use crate::host::rights::check_writable;
 use crate::results::model::{Evidence, When};
 use crate::treatment::guard::{Guard, Script};
-use crate::treatment::{Outlook, Step, Treatment, TreatmentError, Undone, World};
+use crate::treatment::{Machines, Outlook, Step, Treatment, TreatmentError, Undone, World};
 use crate::units::{exact_bytes, human};
+
+const HOW: &str = "by dropping caches and moving its processes to a control group";
 
 const SCRIPT: &str = include_str!("cgroup.sh");
 
@@ -87,7 +91,7 @@ impl Surroundings {
             ))
         } else if !self.writable {
             Some(format!(
-                "only root may make {} and drop caches; run pgio with sudo, or let ssh log in there as root",
+                "only root may make {}: be root there, by a sudo rule for pgio or over ssh by ssh = \"root@...\" (a container may have it read-only)",
                 self.group
             ))
         } else if self.limit.is_some_and(|theirs| theirs <= limit) {
@@ -191,6 +195,10 @@ impl Treatment for Cgroup {
         )]
     }
 
+    fn intents(&self) -> Vec<String> {
+        vec![format!("memory for the server = {} {HOW}", exact_bytes(self.limit))]
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let host = world.host(None)?;
         let found = self.look(world, &host)?;
@@ -198,8 +206,14 @@ impl Treatment for Cgroup {
             what: format!("memory for the server on host {}", host.name()),
             now: found.limit.map_or_else(|| "no limit".to_owned(), human::bytes),
             then: exact_bytes(self.limit),
-            how: "by dropping caches and moving its processes to a control group",
+            how: HOW,
         }])
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        let host = machines.host(None)?;
+        let file = Path::new("/proc/sys/vm/drop_caches");
+        Ok(check_writable(&*host, host.name(), "a ballast", &[file], None)?)
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {

@@ -9,6 +9,7 @@
 //! The functions are public for `pgio ballast`, which holds a ballast without an experiment.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -17,9 +18,12 @@ use super::KIND;
 use super::memory::Memory;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
+use crate::host::rights::check_writable;
 use crate::results::model::{Evidence, When};
 use crate::treatment::guard::{Guard, Script};
-use crate::treatment::{Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use crate::treatment::{
+    Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
+};
 use crate::units::{exact_bytes, human};
 
 /// What the step changes, in words.
@@ -53,15 +57,13 @@ pub fn check(host: &Host, leave: u64) -> Result<Memory, TreatmentError> {
     if let Some(why) = memory.refusal(leave) {
         return Err(refused(&why));
     }
-    let writable = "[ -w /proc/sys/vm/nr_hugepages ] && [ -w /proc/sys/vm/drop_caches ]";
-    let writable = CommandLine::new("sh").args(["-c", writable]).timeout(LIMIT);
-    if host.output(&writable)?.status.success() {
-        Ok(memory)
-    } else {
-        Err(refused(
-            "only root may write /proc/sys/vm/nr_hugepages and drop_caches; run pgio with sudo, or let ssh log in there as root (in a container /proc/sys may be read-only)",
-        ))
-    }
+    check_rights(host)?;
+    Ok(memory)
+}
+
+fn check_rights(host: &Host) -> Result<(), TreatmentError> {
+    let files = ["/proc/sys/vm/nr_hugepages", "/proc/sys/vm/drop_caches"].map(Path::new);
+    Ok(check_writable(host, host.name(), "a ballast", &files, None)?)
 }
 
 /// Drops caches, which loses nothing, and says what will be asked for.
@@ -202,6 +204,14 @@ impl Treatment for HugePages {
         vec![format!("ballast{on} = {} left by huge pages", exact_bytes(self.leave))]
     }
 
+    fn intents(&self) -> Vec<String> {
+        let on = self.host.as_ref().map_or("the server's host", String::as_str);
+        let leave = exact_bytes(self.leave);
+        vec![format!(
+            "memory available on {on} = {leave} by dropping caches and taking huge pages (nr_hugepages)"
+        )]
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let host = world.host(self.host.as_deref())?;
         let memory = look(&host)?;
@@ -211,6 +221,10 @@ impl Treatment for HugePages {
             then: exact_bytes(self.leave),
             how: "by dropping caches and taking huge pages",
         }])
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        check_rights(&*machines.host(self.host.as_deref())?)
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {

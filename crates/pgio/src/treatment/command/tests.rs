@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
+use crate::host::stop::Stop;
 use crate::host::{Hosts, LOCAL};
 use crate::pg::connect::{self, ConnectParams};
 use crate::treatment::Door;
@@ -39,6 +40,8 @@ fn in_world<T>(act: impl FnOnce(&mut World<'_>) -> T) -> T {
         server_host: Some(LOCAL),
         control: None,
         private: false,
+        moved: Vec::new(),
+        stop: Stop::new(),
     };
     act(&mut world)
 }
@@ -114,6 +117,72 @@ fn without_a_probe_verify_decides() {
         assert!(error.ends_with("has no effect: verify still succeeds"), "{error}");
         let error = idle.check(world).unwrap_err().to_string();
         assert!(error.contains("succeeds already"), "{error}");
+    });
+}
+
+#[test]
+fn an_undo_waits_for_what_a_killed_run_had_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("value");
+    fs::write(&file, "prior\n").unwrap();
+    let body = of_file(dir.path()).replace("echo ours", "sleep 0.5; echo ours");
+    let treatment = treatment(&body).unwrap();
+    in_world(|world| {
+        let step = treatment.probe(world).unwrap().remove(0);
+        let commands = commands_of(&step).unwrap();
+        let (mark, host) = (commands.mark.clone().unwrap(), Host::local());
+        assert_eq!(line::running(&host, &mark).unwrap(), [""; 0]);
+        // It lives on beside us, and is not over when the undo comes.
+        let late = format!("sleep 0.5; echo ours >{}", file.display());
+        let line = json!(["sh", "-c", late]);
+        let line: Line = serde_json::from_value(line).unwrap();
+        let apply = thread::spawn(move || {
+            let limit = Duration::from_secs(60);
+            line.output(&Host::local(), limit, None, Some(&mark)).unwrap().unwrap()
+        });
+        let mark = commands.mark.unwrap();
+        while line::running(&host, &mark).unwrap().is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(undo(world, &step, Stranger::Ask).unwrap(), Undone::PutBack);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
+        assert!(apply.join().unwrap().status.success());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
+    });
+}
+
+#[test]
+fn an_undo_refuses_while_it_goes_on_and_lets_daemons_be() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("value"), "prior\n").unwrap();
+    let body = of_file(dir.path()).replace(" }", ", timeout = \"300ms\" }");
+    let treatment = treatment(&body).unwrap();
+    in_world(|world| {
+        let mut step = treatment.probe(world).unwrap().remove(0);
+        let mark = commands_of(&step).unwrap().mark.unwrap();
+        let run = |line: serde_json::Value| {
+            let line: Line = serde_json::from_value(line).unwrap();
+            line.output(&Host::local(), Duration::from_secs(60), None, Some(&mark))
+        };
+        let leaves = run(json!(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]));
+        let left = leaves.unwrap().unwrap().stdout.trim().to_owned();
+        assert_eq!(undo(world, &step, Stranger::Ask).unwrap(), Undone::PutBack, "a daemon is none");
+        let end = crate::host::exec::CommandLine::new("kill").arg(&left);
+        crate::host::exec::Exec::run(&Host::local(), &end).unwrap();
+
+        step.prior = json!("another");
+        thread::scope(|scope| {
+            scope.spawn(|| run(json!(["sleep", "1.5"])).unwrap().unwrap());
+            while line::running(&Host::local(), &mark).unwrap().is_empty() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let error = undo(world, &step, Stranger::Restore).unwrap_err().to_string();
+            assert!(
+                error.starts_with("undo of command `value` on host local: what was started"),
+                "{error}"
+            );
+            assert!(error.contains("`pgio undo` again"), "{error}");
+        });
     });
 }
 

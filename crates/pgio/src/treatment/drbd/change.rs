@@ -11,6 +11,7 @@ use super::node::{Node, Seen};
 use super::wait;
 use crate::host::drbd::show::Options;
 use crate::host::drbd::{self, State};
+use crate::host::stop::Stop;
 use crate::treatment::{Step, Stranger, TreatmentError, Undone};
 
 pub(super) const CONNECTED: &str = "connected";
@@ -91,11 +92,11 @@ impl Ours {
         }
     }
 
-    pub(super) fn apply(&self, node: &Node) -> Result<(), TreatmentError> {
-        self.set(node, &self.value)
+    pub(super) fn apply(&self, node: &Node, stop: &Stop) -> Result<(), TreatmentError> {
+        self.set(node, &self.value, stop)
     }
 
-    fn set(&self, node: &Node, value: &str) -> Result<(), TreatmentError> {
+    fn set(&self, node: &Node, value: &str, stop: &Stop) -> Result<(), TreatmentError> {
         match &self.change {
             Change::Connection { net, .. } if value == CONNECTED => {
                 node.connect(&self.resource, net)
@@ -104,7 +105,7 @@ impl Ours {
             Change::Protocol => {
                 // While they wait for each other a change would reach one side only, and they would
                 // refuse each other then.
-                wait::until_connected(node, &self.resource)?;
+                wait::until_connected(node, &self.resource, stop)?;
                 let only = Options::from([("protocol".to_owned(), value.to_owned())]);
                 node.set_net(&self.resource, &only)
             }
@@ -117,6 +118,7 @@ impl Ours {
         node: &Node,
         step: &Step,
         stranger: Stranger,
+        stop: &Stop,
     ) -> Result<Undone, TreatmentError> {
         let Some(seen) = node.see_since(&self.boot, &self.resource)? else {
             return Ok(Undone::PutBack);
@@ -140,18 +142,20 @@ impl Ours {
             }
         }
         if found != prior {
-            self.set(node, prior)?;
+            // Whoever wants to stop wants it undone: the protocol waits for its connection all the same.
+            self.set(node, prior, &Stop::new())?;
         }
+        let mut undone = Undone::PutBack;
         if let Change::Connection { net, with_peer } = &self.change
             && prior == CONNECTED
         {
             // A replica that was there and stays away is no state to leave without a word.
             if *with_peer && stranger != Stranger::Keep {
-                wait::until_returned(node, &self.resource)?;
+                undone = wait::until_returned(node, &self.resource, stop)?;
             }
             self.restore_net(node, net)?;
         }
-        Ok(Undone::PutBack)
+        Ok(undone)
     }
 
     /// Where someone connected by hand, with the options of the files.

@@ -10,6 +10,7 @@ use toml::Table;
 use super::*;
 use crate::host::drbd::show::Options;
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
+use crate::host::stop::Stop;
 use crate::results::model::CheckVerdict;
 use crate::results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
 use crate::results::test_support::full_trial;
@@ -270,13 +271,14 @@ fn undo_after_any_number_of_steps_puts_back_what_was_found() {
         for (applied, intent) in (0..=steps.len()).flat_map(|n| [(n, false), (n, true)]) {
             let (node, there) = self::node(found.clone());
             for step in &steps[..applied] {
-                Ours::of(step).unwrap().apply(&node).unwrap();
+                Ours::of(step).unwrap().apply(&node, &Stop::new()).unwrap();
             }
             let journaled = (applied + usize::from(intent)).min(steps.len());
             // Twice: an undo can be cut short as well.
             for _ in 0..2 {
                 for step in steps[..journaled].iter().rev() {
-                    let undone = Ours::of(step).unwrap().undo(&node, step, Stranger::Ask);
+                    let undone =
+                        Ours::of(step).unwrap().undo(&node, step, Stranger::Ask, &Stop::new());
                     assert_eq!(undone.unwrap(), Undone::PutBack);
                 }
             }
@@ -287,15 +289,36 @@ fn undo_after_any_number_of_steps_puts_back_what_was_found() {
 }
 
 #[test]
+fn a_wait_hears_who_wants_to_stop() {
+    // The peers wait for each other, for ever.
+    let (node, _) = node(Fake { refused: true, ..Fake::new() });
+    let stop = Stop::new();
+    stop.request();
+    for waited in [wait::until_connected, wait::until_alone, wait::until_in_sync] {
+        let waited = waited(&node, "pgio", &stop);
+        assert!(matches!(waited, Err(TreatmentError::Stopped)), "{waited:?}");
+    }
+    // What is being undone is waited for, until it is asked once more.
+    let again = stop.clone();
+    let asking = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        again.request();
+    });
+    assert_eq!(wait::until_returned(&node, "pgio", &stop).unwrap(), Undone::NotAwaited);
+    assert!(stop.urgent());
+    asking.join().unwrap();
+}
+
+#[test]
 fn options_are_put_back_where_someone_connected_by_hand() {
     let (everything, found) = everything();
     let (node, there) = node(Fake { alone: true, ..found });
     let steps = journaled(&everything, &node);
     let ours = Ours::of(&steps[0]).unwrap();
-    ours.apply(&node).unwrap();
+    ours.apply(&node, &Stop::new()).unwrap();
     node.connect("pgio", &Options::new()).unwrap();
     assert_eq!(there.0.lock().unwrap().net, configured());
-    ours.undo(&node, &steps[0], Stranger::Ask).unwrap();
+    ours.undo(&node, &steps[0], Stranger::Ask, &Stop::new()).unwrap();
     assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
     assert_eq!(there.0.lock().unwrap().net["ko-count"], "3");
 }
@@ -306,11 +329,11 @@ fn a_protocol_without_a_connection_goes_with_it() {
     let steps = journaled(&asked(true, Some("A")), &node);
     assert_eq!(steps[1].prior, serde_json::Value::Null);
     for step in &steps {
-        Ours::of(step).unwrap().apply(&node).unwrap();
+        Ours::of(step).unwrap().apply(&node, &Stop::new()).unwrap();
     }
     assert_eq!(there.0.lock().unwrap().net["protocol"], "A");
     for step in steps.iter().rev() {
-        Ours::of(step).unwrap().undo(&node, step, Stranger::Ask).unwrap();
+        Ours::of(step).unwrap().undo(&node, step, Stranger::Ask, &Stop::new()).unwrap();
     }
     assert!(!there.0.lock().unwrap().connected);
 }
@@ -327,7 +350,7 @@ fn a_machine_that_was_started_again_has_nothing_of_ours() {
         let (node, there) = self::node(there);
         let before = there.0.lock().unwrap().clone();
         for step in steps.iter().rev() {
-            let undone = Ours::of(step).unwrap().undo(&node, step, Stranger::Ask);
+            let undone = Ours::of(step).unwrap().undo(&node, step, Stranger::Ask, &Stop::new());
             assert_eq!(undone.unwrap(), Undone::PutBack);
         }
         assert_eq!(*there.0.lock().unwrap(), before, "and nothing is changed");
@@ -339,18 +362,21 @@ fn someone_elses_change_is_asked_about() {
     let (node, there) = node(Fake::new());
     let steps = journaled(&asked(true, Some("A")), &node);
     let ours = Ours::of(&steps[0]).unwrap();
-    ours.apply(&node).unwrap();
+    ours.apply(&node, &Stop::new()).unwrap();
     there.0.lock().unwrap().net.insert("protocol".to_owned(), "B".to_owned());
-    let error = ours.undo(&node, &steps[0], Stranger::Ask).unwrap_err().to_string();
+    let error = ours.undo(&node, &steps[0], Stranger::Ask, &Stop::new()).unwrap_err().to_string();
     assert!(
         error.starts_with(
             "protocol of DRBD resource pgio on host db1 is now B, neither ours (A) nor what it was before (C)"
         ),
         "{error}"
     );
-    assert_eq!(ours.undo(&node, &steps[0], Stranger::Keep).unwrap(), Undone::Kept);
+    assert_eq!(ours.undo(&node, &steps[0], Stranger::Keep, &Stop::new()).unwrap(), Undone::Kept);
     assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
-    assert_eq!(ours.undo(&node, &steps[0], Stranger::Restore).unwrap(), Undone::PutBack);
+    assert_eq!(
+        ours.undo(&node, &steps[0], Stranger::Restore, &Stop::new()).unwrap(),
+        Undone::PutBack
+    );
     assert_eq!(there.0.lock().unwrap().net["protocol"], "C");
 }
 

@@ -1,14 +1,17 @@
 //! Waiting for DRBD: for a connection, for the end of one, for a resync.
 //!
 //! A resync may take as long as it takes while it gets on; one that stands still is an error with the
-//! state that it stands in.
+//! state that it stands in. Who asks to stop is heard at the next look: where something is put in
+//! force that ends the wait, and what was begun is undone; an undo itself waits on for the peer, until
+//! it is asked once more.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::node::Node;
 use crate::host::drbd::State;
-use crate::treatment::TreatmentError;
+use crate::host::stop::Stop;
+use crate::treatment::{TreatmentError, Undone};
 
 const STEP: Duration = Duration::from_millis(200);
 
@@ -18,7 +21,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 /// For a resync to move on, or what comes before and after it to change.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) fn until_connected(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+pub(super) fn until_connected(
+    node: &Node,
+    resource: &str,
+    stop: &Stop,
+) -> Result<(), TreatmentError> {
     let begun = Instant::now();
     loop {
         let states = node.states(resource)?;
@@ -35,11 +42,11 @@ pub(super) fn until_connected(node: &Node, resource: &str) -> Result<(), Treatme
             };
             return Err(not(node, resource, "connected", begun, why, &states));
         }
-        thread::sleep(STEP);
+        pause(stop)?;
     }
 }
 
-pub(super) fn until_alone(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+pub(super) fn until_alone(node: &Node, resource: &str, stop: &Stop) -> Result<(), TreatmentError> {
     let begun = Instant::now();
     loop {
         let states = node.states(resource)?;
@@ -49,11 +56,15 @@ pub(super) fn until_alone(node: &Node, resource: &str) -> Result<(), TreatmentEr
         if begun.elapsed() > CONNECT_LIMIT {
             return Err(not(node, resource, "disconnected", begun, "it takes long", &states));
         }
-        thread::sleep(STEP);
+        pause(stop)?;
     }
 }
 
-pub(super) fn until_in_sync(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+pub(super) fn until_in_sync(
+    node: &Node,
+    resource: &str,
+    stop: &Stop,
+) -> Result<(), TreatmentError> {
     let begun = Instant::now();
     let mut progress = Progress::new();
     loop {
@@ -65,15 +76,15 @@ pub(super) fn until_in_sync(node: &Node, resource: &str) -> Result<(), Treatment
             let why = "the resync makes no progress; see to the peer, its disk and the network";
             return Err(not(node, resource, "in sync", begun, why, &states));
         }
-        thread::sleep(STEP);
+        pause(stop)?;
     }
 }
 
 /// As long as it moves on, so that the next trial has the devices to itself. One that hangs is no
-/// failure of undoing.
-pub(super) fn out_resync(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+/// failure of undoing, and where no trial follows it goes on by itself.
+pub(super) fn out_resync(node: &Node, resource: &str, stop: &Stop) -> Result<(), TreatmentError> {
     let mut progress = Progress::new();
-    loop {
+    while !stop.requested() {
         let states = node.states(resource)?;
         let connected = states.iter().all(State::is_connected);
         if !connected || states.iter().all(State::is_in_sync) || progress.stalls(&states) {
@@ -81,15 +92,23 @@ pub(super) fn out_resync(node: &Node, resource: &str) -> Result<(), TreatmentErr
         }
         thread::sleep(STEP);
     }
+    Ok(())
 }
 
 /// For the peer to come back after all is undone, that the resync begins.
-pub(super) fn until_returned(node: &Node, resource: &str) -> Result<(), TreatmentError> {
+pub(super) fn until_returned(
+    node: &Node,
+    resource: &str,
+    stop: &Stop,
+) -> Result<Undone, TreatmentError> {
     let begun = Instant::now();
     loop {
         let states = node.states(resource)?;
         if states.iter().all(|s| s.is_connected() && s.replication != "Off") {
-            return Ok(());
+            return Ok(Undone::PutBack);
+        }
+        if stop.urgent() {
+            return Ok(Undone::NotAwaited);
         }
         if begun.elapsed() > CONNECT_LIMIT {
             let why = "the peer was there before and does not come back; see whether it is StandAlone (`drbdadm connect` there) and the network, then `pgio undo` again, or `pgio undo --keep` to leave it so";
@@ -97,6 +116,14 @@ pub(super) fn until_returned(node: &Node, resource: &str) -> Result<(), Treatmen
         }
         thread::sleep(STEP);
     }
+}
+
+fn pause(stop: &Stop) -> Result<(), TreatmentError> {
+    if stop.requested() {
+        return Err(TreatmentError::Stopped);
+    }
+    thread::sleep(STEP);
+    Ok(())
 }
 
 struct Progress {

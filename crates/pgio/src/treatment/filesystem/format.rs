@@ -22,7 +22,7 @@ use crate::host::exec::{CommandLine, Exec};
 use crate::host::signature::{self, BlockDevice, Found, Refusal};
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
-    Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, stopped,
+    Machines, Moved, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, stopped,
 };
 use crate::units::exact_bytes;
 
@@ -147,6 +147,13 @@ impl Formatted {
         }
     }
 
+    fn then(&self) -> String {
+        match options::told(&self.settings) {
+            list if list.is_empty() => self.title(),
+            list => format!("{} mounted with {list}", self.title()),
+        }
+    }
+
     fn step(&self, what: String, host: &Host, prior: Value, ours: &Change) -> Step {
         let (kind, host) = (KIND.name.to_owned(), Some(host.name().to_owned()));
         Step { kind, what, host, prior, ours: json!(ours) }
@@ -159,6 +166,18 @@ impl Treatment for Formatted {
         [base].into_iter().chain(described(&self.settings)).collect()
     }
 
+    fn intents(&self) -> Vec<String> {
+        let (device, file_system) = (&self.device, self.then());
+        vec![
+            format!(
+                "{device} = {file_system} by mkfs before each trial: what it holds is lost, and afterwards it holds nothing"
+            ),
+            format!(
+                "the data directory = a copy of it on {device}, mounted over it, by a stop and a start of PostgreSQL"
+            ),
+        ]
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let host = world.host(None)?;
         let now = match signature::look(&*host, &self.device)? {
@@ -169,12 +188,13 @@ impl Treatment for Formatted {
             }
             _ => "no block device".to_owned(),
         };
-        let then = match options::told(&self.settings) {
-            list if list.is_empty() => self.title(),
-            list => format!("{} mounted with {list}", self.title()),
-        };
+        let then = self.then();
         let how = "by a stop of PostgreSQL, mkfs and a copy of the data directory";
         Ok(vec![Outlook { what: self.device.clone(), now, then, how }])
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        self.tools(&*machines.host(None)?).map(drop)
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
@@ -210,6 +230,14 @@ impl Treatment for Formatted {
             )));
         }
         Ok(())
+    }
+
+    fn moves(&self) -> Vec<Moved> {
+        let to = |directory: &String| Moved {
+            directory: directory.clone(),
+            device: self.device.clone(),
+        };
+        self.directory.get().map(to).into_iter().collect()
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

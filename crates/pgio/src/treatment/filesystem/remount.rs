@@ -15,7 +15,7 @@ use super::{Change, KIND, change_of, described, evidence, in_force};
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
-    Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, stopped,
+    Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, stopped,
 };
 
 const PROGRAMS: &[&str] = &["mount", "umount"];
@@ -102,6 +102,16 @@ impl Treatment for Remounted {
         described(&self.settings).collect()
     }
 
+    fn intents(&self) -> Vec<String> {
+        let of = match &self.mount {
+            Some(point) => format!("of {point}"),
+            None => "of the mount under the data directory".to_owned(),
+        };
+        let how = "by a remount, or by a stop of PostgreSQL, umount and mount where that takes it";
+        let line = |s: &Setting| format!("{} {of} = {} {how}", s.name(), s.word);
+        self.settings.iter().map(line).collect()
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let (_, mounted, place) = self.place(world)?;
         let how = match place.by_mount() {
@@ -116,6 +126,12 @@ impl Treatment for Remounted {
             how,
         };
         Ok(place.settings.iter().map(line).collect())
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        let host = machines.host(None)?;
+        let point = self.mount.as_deref().unwrap_or("the data directory");
+        Tools::find(&host, &format!("to change the mount options of {point}"), PROGRAMS).map(drop)
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {

@@ -19,7 +19,9 @@ use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::results::model::{Evidence, When};
 use crate::treatment::guard::{Guard, Script};
-use crate::treatment::{Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use crate::treatment::{
+    Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
+};
 
 /// Of the delay that was asked for, at least this share must be seen in the round trip.
 const SEEN: f64 = 0.8;
@@ -71,6 +73,11 @@ impl Treatment for Netem {
         self.ends.iter().map(|end| format!("link of {} = {}", end.place(), end.shape)).collect()
     }
 
+    fn intents(&self) -> Vec<String> {
+        let how = "by tc netem in place of the interface's own queueing discipline";
+        self.describe().into_iter().map(|link| format!("{link} {how}")).collect()
+    }
+
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let one = |end: &End| {
             let host = world.host(end.host.as_deref())?;
@@ -90,6 +97,11 @@ impl Treatment for Netem {
             })
         };
         self.ends.iter().map(one).collect()
+    }
+
+    /// All of it is asked of the host.
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        self.ends.iter().try_for_each(|end| check_end(&*machines.host(end.host.as_deref())?, end))
     }
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {

@@ -20,6 +20,8 @@ use crate::results::model::{Evidence, When};
 use crate::treatment::{Outlook, Pair, Step, Treatment, TreatmentError, Undone, World};
 use crate::units::human;
 
+const HOW: &str = "by a relay in pgio, each way";
+
 const WHAT: &str = "primary_conninfo of the standby";
 
 /// For the standby to stream again after it has been pointed elsewhere.
@@ -115,12 +117,19 @@ impl Treatment for Relayed {
         vec![format!("link by a relay = {}", self.shape)]
     }
 
+    fn intents(&self) -> Vec<String> {
+        vec![format!(
+            "the way between primary and standby = {} {HOW} (primary_conninfo of the standby)",
+            self.shape
+        )]
+    }
+
     fn outlook(&self, _world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         Ok(vec![Outlook {
             what: "the way between primary and standby".to_owned(),
             now: "direct".to_owned(),
             then: self.shape.to_string(),
-            how: "by a relay in pgio, each way",
+            how: HOW,
         }])
     }
 

@@ -9,11 +9,19 @@ use super::netem::End;
 use super::qdisc::{self, Root};
 use super::shape::Shape;
 use crate::host::Host;
-use crate::host::exec::{CommandLine, Exec};
+use crate::host::HostError;
+use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::rights::Rights;
 use crate::treatment::TreatmentError;
 use crate::units::link::exact_delay;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
+
+const CONNECT: &str = include_str!("connect.sh");
+/// Of which one mostly answers, be it by a refusal: sshd's, PostgreSQL's.
+const PORTS: [&str; 2] = ["22", "5432"];
+/// A packet that is dropped on the way is never answered.
+const CONNECT_LIMIT: Duration = Duration::from_secs(8);
 
 /// From here on the connection that we hold the host by would break off.
 const CUT_OFF_DELAY: Duration = Duration::from_secs(2);
@@ -64,9 +72,19 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
     let tried = host.output(&attempt)?;
     if !tried.status.success() {
         let said = tried.stderr.trim();
+        let rights = Rights::find(host)?;
+        let be_root = format!(
+            "it needs root there, {}; the capabilities CAP_NET_ADMIN and, for trying it out, CAP_SYS_ADMIN are enough",
+            rights.way_to_root()
+        );
         let why = match said {
             _ if said.contains("not permitted") || said.contains("denied") => {
-                "it needs root there (CAP_NET_ADMIN, and CAP_SYS_ADMIN for trying it out): run pgio with sudo, or let ssh log in as root"
+                match rights.is_root() {
+                    true => {
+                        "root lacks CAP_NET_ADMIN there, or CAP_SYS_ADMIN for trying it out, as in a container"
+                    }
+                    false => &be_root,
+                }
             }
             _ if said.contains("kind is unknown") => {
                 "its kernel has no netem (module sch_netem); between a private primary and its standby relay = true does without"
@@ -109,11 +127,14 @@ pub(super) fn carries_our_connection(host: &Host, interface: &str) -> Result<boo
     Ok(said.split_whitespace().skip_while(|w| *w != "dev").nth(1) == Some(interface))
 }
 
-/// Mean of a few, in milliseconds.
+/// In milliseconds, by a few packets of ping; without the program by a few connections.
 pub(super) fn round_trip(host: &Host, address: &str) -> Result<f64, TreatmentError> {
     let ping =
         CommandLine::new("ping").args(["-n", "-q", "-c", "5", "-i", "0.2", "-w", "20", address]);
-    let output = host.output(&ping.env("LC_ALL", "C").timeout(LIMIT))?;
+    let output = match host.output(&ping.env("LC_ALL", "C").timeout(LIMIT)) {
+        Err(ExecError::Host(HostError::Missing { .. })) => return connect_time(host, address),
+        output => output?,
+    };
     mean(&output.stdout).ok_or_else(|| {
         TreatmentError::Refused(format!(
             "{address} does not answer a ping from host {}: {}",
@@ -129,6 +150,29 @@ fn mean(ping: &str) -> Option<f64> {
     line.split_once('=')?.1.trim().split('/').nth(1)?.parse().ok()
 }
 
+/// A connection is made, or refused, after one round trip. Of several the quickest counts: the shell
+/// itself adds to each, and not the same.
+fn connect_time(host: &Host, address: &str) -> Result<f64, TreatmentError> {
+    for port in PORTS {
+        let bash = CommandLine::new("bash").args(["-c", CONNECT, "bash", address, port]);
+        let said = match host.output(&bash.env("LC_ALL", "C").timeout(CONNECT_LIMIT)) {
+            Err(ExecError::Host(HostError::Missing { .. }) | ExecError::TimedOut { .. }) => {
+                continue;
+            }
+            output => output?.stdout,
+        };
+        let times = said.lines().filter_map(|line| line.parse::<f64>().ok());
+        if let Some(microseconds) = times.reduce(f64::min) {
+            return Ok(microseconds / 1e3);
+        }
+    }
+    Err(TreatmentError::Refused(format!(
+        "the round trip from host {} to {address} cannot be measured: install ping there (package iputils-ping of Debian and Ubuntu, iputils elsewhere), since nothing takes or refuses a connection at its ports {}",
+        host.name(),
+        PORTS.join(" and ")
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +182,19 @@ mod tests {
         let said = "--- 10.0.0.2 ping statistics ---\n5 packets transmitted, 5 received, 0% packet loss, time 806ms\nrtt min/avg/max/mdev = 2.026/2.431/2.837/0.205 ms\n";
         assert_eq!(mean(said), Some(2.431));
         assert_eq!(mean("5 packets transmitted, 0 received"), None);
+    }
+
+    /// Also where ping is installed.
+    #[test]
+    fn a_connection_tells_the_round_trip_as_well() {
+        let here = Host::local();
+        let milliseconds = connect_time(&here, "127.0.0.1").unwrap();
+        assert!(milliseconds > 0.0, "{milliseconds}");
+        let error = connect_time(&here, "no-such-host.invalid").unwrap_err().to_string();
+        assert!(
+            error.contains("iputils-ping") && error.contains("no-such-host.invalid"),
+            "{error}"
+        );
     }
 
     #[test]

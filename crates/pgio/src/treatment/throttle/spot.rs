@@ -10,12 +10,16 @@ use serde_json::json;
 
 use super::steps::{self, Change};
 use super::{Scope, Throttle, step};
+use crate::host::Host;
 use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::pid_stat;
+use crate::host::rights::{Capability, check_writable};
 use crate::host::storage::{self, WholeDisk};
 use crate::pg::directories::{GRANT, directories};
-use crate::treatment::{Step, TreatmentError, World};
+use crate::treatment::{Moved, Step, TreatmentError, World};
+
+const NEED: &str = "a throttle";
 
 #[derive(Debug, Clone)]
 pub(super) struct Spot {
@@ -164,12 +168,10 @@ impl Spot {
         if self.must_move() {
             files.push(self.controller.mount_point.join("cgroup.procs"));
         }
-        for file in files {
-            if !blkio::is_writable(&*host, &file)? {
-                return Err(refused(not_permitted(&file, name)));
-            }
-        }
-        Ok(())
+        // Nobody but root and its own user may move a server.
+        let enough = (!self.must_move()).then_some(Capability::DacOverride);
+        let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+        Ok(check_writable(&*host, name, NEED, &files, enough)?)
     }
 
     fn refuse_a_device_not_used(
@@ -191,14 +193,24 @@ impl Spot {
         let located = storage::locate(&*host, &paths)?;
         let mut known = Vec::new();
         for (directory, location) in found.iter().zip(located) {
-            let devices = location.map(|l| l.devices).unwrap_or_default();
-            if devices.iter().any(|d| d.name == self.disk.name) {
+            let moved = location.as_ref().and_then(|l| moved_to(&l.directory, &world.moved));
+            let names: Vec<String> = match moved {
+                Some(device) => {
+                    let disk = storage::whole_disk(&*host, device)?;
+                    disk.map(|disk| disk.name).into_iter().collect()
+                }
+                None => {
+                    let devices = location.map(|l| l.devices).unwrap_or_default();
+                    devices.into_iter().map(|d| d.name).collect()
+                }
+            };
+            if names.contains(&self.disk.name) {
                 return Ok(());
             }
-            let names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
             let on =
                 if names.is_empty() { "no known device".to_owned() } else { names.join(" over ") };
-            known.push(format!("{} ({}) lies on {on}", directory.role, directory.path));
+            let lies = if moved.is_some() { "will lie" } else { "lies" };
+            known.push(format!("{} ({}) {lies} on {on}", directory.role, directory.path));
         }
         Err(refused(format!(
             "{device} ({}) is not below what PostgreSQL on {} writes to: {}",
@@ -308,11 +320,29 @@ fn way_to(mount_point: &Path, group: &Path) -> Vec<PathBuf> {
     way
 }
 
-fn not_permitted(file: &Path, host: &str) -> String {
-    format!(
-        "{} on host {host} cannot be written: pgio must run there as root (`sudo pgio compare ...`, for which the sudo rule `USER ALL = (root) NOPASSWD: /path/to/pgio` is enough; over ssh, ssh = \"root@HOST\"), or have the capability CAP_DAC_OVERRIDE",
-        file.display()
-    )
+/// What can be told of the rights before a server is there: where cgroup v1 has its limits.
+pub(super) fn check_rights(
+    host: &Host,
+    limits: &BTreeMap<Limit, u64>,
+) -> Result<(), TreatmentError> {
+    let found = blkio::find(host)?.filter(|c| c.version == Version::V1);
+    let Some(controller) = found else { return Ok(()) };
+    let root = DeviceLimits {
+        version: controller.version,
+        group: controller.directory("/"),
+        // The files are the same for all.
+        device: String::new(),
+    };
+    let files: Vec<PathBuf> = limits.keys().map(|limit| root.file(*limit)).collect();
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let enough = Some(Capability::DacOverride);
+    Ok(check_writable(host, host.name(), NEED, &files, enough)?)
+}
+
+/// The device that what lies there is moved to.
+fn moved_to<'a>(directory: &Path, moved: &'a [Moved]) -> Option<&'a str> {
+    let one = moved.iter().rfind(|m| directory.starts_with(&m.directory));
+    one.map(|m| m.device.as_str())
 }
 
 fn refused(why: String) -> TreatmentError {
@@ -322,6 +352,21 @@ fn refused(why: String) -> TreatmentError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lies_below_a_moved_directory_goes_with_it() {
+        let moved = |directory: &str, device: &str| Moved {
+            directory: directory.to_owned(),
+            device: device.to_owned(),
+        };
+        let all = [moved("/var/pg/data", "/dev/loop7"), moved("/var/pg/data/space", "/dev/loop8")];
+        let to = |directory: &str| moved_to(Path::new(directory), &all);
+        assert_eq!(to("/var/pg/data"), Some("/dev/loop7"));
+        assert_eq!(to("/var/pg/data/pg_wal"), Some("/dev/loop7"));
+        assert_eq!(to("/var/pg/data/space/16384"), Some("/dev/loop8"));
+        assert_eq!(to("/var/pg/database"), None);
+        assert_eq!(to("/var/pg"), None);
+    }
 
     #[test]
     fn the_way_to_a_group_ends_above_it() {

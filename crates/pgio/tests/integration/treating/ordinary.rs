@@ -1,0 +1,131 @@
+//! An ordinary user hears of each treatment what would be enough, before anything is started or changed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use super::inside;
+use crate::disk::LoopDevice;
+use crate::examples;
+use crate::fixture::{INSTALLED, pgio_exe};
+use crate::workdir::Workdir;
+
+/// pgio as `nobody`, in a directory of its own that `nobody` may write to.
+fn as_nobody(dir: &Workdir, arguments: &[&str]) -> (Option<i32>, String) {
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let said = Command::new("runuser")
+        .args(["-u", "nobody", "--"])
+        .arg(pgio_exe())
+        .args(arguments)
+        .current_dir(dir.path())
+        .env("PGIO_STATE_DIR", dir.path().join("state"))
+        .env("HOME", dir.path())
+        // Whatever starts a server fails otherwise.
+        .env("PGIO_BINDIR", "/nonexistent")
+        .output()
+        .unwrap();
+    (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
+}
+
+#[track_caller]
+fn refused(text: &str, expected: &[&str]) {
+    let dir = Workdir::new();
+    dir.write("e.toml", text);
+    let (code, said) = as_nobody(&dir, &["compare", "e.toml", "--out", "out"]);
+    assert_eq!(code, Some(4), "{said}");
+    for text in expected {
+        assert!(said.contains(text), "no `{text}` in {said}");
+    }
+    assert!(!dir.out().exists() && dir.journals().is_empty());
+}
+
+fn experiment(target: &str, treatment: &str) -> String {
+    format!(
+        "[experiment]\nblocks = 1\nduration = \"1s\"\n[target]\nprivate = true\npg = {INSTALLED}\n{target}\n\
+         [workload]\nkind = \"commit\"\n[[condition]]\nname = \"a\"\n{treatment}\n"
+    )
+}
+
+const PGIO: &str = "sudo rule `nobody ALL=(root) NOPASSWD: /";
+
+#[test]
+fn each_treatment_says_what_would_be_enough() {
+    if !inside("ordinary::each_treatment_says_what_would_be_enough", true) {
+        return;
+    }
+    for (treatment, expected) in [
+        (
+            "throttle = { device = \"/dev/loop0\", write_iops = 500 }",
+            &[
+                "write_iops_device on host local cannot be written by nobody",
+                PGIO,
+                "CAP_DAC_OVERRIDE",
+            ][..],
+        ),
+        (
+            "filesystem = { options = \"sync\" }",
+            &[
+                "needs root on host local",
+                "`nobody ALL=(root) NOPASSWD: /",
+                "/mount, /",
+                "/umount`",
+            ],
+        ),
+        (
+            "filesystem = { device = \"/dev/loop0\", type = \"ext4\", allow_format = true }",
+            &["needs root on host local", "NOPASSWD: /", "/wipefs, /", "/mkfs.ext4`"],
+        ),
+        ("ballast = \"1G\"", &["nr_hugepages on host local cannot be written by nobody", PGIO]),
+        (
+            "ballast = { leave = \"1G\", way = \"cgroup\" }",
+            &["drop_caches on host local cannot be written by nobody", PGIO],
+        ),
+        ("cache = \"cold\"", &["drop_caches on host local cannot be written by nobody", PGIO]),
+        (
+            "link = { interface = \"lo\", delay = \"1ms\" }",
+            &["no netem on host local", PGIO, "CAP_NET_ADMIN"],
+        ),
+    ] {
+        refused(&experiment("", treatment), expected);
+    }
+}
+
+#[test]
+fn the_directory_of_a_private_cluster_says_who_owns_it() {
+    if !inside("ordinary::the_directory_of_a_private_cluster_says_who_owns_it", false) {
+        return;
+    }
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let mode = |mode| fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
+    let text = experiment(&format!("directory = {:?}", place.path()), "");
+    mode(0o755);
+    let path = place.path().display();
+    refused(
+        &text,
+        &[&format!("{path} cannot be written by nobody"), &format!("`sudo chown nobody {path}`")],
+    );
+    mode(0o700);
+    refused(&text, &["cannot enter", &path.to_string()]);
+    refused(&experiment("directory = \"/nonexistent\"", ""), &["/nonexistent is no directory"]);
+}
+
+#[test]
+fn examples_that_need_root_say_so() {
+    if !inside("ordinary::examples_that_need_root_say_so", true) {
+        return;
+    }
+    for (example, expected) in [
+        ("io-throttle.toml", "cannot be written by nobody"),
+        ("ext4-options.toml", "needs root on host local"),
+        ("page-cache.toml", "cannot be written by nobody"),
+    ] {
+        let text = examples::example(example);
+        refused(&text, &[expected, "ALL=(root) NOPASSWD: "]);
+    }
+    let dir = Workdir::new();
+    let (code, said) = as_nobody(&dir, &["ballast", "1G"]);
+    assert!(code == Some(4) && said.contains(PGIO), "{code:?}: {said}");
+    let device = LoopDevice::new(16 << 20);
+    let (code, said) = as_nobody(&dir, &["device", &device.path, "--destroy"]);
+    assert!(code == Some(4) && said.contains("be root, or of the group"), "{code:?}: {said}");
+}
