@@ -91,7 +91,9 @@ fn condition(
 /// A list of tables is as many treatments of the kind, such as a throttle on each of two hosts.
 fn one_or_several(body: toml::Value) -> Vec<toml::Value> {
     match body {
-        toml::Value::Array(items) if !items.is_empty() && items.iter().all(toml::Value::is_table) => {
+        toml::Value::Array(items)
+            if !items.is_empty() && items.iter().all(toml::Value::is_table) =>
+        {
             items
         }
         one => vec![one],
