@@ -133,7 +133,8 @@ fn sync_commit() {
         .iter()
         .map(|t| format!("{} {}", t["place"]["condition"], t["place"]["point"]))
         .collect();
-    assert_eq!((trials.len(), cells.len()), (46, 46));
+    // Invalid trials, which other tests beside this one can make, are repeated.
+    assert_eq!(cells.len(), 46);
     for trial in &trials {
         let (point, keys) = (&trial["place"]["point"], &trial["workload"]["keys"]);
         assert_eq!(point["sessions"], keys["sessions"]);
