@@ -74,10 +74,23 @@ fn condition(
         if !treatments.contains(&key) {
             return Err(section.error(key, unknown(key, treatments)));
         }
-        let body = section.value(key)?;
-        specs.push(TreatmentSpec { kind: key.to_owned(), body, line: section.line_of(key) });
+        let line = section.line_of(key);
+        let spec = |body| TreatmentSpec { kind: key.to_owned(), body, line };
+        specs.extend(one_or_several(section.value(key)?).into_iter().map(spec));
     }
     Ok(Condition { name, target: target(section, targets)?, treatments: specs })
+}
+
+/// A list of tables is as many treatments of the kind, such as a throttle on each of two hosts.
+fn one_or_several(body: toml::Value) -> Vec<toml::Value> {
+    match body {
+        toml::Value::Array(items)
+            if !items.is_empty() && items.iter().all(toml::Value::is_table) =>
+        {
+            items
+        }
+        one => vec![one],
+    }
 }
 
 fn target(

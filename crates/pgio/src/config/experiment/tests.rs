@@ -93,6 +93,18 @@ fn a_name_is_all_that_must_be_said() {
 }
 
 #[test]
+fn a_list_of_tables_is_as_many_treatments() {
+    let experiment = read(
+        "[[condition]]\nname = 'a'\ndrbd = {}\nthrottle = [{ host = 'x' }, { host = 'y' }]\n\
+         postgres = []\n",
+    );
+    let seen: Vec<_> =
+        experiment.conditions[0].treatments.iter().map(|t| (t.kind.as_str(), t.line)).collect();
+    assert_eq!(seen, [("drbd", 3), ("throttle", 4), ("throttle", 4), ("postgres", 5)]);
+    assert_eq!(experiment.conditions[0].treatments[2].body["host"].as_str(), Some("y"));
+}
+
+#[test]
 fn all_that_can_be_said() {
     let experiment = read(
         "[experiment]\nname = 'sync commit'\nblocks = 12\nwarmup = 0\nduration = '500ms'\n\

@@ -1,0 +1,134 @@
+//! Judging tables from what a server says of them, without one.
+
+use super::*;
+use crate::units::Filler;
+
+fn state(number: u32) -> TableState {
+    TableState {
+        part: Part::Table(number),
+        mark: Some(Mark {
+            version: 2,
+            scale: "8M".into(),
+            blocks: 1024,
+            tables: 4,
+            seed: 1,
+            layout: Layout::default(),
+        }),
+        pages: 1024,
+        bytes: 1024 * 8192,
+        rows: Some(1024.0),
+        indexed: true,
+        unlogged: false,
+        fillfactor: 10,
+        filler_width: 1024,
+    }
+}
+
+/// A scan table of half their size.
+fn scan() -> TableState {
+    let mut scan = state(1);
+    scan.mark.as_mut().unwrap().blocks = 512;
+    TableState { part: Part::Scan, pages: 512, rows: Some(512.0), indexed: false, ..scan }
+}
+
+fn loaded(states: &[TableState]) -> Dataset {
+    judge("public", states, 1, None).unwrap()
+}
+
+fn verdict(states: &[TableState], tables: u32, blocks: Option<u64>) -> String {
+    match judge("public", states, tables, blocks) {
+        Ok(found) => format!("{} blocks, {} warnings", found.blocks, found.warnings.len()),
+        Err(e) => e.to_string(),
+    }
+}
+
+fn changed(change: impl FnOnce(&mut TableState)) -> Vec<TableState> {
+    let mut states = vec![state(1), state(2)];
+    change(&mut states[1]);
+    states
+}
+
+#[test]
+fn what_fits_is_taken() {
+    let two = [state(1), state(2)];
+    assert_eq!(verdict(&two, 2, None), "1024 blocks, 0 warnings");
+    assert_eq!(verdict(&two, 2, Some(1000)), "1000 blocks, 0 warnings");
+    assert_eq!(verdict(&changed(|s| s.rows = None), 2, None), "1024 blocks, 0 warnings");
+    assert_eq!(verdict(&changed(|s| s.pages = 5000), 2, None), "1024 blocks, 1 warnings");
+}
+
+#[test]
+fn many_that_have_grown_are_one_warning() {
+    let grown = |number, pages| TableState { pages, ..state(number) };
+    let states = [grown(1, 1024), grown(2, 2000), grown(3, 5000), grown(4, 1500)];
+    let found = judge("public", &states, 4, None).unwrap();
+    assert_eq!(found.warnings.len(), 1);
+    assert_eq!(
+        found.warnings[0].what,
+        "pgio3 has grown to 5,000 blocks from 1,024, and 2 others have grown too"
+    );
+}
+
+#[test]
+fn the_scan_table_is_one_of_the_same_load() {
+    assert_eq!(loaded(&[state(1), scan()]).scan_table().unwrap(), 512);
+    let without = loaded(&[state(1)]).scan_table().unwrap_err();
+    insta::assert_snapshot!(without, @"there is no table for scans of this load; load again with `pgio setup --scan-scale SIZE`");
+    let mut other = scan();
+    other.mark.as_mut().unwrap().seed = 7;
+    assert_eq!(loaded(&[state(1), other]).scan, None);
+    let foreign = TableState { mark: None, ..scan() };
+    assert_eq!(loaded(&[state(1), foreign]).scan, None);
+    let cut = TableState { pages: 100, ..scan() };
+    assert!(verdict(&[state(1), cut], 1, None).starts_with("pgio_scan should hold 512 rows"));
+}
+
+#[test]
+fn what_is_asked_for_and_not_loaded_is_named() {
+    let found = loaded(&[state(1), scan()]);
+    let asked = |layer: Layer| match found.must_be(&layer) {
+        Ok(()) => "taken".to_owned(),
+        Err(e) => e.to_string(),
+    };
+    assert_eq!(asked(Layer::default()), "taken");
+    let same = Layer { fillfactor: Some(10), unlogged: Some(false), ..Layer::default() };
+    assert_eq!(asked(same), "taken");
+    let random = Layer { filler: Some(Filler::Random), ..Layer::default() };
+    insta::assert_snapshot!(asked(random), @"FILLER=random is asked for and the tables were loaded with FILLER=plain; load again with `pgio setup`, or leave FILLER out to take them as they are");
+    let unlogged = Layer { unlogged: Some(true), ..Layer::default() };
+    assert!(asked(unlogged).starts_with("UNLOGGED=true is asked for"));
+    let larger = Layer { scan_scale: Some("8M".parse().unwrap()), ..Layer::default() };
+    assert!(
+        asked(larger)
+            .contains("SCAN_SCALE=8M is asked for and the tables were loaded with SCAN_SCALE=512")
+    );
+}
+
+#[test]
+fn what_somebody_altered_is_named() {
+    insta::assert_snapshot!(verdict(&changed(|s| s.unlogged = true), 2, None), @"pgio2 was loaded with unlogged = false and has true now; load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.fillfactor = 100), 2, None), @"pgio2 was loaded with fillfactor = 10 and has 100 now; load again with `pgio setup`");
+    assert!(verdict(&changed(|s| s.filler_width = 2000), 2, None).contains("filler_width"));
+    let other = changed(|s| s.mark.as_mut().unwrap().layout.filler = Filler::Random);
+    insta::assert_snapshot!(verdict(&other, 2, None), @"pgio2 is of another load than pgio1 (SCALE=8M seed 1, random filler of 1,024 bytes, fillfactor 10, not SCALE=8M seed 1); load all again with `pgio setup`");
+}
+
+#[test]
+fn unlogged_tables_are_warned_of() {
+    let mut table = TableState { unlogged: true, ..state(1) };
+    table.mark.as_mut().unwrap().layout.unlogged = true;
+    assert_eq!(loaded(&[table]).warnings[0].what, "the tables are unlogged");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_reason() {
+    let one = [state(1)];
+    insta::assert_snapshot!(verdict(&[], 2, None), @"there is no data set in this database; make one with `pgio setup`");
+    insta::assert_snapshot!(verdict(&one, 2, None), @"pgio2 is missing: 1 of the 2 tables are there; load them with `pgio setup`, or ask for 1");
+    insta::assert_snapshot!(verdict(&one, 1, Some(2048)), @"SCALE asks for 2048 blocks a table and the tables hold 1024 (SCALE=8M); lower SCALE, or load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.mark = None), 2, None), @"public.pgio2 exists and is not pgio's (its comment lacks our mark); if it may go, as when the original pgio made it, drop it yourself, else use another database or schema");
+    insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().seed = 7), 2, None), @"pgio2 is of another load than pgio1 (SCALE=8M seed 7, not SCALE=8M seed 1); load all again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().version = 4), 2, None), @"pgio2 was made by a newer pgio (data set version 4); use that one, or load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.indexed = false), 2, None), @"pgio2 has no valid b-tree on mykey; load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.rows = Some(512.0)), 2, None), @"pgio2 should hold 1024 rows and holds 512; load again with `pgio setup`");
+}
