@@ -297,4 +297,54 @@ mod tests {
         assert_eq!((&*alone.table, alone.turns.len()), ("pgio2", 0));
         assert!(alone.body.contains("\"public\".\"pgio2\"") && !alone.body.contains("{table}"));
     }
+
+    /// The loop as it was before there were other keys: what is not asked for costs nothing.
+    #[test]
+    fn what_is_not_asked_for_is_not_in_the_loop() {
+        const LOOP: &str = "
+            IF random() < 0.3 THEN
+                k := 1 + floor(random() * update_span)::bigint;
+                t0 := clock_timestamp();
+                EXIT WHEN t0 >= until_at;
+                UPDATE {table} SET scratch = scratch + 1 WHERE mykey = k;
+                GET DIAGNOSTICS n = ROW_COUNT;
+                {record_update}
+                rows_updated := rows_updated + n;
+                t0 := clock_timestamp();
+                COMMIT;
+                {record_commit}
+            ELSE
+                k := 1 + floor(random() * read_span)::bigint;
+                t0 := clock_timestamp();
+                EXIT WHEN t0 >= until_at;
+                SELECT scratch INTO n FROM {table} WHERE mykey = k;
+                GET DIAGNOSTICS n = ROW_COUNT;
+                {record_read}
+                blocks_read := blocks_read + n;
+            END IF;";
+        let lines = |text: &str| -> Vec<String> {
+            text.lines().map(|line| line.trim().to_owned()).filter(|l| !l.is_empty()).collect()
+        };
+        let layer = Layer {
+            update_pct: Some(30),
+            work_unit: Some(1),
+            update_work_unit: Some(1),
+            ..Layer::default()
+        };
+        let settings = SlobSettings::resolve(layer).unwrap();
+        let body = Slob { settings, ..slob(1, None) }.script(0).body;
+        let (_, rest) = body.split_once("    LOOP\n").unwrap();
+        let (found, _) = rest.split_once("    END LOOP;").unwrap();
+        let record = |class| sql::record(class, "t0");
+        let expected = sql::fill(
+            LOOP,
+            &[
+                ("record_update", &record("update")),
+                ("record_commit", &record("commit")),
+                ("record_read", &record("read")),
+                ("table", "\"public\".\"pgio1\""),
+            ],
+        );
+        assert_eq!(lines(found), lines(&expected));
+    }
 }
