@@ -118,11 +118,12 @@ fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
 }
 
 fn latencies(trial: &Trial) -> Vec<Table> {
-    let classes: Vec<(&str, &Histogram)> = ["read", "update", "scan", "insert", "delete", "commit", "lag"]
-        .iter()
-        .filter_map(|class| Some((*class, trial.histograms.get(*class)?)))
-        .filter(|(_, h)| h.count() > 0)
-        .collect();
+    let classes: Vec<(&str, &Histogram)> =
+        ["read", "update", "scan", "insert", "delete", "commit", "lag"]
+            .iter()
+            .filter_map(|class| Some((*class, trial.histograms.get(*class)?)))
+            .filter(|(_, h)| h.count() > 0)
+            .collect();
     if classes.is_empty() {
         return Vec::new();
     }

@@ -15,7 +15,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary};
-use crate::workdir::{Workdir, auto_conf, condition_of, experiment, experiment_on};
+use crate::workdir::{Workdir, auto_conf, condition_of, experiment};
 
 const SHORT: &str = "blocks = 2\nduration = \"200ms\"\nseed = 42";
 
