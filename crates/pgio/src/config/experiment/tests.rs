@@ -444,7 +444,7 @@ fn workloads() {
     for (lines, message) in [
         (
             "[workload]\nkind = 'tpcc'",
-            "2: workload.kind: `tpcc` is no workload; valid are slob, commit, device, command",
+            "2: workload.kind: `tpcc` is no workload; valid are slob, commit, device, command, mail",
         ),
         (
             "[workload]\nkind = 'commit'\nupdate_pct = 10",
