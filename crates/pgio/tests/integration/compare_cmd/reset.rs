@@ -155,7 +155,7 @@ fn what_comes_into_the_database_between_trials_is_not_dropped() {
     assert_ne!(beside, dsn);
     let working = format!(
         "SELECT count(*)::text FROM pg_stat_activity \
-         WHERE datname = '{name}' AND query LIKE '%DO $pgio$%'"
+         WHERE datname = '{name}' AND query LIKE '-- One session%'"
     );
     running.until("in the window", || text(&beside, &working) != "0");
     connect(&dsn).batch_execute("CREATE TABLE precious ()").unwrap();
