@@ -221,7 +221,14 @@ fn writes_are_limited_to_the_number_whatever_asks_for_them() {
     File::create(&file).unwrap();
     for (rw, more) in [("randwrite", "--iodepth_batch=1"), ("write", "--iodepth_batch=16")] {
         let mut fio = Command::new("fio")
-            .args(["--name=demand", "--bs=4k", "--direct=1", "--ioengine=libaio", "--iodepth=32"])
+            .args([
+                "--name=demand",
+                "--thread",
+                "--bs=4k",
+                "--direct=1",
+                "--ioengine=libaio",
+                "--iodepth=32",
+            ])
             .args(["--size=64M", "--time_based", "--runtime=120", more])
             .args([format!("--rw={rw}"), format!("--filename={}", file.display())])
             .stdout(Stdio::null())

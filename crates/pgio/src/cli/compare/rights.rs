@@ -7,30 +7,36 @@
 use super::job::Job;
 use crate::cli::Outcome;
 use crate::config::experiment::Target;
-use crate::experiment::live::LiveError;
+use crate::experiment::live::{LiveCell, LiveError};
 use crate::host::{Hosts, LOCAL};
-use crate::treatment::{self, Machines};
+use crate::treatment::Machines;
 
 impl Job {
     pub(super) fn check_rights(&self, hosts: &Hosts) -> Outcome {
-        for condition in &self.experiment.conditions {
-            let target = condition.target.as_deref().unwrap_or_default();
-            let server = match self.experiment.targets.get(target) {
-                Some(Target::Private { .. }) => Some(LOCAL),
-                Some(Target::Server { host, .. }) => host.as_deref(),
-                None => None,
-            };
-            // Where it runs is found out later, and so is what may be done there.
-            if server.is_none() {
-                continue;
+        for workload in &self.experiment.workloads {
+            for cell in self.cells(workload)? {
+                self.check_rights_of(&cell, hosts)?;
             }
-            let machines = Machines { hosts, server };
-            for treatment in treatment::parse_all(&condition.treatments)? {
-                treatment.check_rights(&machines).map_err(|source| LiveError::Treatment {
-                    condition: condition.name.clone(),
-                    source: Box::new(source),
-                })?;
-            }
+        }
+        Ok(())
+    }
+
+    fn check_rights_of(&self, cell: &LiveCell, hosts: &Hosts) -> Outcome {
+        let server = match self.experiment.targets.get(&cell.target) {
+            Some(Target::Private { .. }) => Some(LOCAL),
+            Some(Target::Server { host, .. }) => host.as_deref(),
+            None => None,
+        };
+        // Where it runs is found out later, and so is what may be done there.
+        if server.is_none() {
+            return Ok(());
+        }
+        let machines = Machines { hosts, server };
+        for treatment in &cell.treatments {
+            treatment.check_rights(&machines).map_err(|source| LiveError::Treatment {
+                condition: cell.title.clone(),
+                source: Box::new(source),
+            })?;
         }
         Ok(())
     }

@@ -8,9 +8,9 @@ use postgres::Client;
 
 use super::cells::layers;
 use super::job::Job;
-use crate::cli::exit::{FAILED, FILES, Failure, REFUSED, USAGE};
+use crate::cli::exit::{FAILED, Failure, REFUSED, USAGE};
 use crate::cli::output::{self, Status};
-use crate::cli::{Outcome, connection, run, setup, state};
+use crate::cli::{Outcome, connection, run, setup};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
     CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings,
@@ -247,15 +247,6 @@ fn start_private(
     standby: bool,
     base_dir: Option<PathBuf>,
 ) -> Result<Arc<PrivateCluster>, Failure> {
-    // Its supervisor, which makes it, could only say what went wrong.
-    if let Some(dir) = &base_dir {
-        state::writable(dir).map_err(|error| {
-            let shown = dir.display();
-            let message =
-                format!("no server can be made in {shown}: {error}; {}", state::LET_WRITE);
-            Failure::message(FILES, message)
-        })?;
-    }
     let exe = std::env::current_exe()
         .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))?;
     let mut status = Status::new();
