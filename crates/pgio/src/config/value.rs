@@ -2,7 +2,8 @@
 //!
 //! One reading for pgio.conf, experiment files and flags. Messages complete a sentence
 //! that begins with the key ("must be ..."); they never repeat a text that may hold a
-//! password. Which key has which kind is said in [`super::keys`].
+//! password. Which key has which kind is said in [`super::keys`]. Long, since every kind is a few lines
+//! of one shape that are best read beside each other.
 
 pub mod mail;
 
