@@ -3,7 +3,7 @@
 //! Rows are generated here and loaded by binary COPY FREEZE ([`load()`]), each table in the
 //! transaction that creates it. Every table carries a comment with our mark ([`mark`]); nothing
 //! without it is ever dropped. [`verify`] says whether a run may use what is there, [`destroy()`]
-//! removes it, [`lines`] renders what the original printed. [`database`] makes a database anew that
+//! removes it, [`place`] moves it, [`lines`] renders what the original printed. [`database`] makes a database anew that
 //! holds nothing else.
 //!
 //! Nothing here prints, and nothing here opens a connection of its own: connections are handed in.
@@ -15,6 +15,7 @@ pub mod error;
 pub mod lines;
 pub mod load;
 pub mod mark;
+pub mod place;
 pub mod plan;
 pub mod sizes;
 pub mod space;

@@ -29,6 +29,7 @@ use ::postgres::Client;
 use serde::{Deserialize, Serialize};
 
 use crate::config::experiment::TreatmentSpec;
+use crate::dataset::DatasetError;
 use crate::host::exec::ExecError;
 use crate::host::rights::RightsError;
 use crate::pg::connect::ConnectError;
@@ -58,6 +59,8 @@ pub enum TreatmentError {
         "{what} is now {found}, neither ours ({ours}) nor what it was before ({prior}): someone changed it since; `pgio undo --keep` leaves it as it is, `pgio undo --restore` puts the prior value back"
     )]
     ChangedSince { what: String, found: String, ours: String, prior: String },
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
     #[error(transparent)]
     Host(#[from] ExecError),
     #[error(transparent)]

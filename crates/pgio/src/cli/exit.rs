@@ -78,6 +78,11 @@ impl Failure {
         Failure { code: self.code, error: self.error.context(doing.into()) }
     }
 
+    /// Of something that was not put back: the code of a refusal would say that nothing was changed.
+    pub fn left_in_place(self) -> Failure {
+        Failure { code: if self.code == REFUSED { UNFINISHED } else { self.code }, ..self }
+    }
+
     /// The sentence: each cause once, without repeating itself.
     pub fn sentence(&self) -> String {
         words::sentence(self.error.as_ref())

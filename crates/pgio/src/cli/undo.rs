@@ -87,7 +87,7 @@ pub(super) fn undo_one(
     let undone = treatment::take_back(&mut world, &mut journal, stranger).map_err(|e| {
         let left = journal.open_steps().len();
         let which = if left == all { "the" } else { "some" };
-        Failure::from(e).context(format!("{which} changes are still in place"))
+        Failure::from(e).left_in_place().context(format!("{which} changes are still in place"))
     })?;
     for (step, undone) in undone {
         output::line(&match undone {

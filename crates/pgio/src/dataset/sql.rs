@@ -32,3 +32,6 @@ pub(super) const DATABASE_SETTINGS: &str = include_str!("sql/database_settings.s
 pub(super) const DATABASE_GRANTS: &str = include_str!("sql/database_grants.sql");
 pub(super) const FOREIGN_OBJECTS: &str = include_str!("sql/foreign_objects.sql");
 pub(super) const PLACE_OF_TABLES: &str = include_str!("sql/place_of_tables.sql");
+pub(super) const RELATIONS: &str = include_str!("sql/relations.sql");
+pub(super) const TABLESPACE_OF: &str = include_str!("sql/tablespace_of.sql");
+pub(super) const SET_TABLESPACE: &str = include_str!("sql/set_tablespace.sql");

@@ -209,10 +209,14 @@ fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
         other => other,
     })?;
     target.admin = admin;
+    look_again(target);
+    Ok(())
+}
+
+fn look_again(target: &mut Target) {
     if let Some(scene) = &mut target.scene {
         scene.look_again(&mut target.admin);
     }
-    Ok(())
 }
 
 fn not_awaited(step: &Step) -> Warning {
@@ -281,10 +285,15 @@ impl Stage for Live<'_> {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;
-        match Controlled::restarted(control.as_ref()) {
-            true => renew(target, &self.run_id),
-            false => Ok(()),
+        if Controlled::restarted(control.as_ref()) {
+            return renew(target, &self.run_id);
         }
+        // The trial before this one may have had them elsewhere.
+        let may_move = |c: &LiveCell| c.treatments.iter().any(|t| !t.moves().is_empty());
+        if self.cells.iter().any(may_move) {
+            look_again(target);
+        }
+        Ok(())
     }
 
     fn trial(&mut self, planned: &Planned) -> Trial {
@@ -377,10 +386,15 @@ impl Stage for Live<'_> {
             (self.observe)(Happening::Warns(&not_awaited(step)));
         }
         cell.treatments.iter().for_each(|t| t.taken_back());
-        match Controlled::restarted(control.as_ref()) {
-            true => renew(target, &self.run_id),
-            false => Ok(()),
+        if Controlled::restarted(control.as_ref()) {
+            return renew(target, &self.run_id);
         }
+        // The trial before this one may have had them elsewhere.
+        let may_move = |c: &LiveCell| c.treatments.iter().any(|t| !t.moves().is_empty());
+        if self.cells.iter().any(may_move) {
+            look_again(target);
+        }
+        Ok(())
     }
 
     fn stop_requested(&self) -> bool {

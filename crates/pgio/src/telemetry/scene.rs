@@ -71,7 +71,7 @@ impl Scene {
         scene
     }
 
-    /// To be called when the server was started again: its files may lie elsewhere now.
+    /// To be called when the server was started again, or its files may lie elsewhere now.
     pub fn look_again(&mut self, admin: &mut Client) {
         let host = self.server_host.as_ref().and_then(|name| self.hosts.get(name)).cloned();
         if let Some(host) = host {

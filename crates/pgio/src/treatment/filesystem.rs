@@ -1,44 +1,51 @@
 //! `filesystem = { options = "barrier=0" }`: the mount options of the file system that PostgreSQL's
 //! data lies on, and `filesystem = { device = "/dev/loop7", type = "xfs", … }`: a new file system
-//! under a private cluster.
+//! under a private cluster, or with `tablespace = "/srv/pgio"` under the data set of any server.
 //!
 //! Options are changed by a remount where the kernel really does that, else with PostgreSQL stopped
 //! and the file system unmounted in between ([`remount`]). A device is formatted only if it holds
-//! nothing, or what the file names by its UUID ([`format`]). The options that can be put back are a
+//! nothing, or what the file names by its UUID ([`format`]); on it goes a copy of the data directory
+//! ([`over`]) or the data set ([`tablespace`]). The options that can be put back are a
 //! table ([`options`]); what is in force is read from the kernel ([`mounts`]), never believed.
 
 mod format;
 mod mounts;
 mod options;
+mod over;
 mod remount;
+mod tablespace;
 mod tools;
 
 use serde::{Deserialize, Serialize};
 
-use self::format::Formatted;
+use self::format::NewFileSystem;
 use self::mounts::{Mounted, Mounts};
 use self::options::{FILE_SYSTEMS, Setting};
+use self::over::Over;
 use self::remount::Remounted;
+use self::tablespace::{Spot, Tablespace};
 use super::body::Body;
 use super::{Kind, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
+use crate::dataset::place::Relation;
 use crate::results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
     name: "filesystem",
-    help: "mount options under PostgreSQL, such as { options = \"barrier=0\" }, or a new file system for a private cluster, { device = \"/dev/loop7\", type = \"xfs\", allow_format = true }",
+    help: "mount options under PostgreSQL, such as { options = \"barrier=0\" }, or a new file system under a private cluster, { device = \"/dev/loop7\", type = \"xfs\", allow_format = true }, or under the data set of any server, with tablespace = \"/srv/pgio\"",
     parse,
     undo,
 };
 
-const KEYS: &[&str] = &["options", "mount", "device", "type", "mkfs", "allow_format", "uuid"];
+const KEYS: &[&str] =
+    &["options", "mount", "device", "type", "mkfs", "allow_format", "uuid", "tablespace"];
 const EXAMPLE: &str = "{ options = \"barrier=0\" }";
 
 fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     let body = Body::table(spec, KEYS, EXAMPLE)?;
     let Some(device) = body.text("device")? else {
         if let Some(key) =
-            ["type", "mkfs", "allow_format", "uuid"].into_iter().find(|k| body.has(k))
+            ["type", "mkfs", "allow_format", "uuid", "tablespace"].into_iter().find(|k| body.has(k))
         {
             return Err(body.error(key, "goes with device, which is to be formatted"));
         }
@@ -51,7 +58,10 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         return Ok(Box::new(Remounted::new(text, options, mount)));
     };
     if body.has("mount") {
-        return Err(body.error("mount", "contradicts device: the data directory is mounted over"));
+        return Err(body.error(
+            "mount",
+            "contradicts device: the data directory is mounted over, or tablespace says where",
+        ));
     }
     if !device.starts_with("/dev/") {
         return Err(body.error("device", format!("must be a path in /dev, not \"{device}\"")));
@@ -67,13 +77,16 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     format::check_arguments(&mkfs).map_err(|why| body.error("mkfs", why))?;
     let parsed = body.text("options")?.map(|text| options::parse(text, Some(file_system)));
     let settings = parsed.transpose().map_err(|why| body.error("options", why))?;
-    Ok(Box::new(Formatted::new(
+    let new = NewFileSystem::new(
         device,
         file_system,
         mkfs,
         settings.unwrap_or_default(),
         body.text("uuid")?,
-    )))
+    );
+    let Some(point) = body.text("tablespace")? else { return Ok(Box::new(Over::new(new))) };
+    tablespace::check_point(point).map_err(|why| body.error("tablespace", why))?;
+    Ok(Box::new(Tablespace::new(new, point)))
 }
 
 /// What a step did, as the journal keeps it.
@@ -112,6 +125,22 @@ enum Change {
         options: String,
         point: String,
     },
+    /// The device is mounted at a directory that is made for it and belongs to the server then.
+    Place {
+        spot: Spot,
+        /// A directory of the server's, whose owner and rights the new one gets.
+        owner: String,
+    },
+    /// Of our name, there.
+    Tablespace {
+        location: String,
+    },
+    /// The data set goes into that tablespace.
+    Move {
+        spot: Spot,
+        /// Each with the tablespace to which it goes back.
+        relations: Vec<Relation>,
+    },
 }
 
 fn change_of(step: &Step) -> Result<Change, TreatmentError> {
@@ -130,8 +159,13 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone
         Change::Format { device, uuid, .. } => {
             format::undo_format(world, step, &device, &uuid, stranger)
         }
-        Change::Copy { to, .. } => format::undo_copy(world, step, &to),
-        Change::Over { number, point, .. } => format::undo_over(world, step, &number, &point),
+        Change::Copy { to, .. } => over::undo_copy(world, step, &to),
+        Change::Over { number, point, .. } => over::undo_over(world, step, &number, &point),
+        Change::Place { spot, .. } => tablespace::undo_place(world, step, &spot),
+        Change::Tablespace { location } => tablespace::undo_tablespace(world, &location, stranger),
+        Change::Move { spot, relations } => {
+            tablespace::undo_move(world, step, &spot, &relations, stranger)
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! process in a mount name space of its own, where nobody else's mounts come and go. Long, since every
 //! test needs the disk and the readings of the first hundred lines.
 
+mod tablespace;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -28,10 +30,19 @@ fn inside(name: &str) -> bool {
     if is_inside(&test) {
         return true;
     }
-    if is_root(name) {
+    let lacking = ["mkfs.xfs", "mkfs.btrfs"].into_iter().find(|program| !is_installed(program));
+    if let Some(program) = lacking {
+        eprintln!("{test}: skipped, {program} is not installed (xfsprogs, btrfs-progs)");
+    } else if is_root(name) {
         run_inside(&test);
     }
     false
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    directories.any(|directory| directory.join(program).exists())
 }
 
 /// A file system on a loop device, mounted, with a server of the user's on it.

@@ -1,13 +1,11 @@
-//! A new file system on a device that was given for it, under a private cluster.
+//! A new file system on a device that was given for it.
 //!
-//! Each trial: stop, mkfs, copy the data directory there, mount it over the data directory, start.
-//! The way back: stop, unmount, start; the original was underneath all the time. The file system gets
-//! a UUID that is drawn for the trial and is in the journal before it is made, so the way back knows
-//! it for ours, and takes its signature off again: a device that held nothing holds nothing, and the
-//! next trial may have it. One that is not ours is never touched, whatever `undo` is told. What may
-//! be formatted at all is decided by [`crate::host::signature`].
+//! Made before each trial and gone after it. It gets a UUID that is drawn for the trial and is in the
+//! journal before it is made, so the way back knows it for ours, and takes its signature off again: a
+//! device that held nothing holds nothing, and the next trial may have it. One that is not ours is never
+//! touched, whatever `undo` is told. What may be formatted at all is decided by
+//! [`crate::host::signature`]. Next: what is put there, in [`super::over`] and [`super::tablespace`].
 
-use std::sync::OnceLock;
 use std::thread;
 use std::time::Instant;
 
@@ -15,19 +13,18 @@ use serde_json::{Value, json};
 
 use super::mounts::Mounts;
 use super::options::{self, How, Setting};
-use super::tools::{self, BUSY, POLL, Tools, wait_for_orphans};
-use super::{Change, KIND, change_of, described, evidence, in_force};
+use super::tools::{BUSY, POLL, Tools, wait_for_orphans};
+use super::{Change, KIND, evidence, in_force};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::signature::{self, BlockDevice, Found, Refusal};
 use crate::results::model::{Evidence, When};
-use crate::treatment::{
-    Machines, Moved, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, stopped,
-};
+use crate::treatment::{Outlook, Step, Stranger, TreatmentError, Undone, World};
 use crate::units::exact_bytes;
 
-const NEED: &str = "a new file system";
-const PROGRAMS: &[&str] = &["mount", "umount", "wipefs", "cp", "chown", "chmod", "mkdir", "rmdir"];
+/// All that making, filling and leaving one takes.
+pub(super) const PROGRAMS: &[&str] =
+    &["mount", "umount", "wipefs", "cp", "chown", "chmod", "mkdir", "rmdir"];
 
 /// What a file system takes for itself; mkfs.xfs makes none below 300 MiB.
 const ROOM: u64 = 320 << 20;
@@ -36,16 +33,15 @@ const ROOM: u64 = 320 << 20;
 const DISKS_OF_DRBD: &str =
     "drbdadm sh-ll-dev all 2>/dev/null | while read -r disk; do readlink -f \"$disk\"; done";
 
+/// As the file asks for it.
 #[derive(Debug)]
-pub(super) struct Formatted {
-    device: String,
+pub(super) struct NewFileSystem {
+    pub(super) device: String,
     file_system: &'static str,
     mkfs: Vec<String>,
-    settings: Vec<Setting>,
+    pub(super) settings: Vec<Setting>,
     /// Of what the device may hold now.
     uuid: Option<String>,
-    /// The data directory without symbolic links.
-    directory: OnceLock<String>,
 }
 
 /// Refuses arguments that could name another device, or take the UUID from us.
@@ -74,24 +70,23 @@ pub(super) fn check_arguments(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-impl Formatted {
+impl NewFileSystem {
     pub(super) fn new(
         device: &str,
         file_system: &'static str,
         mkfs: Vec<String>,
         settings: Vec<Setting>,
         uuid: Option<&str>,
-    ) -> Formatted {
-        let uuid = uuid.map(str::to_owned);
-        let (device, directory) = (device.to_owned(), OnceLock::new());
-        Formatted { device, file_system, mkfs, settings, uuid, directory }
+    ) -> NewFileSystem {
+        let (device, uuid) = (device.to_owned(), uuid.map(str::to_owned));
+        NewFileSystem { device, file_system, mkfs, settings, uuid }
     }
 
     fn program(&self) -> String {
         format!("mkfs.{}", self.file_system)
     }
 
-    fn tools<'a>(&self, host: &'a Host) -> Result<Tools<'a>, TreatmentError> {
+    pub(super) fn tools<'a>(&self, host: &'a Host) -> Result<Tools<'a>, TreatmentError> {
         let mkfs = self.program();
         let programs: Vec<&str> = PROGRAMS.iter().copied().chain([mkfs.as_str()]).collect();
         Tools::find(host, &format!("to make a file system on {}", self.device), &programs)
@@ -131,22 +126,15 @@ impl Formatted {
         }
     }
 
-    fn directory(&self, world: &mut World<'_>, host: &Host) -> Result<String, TreatmentError> {
-        if let Some(directory) = self.directory.get() {
-            return Ok(directory.clone());
-        }
-        let data = tools::places(world, host)?.remove(0);
-        Ok(self.directory.get_or_init(|| data).clone())
-    }
-
     /// For people: `ext4 (mkfs -O ^has_journal)`.
-    fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         match self.mkfs.is_empty() {
             true => self.file_system.to_owned(),
             false => format!("{} (mkfs {})", self.file_system, self.mkfs.join(" ")),
         }
     }
 
+    /// With the options it is mounted with.
     fn then(&self) -> String {
         match options::told(&self.settings) {
             list if list.is_empty() => self.title(),
@@ -154,33 +142,19 @@ impl Formatted {
         }
     }
 
-    fn step(&self, what: String, host: &Host, prior: Value, ours: &Change) -> Step {
-        let (kind, host) = (KIND.name.to_owned(), Some(host.name().to_owned()));
-        Step { kind, what, host, prior, ours: json!(ours) }
-    }
-}
-
-impl Treatment for Formatted {
-    fn describe(&self) -> Vec<String> {
-        let base = format!("mount of the data directory = {} on {}", self.title(), self.device);
-        [base].into_iter().chain(described(&self.settings)).collect()
+    pub(super) fn intent(&self) -> String {
+        let (device, then) = (&self.device, self.then());
+        format!(
+            "{device} = {then} by mkfs before each trial: what it holds is lost, and afterwards it holds nothing"
+        )
     }
 
-    fn intents(&self) -> Vec<String> {
-        let (device, file_system) = (&self.device, self.then());
-        vec![
-            format!(
-                "{device} = {file_system} by mkfs before each trial: what it holds is lost, and afterwards it holds nothing"
-            ),
-            format!(
-                "the data directory = a copy of it on {device}, mounted over it, by a stop and a start of PostgreSQL"
-            ),
-        ]
-    }
-
-    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
-        let host = world.host(None)?;
-        let now = match signature::look(&*host, &self.device)? {
+    pub(super) fn outlook(
+        &self,
+        host: &Host,
+        how: &'static str,
+    ) -> Result<Outlook, TreatmentError> {
+        let now = match signature::look(host, &self.device)? {
             Found::Block(device) if device.signatures.is_empty() => "nothing".to_owned(),
             Found::Block(device) => {
                 let held: Vec<String> = device.signatures.iter().map(ToString::to_string).collect();
@@ -188,26 +162,14 @@ impl Treatment for Formatted {
             }
             _ => "no block device".to_owned(),
         };
-        let then = self.then();
-        let how = "by a stop of PostgreSQL, mkfs and a copy of the data directory";
-        Ok(vec![Outlook { what: self.device.clone(), now, then, how }])
+        Ok(Outlook { what: self.device.clone(), now, then: self.then(), how })
     }
 
-    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
-        self.tools(&*machines.host(None)?).map(drop)
-    }
-
-    fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        if !world.private {
-            return Err(TreatmentError::Refused(format!(
-                "a new file system on {} is for a target with private = true: on a server of yours mount it yourself, and compare two targets",
-                self.device
-            )));
-        }
-        world.control(NEED)?;
-        let host = world.host(None)?;
-        let tools = self.tools(&host)?;
-        let device = self.device(&host)?;
+    /// Refuses a host without the programs and a device that may not be formatted, or is too small
+    /// for so many bytes of `what`.
+    pub(super) fn check(&self, host: &Host, what: &str, bytes: u64) -> Result<(), TreatmentError> {
+        let tools = self.tools(host)?;
+        let device = self.device(host)?;
         let known = ["sh", "-c", "for p; do command -v \"$p\" || echo \"lacks $p\"; done", "sh"];
         let mkfs = self.program();
         let said = tools.run(known.into_iter().chain(PROGRAMS.iter().copied()).chain([&*mkfs]))?;
@@ -217,13 +179,10 @@ impl Treatment for Formatted {
                 "program `{program}` is not on host {host}: install it there"
             )));
         }
-        let directory = self.directory(world, &host)?;
-        let used = tools.run(["du", "-sk", "--", &directory])?;
-        let used = used.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok());
-        let needed = used.unwrap_or_default() * 1024 * 5 / 4 + ROOM;
+        let needed = bytes * 5 / 4 + ROOM;
         if device.bytes < needed {
             return Err(TreatmentError::Refused(format!(
-                "{} has {}, too little for the data directory on a file system, which needs about {}",
+                "{} has {}, too little for {what} on a file system, which needs about {}",
                 self.device,
                 exact_bytes(device.bytes),
                 exact_bytes(needed)
@@ -232,113 +191,96 @@ impl Treatment for Formatted {
         Ok(())
     }
 
-    fn moves(&self) -> Vec<Moved> {
-        let to = |directory: &String| Moved {
-            directory: directory.clone(),
-            device: self.device.clone(),
-        };
-        self.directory.get().map(to).into_iter().collect()
-    }
-
-    fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
-        let host = world.host(None)?;
-        let device = self.device(&host)?;
-        let data = self.directory(world, &host)?;
+    /// The step that makes it, and what the later ones mount.
+    pub(super) fn begin(&self, host: &Host) -> Result<(Step, Made), TreatmentError> {
+        let device = self.device(host)?;
         let draw = CommandLine::new("cat").arg("/proc/sys/kernel/random/uuid");
-        let uuid = host.run(&draw)?.trim().to_owned();
-        let path = device.path.display().to_string();
-        let of_files: Vec<Setting> =
-            self.settings.iter().filter(|s| s.how() == How::Format).cloned().collect();
-        let file_system = self.file_system.to_owned();
-        let held = device.signatures.first().map(ToString::to_string);
-        let format = Change::Format {
-            device: path.clone(),
-            file_system: file_system.clone(),
-            mkfs: self.mkfs.clone(),
-            shown: format!("{file_system} (UUID {uuid})"),
-            uuid,
-        };
-        let copy = Change::Copy {
-            device: path.clone(),
-            file_system: file_system.clone(),
-            options: options::told(&of_files),
-            from: data.clone(),
-            to: format!("{data}.pgio-copy"),
-        };
-        let over = Change::Over {
-            device: path,
+        let made = Made {
+            device: device.path.display().to_string(),
             number: device.number,
-            file_system,
-            options: options::told(&self.settings),
-            point: data.clone(),
+            file_system: self.file_system.to_owned(),
+            uuid: host.run(&draw)?.trim().to_owned(),
         };
-        let what = |text: &str| format!("{text} {}", self.device);
-        Ok(vec![
-            stopped::step(world, NEED)?,
-            self.step(what("file system on"), &host, json!(held), &format),
-            self.step(what("copy of the data directory on"), &host, Value::Null, &copy),
-            self.step(format!("mount over {data}"), &host, Value::Null, &over),
-        ])
+        let format = Change::Format {
+            device: made.device.clone(),
+            file_system: made.file_system.clone(),
+            mkfs: self.mkfs.clone(),
+            shown: format!("{} (UUID {})", self.file_system, made.uuid),
+            uuid: made.uuid.clone(),
+        };
+        let held = device.signatures.first().map(ToString::to_string);
+        let what = format!("file system on {}", self.device);
+        Ok((step(what, host, json!(held), &format), made))
     }
 
-    fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
-        if stopped::is(step) {
-            return stopped::apply(world);
+    /// Looked at once more: the last moment before it is gone.
+    pub(super) fn make(&self, host: &Host, device: &str, uuid: &str) -> Result<(), TreatmentError> {
+        let tools = self.tools(host)?;
+        if !self.device(host)?.signatures.is_empty() {
+            tools.run(["wipefs", "--all", "--quiet", "--", device])?;
         }
-        let host = world.host(step.host.as_deref())?;
-        let tools = self.tools(&host)?;
-        match change_of(step)? {
-            Change::Format { device, uuid, .. } => {
-                // Looked at once more: the last moment before it is gone.
-                if !self.device(&host)?.signatures.is_empty() {
-                    tools.run(["wipefs", "--all", "--quiet", "--", &device])?;
-                }
-                tools.run(mkfs(self.file_system, &uuid, &self.mkfs, &device))?;
-            }
-            Change::Copy { device, file_system, options, from, to } => {
-                tools.run(["mkdir", "--", &to])?;
-                tools.mount(&file_system, &options, &device, &to)?;
-                // Of ext4; the data directory is to be the same.
-                let _ = tools.run(["rmdir", "--", &format!("{to}/lost+found")]);
-                tools.run(["cp", "-a", "--", &format!("{from}/."), &to])?;
-                let like = format!("--reference={from}");
-                tools.run(["chown", &like, "--", &to])?;
-                tools.run(["chmod", &like, "--", &to])?;
-                remove_copy(&tools, &to)?;
-            }
-            Change::Over { device, file_system, options, point, .. } => {
-                tools.mount(&file_system, &options, &device, &point)?;
-            }
-            Change::Remount { .. } | Change::Mount { .. } => {}
-        }
+        tools.run(mkfs(self.file_system, uuid, &self.mkfs, device))?;
         Ok(())
     }
 
-    fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        let host = world.host(None)?;
-        let directory = self.directory.get().cloned().unwrap_or_default();
-        let mounts = Mounts::read(&*host)?;
-        let mounted = mounts.at(&directory).cloned().unwrap_or_default();
-        if mounted.file_system != self.file_system || !in_force(&mounted, &self.settings) {
-            return Err(TreatmentError::NotInForce {
-                what: format!("{} {}", self.title(), options::told(&self.settings)),
-                seconds: 0,
-                why: format!("the kernel shows {} {}", mounted.file_system, mounted.options),
-            });
-        }
-        world.start(NEED)
+    pub(super) fn mount_options(&self) -> String {
+        options::told(&self.settings)
     }
 
-    fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence> {
+    /// Those that decide how files are made.
+    pub(super) fn options_of_files(&self) -> String {
+        let of_files: Vec<Setting> =
+            self.settings.iter().filter(|s| s.how() == How::Format).cloned().collect();
+        options::told(&of_files)
+    }
+
+    pub(super) fn see_that_it_is_mounted(
+        &self,
+        host: &Host,
+        point: &str,
+    ) -> Result<(), TreatmentError> {
+        let mounts = Mounts::read(host)?;
+        let mounted = mounts.at(point).cloned().unwrap_or_default();
+        if mounted.file_system == self.file_system && in_force(&mounted, &self.settings) {
+            return Ok(());
+        }
+        Err(TreatmentError::NotInForce {
+            what: format!("{} {}", self.title(), self.mount_options()),
+            seconds: 0,
+            why: format!("the kernel shows {} {}", mounted.file_system, mounted.options),
+        })
+    }
+
+    pub(super) fn evidence(
+        &self,
+        world: &mut World<'_>,
+        point: Option<&str>,
+        when: When,
+    ) -> Evidence {
         let mounts = world.host(None).ok().and_then(|host| Mounts::read(&*host).ok());
-        let point = self.directory.get().map(String::as_str);
         let mut evidence = evidence(when, mounts.as_ref(), point, &self.settings);
         let mounted = mounts.as_ref().zip(point).and_then(|(mounts, point)| mounts.at(point));
         if mounted.is_none_or(|m| m.file_system != self.file_system) {
             evidence.expected = Some(format!("{} on {}", self.title(), self.device));
         }
-        vec![evidence]
+        evidence
     }
+}
+
+/// A file system that the first step makes.
+#[derive(Debug, Clone)]
+pub(super) struct Made {
+    /// Without symbolic links.
+    pub(super) device: String,
+    /// `MAJOR:MINOR`
+    pub(super) number: String,
+    pub(super) file_system: String,
+    pub(super) uuid: String,
+}
+
+pub(super) fn step(what: String, host: &Host, prior: Value, ours: &Change) -> Step {
+    let (kind, host) = (KIND.name.to_owned(), Some(host.name().to_owned()));
+    Step { kind, what, host, prior, ours: json!(ours) }
 }
 
 fn mkfs(file_system: &str, uuid: &str, more: &[String], device: &str) -> Vec<String> {
@@ -350,22 +292,6 @@ fn mkfs(file_system: &str, uuid: &str, more: &[String], device: &str) -> Vec<Str
     words.extend(more.iter().cloned());
     words.extend(["--".to_owned(), device.to_owned()]);
     words
-}
-
-fn remove_copy(tools: &Tools<'_>, directory: &str) -> Result<(), TreatmentError> {
-    if Mounts::read(tools.host)?.at(directory).is_some() {
-        tools.unmount(directory)?;
-    }
-    let is_there = || -> Result<bool, TreatmentError> {
-        let test = CommandLine::new("test").args(["-d", directory]);
-        Ok(tools.host.output(&test)?.status.success())
-    };
-    // Only ever empty: what was copied is on the device. After a kill the cluster's own end may
-    // remove it at the same moment.
-    match tools.run(["rmdir", "--", directory]) {
-        Err(error) if is_there()? => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 /// Takes off what is ours, by its UUID, and nothing else.
@@ -421,42 +347,4 @@ fn let_go(host: &Host, device: &str) -> Result<Found, TreatmentError> {
             other => return Ok(other),
         }
     }
-}
-
-pub(super) fn undo_copy(
-    world: &mut World<'_>,
-    step: &Step,
-    directory: &str,
-) -> Result<Undone, TreatmentError> {
-    let host = world.host(step.host.as_deref())?;
-    wait_for_orphans(&host, directory)?;
-    let tools = Tools::find(&host, &format!("to unmount {directory}"), PROGRAMS)?;
-    remove_copy(&tools, directory)?;
-    Ok(Undone::PutBack)
-}
-
-pub(super) fn undo_over(
-    world: &mut World<'_>,
-    step: &Step,
-    number: &str,
-    point: &str,
-) -> Result<Undone, TreatmentError> {
-    let host = world.host(step.host.as_deref())?;
-    wait_for_orphans(&host, point)?;
-    // btrfs shows a number of its own, and the source tells.
-    let source = match change_of(step)? {
-        Change::Over { device, .. } => device,
-        _ => String::new(),
-    };
-    let is_ours =
-        Mounts::read(&*host)?.at(point).is_some_and(|m| m.device == number || m.source == source);
-    if is_ours {
-        // After a kill there is none any more: the cluster ends by itself, and soon.
-        if world.control.is_some() {
-            world.stop(NEED)?;
-        }
-        let tools = Tools::find(&host, &format!("to unmount {point}"), PROGRAMS)?;
-        tools.unmount(point)?;
-    }
-    Ok(Undone::PutBack)
 }

@@ -25,6 +25,21 @@ fn what_a_condition_says() {
             "mount option atime = noatime"
         ]
     );
+    let body = "{ device = \"/dev/loop7\", type = \"xfs\", tablespace = \"/srv/pgio\", allow_format = true }";
+    assert_eq!(
+        parsed(body).unwrap().describe(),
+        ["tablespace of the data set = xfs on /dev/loop7"]
+    );
+}
+
+#[test]
+fn the_directory_of_a_tablespace_is_a_plain_path() {
+    for point in ["/srv/pgio", "/a"] {
+        assert_eq!(tablespace::check_point(point), Ok(()));
+    }
+    for point in ["srv", "/", "/srv/", "//srv", "/srv/../etc", "/srv/./x", "/it's", "/a b", ""] {
+        assert!(tablespace::check_point(point).is_err(), "{point}");
+    }
 }
 
 #[test]
@@ -65,6 +80,14 @@ fn what_is_wrong_names_line_and_key() {
             "filesystem.mkfs: `/dev/sda` names a device",
         ),
         ("{ device = \"/dev/loop7\", mount = \"/srv\" }", "filesystem.mount: contradicts device"),
+        (
+            "{ options = \"sync\", tablespace = \"/srv\" }",
+            "filesystem.tablespace: goes with device",
+        ),
+        (
+            "{ device = \"/dev/loop7\", type = \"xfs\", allow_format = true, tablespace = \"srv\" }",
+            "filesystem.tablespace: must be the path of a new directory",
+        ),
     ] {
         let said = parsed(body).map(drop).unwrap_err().to_string();
         assert!(said.contains(expected) && said.contains("line 7"), "{body}: {said}");

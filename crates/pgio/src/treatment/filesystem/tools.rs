@@ -59,6 +59,18 @@ impl<'a> Tools<'a> {
         self.run(["mount", "-t", file_system, "-o", options, source, point]).map(drop)
     }
 
+    /// Of a new ext4.
+    pub(super) fn remove_lost_and_found(&self, point: &str) {
+        let _ = self.run(["rmdir", "--", &format!("{point}/lost+found")]);
+    }
+
+    /// The same owner and rights.
+    pub(super) fn own_as(&self, like: &str, directory: &str) -> Result<(), ExecError> {
+        let like = format!("--reference={like}");
+        self.run(["chown", &like, "--", directory])?;
+        self.run(["chmod", &like, "--", directory]).map(drop)
+    }
+
     /// Never lazily: what is still in use is an error after a while.
     pub(super) fn unmount(&self, point: &str) -> Result<(), ExecError> {
         let deadline = Instant::now() + BUSY;

@@ -190,6 +190,12 @@ impl Spot {
         }
         let paths: Vec<&str> = found.iter().map(|d| d.path.as_str()).collect();
         let host = world.host(Some(&self.host))?;
+        for moved in &world.moved {
+            let disk = storage::whole_disk(&*host, &moved.device)?;
+            if disk.is_some_and(|disk| disk.name == self.disk.name) {
+                return Ok(());
+            }
+        }
         let located = storage::locate(&*host, &paths)?;
         let mut known = Vec::new();
         for (directory, location) in found.iter().zip(located) {

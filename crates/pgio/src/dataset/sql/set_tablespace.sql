@@ -1,0 +1,1 @@
+ALTER {kind} {name} SET TABLESPACE {tablespace}

@@ -1,0 +1,201 @@
+//! `tablespace = "/a/new/directory"`: the data set of a user's server on a new file system, and back.
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use pgio::rng::SplitMix64;
+
+use super::{LONG, SIZE, TOLERATE, format, holds, inside, mounted, mounts_found};
+use crate::controlling::Managed;
+use crate::disk::{LoopDevice, run};
+use crate::fixture::connect;
+use crate::workdir::{Workdir, condition_of, failed_checks};
+
+/// A server of the user's with a data set, a blank device, and a directory that is not there.
+struct Bench {
+    server: Managed,
+    device: LoopDevice,
+    point: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let (server, device) = (Managed::start(""), LoopDevice::new(SIZE));
+        let point = device.image().with_file_name("space");
+        let dsn = server.dsn();
+        let dir = Workdir::new();
+        let sizes = ["--scale", "8M", "--num-schemas", "2", "--num-threads", "1"];
+        let line: Vec<&str> =
+            ["setup", "--connect-string", &dsn].into_iter().chain(sizes).collect();
+        dir.pgio(&line).expect(0, &[]);
+        Bench { server, device, point }
+    }
+
+    fn body(&self, file_system: &str, more: &str) -> String {
+        let point = self.point.to_str().unwrap();
+        format(&self.device, &format!("type = {file_system:?}, tablespace = {point:?}{more}"))
+    }
+
+    /// A server that nobody may stop: none of this needs it.
+    fn experiment(&self, keys: &str, conditions: &[(&str, &str)]) -> String {
+        let mut text = format!(
+            "[experiment]\nwarmup = \"0s\"\naa = false\nrepeats = 0\n{keys}\n{TOLERATE}\n\
+             [target]\ndsn = {:?}\nhost = \"local\"\n[workload]\nkind = \"slob\"\nscale = \"8M\"\n\
+             num_schemas = 2\nnum_threads = 1\nupdate_pct = 0\nwork_unit = 8\n",
+            self.server.dsn()
+        );
+        for (name, body) in conditions {
+            text += &format!("[[condition]]\nname = {name:?}\n{body}\n");
+        }
+        text
+    }
+
+    /// Where the tables and indexes lie, without our tablespace.
+    fn places(&self) -> Vec<(String, String)> {
+        let ask = "SELECT c.relname::text, coalesce(t.spcname, '')::text FROM pg_class c \
+                   LEFT JOIN pg_tablespace t ON t.oid = reltablespace \
+                   WHERE relname ~ '^pgio' ORDER BY 1";
+        let rows = connect(&self.server.dsn()).query(ask, &[]).unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    fn is_as_before(&self, places: &[(String, String)]) {
+        assert_eq!(self.places(), places);
+        let spaces = "SELECT count(*) FROM pg_tablespace WHERE spcname ~ 'pgio'";
+        let left: i64 = connect(&self.server.dsn()).query_one(spaces, &[]).unwrap().get(0);
+        assert_eq!(left, 0);
+        assert!(!mounted(&self.device) && !self.point.exists());
+        assert_eq!(holds(&self.device), "");
+        // All of it can still be read.
+        let mut client = connect(&self.server.dsn());
+        let rows: i64 = client.query_one("SELECT count(*) FROM pgio2", &[]).unwrap().get(0);
+        assert_eq!(rows, 1024);
+    }
+}
+
+#[test]
+fn a_data_set_lies_on_a_new_file_system_while_the_server_runs() {
+    if !inside("tablespace::a_data_set_lies_on_a_new_file_system_while_the_server_runs") {
+        return;
+    }
+    let bench = Bench::new();
+    let (before, process) = (bench.places(), bench.server.process());
+    let dir = Workdir::new();
+    let on = |file_system: &str, more: &str| {
+        format!("filesystem = {{ {} }}", bench.body(file_system, more))
+    };
+    // The device of a throttle is used only once the data set is there.
+    let throttled = format!(
+        "{}\nthrottle = {{ device = {:?}, write_iops = 5000 }}",
+        on("ext4", ""),
+        bench.device.path
+    );
+    let (xfs, ext4) = (on("xfs", ", options = \"noatime\""), on("ext4", ""));
+    let conditions =
+        [("plain", ""), ("xfs", xfs.as_str()), ("ext4", &ext4), ("throttled", &throttled)];
+    let text = bench.experiment("blocks = 1\nduration = \"500ms\"", &conditions);
+    dir.compare(&text).expect(0, &["throttled"]);
+    bench.is_as_before(&before);
+    assert_eq!(bench.server.process(), process, "nothing stopped it");
+    assert!(dir.journals().is_empty());
+    let device = bench.device.path.trim_start_matches("/dev/");
+    for trial in dir.trials() {
+        let failed = failed_checks(&trial, "invalid");
+        // A limit that nothing reaches is no limit, which is not at issue here.
+        assert!(failed.iter().all(|check| check == "throttle"), "{failed:?}");
+        let expected = match condition_of(&trial) {
+            "plain" => continue,
+            "xfs" => "xfs rw,noatime",
+            _ => "ext4 rw,relatime",
+        };
+        let found = mounts_found(&trial);
+        assert!(found.len() >= 2 && found.iter().all(|f| f.contains(expected)), "{found:?}");
+        let space = "\"tablespace of the data set\"";
+        assert!(trial["evidence"].to_string().contains(space), "{trial}");
+        assert!(trial.to_string().contains(device), "its device was observed");
+    }
+}
+
+#[test]
+fn killed_at_any_moment_the_data_set_is_where_it_was() {
+    if !inside("tablespace::killed_at_any_moment_the_data_set_is_where_it_was") {
+        return;
+    }
+    let bench = Bench::new();
+    let before = bench.places();
+    let mut random = SplitMix64::new(17);
+    let mut moved = 0;
+    for round in 0..6 {
+        let dir = Workdir::new();
+        let body = format!("filesystem = {{ {} }}", bench.body(["ext4", "xfs"][round % 2], ""));
+        let text = bench.experiment("blocks = 3\nduration = \"100ms\"", &[("b", &body)]);
+        let mut running = dir.start_compare(&text);
+        running.until("journaled", || !dir.journals().is_empty());
+        thread::sleep(Duration::from_millis(random.next_u64() % 1500));
+        running.kill();
+        moved += usize::from(bench.places() != before);
+        dir.pgio(&["undo"]).expect(0, &[]);
+        bench.is_as_before(&before);
+        assert!(dir.journals().is_empty(), "round {round}");
+    }
+    assert!(moved > 0, "some of six moments lie where it is moved");
+}
+
+#[test]
+fn after_a_reboot_its_file_system_is_mounted_once_more() {
+    if !inside("tablespace::after_a_reboot_its_file_system_is_mounted_once_more") {
+        return;
+    }
+    let bench = Bench::new();
+    let before = bench.places();
+    let dir = Workdir::new();
+    let body = format!("filesystem = {{ {} }}", bench.body("ext4", ""));
+    let mut running = dir.start_compare(&bench.experiment(LONG, &[("b", &body)]));
+    running.until("moved", || bench.places().iter().all(|(_, place)| place == "pgio_filesystem"));
+    running.kill();
+    bench.server.stop();
+    run("umount", &[bench.point.to_str().unwrap()]);
+    bench.server.start_again("");
+    // Without the file system there is nothing to be put back from, and nothing is forgotten.
+    let elsewhere = bench.device.path.clone();
+    run("losetup", &["--detach", &elsewhere]);
+    dir.pgio(&["undo"]).expect(6, &["does not hold it now", "attach it there again"]);
+    assert!(!dir.journals().is_empty());
+    let image = bench.device.image();
+    run("losetup", &[&elsewhere, image.to_str().unwrap()]);
+    dir.pgio(&["undo"]).expect(0, &["Put back place of the data set"]);
+    bench.is_as_before(&before);
+}
+
+#[test]
+fn a_tablespace_refused_before_anything_is_changed() {
+    if !inside("tablespace::a_tablespace_refused_before_anything_is_changed") {
+        return;
+    }
+    let bench = Bench::new();
+    let before = bench.places();
+    let refused = |text: &str, expected: &[&str]| {
+        let dir = Workdir::new();
+        dir.compare(text).expect(4, expected);
+        assert!(dir.journals().is_empty());
+        bench.is_as_before(&before);
+    };
+    let body = format!("filesystem = {{ {} }}", bench.body("xfs", ""));
+    let text = bench.experiment("blocks = 1\nduration = \"100ms\"", &[("b", &body)]);
+    fs::create_dir(&bench.point).unwrap();
+    let dir = Workdir::new();
+    dir.compare(&text).expect(4, &["is there already", "that pgio makes"]);
+    fs::remove_dir(&bench.point).unwrap();
+    let below = text.replace("/space\"", "/no/space\"");
+    refused(&below, &["there is no directory above it"]);
+    let mut admin = connect(&bench.server.dsn());
+    admin.batch_execute("CREATE ROLE clerk LOGIN; GRANT pg_monitor TO clerk").unwrap();
+    refused(&text.replace("user=postgres", "user=clerk"), &["clerk", "superuser"]);
+    let commit = text.split("[workload]").next().unwrap().to_owned()
+        + "[workload]\nkind = \"commit\"\n"
+        + &format!("[[condition]]\nname = \"b\"\n{body}\n");
+    admin.batch_execute("CREATE DATABASE empty").unwrap();
+    refused(&commit.replace("dbname=postgres", "dbname=empty"), &["no data set"]);
+}
