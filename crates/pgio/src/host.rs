@@ -16,6 +16,7 @@ pub mod loop_disk;
 pub mod machine;
 pub mod proc;
 pub mod rights;
+mod runner;
 pub mod shell;
 pub mod signature;
 mod ssh;

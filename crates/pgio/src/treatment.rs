@@ -160,8 +160,8 @@ pub trait Treatment: fmt::Debug {
     fn rest(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
         Ok(())
     }
-    /// What can be read back now to prove that it is in force. Several times a second inside the
-    /// window, so it must be cheap on the measured hosts; what the telemetry sees is for `judge`.
+    /// What can be read back now to prove that it is in force. Also inside the window, several times a
+    /// second where it is cheap; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
     /// What it adds to the way to a standby and back, for what a commit should cost.
     fn round_trip(&self) -> Option<Duration> {

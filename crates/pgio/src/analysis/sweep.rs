@@ -21,7 +21,7 @@ use super::pairing::{self, Arm, value};
 use super::waits::Predicted;
 use super::waits::predicted::alone;
 use super::{ALPHA, Comparison, Verdict, findings};
-use crate::results::metrics::{Direction, MetricDef, definition};
+use crate::results::metrics::{self, Direction, definition};
 use crate::results::store::Manifest;
 use crate::results::sweep::{Axis, Point, Sweep, SweepKind};
 use crate::results::{Metric, Trial};
@@ -171,6 +171,8 @@ fn told(manifest: &Manifest, sweep: &Sweep, trials: &[Trial], class: Option<&str
     names.extend(sweep.axes.iter().map(|axis| throughput(manifest, trials, &axis.name)));
     names.extend(class.iter().flat_map(|c| STATISTICS.map(|s| format!("{c}_latency_{s}"))));
     names.push(COMMIT_MEAN.to_owned());
+    // What a command prints beside its result is as little known in advance as the result.
+    names.extend(manifest.metrics.iter().map(|declared| declared.name.clone()));
     names.sort();
     names.dedup();
     names
@@ -193,7 +195,8 @@ fn throughput(manifest: &Manifest, trials: &[Trial], axis: &str) -> String {
         return metric.to_owned();
     }
     let primary = &manifest.primary_metric;
-    let is_rate = definition(primary).is_none_or(|d| d.direction == Direction::HigherIsFaster);
+    let found = metrics::find(&manifest.metrics, primary);
+    let is_rate = found.is_none_or(|d| d.direction == Direction::HigherIsFaster);
     match trials.first() {
         Some(trial) if !is_rate => trial.workload.primary_metric.clone(),
         _ => primary.clone(),
@@ -235,9 +238,9 @@ fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
 }
 
 fn effect(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<CellEffect> {
-    let def: &MetricDef = definition(&manifest.primary_metric)?;
+    let def = metrics::find(&manifest.metrics, &manifest.primary_metric)?;
     let pairs = pairing::pairs(arm, baseline, def.name);
-    Some(as_effect(&one(def, &pairs, manifest.seed)))
+    Some(as_effect(&one(&def, &pairs, manifest.seed)))
 }
 
 fn as_effect(c: &Comparison) -> CellEffect {

@@ -120,7 +120,7 @@ impl Exec for Host {
                 other => other,
             });
         };
-        let output = run_to_end(&link.wrap(command)?, true)?;
+        let output = link.output(command)?;
         match output.status.code() {
             // ssh's own failure, or the program's: only then is it worth asking.
             Some(255) => link.check(&output.stderr).map(|()| output).map_err(ExecError::from),

@@ -119,6 +119,15 @@ impl Shell {
         &self.greeting
     }
 
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Whether it has not been seen to end.
+    pub(super) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// One line there, what the body writes back. After an error by time the shell can be asked
     /// again; after any other it is gone.
     pub fn ask(&mut self, question: &str, limit: Duration) -> Result<Answer, ExecError> {

@@ -29,6 +29,8 @@ pub enum Found {
     File {
         path: PathBuf,
         bytes: u64,
+        /// Of the bytes; what lies in holes is less, and what is compressed.
+        allocated: u64,
         sector: Option<u64>,
     },
     Block(BlockDevice),
@@ -145,6 +147,7 @@ impl BlockDevice {
 fn parse(text: &str) -> Found {
     let mut device = BlockDevice::default();
     let (mut is, mut mounts, mut busy, mut free) = ("nothing", String::new(), None, None);
+    let mut allocated = 0;
     for line in text.lines() {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let number = || rest.parse().unwrap_or(0);
@@ -159,6 +162,7 @@ fn parse(text: &str) -> Found {
             "read-only" => device.read_only = rest != "0",
             "sector" => device.sector = rest.parse().ok(),
             "free" => free = rest.parse().ok(),
+            "allocated" => allocated = number(),
             "backing" => device.backing = Some(rest.into()),
             "holder" => device.uses.push(format!("below {rest}")),
             "partition" => device.uses.push(format!("has the partition {rest}")),
@@ -177,7 +181,7 @@ fn parse(text: &str) -> Found {
     let path = std::mem::take(&mut device.path);
     match is {
         "directory" => Found::Directory { path, free, sector: device.sector },
-        "file" => Found::File { path, bytes: device.bytes, sector: device.sector },
+        "file" => Found::File { path, bytes: device.bytes, allocated, sector: device.sector },
         "other" => Found::Other { path },
         "block" => {
             let on = mountinfo::parse(&mounts).into_iter().filter(|m| m.device == device.number);

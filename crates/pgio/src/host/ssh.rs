@@ -2,7 +2,8 @@
 //!
 //! The first session is the master of the others and is itself a [`Shell`]: it ends at
 //! end-of-file, so no master outlives this program however it ends. The user's ~/.ssh/config is
-//! respected, apart from what would ask a question, forward something or leave something behind.
+//! respected, apart from what would ask a question, forward something or leave something behind. Commands
+//! go through a second session that lives on ([`super::runner`]); one beside it gets a session of its own.
 //! Next: [`super::machine`], the only user.
 
 use std::fmt;
@@ -13,8 +14,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::error::{HostError, last_line, refused};
-use super::exec::{CommandLine, Exec, ExecError, Local};
+use super::exec::{CommandLine, Exec, ExecError, Local, Output, run_to_end};
 use super::machine::Identity;
+use super::runner::{self, Runner};
 use super::shell::{self, Shell};
 
 const OPTIONS: &[&str] = &[
@@ -43,6 +45,8 @@ pub(super) struct Link {
     destination: String,
     ssh: CommandLine,
     master: Mutex<Shell>,
+    /// Made for the first command.
+    runner: Mutex<Option<Runner>>,
     /// Ours alone (0700): who can write to the socket is let in without a key.
     _directory: TempDir,
 }
@@ -74,9 +78,34 @@ impl Link {
             destination: destination.to_owned(),
             ssh: ssh.args(["-o", "ControlMaster=no"]),
             master: Mutex::new(master),
+            runner: Mutex::default(),
             _directory: directory,
         };
         Ok((link, identity))
+    }
+
+    pub(super) fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
+        let Ok(mut runner) = self.runner.try_lock() else { return self.output_alone(command) };
+        if !runner.as_mut().is_some_and(Runner::is_alive) {
+            *runner = self.open_runner().ok();
+        }
+        let Some(open) = &mut *runner else { return self.output_alone(command) };
+        let output = open.output(command);
+        if output.is_err() {
+            *runner = None;
+        }
+        output
+    }
+
+    fn output_alone(&self, command: &CommandLine) -> Result<Output, ExecError> {
+        run_to_end(&self.wrap(command)?, true)
+    }
+
+    fn open_runner(&self) -> Result<Runner, ExecError> {
+        let line = self.wrap(&CommandLine::new("sh").arg("-c").arg(runner::script()))?;
+        let lost =
+            |stderr: &str| HostError::Lost { host: self.host.clone(), said: last_line(stderr) };
+        Shell::over(&self.host, &line, &lost).map(Runner::over)
     }
 
     /// Where the master is gone, ssh connects anew for this one command.
@@ -100,6 +129,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        drop(self.runner.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         // Sessions that still run would keep the master; where it is gone already, so be it.
         let exit = addressed(&self.ssh.clone().args(["-O", "exit"]), &self.destination);
         let _ = Local.output(&exit.timeout(Duration::from_secs(5)));

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::analysis::test_support::{experiment, set, swept, trial};
 use crate::analysis::{Standing, analyse, standings};
+use crate::results::metrics::DeclaredMetric;
 use crate::results::{Check, Trial};
 
 fn at(sessions: u64, delay: u64) -> Point {
@@ -42,6 +43,28 @@ fn every_cell_is_compared_within_its_point() {
     assert_eq!(cell(found, "on", &at(4, 1)).trials, 6);
     assert_eq!(analysis.condition("on").unwrap().trials, 6, "of the middle point");
     assert_eq!(standings(&swept(6)), vec![Standing::Counts; 78]);
+}
+
+#[test]
+fn what_a_command_calls_its_result_is_compared_at_every_point() {
+    let mut stored = swept(6);
+    let declared = |name: &str| DeclaredMetric {
+        name: name.to_owned(),
+        unit: "tps".to_owned(),
+        better: Direction::HigherIsFaster,
+    };
+    stored.manifest.metrics = vec![declared("tps"), declared("beside")];
+    stored.manifest.primary_metric = "tps".to_owned();
+    for trial in &mut stored.trials {
+        let value = trial.metrics["commits_per_second"].clone();
+        trial.metrics.insert("beside".to_owned(), value.clone());
+        trial.metrics.insert("tps".to_owned(), value);
+    }
+    let analysis = analyse(&stored);
+    let found = analysis.sweep.as_ref().unwrap();
+    let away = cell(found, "on", &at(1, 1));
+    assert!((away.effect.as_ref().unwrap().ratio.unwrap() / 0.25 - 1.0).abs() < 0.05);
+    assert!(away.metrics.contains_key("tps") && away.metrics.contains_key("beside"));
 }
 
 #[test]

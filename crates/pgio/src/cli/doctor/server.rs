@@ -17,21 +17,24 @@ use crate::experiment::live;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
 use crate::host::stop::Stop;
-use crate::host::{Host, Hosts};
+use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
 use crate::results::Check;
 use crate::telemetry::{Scene, Survey};
-use crate::treatment::{Door, World};
+use crate::treatment::{Door, Machines, World};
 
 const FACTS: &str = include_str!("server.sql");
 
 pub(super) fn look(subject: &Subject, hosts: &Hosts) -> Section {
     let checks = match &subject.reach {
         Reach::Private { major, directory } => {
-            std::iter::once(programs(*major)).chain(directory.as_deref().map(place)).collect()
+            let mut checks = vec![programs(*major)];
+            checks.extend(directory.as_deref().map(place));
+            checks.extend(rights(subject, hosts));
+            checks
         }
         Reach::Server(params) => reached(subject, params, hosts),
     };
@@ -206,7 +209,6 @@ fn conditions(
     client: &mut Client,
     hosts: &Hosts,
 ) -> Option<Check> {
-    const ID: &str = "conditions";
     let mut refused = Vec::new();
     for arm in &subject.conditions {
         let mut world = World {
@@ -226,9 +228,28 @@ fn conditions(
             world.moved.extend(treatment.moves());
         }
     }
+    told(subject, &refused, "can be put in force")
+}
+
+/// As far as that can be told without the server.
+fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
+    let machines = Machines { hosts, server: Some(LOCAL) };
+    let mut refused = Vec::new();
+    for arm in &subject.conditions {
+        for treatment in &arm.treatments {
+            if let Err(error) = treatment.check_rights(&machines) {
+                refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
+            }
+        }
+    }
+    told(subject, &refused, "ask for nothing that this user may not do")
+}
+
+fn told(subject: &Subject, refused: &[String], well: &str) -> Option<Check> {
+    const ID: &str = "conditions";
     match (subject.conditions.len(), refused.is_empty()) {
         (0, _) => None,
-        (n, true) => Some(Check::ok(ID, format!("{n} can be put in force"))),
+        (n, true) => Some(Check::ok(ID, format!("{n} {well}"))),
         (_, false) => {
             let remedy = "mend the condition, or grant what it needs";
             Some(Check::invalid(ID, refused.join("\n"), remedy))

@@ -344,6 +344,14 @@ fn joins(
     let before = earlier.iter().flat_map(|axis| &axis.templates);
     for template in &axis.templates {
         let same = |spec: &&TreatmentSpec| spec.kind == template.kind;
+        if condition.treatments.iter().filter(same).count() > 1 {
+            let (kind, mark) = (&template.kind, axis.placeholder());
+            let message = format!(
+                "which `{kind}` of condition `{}` it would join cannot be told, as that has several: write {mark} there instead",
+                condition.name
+            );
+            return Err(section.error(kind, message));
+        }
         for other in condition.treatments.iter().chain(before.clone()).filter(same) {
             if !join(&mut other.body.clone(), &template.body) {
                 let message = format!(

@@ -31,6 +31,8 @@ if [ -d "$real" ]; then
 elif [ -f "$real" ]; then
     echo "is file"
     echo "bytes $(stat -c %s -- "$real")"
+    set -- $(stat -c '%b %B' -- "$real")
+    echo "allocated $(($1 * $2))"
     below
 elif [ ! -b "$real" ]; then
     echo "is other"

@@ -20,6 +20,8 @@ pub struct Place {
     pub kind: Kind,
     /// What there is to work on; of a scratch file what it may grow to.
     pub bytes: Option<u64>,
+    /// Of a file: how much of it is on the disk at all.
+    pub allocated: Option<u64>,
     /// The smallest unit of direct I/O, where it is known.
     pub sector: Option<u64>,
 }
@@ -59,6 +61,7 @@ impl Place {
         if name.contains('\n') {
             return Err(wrong("has a line break in its name, which pgio cannot pass on"));
         }
+        let mut allocated = None;
         let (path, kind, bytes, sector) = match signature::look(exec, name)? {
             Found::Nothing => {
                 return Err(wrong(
@@ -69,13 +72,16 @@ impl Place {
                 return Err(wrong("is neither a block device nor a file nor a directory"));
             }
             Found::Directory { path, free, sector } => (path, Kind::Scratch, free, sector),
-            Found::File { path, bytes, sector } => (path, Kind::File, Some(bytes), sector),
+            Found::File { path, bytes, allocated: on_disk, sector } => {
+                allocated = Some(on_disk);
+                (path, Kind::File, Some(bytes), sector)
+            }
             Found::Block(device) => {
                 let (path, bytes, sector) = (device.path.clone(), device.bytes, device.sector);
                 (path, Kind::Device(device), Some(bytes), sector)
             }
         };
-        let place = Place { name: name.to_owned(), path, kind, bytes, sector };
+        let place = Place { name: name.to_owned(), path, kind, bytes, allocated, sector };
         match place.bytes {
             Some(bytes) if bytes < SMALLEST_REGION => {
                 let (has, least) = (human::bytes(bytes), human::bytes(SMALLEST_REGION));
@@ -90,7 +96,8 @@ impl Place {
     pub fn may_write(&self, consent: Consent<'_>) -> Result<bool, DeviceError> {
         match &self.kind {
             Kind::Scratch => Ok(true),
-            Kind::File => Ok(consent.destroy),
+            Kind::File if consent.destroy => Ok(true),
+            Kind::File => self.refuse_holes().map(|()| false),
             Kind::Device(_) if !consent.destroy => Ok(false),
             Kind::Device(device) => match device.refusal(consent.uuids) {
                 None => Ok(true),
@@ -103,6 +110,20 @@ impl Place {
                 }
             },
         }
+    }
+
+    /// What is not on the disk is read from nowhere, at the speed of memory.
+    fn refuse_holes(&self) -> Result<(), DeviceError> {
+        let (Some(bytes), Some(allocated)) = (self.bytes, self.allocated) else { return Ok(()) };
+        if allocated >= bytes / 10 * 9 {
+            return Ok(());
+        }
+        Err(DeviceError::Place(format!(
+            "{} is sparse or compressed: {} of its {} are on the disk, and the rest would be read from nowhere; name a file that is written, or say that this one may be written over",
+            self.name,
+            human::bytes(allocated),
+            human::bytes(bytes)
+        )))
     }
 
     /// A scratch file's size, or as much of the place as there is; an error where that has no room.
@@ -142,6 +163,7 @@ mod tests {
             path: "/dev/sdx".into(),
             kind: Kind::Device(device),
             bytes: Some((300 << 20) + 5),
+            allocated: None,
             sector: Some(512),
         }
     }
@@ -155,9 +177,13 @@ mod tests {
         let refused = found.may_write(destroy).unwrap_err().to_string();
         assert_eq!(refused, "/dev/sdx holds ext4 (UUID 11aa), which would be lost; say --uuid");
         assert!(found.may_write(Consent { uuids: &["11aa"], ..destroy }).unwrap());
-        let file = Place { kind: Kind::File, ..found };
+        let file = Place { kind: Kind::File, allocated: Some(300 << 20), ..found };
         assert!(!file.may_write(Consent::default()).unwrap());
         assert!(file.may_write(destroy).unwrap());
+        let sparse = Place { allocated: Some(1 << 20), ..file };
+        let refused = sparse.may_write(Consent::default()).unwrap_err().to_string();
+        assert!(refused.contains("sparse or compressed: 1 MiB of its 300 MiB are"), "{refused}");
+        assert!(sparse.may_write(destroy).unwrap());
     }
 
     #[test]

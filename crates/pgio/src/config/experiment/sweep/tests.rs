@@ -177,6 +177,12 @@ fn mistakes_are_named_where_they_are() {
     ] {
         assert!(found.starts_with(expected), "{found}\nis not\n{expected}");
     }
+    let several = "[workload]\nkind = 'commit'\n[[condition]]\nname = 'a'\n\
+                   link = [{ interface = 'a' }, { interface = 'b' }]\n\
+                   [[axis]]\nname = 'n'\nvalues = [1, 2]\nlink = { delay = '{n}ms' }";
+    let several = parsed(several).unwrap_err().to_string();
+    assert!(several.contains("which `link` of condition `a` it would join"), "{several}");
+    assert!(several.contains("write {n} there instead"), "{several}");
     let twice = error("", &format!("{DELAY}\n{DELAY}"));
     assert!(twice.contains("`delay` is the name of two axes"), "{twice}");
 }
