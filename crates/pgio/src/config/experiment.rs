@@ -68,6 +68,10 @@ impl Experiment {
         condition.target.as_ref().and_then(|name| self.targets.get(name))
     }
 
+    pub fn reset_of<'a>(&'a self, workload: &'a WorkloadSpec) -> &'a Reset {
+        workload.reset.as_ref().unwrap_or(&self.rules.reset)
+    }
+
     /// The conditions that a workload runs under, in the order of the file.
     pub fn conditions_of<'a>(
         &'a self,

@@ -147,7 +147,8 @@ impl Job {
         stop: &Stop,
         hear: &mut dyn FnMut(&Happening<'_>),
     ) -> Outcome {
-        let rules = &self.experiment.rules;
+        let mut rules = self.experiment.rules.clone();
+        rules.reset = self.experiment.reset_of(spec).clone();
         let cells = self.cells(spec)?;
         let ids: Vec<Cell> = cells.iter().map(|c| c.cell.clone()).collect();
         let plan = plan(cells.len(), rules.max_blocks, self.seed);
@@ -172,6 +173,7 @@ impl Job {
         }
         let name = self.name_of(spec);
         let mut manifest = self.manifest(&name, &cells, self.sweep(spec)?, &mut targets);
+        manifest.rules.reset = rules.reset.name().to_owned();
         manifest.metrics = spec.command.as_ref().map(command::declared).unwrap_or_default();
         let (store, stored, remarks) = match earlier {
             None => (None, Stored { manifest, trials: Vec::new(), torn: false }, Vec::new()),

@@ -91,7 +91,7 @@ impl Job {
         if let Some(told) = self.size_text(workload) {
             add(text, &format!("  {told}"));
         }
-        add(text, &format!("  before each trial: {}", self.reset_text(workload.kind)));
+        add(text, &format!("  before each trial: {}", self.reset_text(workload)));
         for line in workload.command.iter().flat_map(command_lines) {
             add(text, &format!("  {line}"));
         }
@@ -230,7 +230,8 @@ impl Job {
         limits
     }
 
-    fn reset_text(&self, kind: WorkloadKind) -> String {
+    fn reset_text(&self, workload: &WorkloadSpec) -> String {
+        let kind = workload.kind;
         let again = match kind {
             WorkloadKind::Slob => {
                 "the data set is loaded again as it was (DROP and CREATE of its tables)"
@@ -242,7 +243,7 @@ impl Job {
             }
             WorkloadKind::Mail => "messages of an earlier trial are removed",
         };
-        match &self.experiment.rules.reset {
+        match self.experiment.reset_of(workload) {
             Reset::Checkpoint if kind != WorkloadKind::Slob => {
                 format!("{again}, then CHECKPOINT")
             }

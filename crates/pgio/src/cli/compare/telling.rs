@@ -1,10 +1,13 @@
 //! Says on stderr how far an experiment is, what is repeated, and why it goes on.
 
+use std::collections::BTreeSet;
+
 use crate::cli::output::{self, Status};
 use crate::experiment::live::Happening;
 use crate::experiment::plan::Planned;
 use crate::experiment::run::News;
 use crate::results::model::{Outcome, Trial};
+use crate::warning::Warning;
 
 #[derive(Debug)]
 pub(super) struct Teller {
@@ -14,11 +17,13 @@ pub(super) struct Teller {
     done: usize,
     blocks: u32,
     block: u32,
+    /// A load of the data set before each trial warns of the same each time.
+    warned: BTreeSet<Warning>,
 }
 
 impl Teller {
     pub(super) fn new(trials: usize, blocks: u32) -> Teller {
-        Teller { status: Status::new(), trials, done: 0, blocks, block: 0 }
+        Teller { status: Status::new(), trials, done: 0, blocks, block: 0, warned: BTreeSet::new() }
     }
 
     pub(super) fn tell(&mut self, happening: &Happening<'_>) {
@@ -32,8 +37,10 @@ impl Teller {
                 ));
             }
             Happening::Warns(warning) => {
-                self.status.clear();
-                output::warn(warning);
+                if self.warned.insert((*warning).clone()) {
+                    self.status.clear();
+                    output::warn(warning);
+                }
             }
             Happening::Progress { condition, progress } => {
                 let a_second = |n: u64| n as f64 / progress.elapsed.max(1e-3);

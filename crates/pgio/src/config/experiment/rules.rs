@@ -120,6 +120,23 @@ fn reset<'a>(
     }
 }
 
+/// What a workload says instead. To drop the database is said once, for all of them.
+pub(super) fn reset_of_workload(section: &Section<'_>) -> Result<Option<Reset>, ConfigError> {
+    match section.string("reset")? {
+        None => Ok(None),
+        Some("checkpoint") => Ok(Some(Reset::Checkpoint)),
+        Some("reload") => Ok(Some(Reset::Reload)),
+        Some("recreate") => {
+            let message = "recreate belongs to [experiment], where it holds for every workload";
+            Err(section.error("reset", message))
+        }
+        Some(other) => {
+            let message = format!("`{other}` is no reset; {}", nearest(other, &RESETS[..2]));
+            Err(section.error("reset", message))
+        }
+    }
+}
+
 fn tolerate(head: &Section<'_>, checks: &[&str]) -> Result<Vec<String>, ConfigError> {
     let tolerated = head.strings("tolerate")?.unwrap_or_default();
     match tolerated.iter().find(|id| !checks.contains(&id.as_str())) {

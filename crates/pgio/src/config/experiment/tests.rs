@@ -85,6 +85,7 @@ fn a_name_is_all_that_must_be_said() {
                 axes: Vec::new(),
                 command: None,
                 conditions: None,
+                reset: None,
             }],
             conditions: vec![Condition {
                 name: "a".to_owned(),
@@ -94,6 +95,22 @@ fn a_name_is_all_that_must_be_said() {
             }],
         }
     );
+}
+
+#[test]
+fn a_workload_may_say_another_reset_than_the_experiment() {
+    let text = |reset: &str| {
+        format!(
+            "[experiment]\nreset = 'reload'\n[[workload]]\nname = 'x'\nreset = '{reset}'\n\
+             [[workload]]\nkind = 'commit'\n[[condition]]\nname = 'a'\n"
+        )
+    };
+    let experiment = read(&text("checkpoint"));
+    let resets: Vec<_> = experiment.workloads.iter().map(|w| experiment.reset_of(w)).collect();
+    assert_eq!(resets, [&Reset::Checkpoint, &Reset::Reload]);
+    let said = |reset| parse(&text(reset), "x.toml", "x", &[], &[]).unwrap_err().to_string();
+    assert!(said("recreate").contains("x.toml:5: workload.reset: recreate belongs to"));
+    assert!(said("relaod").contains("the nearest valid one is `reload`"), "{}", said("relaod"));
 }
 
 #[test]

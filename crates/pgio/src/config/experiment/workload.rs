@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::command;
 use super::condition::Condition;
+use super::rules::{self, Reset};
 use super::section::Section;
 use super::sweep::{self, Axis};
 use crate::config::command::CommandSpec;
@@ -29,6 +30,8 @@ pub struct WorkloadSpec {
     pub command: Option<CommandSpec>,
     /// Absent: all.
     pub conditions: Option<Vec<String>>,
+    /// Absent: the experiment's.
+    pub reset: Option<Reset>,
 }
 
 impl WorkloadSpec {
@@ -77,7 +80,7 @@ impl WorkloadKind {
 }
 
 /// Keys of no table.
-const OWN_KEYS: &[&str] = &["kind", "name", "conditions", "middle"];
+const OWN_KEYS: &[&str] = &["kind", "name", "conditions", "middle", "reset"];
 
 fn own_keys(kind: WorkloadKind) -> Vec<&'static str> {
     match kind {
@@ -120,6 +123,7 @@ pub(super) fn parse(
             axes: Vec::new(),
             command: None,
             conditions: None,
+            reset: None,
         });
     }
     Ok(workloads)
@@ -192,6 +196,7 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
         axes,
         command,
         conditions: section.strings("conditions")?,
+        reset: rules::reset_of_workload(section)?,
     })
 }
 
