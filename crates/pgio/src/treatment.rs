@@ -122,6 +122,8 @@ pub struct Moved {
     pub directory: String,
     /// A path in /dev.
     pub device: String,
+    /// A new tablespace, not what was there before.
+    pub is_tablespace: bool,
 }
 
 /// One thing applied to the world.

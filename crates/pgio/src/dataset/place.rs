@@ -54,6 +54,7 @@ pub fn tablespace_of(
     Ok(row.map(|row| row.get(0)))
 }
 
+/// Waits a few seconds for who uses it, not for ever.
 pub fn move_to(
     client: &mut Client,
     relation: &Relation,
@@ -62,7 +63,9 @@ pub fn move_to(
     let kind = if relation.is_index { "INDEX" } else { "TABLE" };
     let title = relation.title();
     let values = [("kind", kind), ("name", &title), ("tablespace", &sql::identifier(tablespace))];
-    client
-        .batch_execute(&sql::fill(sql::SET_TABLESPACE, &values))
-        .map_err(|e| DatasetError::from_pg("move", &title, e))
+    let failed = |e| DatasetError::from_pg("move", &title, e);
+    let mut transaction = client.transaction().map_err(failed)?;
+    transaction.batch_execute(sql::LOCK_TIMEOUT).map_err(failed)?;
+    transaction.batch_execute(&sql::fill(sql::SET_TABLESPACE, &values)).map_err(failed)?;
+    transaction.commit().map_err(failed)
 }

@@ -386,15 +386,10 @@ impl Stage for Live<'_> {
             (self.observe)(Happening::Warns(&not_awaited(step)));
         }
         cell.treatments.iter().for_each(|t| t.taken_back());
-        if Controlled::restarted(control.as_ref()) {
-            return renew(target, &self.run_id);
+        match Controlled::restarted(control.as_ref()) {
+            true => renew(target, &self.run_id),
+            false => Ok(()),
         }
-        // The trial before this one may have had them elsewhere.
-        let may_move = |c: &LiveCell| c.treatments.iter().any(|t| !t.moves().is_empty());
-        if self.cells.iter().any(may_move) {
-            look_again(target);
-        }
-        Ok(())
     }
 
     fn stop_requested(&self) -> bool {

@@ -36,8 +36,7 @@ use record::{record_left, record_run, session_evidence};
 /// Evidence is read this often inside the window ...
 const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
 /// ... where that takes no more than one part in so many of the time: it is work on the measured
-/// hosts, an ssh session for each look at one that is far away, and more of it under one condition
-/// than under another.
+/// hosts, and more of it under one condition than under another.
 const EVIDENCE_SHARE: u32 = 20;
 
 /// What a trial needs to know.

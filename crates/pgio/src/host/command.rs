@@ -30,6 +30,7 @@ pub struct CommandLine {
     set: Vec<(OsString, OsString)>,
     hidden_prefix: Option<&'static str>,
     timeout: Option<Duration>,
+    apart: bool,
 }
 
 impl CommandLine {
@@ -42,6 +43,7 @@ impl CommandLine {
             set: Vec::new(),
             hidden_prefix: None,
             timeout: None,
+            apart: false,
         }
     }
 
@@ -89,6 +91,18 @@ impl CommandLine {
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self
+    }
+
+    /// Of the user's: on another host in a session of its own, in the locale of that, and with whatever
+    /// it leaves running there waited for as long as that holds its output open.
+    #[must_use]
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
+        self
+    }
+
+    pub(super) fn is_apart(&self) -> bool {
+        self.apart
     }
 
     pub fn program(&self) -> &OsStr {

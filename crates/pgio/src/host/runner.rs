@@ -2,7 +2,8 @@
 //!
 //! A session of ssh for each command costs the host a login, which is dear where commands are many and
 //! the host is being measured: on a small virtual machine 0.2 s of its processor against a third of
-//! that. What a command writes and how it ends arrive as they would over a session of its own. Next:
+//! that. What a command writes and how it ends arrive as they would over a session of its own. For pgio's own
+//! commands, none of which leaves a process behind that would write into the answer to the next. Next:
 //! [`super::ssh`], which opens one and does without where it is busy.
 
 use std::os::unix::process::ExitStatusExt;

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -37,6 +37,15 @@ const OPTIONS: &[&str] = &[
 /// The longest path of a socket, less what ssh adds while it makes one.
 const LONGEST_SOCKET: usize = 107 - 17;
 
+/// After a shell that could not be had, commands go alone for so long.
+const NO_RUNNER: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+struct Running {
+    runner: Option<Runner>,
+    failed: Option<Instant>,
+}
+
 /// To find out whether a connection still stands: beyond ServerAliveInterval × CountMax.
 const CHECK_LIMIT: Duration = Duration::from_secs(20);
 
@@ -46,7 +55,7 @@ pub(super) struct Link {
     ssh: CommandLine,
     master: Mutex<Shell>,
     /// Made for the first command.
-    runner: Mutex<Option<Runner>>,
+    runner: Mutex<Running>,
     /// Ours alone (0700): who can write to the socket is let in without a key.
     _directory: TempDir,
 }
@@ -85,20 +94,29 @@ impl Link {
     }
 
     pub(super) fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        let Ok(mut runner) = self.runner.try_lock() else { return self.output_alone(command) };
-        if !runner.as_mut().is_some_and(Runner::is_alive) {
-            *runner = self.open_runner().ok();
+        if command.is_apart() {
+            return run_to_end(&self.wrap(command)?, true);
         }
-        let Some(open) = &mut *runner else { return self.output_alone(command) };
+        let Ok(mut running) = self.runner.try_lock() else { return self.output_alone(command) };
+        let lately = |failed: Instant| failed.elapsed() < NO_RUNNER;
+        if !running.runner.as_mut().is_some_and(Runner::is_alive) {
+            running.runner = None;
+            if !running.failed.is_some_and(lately) {
+                running.runner = self.open_runner().ok();
+                running.failed = running.runner.is_none().then(Instant::now);
+            }
+        }
+        let Some(open) = &mut running.runner else { return self.output_alone(command) };
         let output = open.output(command);
         if output.is_err() {
-            *runner = None;
+            running.runner = None;
         }
         output
     }
 
+    /// In the runner's locale.
     fn output_alone(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        run_to_end(&self.wrap(command)?, true)
+        run_to_end(&self.wrap(&command.clone().env("LC_ALL", "C"))?, true)
     }
 
     fn open_runner(&self) -> Result<Runner, ExecError> {
@@ -129,7 +147,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        drop(self.runner.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        self.runner.get_mut().unwrap_or_else(PoisonError::into_inner).runner = None;
         // Sessions that still run would keep the master; where it is gone already, so be it.
         let exit = addressed(&self.ssh.clone().args(["-O", "exit"]), &self.destination);
         let _ = Local.output(&exit.timeout(Duration::from_secs(5)));

@@ -133,11 +133,13 @@ enum Change {
     },
     /// Of our name, there.
     Tablespace {
-        location: String,
+        spot: Spot,
     },
     /// The data set goes into that tablespace.
     Move {
         spot: Spot,
+        /// In which it is.
+        database: String,
         /// Each with the tablespace to which it goes back.
         relations: Vec<Relation>,
     },
@@ -162,9 +164,9 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone
         Change::Copy { to, .. } => over::undo_copy(world, step, &to),
         Change::Over { number, point, .. } => over::undo_over(world, step, &number, &point),
         Change::Place { spot, .. } => tablespace::undo_place(world, step, &spot),
-        Change::Tablespace { location } => tablespace::undo_tablespace(world, &location, stranger),
-        Change::Move { spot, relations } => {
-            tablespace::undo_move(world, step, &spot, &relations, stranger)
+        Change::Tablespace { spot } => tablespace::undo_tablespace(world, step, &spot, stranger),
+        Change::Move { spot, database, relations } => {
+            tablespace::undo_move(world, step, (&spot, &database, &relations), stranger)
         }
     }
 }

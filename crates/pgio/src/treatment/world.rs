@@ -19,7 +19,7 @@ use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
-use crate::pg::words;
+use crate::pg::{server, words};
 
 /// For a server that was started to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -125,6 +125,16 @@ impl Machines<'_> {
     }
 }
 
+/// What puts something back must neither fail by a role's limits nor wait for a standby that is gone.
+fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
+    let mut client = connect::connect(params).map_err(TreatmentError::Connect)?;
+    server::lift_limits(&mut client).map_err(|e| TreatmentError::Refused(words::sentence(&e)))?;
+    client.batch_execute("SET synchronous_commit = local").map_err(|source| {
+        TreatmentError::Postgres { doing: "prepare a session".to_owned(), source }
+    })?;
+    Ok(client)
+}
+
 impl fmt::Debug for Door<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Door")
@@ -140,7 +150,7 @@ impl fmt::Debug for World<'_> {
 impl World<'_> {
     /// The session; a new one in place of one that a restart ended.
     pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
-        let open = || connect::connect(self.params).map_err(TreatmentError::Connect);
+        let open = || open(self.params);
         match &mut self.door {
             Door::Open(client) => {
                 if client.is_closed() {
@@ -161,11 +171,11 @@ impl World<'_> {
     pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
         let deadline = Instant::now() + PATIENCE;
         let client = loop {
-            match connect::connect(self.params) {
+            match open(self.params) {
                 Ok(client) => break client,
                 // Systemd's word that a server is up may come before it takes connections.
                 Err(_) if Instant::now() < deadline => thread::sleep(POLL),
-                Err(error) => return Err(TreatmentError::Connect(error)),
+                Err(error) => return Err(error),
             }
         };
         match &mut self.door {

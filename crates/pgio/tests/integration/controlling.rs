@@ -55,7 +55,16 @@ impl Managed {
     }
 
     pub(crate) fn stop(&self) {
-        self.run("pg_ctl", &["stop", "-s", "-m", "fast", "-D", self.data().to_str().unwrap()]);
+        self.stop_as("fast");
+    }
+
+    /// Without a checkpoint: the next start has to recover, as after a power failure.
+    pub(crate) fn crash(&self) {
+        self.stop_as("immediate");
+    }
+
+    fn stop_as(&self, mode: &str) {
+        self.run("pg_ctl", &["stop", "-s", "-m", mode, "-D", self.data().to_str().unwrap()]);
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -105,7 +114,8 @@ impl Managed {
             command.args(["-u", "postgres", "--"]);
         }
         let output = command.arg(program).args(arguments).current_dir("/").output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        let log = || fs::read_to_string(self.log()).unwrap_or_default();
+        assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", log());
     }
 }
 

@@ -24,7 +24,7 @@ use crate::units::exact_bytes;
 
 /// All that making, filling and leaving one takes.
 pub(super) const PROGRAMS: &[&str] =
-    &["mount", "umount", "wipefs", "cp", "chown", "chmod", "mkdir", "rmdir"];
+    &["mount", "umount", "wipefs", "blkid", "cp", "chown", "chmod", "du", "mkdir", "rmdir"];
 
 /// What a file system takes for itself; mkfs.xfs makes none below 300 MiB.
 const ROOM: u64 = 320 << 20;
@@ -168,11 +168,12 @@ impl NewFileSystem {
     /// Refuses a host without the programs and a device that may not be formatted, or is too small
     /// for so many bytes of `what`.
     pub(super) fn check(&self, host: &Host, what: &str, bytes: u64) -> Result<(), TreatmentError> {
-        let tools = self.tools(host)?;
+        self.tools(host)?;
         let device = self.device(host)?;
-        let known = ["sh", "-c", "for p; do command -v \"$p\" || echo \"lacks $p\"; done", "sh"];
-        let mkfs = self.program();
-        let said = tools.run(known.into_iter().chain(PROGRAMS.iter().copied()).chain([&*mkfs]))?;
+        let search =
+            "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || echo \"lacks $p\"; done";
+        let search = CommandLine::new("sh").args(["-c", search, "sh"]).args(PROGRAMS);
+        let said = host.output(&search.arg(self.program()))?.stdout;
         if let Some(program) = said.lines().find_map(|line| line.strip_prefix("lacks ")) {
             let host = host.name();
             return Err(TreatmentError::Refused(format!(
@@ -304,6 +305,7 @@ pub(super) fn undo_format(
 ) -> Result<Undone, TreatmentError> {
     let host = world.host(step.host.as_deref())?;
     wait_for_orphans(&host, device)?;
+    let device = &holder(&host, device, uuid)?.unwrap_or_else(|| device.to_owned());
     let Found::Block(found) = let_go(&host, device)? else {
         // With it is gone what we made.
         return Ok(Undone::Kept);
@@ -333,6 +335,27 @@ pub(super) fn undo_format(
     let tools = Tools::find(&host, &format!("to clear {device}"), &["wipefs"])?;
     tools.run(["wipefs", "--all", "--quiet", "--", device])?;
     Ok(Undone::PutBack)
+}
+
+/// Where a file system of ours is now: after a reboot the device may have another name. None: nowhere.
+pub(super) fn holder(
+    host: &Host,
+    device: &str,
+    uuid: &str,
+) -> Result<Option<String>, TreatmentError> {
+    let holds = |device: &str| -> Result<bool, TreatmentError> {
+        let found = signature::look(host, device)?;
+        let ours = |s: &signature::Signature| s.uuid.as_deref() == Some(uuid);
+        Ok(matches!(found, Found::Block(found) if found.signatures.iter().any(ours)))
+    };
+    if holds(device)? {
+        return Ok(Some(device.to_owned()));
+    }
+    let tools = Tools::find(host, &format!("to find the file system {uuid}"), &["blkid"])?;
+    // Its status says that there is none, too.
+    let Ok(said) = tools.run(["blkid", "-U", uuid]) else { return Ok(None) };
+    let other = said.trim().to_owned();
+    Ok(if holds(&other)? { Some(other) } else { None })
 }
 
 /// A device that is in use no more, or still is after a while: the kernel lets go of a file system a

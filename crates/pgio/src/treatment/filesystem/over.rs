@@ -87,6 +87,7 @@ impl Treatment for Over {
         let to = |directory: &String| Moved {
             directory: directory.clone(),
             device: self.new.device.clone(),
+            is_tablespace: false,
         };
         self.directory.get().map(to).into_iter().collect()
     }
@@ -192,14 +193,12 @@ pub(super) fn undo_over(
 ) -> Result<Undone, TreatmentError> {
     let host = world.host(step.host.as_deref())?;
     wait_for_orphans(&host, point)?;
-    // btrfs shows a number of its own, and the source tells.
-    let source = match change_of(step)? {
+    let device = match change_of(step)? {
         Change::Over { device, .. } => device,
         _ => String::new(),
     };
-    let is_ours =
-        Mounts::read(&*host)?.at(point).is_some_and(|m| m.device == number || m.source == source);
-    if is_ours {
+    let mounts = Mounts::read(&*host)?;
+    if mounts.at(point).is_some_and(|m| tools::lies_on(&host, m, number, &device)) {
         // After a kill there is none any more: the cluster ends by itself, and soon.
         if world.control.is_some() {
             world.stop(NEED)?;

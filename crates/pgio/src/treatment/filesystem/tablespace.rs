@@ -3,20 +3,25 @@
 //!
 //! The server runs all the time, and its WAL and whatever else it holds stay where they are. The way
 //! back: move them to where each was, DROP TABLESPACE, unmount, remove the directory. After a reboot
-//! the file system is mounted once more for that, as it holds the tables; known by its UUID.
+//! the file system, known by its UUID, is mounted once more for that, and before anything else: a
+//! server that crashed may need it to come up.
+//!
+//! CREATE TABLESPACE is in the WAL: a standby, or a restore from the archive, would need a directory of
+//! that name, and on the same host it would write into the primary's. So servers that have either are
+//! refused.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::format::{Made, NewFileSystem, PROGRAMS, step};
+use super::format::{Made, NewFileSystem, PROGRAMS, holder, step};
 use super::mounts::Mounts;
-use super::tools::{self, Tools, wait_for_orphans};
+use super::tools::{self, Tools, lies_on, wait_for_orphans};
 use super::{Change, change_of, described};
 use crate::dataset::place::{self, Relation};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::host::signature::{self, Found};
 use crate::pg::quote::{identifier, literal};
+use crate::pg::words;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
     Machines, Moved, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
@@ -24,6 +29,17 @@ use crate::treatment::{
 
 /// Its name while a condition is in force.
 const NAME: &str = "pgio_filesystem";
+
+/// Who else would meet it in the WAL. A logical walsender always has a slot.
+const FOLLOWERS: &str = "SELECT \
+    EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical') \
+    OR EXISTS (SELECT FROM pg_stat_replication r WHERE NOT EXISTS ( \
+        SELECT FROM pg_replication_slots s WHERE s.slot_type = 'logical' AND s.active_pid = r.pid)), \
+    current_setting('archive_mode') <> 'off'";
+
+/// Says what is at a path already, and of the directory above it where that is.
+const LOOK: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo there; fi
+[ -d "${1%/*}/" ] && echo "parent $(readlink -f -- "${1%/*}/")""#;
 
 /// Where the file system is mounted, and what it takes to do that again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,21 +83,26 @@ impl Tablespace {
     fn refuse_what_is_there(&self, host: &Host) -> Result<(), TreatmentError> {
         let point = &self.point;
         // A dangling link is something, too.
-        let look =
-            "[ -e \"$1\" ] || [ -L \"$1\" ] && echo there; [ -d \"${1%/*}/\" ] && echo parent";
-        let said = host.output(&CommandLine::new("sh").args(["-c", look, "sh", point]))?.stdout;
+        let said = host.output(&CommandLine::new("sh").args(["-c", LOOK, "sh", point]))?.stdout;
         let name = host.name();
         if said.lines().any(|line| line == "there") {
             return Err(TreatmentError::Refused(format!(
                 "{point} is there already on host {name}: tablespace names a directory that pgio makes and removes again"
             )));
         }
-        if !said.lines().any(|line| line == "parent") {
-            return Err(TreatmentError::Refused(format!(
+        let parent = point.rsplit_once('/').map_or("", |(parent, _)| parent);
+        match said.lines().find_map(|line| line.strip_prefix("parent ")) {
+            Some("/") if parent.is_empty() => Ok(()),
+            Some(real) if real == parent => Ok(()),
+            // The kernel shows mounts by their real paths.
+            Some(real) => Err(TreatmentError::Refused(format!(
+                "{parent} on host {name} is a symbolic link or leads through one: say tablespace = \"{real}{}\"",
+                &point[parent.len()..]
+            ))),
+            None => Err(TreatmentError::Refused(format!(
                 "{point} cannot be made on host {name}: there is no directory above it"
-            )));
+            ))),
         }
-        Ok(())
     }
 }
 
@@ -141,6 +162,13 @@ impl Treatment for Tablespace {
                 row.get::<_, String>(1)
             )));
         }
+        refuse_followers(world)?;
+        if world.moved.iter().any(|m| m.is_tablespace || m.device == self.new.device) {
+            return Err(TreatmentError::Refused(format!(
+                "a condition has one place for the data set: another treatment of it takes {} or makes a tablespace, too",
+                self.new.device
+            )));
+        }
         if let Some(location) = location(world)? {
             return Err(TreatmentError::Refused(format!(
                 "there is a tablespace {NAME} already, at {location}: `pgio undo` if it is pgio's, else drop or rename it"
@@ -153,13 +181,22 @@ impl Treatment for Tablespace {
             ));
         }
         self.refuse_what_is_there(&host)?;
-        // Found out now, since its owner is needed then.
-        tools::places(world, &host)?;
+        let below = |place: &&String| self.point.starts_with(&format!("{place}/"));
+        if let Some(place) = tools::places(world, &host)?.iter().find(below) {
+            return Err(TreatmentError::Refused(format!(
+                "{} lies in {place}, which is the server's own: choose a directory outside",
+                self.point
+            )));
+        }
         self.new.check(&host, "the data set", found.iter().map(|r| r.bytes).sum())
     }
 
     fn moves(&self) -> Vec<Moved> {
-        vec![Moved { directory: self.point.clone(), device: self.new.device.clone() }]
+        vec![Moved {
+            directory: self.point.clone(),
+            device: self.new.device.clone(),
+            is_tablespace: true,
+        }]
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
@@ -171,9 +208,10 @@ impl Treatment for Tablespace {
         let point = self.point.clone();
         let spot = Spot { device, number, file_system, uuid, options, point };
         let relations = place::relations(world.admin()?)?;
+        let database = database(world)?;
         let place = Change::Place { spot: spot.clone(), owner };
-        let create = Change::Tablespace { location: self.point.clone() };
-        let moved = Change::Move { spot, relations };
+        let create = Change::Tablespace { spot: spot.clone() };
+        let moved = Change::Move { spot, database, relations };
         let (at, host) = (&self.point, &*host);
         Ok(vec![
             format,
@@ -194,8 +232,8 @@ impl Treatment for Tablespace {
                 tools.remove_lost_and_found(&spot.point);
                 tools.own_as(&owner, &spot.point)?;
             }
-            Change::Tablespace { location } => {
-                let (name, location) = (identifier(NAME), literal(&location));
+            Change::Tablespace { spot } => {
+                let (name, location) = (identifier(NAME), literal(&spot.point));
                 let create = format!("CREATE TABLESPACE {name} LOCATION {location}");
                 let admin = world.admin()?;
                 admin.batch_execute(&create).map_err(failed("create a tablespace"))?;
@@ -243,38 +281,66 @@ impl Treatment for Tablespace {
     }
 }
 
+fn refuse_followers(world: &mut World<'_>) -> Result<(), TreatmentError> {
+    let row = world.admin()?.query_one(FOLLOWERS, &[]).map_err(failed("ask for standbys"))?;
+    let who = match (row.get::<_, bool>(0), row.get::<_, bool>(1)) {
+        (true, _) => "a standby follows this server",
+        (_, true) => "this server archives its WAL",
+        _ => return Ok(()),
+    };
+    Err(TreatmentError::Refused(format!(
+        "{who}, and CREATE TABLESPACE would be replayed there, where the directory is another or missing: measure on a server without"
+    )))
+}
+
+fn database(world: &mut World<'_>) -> Result<String, TreatmentError> {
+    let row = world.admin()?.query_one("SELECT current_database()::text", &[]);
+    Ok(row.map_err(failed("ask for the database"))?.get(0))
+}
+
 /// What of the data set is not in our tablespace.
 fn elsewhere(world: &mut World<'_>) -> Result<Vec<String>, TreatmentError> {
     let all = place::relations(world.admin()?)?.into_iter();
     Ok(all.filter(|r| r.tablespace != NAME).map(|r| r.name).collect())
 }
 
+/// Whether the server is there to be asked. A private one that is gone took its tables with it.
+fn reach(world: &mut World<'_>, step: &Step, spot: &Spot) -> Result<bool, TreatmentError> {
+    if world.private && world.control.is_none() {
+        return Ok(false);
+    }
+    let host = world.host(step.host.as_deref())?;
+    mount_once_more(&host, spot)?;
+    world.wake()?;
+    Ok(true)
+}
+
 /// Back to where each was, those that are with us.
 pub(super) fn undo_move(
     world: &mut World<'_>,
     step: &Step,
-    spot: &Spot,
-    relations: &[Relation],
+    (spot, place, relations): (&Spot, &str, &[Relation]),
     stranger: Stranger,
 ) -> Result<Undone, TreatmentError> {
-    // A private cluster that is gone took them with it.
-    if world.private && world.control.is_none() {
+    if !reach(world, step, spot)? {
         return Ok(Undone::PutBack);
     }
-    world.wake()?;
-    if location(world)?.is_none() {
-        return Ok(Undone::PutBack);
+    let here = database(world)?;
+    if here != place {
+        return Err(TreatmentError::Refused(format!(
+            "the data set is in database {place}, not in {here}: connect there"
+        )));
     }
-    let host = world.host(step.host.as_deref())?;
-    mount_once_more(&host, spot)?;
     let mut undone = Undone::PutBack;
     for relation in relations {
         let found = place::tablespace_of(world.admin()?, relation)?;
         match found {
-            Some(found) if found == NAME => {
+            // Also where it is there already: a move that a killed run began may be under way, and this
+            // waits for it.
+            Some(found) if found == NAME || found == relation.tablespace => {
                 place::move_to(world.admin()?, relation, &relation.tablespace)?;
             }
-            Some(found) if found != relation.tablespace => match stranger {
+            Some(found) => match stranger {
                 Stranger::Keep => undone = Undone::Kept,
                 Stranger::Restore => {
                     place::move_to(world.admin()?, relation, &relation.tablespace)?;
@@ -288,52 +354,54 @@ pub(super) fn undo_move(
                     });
                 }
             },
-            _ => {}
+            None => {}
         }
     }
     Ok(undone)
 }
 
-/// After a reboot: without it the tables cannot be read.
+/// After a reboot: without it the tables cannot be read, and a server that crashed may not come up.
 fn mount_once_more(host: &Host, spot: &Spot) -> Result<(), TreatmentError> {
     let Spot { device, point, uuid, .. } = spot;
     if is_mounted(host, spot)? {
         return Ok(());
     }
-    let is_ours = match signature::look(host, device)? {
-        Found::Block(found) => found.signatures.iter().any(|s| s.uuid.as_ref() == Some(uuid)),
-        _ => false,
-    };
-    if !is_ours {
+    let Some(device) = &holder(host, device, uuid)? else {
         return Err(TreatmentError::Refused(format!(
-            "the data set lies on the file system with UUID {uuid}, and {device} on host {} does not hold it now: attach it there again (see `blkid`), or remove the data set with `pgio destroy` and the tablespace with DROP TABLESPACE {NAME}",
+            "the data set lies on the file system with UUID {uuid}, and neither {device} nor another device on host {} holds it now: attach it again (see `blkid`), or remove the data set with `pgio destroy` and the tablespace with DROP TABLESPACE {NAME}",
             host.name()
         )));
-    }
+    };
     let tools = Tools::find(host, &format!("to mount {device}"), PROGRAMS)?;
+    // One on a file system in memory is gone.
+    tools.run(["mkdir", "-p", "--", point])?;
     tools.mount(&spot.file_system, &spot.options, device, point)?;
     Ok(())
 }
 
 fn is_mounted(host: &Host, spot: &Spot) -> Result<bool, TreatmentError> {
     let mounts = Mounts::read(host)?;
-    // btrfs shows a number of its own, and the source tells.
-    let is_ours = |m: &super::mounts::Mounted| m.device == spot.number || m.source == spot.device;
-    Ok(mounts.at(&spot.point).is_some_and(is_ours))
+    let Some(mounted) = mounts.at(&spot.point) else { return Ok(false) };
+    if lies_on(host, mounted, &spot.number, &spot.device) {
+        return Ok(true);
+    }
+    // After a reboot the device may have another name and number.
+    Ok(holder(host, &mounted.source, &spot.uuid)?.as_ref() == Some(&mounted.source))
 }
 
 pub(super) fn undo_tablespace(
     world: &mut World<'_>,
-    ours: &str,
+    step: &Step,
+    spot: &Spot,
     stranger: Stranger,
 ) -> Result<Undone, TreatmentError> {
-    if world.private && world.control.is_none() {
+    if !reach(world, step, spot)? {
         return Ok(Undone::PutBack);
     }
-    world.wake()?;
+    let ours = &spot.point;
     match location(world)? {
         None => return Ok(Undone::PutBack),
-        Some(location) if location == ours => {}
+        Some(location) if location == *ours => {}
         Some(location) => match stranger {
             Stranger::Keep | Stranger::Restore => return Ok(Undone::Kept),
             Stranger::Ask => {
@@ -362,7 +430,12 @@ pub(super) fn undo_place(
     wait_for_orphans(&host, point)?;
     let tools = Tools::find(&host, &format!("to unmount {point}"), PROGRAMS)?;
     if is_mounted(&host, spot)? {
-        tools.unmount(point)?;
+        tools.unmount(point).map_err(|error| {
+            TreatmentError::Refused(format!(
+                "{point} cannot be unmounted yet ({}): sessions of the server may hold files there, see `fuser -vm {point}`; end them, then `pgio undo`",
+                words::sentence(&error)
+            ))
+        })?;
     }
     // It was not there before us, and what is in it now is not ours.
     let _ = tools.run(["rmdir", "--", point]);

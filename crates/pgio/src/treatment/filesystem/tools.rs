@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::mounts::Mounted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
 use crate::host::{Host, HostError};
@@ -85,6 +86,16 @@ impl<'a> Tools<'a> {
             }
         }
     }
+}
+
+/// Whether what is mounted there is on that device, `number` or, as btrfs shows a number of its own and
+/// a mapped device goes by several names, by its path.
+pub(super) fn lies_on(host: &Host, mounted: &Mounted, number: &str, device: &str) -> bool {
+    let real = || {
+        let line = CommandLine::new("readlink").args(["-e", "--", &mounted.source]).timeout(LIMIT);
+        host.run(&line).is_ok_and(|path| path.trim() == device)
+    };
+    mounted.device == number || mounted.source == device || real()
 }
 
 /// For an undo after a kill: what pgio had started then may still be at work, and would come after us.

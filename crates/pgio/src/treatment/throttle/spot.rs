@@ -364,6 +364,7 @@ mod tests {
         let moved = |directory: &str, device: &str| Moved {
             directory: directory.to_owned(),
             device: device.to_owned(),
+            is_tablespace: false,
         };
         let all = [moved("/var/pg/data", "/dev/loop7"), moved("/var/pg/data/space", "/dev/loop8")];
         let to = |directory: &str| moved_to(Path::new(directory), &all);

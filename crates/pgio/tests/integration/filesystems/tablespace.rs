@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::{LONG, SIZE, TOLERATE, format, holds, inside, mounted, mounts_found};
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, run};
 use crate::fixture::connect;
-use crate::workdir::{Workdir, condition_of, failed_checks};
+use crate::workdir::{Workdir, condition_of, failed_checks, wait_until};
 
 /// A server of the user's with a data set, a blank device, and a directory that is not there.
 struct Bench {
@@ -155,16 +156,51 @@ fn after_a_reboot_its_file_system_is_mounted_once_more() {
     let mut running = dir.start_compare(&bench.experiment(LONG, &[("b", &body)]));
     running.until("moved", || bench.places().iter().all(|(_, place)| place == "pgio_filesystem"));
     running.kill();
-    bench.server.stop();
-    run("umount", &[bench.point.to_str().unwrap()]);
-    bench.server.start_again("");
+    // As after a power failure: the server has not ended well, and nothing is mounted any more.
+    bench.server.crash();
+    wait_until("its processes are gone", || {
+        Command::new("umount").arg(&bench.point).output().unwrap().status.success()
+    });
     // Without the file system there is nothing to be put back from, and nothing is forgotten.
     let elsewhere = bench.device.path.clone();
     run("losetup", &["--detach", &elsewhere]);
-    dir.pgio(&["undo"]).expect(6, &["does not hold it now", "attach it there again"]);
+    dir.pgio(&["undo"]).expect(6, &["nor another device", "attach it again"]);
     assert!(!dir.journals().is_empty());
     let image = bench.device.image();
     run("losetup", &[&elsewhere, image.to_str().unwrap()]);
+    // The server is none of pgio's to start; but what it needs to be started is there now.
+    dir.pgio(&["undo"]).expect(3, &["still in place"]);
+    assert!(mounted(&bench.device));
+    bench.server.start_again("");
+    dir.pgio(&["undo"]).expect(0, &["Put back place of the data set"]);
+    bench.is_as_before(&before);
+}
+
+#[test]
+fn a_move_that_a_killed_run_began_is_waited_for() {
+    if !inside("tablespace::a_move_that_a_killed_run_began_is_waited_for") {
+        return;
+    }
+    let bench = Bench::new();
+    let before = bench.places();
+    let mut other = connect(&bench.server.dsn());
+    // Somebody holds a table, so that the move of it is under way for as long as that.
+    other.batch_execute("BEGIN; LOCK pgio2 IN ACCESS SHARE MODE").unwrap();
+    let dir = Workdir::new();
+    let body = format!("filesystem = {{ {} }}", bench.body("ext4", ""));
+    let mut running = dir.start_compare(&bench.experiment(LONG, &[("b", &body)]));
+    running.until("on its way", || {
+        let ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        connect(&bench.server.dsn()).query_one(ask, &[]).unwrap().get::<_, i64>(0) > 0
+    });
+    running.kill();
+    // Someone else's database is not where the data set is.
+    let mut admin = connect(&bench.server.dsn());
+    admin.batch_execute("CREATE DATABASE other").unwrap();
+    let wrong = bench.server.dsn().replace("dbname=postgres", "dbname=other");
+    dir.pgio(&["undo", "--connect", &wrong]).expect(6, &["is in database postgres"]);
+    dir.pgio(&["undo"]).expect(6, &["pgio2", "is in use by another session"]);
+    other.batch_execute("COMMIT").unwrap();
     dir.pgio(&["undo"]).expect(0, &["Put back place of the data set"]);
     bench.is_as_before(&before);
 }
@@ -190,7 +226,18 @@ fn a_tablespace_refused_before_anything_is_changed() {
     fs::remove_dir(&bench.point).unwrap();
     let below = text.replace("/space\"", "/no/space\"");
     refused(&below, &["there is no directory above it"]);
+    let link = bench.point.with_file_name("link");
+    std::os::unix::fs::symlink(bench.point.parent().unwrap(), &link).unwrap();
+    let linked = text.replace("/space\"", "/link/space\"");
+    refused(&linked, &["symbolic link", &format!("tablespace = \"{}\"", bench.point.display())]);
     let mut admin = connect(&bench.server.dsn());
+    admin.batch_execute("SELECT pg_create_physical_replication_slot('s')").unwrap();
+    refused(&text, &["a standby follows this server"]);
+    admin.batch_execute("SELECT pg_drop_replication_slot('s')").unwrap();
+    let two = bench.body("xfs", "");
+    let two = format!("filesystem = [{{ {two} }}, {{ {} }}]", two.replace("/space", "/space2"));
+    let twice = bench.experiment("blocks = 1\nduration = \"100ms\"", &[("b", &two)]);
+    refused(&twice, &["one place for the data set"]);
     admin.batch_execute("CREATE ROLE clerk LOGIN; GRANT pg_monitor TO clerk").unwrap();
     refused(&text.replace("user=postgres", "user=clerk"), &["clerk", "superuser"]);
     let commit = text.split("[workload]").next().unwrap().to_owned()
