@@ -288,9 +288,9 @@ impl Stage for Live<'_> {
         if Controlled::restarted(control.as_ref()) {
             return renew(target, &self.run_id);
         }
-        // The trial before this one may have had them elsewhere.
-        let may_move = |c: &LiveCell| c.treatments.iter().any(|t| !t.moves().is_empty());
-        if self.cells.iter().any(may_move) {
+        // A tablespace comes and goes without a restart; the trial before this one may have had it.
+        let moves = self.cells.iter().flat_map(|c| &c.treatments).flat_map(|t| t.moves());
+        if moves.into_iter().any(|moved| moved.is_tablespace) {
             look_again(target);
         }
         Ok(())

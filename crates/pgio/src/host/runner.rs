@@ -22,15 +22,19 @@ const STATUS: &str = "--pgio-status-- ";
 
 /// `$ask` is a command for `printf %b`. Its stdout goes through; its stderr is kept, and the status
 /// with it, behind a space.
-const BODY: &str = r#"exec 3>&1
+fn body() -> String {
+    format!(
+        r#"exec 3>&1
 said=$( (eval "$(printf %b "$ask")") 2>&1 1>&3 3>&- </dev/null; echo " $?")
 exec 3>&-
-echo "--pgio-status-- ${said##* }"
-printf %s "${said% *}""#;
+echo "{STATUS}${{said##* }}"
+printf %s "${{said% *}}""#
+    )
+}
 
 /// What `ssh` has to run there for it.
 pub(super) fn script() -> String {
-    shell::script(":", BODY)
+    shell::script(":", &body())
 }
 
 #[derive(Debug)]
@@ -58,10 +62,7 @@ impl Runner {
             }
             Err(other) => return Err(other),
         };
-        parse(&answer).ok_or_else(|| {
-            let said = answer.lines().last().unwrap_or_default().to_owned();
-            HostError::Lost { host: self.shell.host().to_owned(), said }.into()
-        })
+        parse(&answer).ok_or_else(|| shell::lost(self.shell.host(), &answer).into())
     }
 }
 
@@ -87,7 +88,7 @@ mod tests {
     use crate::host::exec::{Exec, Local};
 
     fn runner() -> Runner {
-        Runner::over(Shell::start(&Host::local(), ":", BODY).unwrap())
+        Runner::over(Shell::start(&Host::local(), ":", &body()).unwrap())
     }
 
     fn sh(script: &str) -> CommandLine {
@@ -137,7 +138,7 @@ mod tests {
         let command = sh("sleep 1; echo late").timeout(Duration::from_millis(50));
         let said = slow.output(&command).unwrap_err();
         assert!(matches!(said, ExecError::TimedOut { .. }), "{said}");
-        let mut ended = Runner::over(Shell::start(&Host::local(), "echo $$", BODY).unwrap());
+        let mut ended = Runner::over(Shell::start(&Host::local(), "echo $$", &body()).unwrap());
         let kill = format!("kill -KILL {}; sleep 5", ended.shell.greeting().trim());
         let said = ended.output(&sh(&kill)).unwrap_err().to_string();
         assert!(said.contains("broke off"), "{said}");

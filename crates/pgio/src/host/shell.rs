@@ -172,7 +172,7 @@ impl Shell {
     }
 }
 
-fn lost(host: &str, stderr: &str) -> HostError {
+pub(super) fn lost(host: &str, stderr: &str) -> HostError {
     HostError::Lost { host: host.to_owned(), said: last_line(stderr) }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::error::{HostError, last_line, refused};
+use super::error::{HostError, refused};
 use super::exec::{CommandLine, Exec, ExecError, Local, Output, run_to_end};
 use super::machine::Identity;
 use super::runner::{self, Runner};
@@ -121,8 +121,7 @@ impl Link {
 
     fn open_runner(&self) -> Result<Runner, ExecError> {
         let line = self.wrap(&CommandLine::new("sh").arg("-c").arg(runner::script()))?;
-        let lost =
-            |stderr: &str| HostError::Lost { host: self.host.clone(), said: last_line(stderr) };
+        let lost = |stderr: &str| shell::lost(&self.host, stderr);
         Shell::over(&self.host, &line, &lost).map(Runner::over)
     }
 
@@ -140,7 +139,7 @@ impl Link {
         let mut master = self.master.lock().unwrap_or_else(PoisonError::into_inner);
         match master.ask("", CHECK_LIMIT) {
             Ok(_) => Ok(()),
-            Err(_) => Err(HostError::Lost { host: self.host.clone(), said: last_line(said) }),
+            Err(_) => Err(shell::lost(&self.host, said)),
         }
     }
 }

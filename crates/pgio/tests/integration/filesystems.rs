@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, is_inside, is_root, run, run_inside};
 use crate::examples;
+use crate::fixture::is_there;
 use crate::workdir::{Running, Workdir, failed_checks, sessions_at_work, wait_until};
 
 /// mkfs.xfs makes none below 300 MiB.
@@ -30,19 +31,10 @@ fn inside(name: &str) -> bool {
     if is_inside(&test) {
         return true;
     }
-    let lacking = ["mkfs.xfs", "mkfs.btrfs"].into_iter().find(|program| !is_installed(program));
-    if let Some(program) = lacking {
-        eprintln!("{test}: skipped, {program} is not installed (xfsprogs, btrfs-progs)");
-    } else if is_root(name) {
+    if ["mkfs.xfs", "mkfs.btrfs"].into_iter().all(is_there) && is_root(name) {
         run_inside(&test);
     }
     false
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    directories.any(|directory| directory.join(program).exists())
 }
 
 /// A file system on a loop device, mounted, with a server of the user's on it.

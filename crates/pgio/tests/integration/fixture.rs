@@ -64,6 +64,16 @@ pub(crate) fn fresh_database(cluster: &PrivateCluster) -> String {
     cluster.primary_conninfo_to(&name)
 }
 
+/// Programs that are no part of PostgreSQL's packages; says so where one is missing.
+pub(crate) fn is_there(program: &str) -> bool {
+    let search = format!("PATH=$PATH:/usr/sbin:/sbin; command -v {program}");
+    let there = Command::new("sh").args(["-c", &search]).output().unwrap().status.success();
+    if !there {
+        eprintln!("skipped: {program} is not installed");
+    }
+    there
+}
+
 pub(crate) fn connect(conninfo: &str) -> Client {
     Client::connect(conninfo, NoTls).unwrap()
 }

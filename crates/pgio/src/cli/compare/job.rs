@@ -172,8 +172,7 @@ impl Job {
             }
         }
         let name = self.name_of(spec);
-        let mut manifest = self.manifest(&name, &cells, self.sweep(spec)?, &mut targets);
-        manifest.rules.reset = rules.reset.name().to_owned();
+        let mut manifest = self.manifest(&name, &cells, &rules, self.sweep(spec)?, &mut targets);
         manifest.metrics = spec.command.as_ref().map(command::declared).unwrap_or_default();
         let (store, stored, remarks) = match earlier {
             None => (None, Stored { manifest, trials: Vec::new(), torn: false }, Vec::new()),

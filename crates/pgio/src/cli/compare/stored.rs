@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::job::Job;
 use crate::cli::ballast;
-use crate::config::experiment::{AA_SUFFIX, Target};
+use crate::config::experiment::{self, AA_SUFFIX, Target};
 use crate::experiment::environment;
 use crate::experiment::live::{self, LiveCell};
 use crate::pg::connect::ConnectParams;
@@ -21,6 +21,7 @@ impl Job {
         &self,
         name: &str,
         cells: &[LiveCell],
+        rules: &experiment::Rules,
         sweep: Option<Sweep>,
         targets: &mut BTreeMap<String, live::Target>,
     ) -> Manifest {
@@ -60,11 +61,11 @@ impl Job {
             metrics: Vec::new(),
             environment,
             rules: Rules {
-                precision: e.rules.precision,
-                max_blocks: e.rules.precision.map(|_| e.rules.max_blocks),
-                repeats: e.rules.repeats,
-                reset: e.rules.reset.name().to_owned(),
-                tolerate: e.rules.tolerate.clone(),
+                precision: rules.precision,
+                max_blocks: rules.precision.map(|_| rules.max_blocks),
+                repeats: rules.repeats,
+                reset: rules.reset.name().to_owned(),
+                tolerate: rules.tolerate.clone(),
             },
             resumed: Vec::new(),
             sweep,

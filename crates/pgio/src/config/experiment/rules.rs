@@ -96,15 +96,7 @@ fn reset<'a>(
     mut targets: impl Iterator<Item = &'a Target>,
 ) -> Result<Reset, ConfigError> {
     let named = head.name("recreate_database")?;
-    let reset = match head.string("reset")? {
-        None | Some("checkpoint") => Reset::Checkpoint,
-        Some("reload") => Reset::Reload,
-        Some("recreate") => Reset::Recreate { named: named.clone() },
-        Some(other) => {
-            let message = format!("`{other}` is no reset; {}", nearest(other, RESETS));
-            return Err(head.error("reset", message));
-        }
-    };
+    let reset = said_reset(head, RESETS, &named)?.unwrap_or(Reset::Checkpoint);
     let mut none = true;
     let private = targets.all(|t| {
         none = false;
@@ -122,16 +114,25 @@ fn reset<'a>(
 
 /// What a workload says instead. To drop the database is said once, for all of them.
 pub(super) fn reset_of_workload(section: &Section<'_>) -> Result<Option<Reset>, ConfigError> {
+    if section.string("reset")? == Some("recreate") {
+        let message = "recreate belongs to [experiment], where it holds for every workload";
+        return Err(section.error("reset", message));
+    }
+    said_reset(section, &RESETS[..2], &None)
+}
+
+fn said_reset(
+    section: &Section<'_>,
+    valid: &[&str],
+    named: &Option<String>,
+) -> Result<Option<Reset>, ConfigError> {
     match section.string("reset")? {
         None => Ok(None),
         Some("checkpoint") => Ok(Some(Reset::Checkpoint)),
         Some("reload") => Ok(Some(Reset::Reload)),
-        Some("recreate") => {
-            let message = "recreate belongs to [experiment], where it holds for every workload";
-            Err(section.error("reset", message))
-        }
+        Some("recreate") => Ok(Some(Reset::Recreate { named: named.clone() })),
         Some(other) => {
-            let message = format!("`{other}` is no reset; {}", nearest(other, &RESETS[..2]));
+            let message = format!("`{other}` is no reset; {}", nearest(other, valid));
             Err(section.error("reset", message))
         }
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::mounts::Mounts;
 use super::options::{self, How, Setting};
 use super::tools::{BUSY, POLL, Tools, wait_for_orphans};
-use super::{Change, KIND, evidence, in_force};
+use super::{Change, KIND, described, evidence, in_force};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::signature::{self, BlockDevice, Found, Refusal};
@@ -39,7 +39,7 @@ pub(super) struct NewFileSystem {
     pub(super) device: String,
     file_system: &'static str,
     mkfs: Vec<String>,
-    pub(super) settings: Vec<Setting>,
+    settings: Vec<Setting>,
     /// Of what the device may hold now.
     uuid: Option<String>,
 }
@@ -127,7 +127,7 @@ impl NewFileSystem {
     }
 
     /// For people: `ext4 (mkfs -O ^has_journal)`.
-    pub(super) fn title(&self) -> String {
+    fn title(&self) -> String {
         match self.mkfs.is_empty() {
             true => self.file_system.to_owned(),
             false => format!("{} (mkfs {})", self.file_system, self.mkfs.join(" ")),
@@ -140,6 +140,12 @@ impl NewFileSystem {
             list if list.is_empty() => self.title(),
             list => format!("{} mounted with {list}", self.title()),
         }
+    }
+
+    /// `what` lies there.
+    pub(super) fn describe(&self, what: &str) -> Vec<String> {
+        let base = format!("{what} = {} on {}", self.title(), self.device);
+        [base].into_iter().chain(described(&self.settings)).collect()
     }
 
     pub(super) fn intent(&self) -> String {
@@ -337,25 +343,27 @@ pub(super) fn undo_format(
     Ok(Undone::PutBack)
 }
 
+/// Whether a file system of ours is on it.
+pub(super) fn holds(host: &Host, device: &str, uuid: &str) -> Result<bool, TreatmentError> {
+    let found = signature::look(host, device)?;
+    let ours = |s: &signature::Signature| s.uuid.as_deref() == Some(uuid);
+    Ok(matches!(found, Found::Block(found) if found.signatures.iter().any(ours)))
+}
+
 /// Where a file system of ours is now: after a reboot the device may have another name. None: nowhere.
 pub(super) fn holder(
     host: &Host,
     device: &str,
     uuid: &str,
 ) -> Result<Option<String>, TreatmentError> {
-    let holds = |device: &str| -> Result<bool, TreatmentError> {
-        let found = signature::look(host, device)?;
-        let ours = |s: &signature::Signature| s.uuid.as_deref() == Some(uuid);
-        Ok(matches!(found, Found::Block(found) if found.signatures.iter().any(ours)))
-    };
-    if holds(device)? {
+    if holds(host, device, uuid)? {
         return Ok(Some(device.to_owned()));
     }
     let tools = Tools::find(host, &format!("to find the file system {uuid}"), &["blkid"])?;
     // Its status says that there is none, too.
     let Ok(said) = tools.run(["blkid", "-U", uuid]) else { return Ok(None) };
     let other = said.trim().to_owned();
-    Ok(if holds(&other)? { Some(other) } else { None })
+    Ok(holds(host, &other, uuid)?.then_some(other))
 }
 
 /// A device that is in use no more, or still is after a while: the kernel lets go of a file system a

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::format::{NewFileSystem, PROGRAMS, step};
 use super::mounts::Mounts;
 use super::tools::{self, Tools, wait_for_orphans};
-use super::{Change, change_of, described};
+use super::{Change, change_of};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
@@ -43,9 +43,7 @@ impl Over {
 
 impl Treatment for Over {
     fn describe(&self) -> Vec<String> {
-        let (title, device) = (self.new.title(), &self.new.device);
-        let base = format!("mount of the data directory = {title} on {device}");
-        [base].into_iter().chain(described(&self.new.settings)).collect()
+        self.new.describe("mount of the data directory")
     }
 
     fn intents(&self) -> Vec<String> {

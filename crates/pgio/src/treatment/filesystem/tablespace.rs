@@ -13,10 +13,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::format::{Made, NewFileSystem, PROGRAMS, holder, step};
+use super::format::{Made, NewFileSystem, PROGRAMS, holder, holds, step};
 use super::mounts::Mounts;
 use super::tools::{self, Tools, lies_on, wait_for_orphans};
-use super::{Change, change_of, described};
+use super::{Change, change_of};
 use crate::dataset::place::{self, Relation};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
@@ -120,9 +120,7 @@ fn location(world: &mut World<'_>) -> Result<Option<String>, TreatmentError> {
 
 impl Treatment for Tablespace {
     fn describe(&self) -> Vec<String> {
-        let (title, device) = (self.new.title(), &self.new.device);
-        let base = format!("tablespace of the data set = {title} on {device}");
-        [base].into_iter().chain(described(&self.new.settings)).collect()
+        self.new.describe("tablespace of the data set")
     }
 
     fn intents(&self) -> Vec<String> {
@@ -386,7 +384,7 @@ fn is_mounted(host: &Host, spot: &Spot) -> Result<bool, TreatmentError> {
         return Ok(true);
     }
     // After a reboot the device may have another name and number.
-    Ok(holder(host, &mounted.source, &spot.uuid)?.as_ref() == Some(&mounted.source))
+    holds(host, &mounted.source, &spot.uuid)
 }
 
 pub(super) fn undo_tablespace(

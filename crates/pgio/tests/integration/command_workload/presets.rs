@@ -8,20 +8,11 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::{ONCE, experiment, output, schemas};
-use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::fixture::{INSTALLED, connect, fresh_database, is_there, shared_primary};
 use crate::workdir::Workdir;
 
 fn value(trial: &Value, metric: &str) -> f64 {
     trial["metrics"][metric]["value"].as_f64().unwrap_or_else(|| panic!("no {metric}: {trial}"))
-}
-
-/// Programs that are no part of PostgreSQL's packages.
-fn is_there(program: &str) -> bool {
-    let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
-    if !there.status.success() {
-        eprintln!("skipped: {program} is not installed");
-    }
-    there.status.success()
 }
 
 fn run(dsn: &str, keys: &str, workload: &str) -> (Workdir, Vec<Value>) {

@@ -39,6 +39,11 @@ impl Bench {
         format(&self.device, &format!("type = {file_system:?}, tablespace = {point:?}{more}"))
     }
 
+    /// The treatment of a condition.
+    fn on(&self, file_system: &str, more: &str) -> String {
+        format!("filesystem = {{ {} }}", self.body(file_system, more))
+    }
+
     /// A server that nobody may stop: none of this needs it.
     fn experiment(&self, keys: &str, conditions: &[(&str, &str)]) -> String {
         let mut text = format!(
@@ -84,16 +89,13 @@ fn a_data_set_lies_on_a_new_file_system_while_the_server_runs() {
     let bench = Bench::new();
     let (before, process) = (bench.places(), bench.server.process());
     let dir = Workdir::new();
-    let on = |file_system: &str, more: &str| {
-        format!("filesystem = {{ {} }}", bench.body(file_system, more))
-    };
     // The device of a throttle is used only once the data set is there.
     let throttled = format!(
         "{}\nthrottle = {{ device = {:?}, write_iops = 5000 }}",
-        on("ext4", ""),
+        bench.on("ext4", ""),
         bench.device.path
     );
-    let (xfs, ext4) = (on("xfs", ", options = \"noatime\""), on("ext4", ""));
+    let (xfs, ext4) = (bench.on("xfs", ", options = \"noatime\""), bench.on("ext4", ""));
     let conditions =
         [("plain", ""), ("xfs", xfs.as_str()), ("ext4", &ext4), ("throttled", &throttled)];
     let text = bench.experiment("blocks = 1\nduration = \"500ms\"", &conditions);
@@ -130,7 +132,7 @@ fn killed_at_any_moment_the_data_set_is_where_it_was() {
     let mut moved = 0;
     for round in 0..6 {
         let dir = Workdir::new();
-        let body = format!("filesystem = {{ {} }}", bench.body(["ext4", "xfs"][round % 2], ""));
+        let body = bench.on(["ext4", "xfs"][round % 2], "");
         let text = bench.experiment("blocks = 3\nduration = \"100ms\"", &[("b", &body)]);
         let mut running = dir.start_compare(&text);
         running.until("journaled", || !dir.journals().is_empty());
@@ -152,7 +154,7 @@ fn after_a_reboot_its_file_system_is_mounted_once_more() {
     let bench = Bench::new();
     let before = bench.places();
     let dir = Workdir::new();
-    let body = format!("filesystem = {{ {} }}", bench.body("ext4", ""));
+    let body = bench.on("ext4", "");
     let mut running = dir.start_compare(&bench.experiment(LONG, &[("b", &body)]));
     running.until("moved", || bench.places().iter().all(|(_, place)| place == "pgio_filesystem"));
     running.kill();
@@ -187,7 +189,7 @@ fn a_move_that_a_killed_run_began_is_waited_for() {
     // Somebody holds a table, so that the move of it is under way for as long as that.
     other.batch_execute("BEGIN; LOCK pgio2 IN ACCESS SHARE MODE").unwrap();
     let dir = Workdir::new();
-    let body = format!("filesystem = {{ {} }}", bench.body("ext4", ""));
+    let body = bench.on("ext4", "");
     let mut running = dir.start_compare(&bench.experiment(LONG, &[("b", &body)]));
     running.until("on its way", || {
         let ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
@@ -218,7 +220,7 @@ fn a_tablespace_refused_before_anything_is_changed() {
         assert!(dir.journals().is_empty());
         bench.is_as_before(&before);
     };
-    let body = format!("filesystem = {{ {} }}", bench.body("xfs", ""));
+    let body = bench.on("xfs", "");
     let text = bench.experiment("blocks = 1\nduration = \"100ms\"", &[("b", &body)]);
     fs::create_dir(&bench.point).unwrap();
     let dir = Workdir::new();
