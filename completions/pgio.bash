@@ -1041,7 +1041,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__report)
-            opts="-h --format --out --help"
+            opts="-h --format --baseline --out --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1049,6 +1049,10 @@ _pgio() {
             case "${prev}" in
                 --format)
                     COMPREPLY=($(compgen -W "text html markdown csv json" -- "${cur}"))
+                    return 0
+                    ;;
+                --baseline)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --out)

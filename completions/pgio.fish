@@ -158,6 +158,7 @@ html\t'One self-contained page'
 markdown\t''
 csv\t'A row for each condition and metric'
 json\t''"
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l baseline -d 'Compare with this condition instead of the experiment\'s own baseline' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -d 'Write to this file instead of stdout' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l format -r -f -a "text\t''

@@ -248,9 +248,19 @@ pub fn analyse(stored: &Stored) -> Analysis {
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         checks: findings::all(stored, &everywhere, &comparisons),
         warnings: findings::warnings(stored),
-        notes: compare::notes(&comparisons),
+        notes: chosen_afterwards(stored).into_iter().chain(compare::notes(&comparisons)).collect(),
         conditions,
         comparisons,
         noise_floor: noise_floor.unwrap_or_default(),
     }
+}
+
+/// A comparison that was picked once the results were there is not the one that was announced.
+fn chosen_afterwards(stored: &Stored) -> Option<String> {
+    let own = stored.own_baseline.as_ref()?;
+    Some(format!(
+        "told against {}; the experiment's own baseline is {own}. Who looks at many pairs finds \
+         one that differs by chance: run the pair by itself to confirm it",
+        stored.manifest.baseline
+    ))
 }

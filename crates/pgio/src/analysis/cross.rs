@@ -54,7 +54,12 @@ pub(super) fn judged(stored: &Stored) -> Stored {
     for (i, check) in checks(&stored.manifest, &stored.trials) {
         trials[i].checks.push(check);
     }
-    Stored { manifest: stored.manifest.clone(), trials, torn: stored.torn }
+    Stored {
+        manifest: stored.manifest.clone(),
+        trials,
+        torn: stored.torn,
+        own_baseline: stored.own_baseline.clone(),
+    }
 }
 
 fn condition(trial: &Trial) -> Option<&str> {

@@ -76,6 +76,7 @@ pub(crate) fn experiment(conditions: &[&str], trials: Vec<Trial>) -> Stored {
         },
         trials,
         torn: false,
+        own_baseline: None,
     }
 }
 

@@ -45,6 +45,30 @@ fn half_the_rate_is_slower() {
 }
 
 #[test]
+fn told_against_another_condition() {
+    let told = analyse(&demo().against("on").unwrap());
+    // Everything is the other way round, and what the file's own baseline shows of noise is gone.
+    let own = analyse(&demo());
+    assert_eq!(told.primary("local").unwrap().verdict, Verdict::Faster);
+    let product =
+        told.primary("local").unwrap().ratio.unwrap() * own.primary("on").unwrap().ratio.unwrap();
+    assert!((product - 1.0).abs() < 1e-9, "{product}");
+    assert!(told.primary("on").is_none() && told.noise_floor.is_empty());
+    assert!(!told.is_aa("local-aa"));
+    assert_eq!(told.condition("on").unwrap().factors, [] as [&str; 0]);
+    assert!(told.notes[0].starts_with("told against on; the experiment's own baseline is local"));
+    // Its own name changes nothing, the twin's included.
+    let same = analyse(&demo().against("local").unwrap());
+    assert_eq!((same.notes, same.noise_floor), (own.notes, own.noise_floor));
+
+    let unknown = demo().against("of").unwrap_err().to_string();
+    assert_eq!(
+        unknown,
+        "there is no condition \"of\"; there are local, local-aa, remote_write, on"
+    );
+}
+
+#[test]
 fn more_latency_is_slower_and_more_wal_is_higher() {
     let mut stored = steady(6);
     stored.manifest.primary_metric = "commit_latency_mean".to_owned();

@@ -37,6 +37,9 @@ pub(super) struct Args {
     dirs: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+    /// Compare with this condition instead of the experiment's own baseline
+    #[arg(long, value_name = "CONDITION")]
+    baseline: Option<String>,
     /// Write to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -48,11 +51,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     let told = match dirs.as_slice() {
         [a, b] => {
             let pairs = pairs(a, b)?;
-            one_by_one(&pairs, args.format, |(a, b)| both(a, b, args.format))
+            one_by_one(&pairs, args.format, |(a, b)| both(a, b, args))
         }
         dirs => match dirs.concat().as_slice() {
-            all if all.len() > 1 && args.format == Format::Csv => rows(all),
-            all => one_by_one(all, args.format, |dir| one(dir, args.format)),
+            all if all.len() > 1 && args.format == Format::Csv => rows(all, args),
+            all => one_by_one(all, args.format, |dir| one(dir, args)),
         },
     }?;
     match &args.out {
@@ -117,36 +120,48 @@ fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failur
 }
 
 /// Of all in one table, which names the experiment in each row.
-fn rows(dirs: &[PathBuf]) -> Result<String, Failure> {
+fn rows(dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
     let mut all = Table::default();
     for dir in dirs {
-        let table = report::csv::flat(&analyse(dir)?);
+        let table = report::csv::flat(&analysis::analyse(&args.read(dir)?));
         all.columns = table.columns;
         all.rows.extend(table.rows);
     }
     Ok(report::csv::render(&all))
 }
 
-fn one(dir: &Path, format: Format) -> Result<String, Failure> {
-    Ok(match format {
-        Format::Text => text(&analyse(dir)?),
-        Format::Html => page(dir)?,
-        Format::Markdown => markdown(&analyse(dir)?),
-        Format::Csv => report::csv::render(&report::csv::flat(&analyse(dir)?)),
-        Format::Json => report::json::render(&analyse(dir)?),
+fn one(dir: &Path, args: &Args) -> Result<String, Failure> {
+    let stored = args.read(dir)?;
+    let analysis = || analysis::analyse(&stored);
+    Ok(match args.format {
+        Format::Text => text(&analysis()),
+        Format::Html => page(dir, &stored)?,
+        Format::Markdown => markdown(&analysis()),
+        Format::Csv => report::csv::render(&report::csv::flat(&analysis())),
+        Format::Json => report::json::render(&analysis()),
     })
 }
 
-fn both(a: &Path, b: &Path, format: Format) -> Result<String, Failure> {
-    let found = across(&store::read(a)?, &store::read(b)?);
+fn both(a: &Path, b: &Path, args: &Args) -> Result<String, Failure> {
+    let found = across(&args.read(a)?, &args.read(b)?);
     let document = || report::across::document(&found);
-    Ok(match format {
+    Ok(match args.format {
         Format::Text => report::text::render(&document()),
         Format::Html => html::of_document(&document()),
         Format::Markdown => report::markdown::render(&document(), &[]),
         Format::Csv => report::csv::render(&report::across::flat(&found)),
         Format::Json => report::json::across::render(&found),
     })
+}
+
+impl Args {
+    fn read(&self, dir: &Path) -> Result<Stored, Failure> {
+        let stored = store::read(dir)?;
+        let Some(baseline) = &self.baseline else { return Ok(stored) };
+        stored.against(baseline).map_err(|unknown| {
+            Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
+        })
+    }
 }
 
 pub(super) fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
@@ -168,8 +183,7 @@ fn markdown(analysis: &Analysis) -> String {
     report::markdown::render(&report::document(analysis), &report::lead(analysis))
 }
 
-fn page(dir: &Path) -> Result<String, Failure> {
-    let stored: Stored = store::read(dir)?;
+fn page(dir: &Path, stored: &Stored) -> Result<String, Failure> {
     let series: Vec<_> = stored
         .trials
         .iter()
@@ -185,20 +199,17 @@ fn page(dir: &Path) -> Result<String, Failure> {
             return Err(Failure::new(FILES, e).context(doing));
         }
     };
-    let analysis = analysis::analyse(&stored);
-    let source = html::Source {
-        stored: &stored,
-        analysis: &analysis,
-        series: &series,
-        experiment: &experiment,
-    };
+    let analysis = analysis::analyse(stored);
+    let source =
+        html::Source { stored, analysis: &analysis, series: &series, experiment: &experiment };
     Ok(html::render(&source))
 }
 
 /// Leaves the page beside the results. They are safe already, so a page that cannot be written is
 /// only told.
 pub(super) fn leave_page(dir: &Path) {
-    leave(dir, page(dir));
+    let page = store::read(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
+    leave(dir, page);
 }
 
 /// Leaves a page that leads to those of the workloads below.

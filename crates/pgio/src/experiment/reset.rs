@@ -1,7 +1,7 @@
 //! The same data before each trial: nothing but the CHECKPOINT that every trial begins with, the
-//! data set loaded again, or the whole database made again.
+//! data set's dead rows cleared away, the data set loaded again, or the whole database made again.
 //!
-//! Runs before the condition is put in force, so that the load is no part of it. What a way needs to
+//! Runs before the condition is put in force, so that it is no part of it. What a way needs to
 //! know is read once and refused before the first trial. A workload that makes its own table for
 //! each trial has nothing to be loaded.
 
@@ -17,6 +17,7 @@ use crate::results::model::Warning;
 pub enum Way {
     #[default]
     Checkpoint,
+    Vacuum(LoadSpec),
     Reload(LoadSpec),
     Recreate {
         /// None where no data set was loaded.
@@ -43,6 +44,7 @@ pub fn prepare(reset: &Reset, target: &mut Target) -> Result<Way, DatasetError> 
             database::describe(&mut target.admin, private)?;
             Ok(Way::Recreate { load: loaded })
         }
+        Reset::Vacuum => Ok(loaded.map_or(Way::Checkpoint, Way::Vacuum)),
         _ => Ok(loaded.map_or(Way::Checkpoint, Way::Reload)),
     }
 }
@@ -52,6 +54,10 @@ pub fn perform(target: &mut Target, run_id: &str, stop: &Stop) -> Result<Vec<War
     let way = target.reset.clone();
     let spec = match &way {
         Way::Checkpoint => None,
+        Way::Vacuum(spec) => {
+            dataset::vacuum(&mut target.admin, spec)?;
+            None
+        }
         Way::Reload(spec) => Some(spec),
         Way::Recreate { load } => {
             make_again(target, run_id)?;

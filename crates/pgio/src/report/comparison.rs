@@ -133,9 +133,9 @@ fn needed(c: &Comparison, is_aa: bool) -> String {
     match (c.blocks_needed, c.ratio) {
         _ if is_aa => String::new(),
         (Some(n), Some(ratio)) if ratio != 1.0 => {
-            format!("\n(to tell ±{}: {n} blocks)", format::size(ratio - 1.0))
+            format!("\n(to tell ±{}: {} blocks)", format::size(ratio - 1.0), format::needed(n, ""))
         }
-        (Some(n), _) => format!("\n({n} needed)"),
+        (Some(n), _) => format!("\n({} needed)", format::needed(n, "")),
         (None, _) => String::new(),
     }
 }

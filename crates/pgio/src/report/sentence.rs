@@ -66,7 +66,8 @@ fn decide(blocks: usize) -> &'static str {
 }
 
 fn needed(c: &Comparison, verb: &str) -> String {
-    c.blocks_needed.map_or_else(String::new, |n| format!("; about {n} blocks {verb}"))
+    c.blocks_needed
+        .map_or_else(String::new, |n| format!("; {} blocks {verb}", format::needed(n, "about ")))
 }
 
 fn comparative(verdict: Verdict) -> &'static str {

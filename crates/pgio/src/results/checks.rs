@@ -37,7 +37,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "throttle",
         "a throttled device did more than its limit allows, or was not observed",
-        "it did less than 80 % of it, so the limit explains nothing",
+        "it did less than 80 % of it, so only bursts can have met the limit",
         "see that whoever uses it is in the limited group, and that there is work enough",
     ),
     def(
@@ -50,7 +50,7 @@ pub const CHECKS: &[CheckDef] = &[
         "data-size",
         "the data set grew or shrank by more than 2 % in the window",
         "",
-        "use commit_every = 1, or reset = \"reload\"",
+        "use commit_every = 1, or reset = \"vacuum\" or \"reload\"",
     ),
     def(
         "unlogged",
@@ -138,9 +138,9 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "steal",
-        "",
-        "the hypervisor gave more than 5 % of the host's time to others",
-        "measure on a machine that is not shared",
+        "the hypervisor gave more than 20 % of the host's time to others",
+        "it gave more than 5 %",
+        "measure on a machine that is not shared, or at another time",
     ),
     def(
         "pressure",
@@ -213,7 +213,7 @@ pub const CHECKS: &[CheckDef] = &[
         "data-drift",
         "the data set is more than 5 % larger than at the first trial",
         "",
-        "use reset = \"reload\"",
+        "use reset = \"vacuum\" or \"reload\"",
     ),
 ];
 

@@ -38,6 +38,14 @@ pub enum StoreError {
     Wire(#[from] WireError),
 }
 
+/// It is the caller's word that is wrong, not what is stored.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no condition {name:?}; there are {}", there.join(", "))]
+pub struct NoSuchCondition {
+    name: String,
+    there: Vec<String>,
+}
+
 /// An experiment's directory, open for appending.
 #[derive(Debug)]
 pub struct Store {

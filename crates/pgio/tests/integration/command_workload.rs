@@ -23,7 +23,7 @@ pub(crate) fn experiment(
 ) -> String {
     let mut text = format!(
         "[experiment]\nname = \"test\"\n{keys}\n\
-         tolerate = [\"foreign-load\", \"generator-bound\", \"environment-changed\", \
+         tolerate = [\"foreign-load\", \"steal\", \"generator-bound\", \"environment-changed\", \
          \"environment-differs\", \"checkpoint-in-one-condition\"]\n\n\
          [target]\n{target}\n\n[workload]\nkind = \"command\"\n{workload}\n"
     );

@@ -345,7 +345,7 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"1500ms\"\naa = false\n\
-                tolerate = [\"foreign-load\", \"generator-bound\"]";
+                tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
     running.until("in the window", || sessions_at_work(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));

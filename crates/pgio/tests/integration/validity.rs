@@ -44,7 +44,7 @@ fn a_checkpoint_in_one_condition_only_makes_its_trials_invalid() {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nrepeats = 0\n\
-                tolerate = [\"foreign-load\", \"generator-bound\"]";
+                tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
     let conditions = [("a", ""), ("b", ""), ("disturbed", "wal_writer_delay = \"150ms\"")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     for _ in 0..2 {

@@ -215,7 +215,7 @@ pub(crate) fn experiment_on(
     let quiet = match keys.contains("tolerate") {
         true => "",
         false => {
-            "tolerate = [\"foreign-load\", \"generator-bound\", \"environment-changed\", \
+            "tolerate = [\"foreign-load\", \"steal\", \"generator-bound\", \"environment-changed\", \
              \"environment-differs\", \"checkpoint-in-one-condition\"]"
         }
     };

@@ -175,7 +175,11 @@ impl Job {
         let mut manifest = self.manifest(&name, &cells, &rules, self.sweep(spec)?, &mut targets);
         manifest.metrics = spec.command.as_ref().map(command::declared).unwrap_or_default();
         let (store, stored, remarks) = match earlier {
-            None => (None, Stored { manifest, trials: Vec::new(), torn: false }, Vec::new()),
+            None => (
+                None,
+                Stored { manifest, trials: Vec::new(), torn: false, own_baseline: None },
+                Vec::new(),
+            ),
             Some((store, stored)) => {
                 let remarks = resume::remarks(&stored, &manifest, &targets, &cells)?;
                 (Some(store), stored, remarks)

@@ -244,10 +244,11 @@ impl Job {
             WorkloadKind::Mail => "messages of an earlier trial are removed",
         };
         match self.experiment.reset_of(workload) {
-            Reset::Checkpoint if kind != WorkloadKind::Slob => {
+            Reset::Checkpoint | Reset::Vacuum if kind != WorkloadKind::Slob => {
                 format!("{again}, then CHECKPOINT")
             }
             Reset::Checkpoint => "CHECKPOINT".to_owned(),
+            Reset::Vacuum => "VACUUM of the data set's tables, then CHECKPOINT".to_owned(),
             Reset::Reload => format!("{again}, then CHECKPOINT"),
             Reset::Recreate { named } => format!(
                 "DROP DATABASE and CREATE DATABASE{}, {again}, then CHECKPOINT",

@@ -24,6 +24,8 @@ pub struct Rules {
 pub enum Reset {
     /// Nothing but a CHECKPOINT, which every trial begins with.
     Checkpoint,
+    /// What updates and deletes left behind is given back, for the next trial to use again.
+    Vacuum,
     /// The data set is loaded again.
     Reload,
     /// The database is dropped and made again. `named` is its name, said twice so that no slip
@@ -35,13 +37,14 @@ impl Reset {
     pub fn name(&self) -> &'static str {
         match self {
             Reset::Checkpoint => "checkpoint",
+            Reset::Vacuum => "vacuum",
             Reset::Reload => "reload",
             Reset::Recreate { .. } => "recreate",
         }
     }
 }
 
-const RESETS: &[&str] = &["checkpoint", "reload", "recreate"];
+const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 
 pub(super) const KEYS: &[&str] =
     &["precision", "max_blocks", "repeats", "reset", "recreate_database", "tolerate"];
@@ -118,7 +121,7 @@ pub(super) fn reset_of_workload(section: &Section<'_>) -> Result<Option<Reset>, 
         let message = "recreate belongs to [experiment], where it holds for every workload";
         return Err(section.error("reset", message));
     }
-    said_reset(section, &RESETS[..2], &None)
+    said_reset(section, &RESETS[..3], &None)
 }
 
 fn said_reset(
@@ -129,6 +132,7 @@ fn said_reset(
     match section.string("reset")? {
         None => Ok(None),
         Some("checkpoint") => Ok(Some(Reset::Checkpoint)),
+        Some("vacuum") => Ok(Some(Reset::Vacuum)),
         Some("reload") => Ok(Some(Reset::Reload)),
         Some("recreate") => Ok(Some(Reset::Recreate { named: named.clone() })),
         Some(other) => {

@@ -105,9 +105,11 @@ fn a_workload_may_say_another_reset_than_the_experiment() {
              [[workload]]\nkind = 'commit'\n[[condition]]\nname = 'a'\n"
         )
     };
-    let experiment = read(&text("checkpoint"));
-    let resets: Vec<_> = experiment.workloads.iter().map(|w| experiment.reset_of(w)).collect();
-    assert_eq!(resets, [&Reset::Checkpoint, &Reset::Reload]);
+    for (said, its_own) in [("checkpoint", Reset::Checkpoint), ("vacuum", Reset::Vacuum)] {
+        let experiment = read(&text(said));
+        let resets: Vec<_> = experiment.workloads.iter().map(|w| experiment.reset_of(w)).collect();
+        assert_eq!(resets, [&its_own, &Reset::Reload]);
+    }
     let said = |reset| parse(&text(reset), "x.toml", "x", &[], &[]).unwrap_err().to_string();
     assert!(said("recreate").contains("x.toml:5: workload.reset: recreate belongs to"));
     assert!(said("relaod").contains("the nearest valid one is `reload`"), "{}", said("relaod"));

@@ -11,7 +11,7 @@ use crate::results::telemetry::{HostUse, Storage, Telemetry};
 use crate::results::waits::{WaitGroup, by_group};
 use crate::units::human;
 
-/// Of all cores of a host, used by neither PostgreSQL nor pgio.
+/// Of all cores of a host, used by neither PostgreSQL nor pgio, be it by others in it or beside it.
 const FOREIGN_INVALID: f64 = 0.20;
 const FOREIGN_WARNING: f64 = 0.05;
 /// Cores that the driver may use before it may be what is measured.
@@ -22,7 +22,6 @@ const CLIENT_SHARE: f64 = 0.05;
 const SAMPLING_CORES: f64 = 0.01;
 /// In shorter windows what sampling costs once counts as if it went on.
 const SHORTEST_FOR_COST: f64 = 1.0;
-const STEAL: f64 = 0.05;
 const MISSED: f64 = 0.10;
 const MEMORY_PRESSURE: f64 = 0.01;
 const SKEW_SECONDS: f64 = 0.050;
@@ -162,10 +161,11 @@ fn steal(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "steal";
     let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
     let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
-    Some(if share > STEAL {
-        Check::warning(ID, message, "measure on a machine that is not shared")
-    } else {
-        Check::ok(ID, message)
+    let remedy = "measure on a machine that is not shared, or at another time";
+    Some(match share {
+        s if s > FOREIGN_INVALID => Check::invalid(ID, message, remedy),
+        s if s > FOREIGN_WARNING => Check::warning(ID, message, remedy),
+        _ => Check::ok(ID, message),
     })
 }
 

@@ -70,7 +70,7 @@ pub struct Rules {
     /// How often an invalid trial was to be repeated.
     #[serde(default)]
     pub repeats: u32,
-    /// `checkpoint`, `reload` or `recreate`: what came before each trial.
+    /// `checkpoint`, `vacuum`, `reload` or `recreate`: what came before each trial.
     #[serde(default)]
     pub reset: String,
     /// Checks that were to warn only.

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::mem;
 use std::path::{Path, PathBuf};
 
-use super::{Manifest, StoreError, io, read_manifest};
+use super::{Manifest, NoSuchCondition, StoreError, io, read_manifest};
 use crate::results::model::Trial;
 use crate::results::series::{SERIES_SCHEMA, Series};
 use crate::results::wire;
@@ -16,6 +17,26 @@ pub struct Stored {
     pub trials: Vec<Trial>,
     /// The last line of trials.jsonl was torn by a crash and left out.
     pub torn: bool,
+    /// The experiment's own baseline, where it is told against another: see [`Stored::against`].
+    pub own_baseline: Option<String>,
+}
+
+impl Stored {
+    /// The same trials with another of the conditions as the baseline. The twin of the experiment's
+    /// own baseline is then a condition like the others: the noise it shows is not this one's.
+    pub fn against(mut self, baseline: &str) -> Result<Stored, NoSuchCondition> {
+        let manifest = &mut self.manifest;
+        if baseline == manifest.baseline {
+            return Ok(self);
+        }
+        if !manifest.conditions.iter().any(|c| c.name == baseline) {
+            let there = manifest.conditions.iter().map(|c| c.name.clone()).collect();
+            return Err(NoSuchCondition { name: baseline.to_owned(), there });
+        }
+        manifest.aa = None;
+        self.own_baseline = Some(mem::replace(&mut manifest.baseline, baseline.to_owned()));
+        Ok(self)
+    }
 }
 
 /// The samples of a trial, where any were stored.
@@ -87,5 +108,5 @@ pub fn read(dir: &Path) -> Result<Stored, StoreError> {
         .enumerate()
         .map(|(i, line)| wire::from_json(line, &format!("{} line {}", path.display(), i + 1)))
         .collect::<Result<_, _>>()?;
-    Ok(Stored { manifest, trials, torn })
+    Ok(Stored { manifest, trials, torn, own_baseline: None })
 }

@@ -21,7 +21,7 @@ const ID: &str = "throttle";
 const TOLERANCE: f64 = 0.02;
 /// On top of it, what the device may do at once, in seconds of the limit.
 const BURST_SECONDS: f64 = 0.2;
-/// Below this share of it, it hardly ever held anything back.
+/// Below this share of it, it held back bursts at most.
 const REACHED: f64 = 0.8;
 
 #[derive(Debug, Clone, Copy)]
@@ -79,8 +79,10 @@ fn of_limit(
     } else if measured < asked * REACHED {
         Check::warning(
             ID,
-            format!("{message}: the limit was hardly ever reached, so it explains nothing"),
-            "set it lower, or ask for more work",
+            format!(
+                "{message}: on average the limit was not reached, so only bursts can have met it"
+            ),
+            "see what the sessions waited for; set it lower, or ask for more work",
         )
     } else {
         Check::ok(ID, message)

@@ -86,7 +86,7 @@ fn durability_lost_inside_the_window_is_noticed() {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n\
-                tolerate = [\"foreign-load\", \"generator-bound\"]";
+                tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
     let conditions = [("marked", "wal_writer_delay = \"150ms\"")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     running.until("in the window", || sessions_at_work(&dsn) == 1);

@@ -42,8 +42,9 @@ fn invalid_trials_are_repeated_at_the_end_of_their_block_or_tolerated() {
     assert_eq!(places[5], (2, "not", 1), "{places:?}");
 
     let dir = Workdir::new();
-    let tolerant =
-        format!("{keys}\ntolerate = [\"durability\", \"foreign-load\", \"generator-bound\"]");
+    let tolerant = format!(
+        "{keys}\ntolerate = [\"durability\", \"foreign-load\", \"steal\", \"generator-bound\"]"
+    );
     dir.compare(&experiment(&dsn, &tolerant, "", &conditions)).expect(0, &["tolerated"]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 4);

@@ -58,6 +58,31 @@ fn a_reload_makes_the_tables_anew_and_the_same() {
 }
 
 #[test]
+fn a_vacuum_gives_each_trial_the_space_of_the_last() {
+    let (dir, dsn) = loaded(INSTALLED);
+    let tables = oids(&dsn);
+    let vacuums = "SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'pgio2'";
+    let vacuums = || connect(&dsn).query_one(vacuums, &[]).unwrap().get::<_, i64>(0);
+    let already = vacuums();
+    // One transaction finds no room in the blocks that it emptied itself.
+    let keys =
+        "reset = \"vacuum\"\nrepeats = 0\ntolerate = [\"data-size\", \"foreign-load\", \"steal\"]";
+    let one = format!("{SCALE}\ncommit_every = 0\nwork_loop = 200");
+    dir.compare(&slob(&dsn, keys).replace(SCALE, &one)).expect(0, &[]);
+    assert_eq!(oids(&dsn), tables);
+    assert_eq!(vacuums() - already, 4);
+    let sizes = |when: &str| -> Vec<u64> {
+        dir.trials().iter().map(|t| t["dataset"][when].as_u64().unwrap()).collect()
+    };
+    let (before, after) = (sizes("bytes_before"), sizes("bytes_after"));
+    let grown: Vec<u64> = before.iter().zip(&after).map(|(b, a)| a.saturating_sub(*b)).collect();
+    // The first has no such room; what it added is all but enough for each that follows.
+    assert!(grown[0] > 1 << 20, "{grown:?}");
+    assert!(grown[1..].iter().all(|more| *more < grown[0] / 4), "{grown:?}");
+    assert_eq!(dir.manifest()["rules"]["reset"], "vacuum");
+}
+
+#[test]
 fn a_database_made_again_is_what_it_was() {
     for major in [INSTALLED, NEWEST] {
         let (dir, dsn) = loaded(major);

@@ -59,6 +59,16 @@ fn all_are_reported_by_the_directory_of_all() {
     dir.pgio(&["report", "out", "--format", "json"])
         .expect(2, &["several workloads have no common form as json"]);
 
+    // The other way round, in every form that tells it.
+    let other = ["--baseline", "as it is"];
+    let told = "told against as it is; the experiment's own baseline is lazy";
+    for (place, format) in [("out", "text"), ("out", "markdown"), ("out/one", "html")] {
+        dir.pgio(&[&["report", place, "--format", format][..], &other].concat()).expect(0, &[told]);
+    }
+    dir.pgio(&[&["report", "out", "out"][..], &other].concat()).expect(0, &["A: test one"]);
+    dir.pgio(&["report", "out", "--baseline", "b"])
+        .expect(2, &["--baseline: out/one: there is no condition \"b\"; there are lazy, as it is"]);
+
     let both = dir.pgio(&["report", "out", "out"]).expect(0, &["A: test one", "A: test two"]);
     assert!(!both.err.contains("left out"), "{both}");
     dir.pgio(&["report", "out", "out/one"]).expect(0, &["A: test one", "out/two is left out"]);

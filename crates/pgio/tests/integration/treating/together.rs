@@ -12,7 +12,7 @@ use crate::disk::{LoopDevice, run};
 use crate::fixture::INSTALLED;
 use crate::workdir::{Workdir, condition_of, failed_checks};
 
-const TOLERATE: &str = "tolerate = [\"foreign-load\", \"generator-bound\"]";
+const TOLERATE: &str = "tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
 /// Room for a private cluster on a file system.
 const SIZE: u64 = 800 << 20;
 
