@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary};
 use crate::workdir::{Workdir, auto_conf, condition_of, experiment, failed_checks, wait_until};
 
-const ONCE: &str = "blocks = 1\nduration = \"100ms\"\naa = false";
+const ONCE: &str = "blocks = 1\nduration = \"500ms\"\naa = false";
 
 /// A connection string for a role that may log in and make tables in a schema of its own, no more.
 fn plain_role(dsn: &str, role: &str) -> String {
