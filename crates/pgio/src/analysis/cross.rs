@@ -50,16 +50,11 @@ pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
 
 /// The same results with these checks in the trials' records.
 pub(super) fn judged(stored: &Stored) -> Stored {
-    let mut trials = stored.trials.clone();
+    let mut judged = stored.clone();
     for (i, check) in checks(&stored.manifest, &stored.trials) {
-        trials[i].checks.push(check);
+        judged.trials[i].checks.push(check);
     }
-    Stored {
-        manifest: stored.manifest.clone(),
-        trials,
-        torn: stored.torn,
-        own_baseline: stored.own_baseline.clone(),
-    }
+    judged
 }
 
 fn condition(trial: &Trial) -> Option<&str> {

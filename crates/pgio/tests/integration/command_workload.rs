@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::hosts::sshd::Sshd;
-use crate::workdir::{Said, Workdir, sessions_of_ours, wait_until};
+use crate::workdir::{BETWEEN_TRIALS, Said, Workdir, sessions_of_ours, tolerate, wait_until};
 
 const ONCE: &str = "blocks = 1\naa = false";
 
@@ -22,10 +22,9 @@ pub(crate) fn experiment(
     conditions: &[(&str, &str)],
 ) -> String {
     let mut text = format!(
-        "[experiment]\nname = \"test\"\n{keys}\n\
-         tolerate = [\"foreign-load\", \"steal\", \"generator-bound\", \"environment-changed\", \
-         \"environment-differs\", \"checkpoint-in-one-condition\"]\n\n\
-         [target]\n{target}\n\n[workload]\nkind = \"command\"\n{workload}\n"
+        "[experiment]\nname = \"test\"\n{keys}\n{}\n\n\
+         [target]\n{target}\n\n[workload]\nkind = \"command\"\n{workload}\n",
+        tolerate(&BETWEEN_TRIALS)
     );
     for (name, postgres) in conditions {
         text += &format!("\n[[condition]]\nname = {name:?}\n");

@@ -19,11 +19,12 @@ use crate::controlling::Managed;
 use crate::disk::{LoopDevice, is_inside, is_root, run, run_inside};
 use crate::examples;
 use crate::fixture::is_there;
-use crate::workdir::{Running, Workdir, failed_checks, sessions_at_work, wait_until};
+use crate::workdir::{
+    NEIGHBOURS, Running, Workdir, failed_checks, sessions_at_work, tolerate, wait_until,
+};
 
 /// mkfs.xfs makes none below 300 MiB.
 const SIZE: u64 = 800 << 20;
-const TOLERATE: &str = "tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
 
 /// Whether to go on here: false where the test was run in a name space, or cannot be run at all.
 fn inside(name: &str) -> bool {
@@ -106,8 +107,9 @@ const LONG: &str = "blocks = 1\nduration = \"60s\"";
 /// `keys` go to [experiment]; conditions are a name and the body of `filesystem`.
 fn experiment(target: &str, keys: &str, conditions: &[(&str, &str)]) -> String {
     let mut text = format!(
-        "[experiment]\nwarmup = \"0s\"\naa = false\nrepeats = 0\n{keys}\n{TOLERATE}\n\
-         [target]\n{target}\n[workload]\nkind = \"commit\"\n"
+        "[experiment]\nwarmup = \"0s\"\naa = false\nrepeats = 0\n{keys}\n{}\n\
+         [target]\n{target}\n[workload]\nkind = \"commit\"\n",
+        tolerate(&[])
     );
     for (name, body) in conditions {
         text += &format!("[[condition]]\nname = {name:?}\n");
@@ -376,12 +378,7 @@ fn the_example_of_mount_options() {
     for trial in &trials {
         // What other tests do to this machine at the same time is not at issue.
         let failed = failed_checks(trial, "invalid");
-        assert!(
-            failed
-                .iter()
-                .all(|id| ["foreign-load", "steal", "generator-bound"].contains(&id.as_str())),
-            "{failed:?}"
-        );
+        assert!(failed.iter().all(|id| NEIGHBOURS.contains(&id.as_str())), "{failed:?}");
     }
     assert_eq!(holds(&device), "");
 }

@@ -17,6 +17,7 @@ use crate::fixture::{
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{
     Workdir, alter_system, experiment, experiment_on, failed_checks, sessions_at_work, show,
+    tolerate,
 };
 
 const OLDEST: u32 = 13;
@@ -344,9 +345,8 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"1500ms\"\naa = false\n\
-                tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
-    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
+    let keys = format!("blocks = 1\nduration = \"1500ms\"\naa = false\n{}", tolerate(&[]));
+    let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
     running.until("in the window", || sessions_at_work(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));
     running.wait().expect(0, &["environment-changed"]);

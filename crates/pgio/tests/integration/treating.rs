@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::disk::{is_inside, run_inside};
 use crate::fixture::{INSTALLED, connect, pgio_exe, spec};
 use crate::workdir::{
-    Running, Said, Workdir, condition_of, failed_checks, sessions_at_work, wait_until,
+    Running, Said, Workdir, condition_of, failed_checks, sessions_at_work, tolerate, wait_until,
 };
 
 /// Whether to go on here: false where the test was run in a namespace, or cannot be run at all.
@@ -124,9 +124,9 @@ impl Server {
     /// `keys` go to [experiment]; conditions are a name and the body of `throttle` but its device.
     fn experiment(&self, keys: &str, sessions: u32, conditions: &[(&str, &str)]) -> String {
         let mut text = format!(
-            "[experiment]\nwarmup = \"500ms\"\naa = false\nrepeats = 0\n{keys}\n\
-             tolerate = [\"foreign-load\", \"steal\", \"generator-bound\", \"environment-changed\"]\n\
+            "[experiment]\nwarmup = \"500ms\"\naa = false\nrepeats = 0\n{keys}\n{}\n\
              [target]\ndsn = {:?}\n[workload]\nkind = \"commit\"\nsessions = {sessions}\n",
+            tolerate(&["environment-changed"]),
             self.dsn()
         );
         for (name, limits) in conditions {
@@ -507,11 +507,12 @@ fn a_cache_is_cold_or_warm_as_asked() {
     let dir = Workdir::new();
     let said = dir.compare(&format!(
         "[experiment]\nblocks = 2\nwarmup = \"0s\"\nduration = \"500ms\"\naa = false\nrepeats = 0\n\
-         seed = 5\ntolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]\n\
+         seed = 5\n{}\n\
          [target]\nprivate = true\npg = {INSTALLED}\n\
          [workload]\nkind = \"slob\"\nscale = \"32M\"\nupdate_pct = 0\n\
          [[condition]]\nname = \"cold\"\ncache = \"cold\"\n\
-         [[condition]]\nname = \"warm\"\ncache = \"warm\"\n"
+         [[condition]]\nname = \"warm\"\ncache = \"warm\"\n",
+        tolerate(&[])
     ));
     said.expect(0, &[]);
     let trials = dir.trials();
@@ -539,10 +540,10 @@ fn a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database() {
     let dsn = cluster.primary_conninfo();
     let text = |workload: &str, cache: &str| {
         format!(
-            "[experiment]\nblocks = 1\nwarmup = \"0s\"\nduration = \"300ms\"\naa = false\n\
-             tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]\n\
+            "[experiment]\nblocks = 1\nwarmup = \"0s\"\nduration = \"300ms\"\naa = false\n{}\n\
              [target]\ndsn = {dsn:?}\n[workload]\n{workload}\n\
-             [[condition]]\nname = \"a\"\ncache = {cache:?}\n"
+             [[condition]]\nname = \"a\"\ncache = {cache:?}\n",
+            tolerate(&[])
         )
     };
     let dir = Workdir::new();
@@ -576,10 +577,7 @@ fn the_example_runs() {
     for (shipped, here) in [
         ("\"/dev/loop7\"", format!("{device:?}")),
         ("\"/mnt/pgio-throttle\"", format!("{:?}", disk.path())),
-        (
-            "blocks = 6",
-            "blocks = 1\ntolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]".to_owned(),
-        ),
+        ("blocks = 6", format!("blocks = 1\n{}", tolerate(&[]))),
         ("warmup = \"2s\"", "warmup = \"500ms\"".to_owned()),
         ("duration = \"10s\"", "duration = \"1s\"".to_owned()),
         ("scale = \"400M\"", "scale = \"64M\"".to_owned()),

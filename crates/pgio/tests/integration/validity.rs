@@ -12,7 +12,7 @@ use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use crate::fixture::{INSTALLED, connect, spec};
-use crate::workdir::{Workdir, condition_of, experiment, failed_checks, show};
+use crate::workdir::{Workdir, condition_of, experiment, failed_checks, show, tolerate};
 
 /// Trials, by their lines, that this check of the analysis makes invalid.
 fn invalid(analysis: &Value, id: &str) -> Vec<u64> {
@@ -43,10 +43,10 @@ fn a_checkpoint_in_one_condition_only_makes_its_trials_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 2\nduration = \"1500ms\"\naa = false\nrepeats = 0\n\
-                tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
+    let keys =
+        format!("blocks = 2\nduration = \"1500ms\"\naa = false\nrepeats = 0\n{}", tolerate(&[]));
     let conditions = [("a", ""), ("b", ""), ("disturbed", "wal_writer_delay = \"150ms\"")];
-    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+    let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &conditions));
     for _ in 0..2 {
         running.until("disturbed", || show(&dsn, "wal_writer_delay") == "150ms" && at_work(&dsn));
         let before = trials_so_far(&dir);

@@ -205,19 +205,27 @@ pub(crate) fn experiment(
     experiment_on(&format!("dsn = {conninfo:?}"), keys, workload, conditions)
 }
 
+/// Checks that see the tests which run beside this one: what they do to each other's machine is not
+/// what they test.
+pub(crate) const NEIGHBOURS: [&str; 3] = ["foreign-load", "steal", "generator-bound"];
+/// Those that see them between trials.
+pub(crate) const BETWEEN_TRIALS: [&str; 3] =
+    ["environment-changed", "environment-differs", "checkpoint-in-one-condition"];
+
+/// The line of [experiment]: these, and what comes of neighbours.
+pub(crate) fn tolerate(more: &[&str]) -> String {
+    format!("tolerate = {:?}", [more, &NEIGHBOURS].concat())
+}
+
 pub(crate) fn experiment_on(
     target: &str,
     keys: &str,
     workload: &str,
     conditions: &[(&str, &str)],
 ) -> String {
-    // Tests run beside one another: what they do to each other's machine is not what they test.
     let quiet = match keys.contains("tolerate") {
-        true => "",
-        false => {
-            "tolerate = [\"foreign-load\", \"steal\", \"generator-bound\", \"environment-changed\", \
-             \"environment-differs\", \"checkpoint-in-one-condition\"]"
-        }
+        true => String::new(),
+        false => tolerate(&BETWEEN_TRIALS),
     };
     let mut text = format!(
         "[experiment]\nname = \"test\"\nwarmup = \"0s\"\n{keys}\n{quiet}\n\n[target]\n{target}\n\n\

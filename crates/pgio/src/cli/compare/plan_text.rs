@@ -244,12 +244,13 @@ impl Job {
             WorkloadKind::Mail => "messages of an earlier trial are removed",
         };
         match self.experiment.reset_of(workload) {
-            Reset::Checkpoint | Reset::Vacuum if kind != WorkloadKind::Slob => {
+            Reset::Checkpoint if kind == WorkloadKind::Slob => "CHECKPOINT".to_owned(),
+            Reset::Vacuum if kind == WorkloadKind::Slob => {
+                "VACUUM of the data set's tables, then CHECKPOINT".to_owned()
+            }
+            Reset::Checkpoint | Reset::Vacuum | Reset::Reload => {
                 format!("{again}, then CHECKPOINT")
             }
-            Reset::Checkpoint => "CHECKPOINT".to_owned(),
-            Reset::Vacuum => "VACUUM of the data set's tables, then CHECKPOINT".to_owned(),
-            Reset::Reload => format!("{again}, then CHECKPOINT"),
             Reset::Recreate { named } => format!(
                 "DROP DATABASE and CREATE DATABASE{}, {again}, then CHECKPOINT",
                 named.as_ref().map_or(String::new(), |n| format!(" {n}"))

@@ -74,11 +74,17 @@ fn foreign_load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         percent(share)
     );
     let remedy = "stop what else runs there (see top), or measure when it is quiet";
-    Some(match share {
-        s if s > FOREIGN_INVALID && !mail => Check::invalid(ID, message, remedy),
-        s if s > FOREIGN_WARNING => Check::warning(ID, message, remedy),
-        _ => Check::ok(ID, message),
-    })
+    let most = if mail { f64::INFINITY } else { FOREIGN_INVALID };
+    Some(taken_by_others(ID, share, most, message, remedy))
+}
+
+/// Processor time that the work did not have; above `most` the trial is not worth counting.
+fn taken_by_others(id: &str, share: f64, most: f64, message: String, remedy: &str) -> Check {
+    match share {
+        s if s > most => Check::invalid(id, message, remedy),
+        s if s > FOREIGN_WARNING => Check::warning(id, message, remedy),
+        _ => Check::ok(id, message),
+    }
 }
 
 /// Whatever the condition says of DRBD: a resync takes disks and network that others measure on.
@@ -162,11 +168,7 @@ fn steal(telemetry: &Telemetry) -> Option<Check> {
     let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
     let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
     let remedy = "measure on a machine that is not shared, or at another time";
-    Some(match share {
-        s if s > FOREIGN_INVALID => Check::invalid(ID, message, remedy),
-        s if s > FOREIGN_WARNING => Check::warning(ID, message, remedy),
-        _ => Check::ok(ID, message),
-    })
+    Some(taken_by_others(ID, share, FOREIGN_INVALID, message, remedy))
 }
 
 fn missed(telemetry: &Telemetry) -> Option<Check> {

@@ -11,7 +11,7 @@ use crate::results::series::{SERIES_SCHEMA, Series};
 use crate::results::wire;
 
 /// A stored experiment as read back.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Stored {
     pub manifest: Manifest,
     pub trials: Vec<Trial>,

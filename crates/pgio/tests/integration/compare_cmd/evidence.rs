@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::fixture::{INSTALLED, spec};
 use crate::workdir::{
     Workdir, alter_system, condition_of, experiment, failed_checks, sessions_at_work, show,
-    wait_until,
+    tolerate, wait_until,
 };
 use pgio::pg::private::PrivateCluster;
 
@@ -85,10 +85,9 @@ fn durability_lost_inside_the_window_is_noticed() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n\
-                tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
+    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n{}", tolerate(&[]));
     let conditions = [("marked", "wal_writer_delay = \"150ms\"")];
-    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+    let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &conditions));
     running.until("in the window", || sessions_at_work(&dsn) == 1);
     thread::sleep(Duration::from_millis(300));
     alter_system(&dsn, "fsync", Some("off"));

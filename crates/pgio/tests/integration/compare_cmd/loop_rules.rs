@@ -2,7 +2,8 @@
 
 use crate::fixture::{INSTALLED, fresh_database, shared_primary, spec};
 use crate::workdir::{
-    Workdir, alter_system, condition_of, experiment, experiment_on, failed_checks, show, wait_until,
+    Workdir, alter_system, condition_of, experiment, experiment_on, failed_checks, show, tolerate,
+    wait_until,
 };
 use pgio::pg::private::PrivateCluster;
 
@@ -42,9 +43,7 @@ fn invalid_trials_are_repeated_at_the_end_of_their_block_or_tolerated() {
     assert_eq!(places[5], (2, "not", 1), "{places:?}");
 
     let dir = Workdir::new();
-    let tolerant = format!(
-        "{keys}\ntolerate = [\"durability\", \"foreign-load\", \"steal\", \"generator-bound\"]"
-    );
+    let tolerant = format!("{keys}\n{}", tolerate(&["durability"]));
     dir.compare(&experiment(&dsn, &tolerant, "", &conditions)).expect(0, &["tolerated"]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 4);

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use pgio::rng::SplitMix64;
 
-use super::{LONG, SIZE, TOLERATE, format, holds, inside, mounted, mounts_found};
+use super::{LONG, SIZE, format, holds, inside, mounted, mounts_found};
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, run};
 use crate::fixture::connect;
-use crate::workdir::{Workdir, condition_of, failed_checks, wait_until};
+use crate::workdir::{Workdir, condition_of, failed_checks, tolerate, wait_until};
 
 /// A server of the user's with a data set, a blank device, and a directory that is not there.
 struct Bench {
@@ -47,9 +47,10 @@ impl Bench {
     /// A server that nobody may stop: none of this needs it.
     fn experiment(&self, keys: &str, conditions: &[(&str, &str)]) -> String {
         let mut text = format!(
-            "[experiment]\nwarmup = \"0s\"\naa = false\nrepeats = 0\n{keys}\n{TOLERATE}\n\
+            "[experiment]\nwarmup = \"0s\"\naa = false\nrepeats = 0\n{keys}\n{}\n\
              [target]\ndsn = {:?}\nhost = \"local\"\n[workload]\nkind = \"slob\"\nscale = \"8M\"\n\
              num_schemas = 2\nnum_threads = 1\nupdate_pct = 0\nwork_unit = 8\n",
+            tolerate(&[]),
             self.server.dsn()
         );
         for (name, body) in conditions {

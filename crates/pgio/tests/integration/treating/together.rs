@@ -10,17 +10,17 @@ use rustix::process::Signal;
 use super::{check, inside};
 use crate::disk::{LoopDevice, run};
 use crate::fixture::INSTALLED;
-use crate::workdir::{Workdir, condition_of, failed_checks};
+use crate::workdir::{Workdir, condition_of, failed_checks, tolerate};
 
-const TOLERATE: &str = "tolerate = [\"foreign-load\", \"steal\", \"generator-bound\"]";
 /// Room for a private cluster on a file system.
 const SIZE: u64 = 800 << 20;
 
 /// `keys` go to [experiment], and each condition's treatments stand as they are.
 fn experiment(keys: &str, conditions: &[(&str, &str)]) -> String {
     let mut text = format!(
-        "[experiment]\nwarmup = \"500ms\"\naa = false\nrepeats = 0\n{keys}\n{TOLERATE}\n\
-         [target]\nprivate = true\npg = {INSTALLED}\n[workload]\nkind = \"commit\"\nsessions = 4\n"
+        "[experiment]\nwarmup = \"500ms\"\naa = false\nrepeats = 0\n{keys}\n{}\n\
+         [target]\nprivate = true\npg = {INSTALLED}\n[workload]\nkind = \"commit\"\nsessions = 4\n",
+        tolerate(&[])
     );
     for (name, treatments) in conditions {
         text += &format!("[[condition]]\nname = {name:?}\n{treatments}\n");
