@@ -11,7 +11,7 @@ node() {
         "ubd0=$LAB_DIR/ram/$host.cow,$IMAGE" \
         "ubd1=$LAB_DIR/ram/$host.drbd" "ubd2=$LAB_DIR/ram/$host.plain" \
         root=/dev/ubda rw init=/sbin/lab-init "hostfs=$LAB_DIR/share" \
-        "lab.host=$host" "lab.cgroup=$LAB_CGROUP" \
+        "lab.host=$host" "lab.cgroup=$LAB_CGROUP" "lab.write_cache=$LAB_WRITE_CACHE" \
         con=null con0=null,fd:1 ssl=null \
         "vec0:transport=tap,ifname=$host,depth=64,gro=1" "vec1:transport=fd,fd=$link,depth=64" \
         </dev/null >>"$LAB_DIR/$host.log" 2>&1

@@ -8,9 +8,10 @@ LAB_CACHE=${LAB_CACHE:-/var/cache/pgio/lab}     # kernel and image, kept between
 LAB_DIR=${LAB_DIR:-/run/pgio-lab}               # the running lab: logs, keys, who owns what
 LAB_BINARY=${LAB_BINARY:-}                      # pgio; empty: the newest that cargo built here
 LAB_CGROUP=${LAB_CGROUP:-v1}                    # v1 (blkio, memory), or v2 (io.max)
+LAB_WRITE_CACHE=${LAB_WRITE_CACHE:-through}     # of the disks; back: with flushes, which can stall (lab-init)
 LAB_MEMORY=${LAB_MEMORY:-1G}                    # of each host
 LAB_DISK=${LAB_DISK:-1536M}                     # each of the disks: sparse files in memory
-export LAB_CACHE LAB_DIR LAB_BINARY LAB_CGROUP LAB_MEMORY LAB_DISK
+export LAB_CACHE LAB_DIR LAB_BINARY LAB_CGROUP LAB_WRITE_CACHE LAB_MEMORY LAB_DISK
 
 # Fixed: the namespace is the lab's own, so no address can clash with one outside.
 WORLD_ADDRESS=192.168.77.1                      # this side of both hosts
