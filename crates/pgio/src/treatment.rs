@@ -20,6 +20,7 @@ pub mod postgres;
 mod stopped;
 mod throttle;
 mod values;
+mod way_back;
 mod world;
 
 use std::fmt;
@@ -36,6 +37,7 @@ use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
 
+pub use way_back::{Away, Left, TakenBack, Why, take_back};
 pub use world::{Control, Door, Machines, Pair, World};
 
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,9 @@ pub enum TreatmentError {
         "{what} is now {found}, neither ours ({ours}) nor what it was before ({prior}): someone changed it since; `pgio undo --keep` leaves it as it is, `pgio undo --restore` puts the prior value back"
     )]
     ChangedSince { what: String, found: String, ours: String, prior: String },
+    /// Of steps that do not depend on each other.
+    #[error("{0}")]
+    Several(String),
     #[error(transparent)]
     Dataset(#[from] DatasetError),
     #[error(transparent)]
@@ -82,6 +87,15 @@ pub struct Step {
     /// What was found, `null` for absence.
     pub prior: serde_json::Value,
     pub ours: serde_json::Value,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            None => f.write_str(&self.what),
+            Some(host) => write!(f, "{} on host {host}", self.what),
+        }
+    }
 }
 
 /// What a present value that is neither ours nor the prior one means.
@@ -151,6 +165,11 @@ pub trait Treatment: fmt::Debug {
     /// What it will move, known once it is checked.
     fn moves(&self) -> Vec<Moved> {
         Vec::new()
+    }
+    /// Whether it may change what has to be put back even if pgio is killed; sees no further than what
+    /// is asked for.
+    fn may_change(&self, _world: &mut World<'_>) -> Result<bool, TreatmentError> {
+        Ok(true)
     }
     /// What will have to be changed, with what is there now, in the order in which it is applied.
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError>;
@@ -229,15 +248,18 @@ pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, Tre
 }
 
 /// Refuses what could not work, each treatment seen as it will be met: after those before it.
+/// Returns whether any of them may change what has to be put back even if pgio is killed.
 pub fn check_all(
     treatments: &[Box<dyn Treatment>],
     world: &mut World<'_>,
-) -> Result<(), TreatmentError> {
+) -> Result<bool, TreatmentError> {
+    let mut may_change = false;
     for treatment in treatments {
         treatment.check(world)?;
         world.moved.extend(treatment.moves());
+        may_change |= treatment.may_change(world)?;
     }
-    Ok(())
+    Ok(may_change)
 }
 
 /// Puts treatments in force, each step journaled before it is taken.
@@ -272,19 +294,4 @@ fn undo_of(step: &Step) -> Result<Undo, TreatmentError> {
             step.kind
         ))
     })
-}
-
-/// Takes back every step that the journal still holds, the last one first.
-pub fn take_back(
-    world: &mut World<'_>,
-    journal: &mut Journal,
-    stranger: Stranger,
-) -> Result<Vec<(Step, Undone)>, TreatmentError> {
-    let mut all = Vec::new();
-    for (number, step) in journal.open_steps() {
-        let undone = undo_of(&step)?(world, &step, stranger)?;
-        journal.undone(number)?;
-        all.push((step, undone));
-    }
-    Ok(all)
 }

@@ -76,9 +76,8 @@ fn release() -> Result<bool, Failure> {
 
 fn take(size: u64, yes: bool) -> Outcome {
     let host = Host::local();
-    // One that is held already is replaced.
-    release()?;
-    let memory = huge_pages::check(&host, size)?;
+    // One that is held already is replaced, and kept where there is no other to come.
+    let memory = huge_pages::check(&host, size, &journal::steps_of(&state::held_dir()))?;
     let question = format!(
         "Take memory until only {} of {} is free on this machine ({:.1} %)? Type YES: ",
         exact_bytes(size),
@@ -88,7 +87,11 @@ fn take(size: u64, yes: bool) -> Outcome {
     if !yes && io::stdin().is_terminal() && !confirmed(&question) {
         return Err(Failure::message(REFUSED, "no memory was taken"));
     }
-    let step = huge_pages::plan(&host, size)?;
+    let released = release()?;
+    let step = huge_pages::plan(&host, size).map_err(|error| match released {
+        true => Failure::from(error).context("the ballast that was held is given back"),
+        false => error.into(),
+    })?;
     let mut journal = Journal::new(&state::held_dir(), "ballast");
     journal.turn_to(Ground { private: true, ..Ground::default() })?;
     let number = journal.intent(&step)?;

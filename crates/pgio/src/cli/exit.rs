@@ -78,11 +78,6 @@ impl Failure {
         Failure { code: self.code, error: self.error.context(doing.into()) }
     }
 
-    /// Of something that was not put back: the code of a refusal would say that nothing was changed.
-    pub fn left_in_place(self) -> Failure {
-        Failure { code: if self.code == REFUSED { UNFINISHED } else { self.code }, ..self }
-    }
-
     /// The sentence: each cause once, without repeating itself.
     pub fn sentence(&self) -> String {
         words::sentence(self.error.as_ref())
@@ -164,7 +159,7 @@ coded! {
         TreatmentError::Config(_) => USAGE,
         TreatmentError::Connect(_) => CONNECT,
         TreatmentError::Journal(_) => UNFINISHED,
-        TreatmentError::ChangedSince { .. } => UNFINISHED,
+        TreatmentError::ChangedSince { .. } | TreatmentError::Several(_) => UNFINISHED,
         TreatmentError::Stopped => INTERRUPTED,
         _ => REFUSED,
     },

@@ -1,20 +1,23 @@
 //! `pgio undo`: puts back whatever an interrupted run left changed, and a ballast that is held.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use postgres::Client;
 use serde_json::Value;
 
-use super::exit::Failure;
+use super::exit::{Failure, UNFINISHED};
 use super::{Outcome, connection, output, state};
 use crate::config::ConnectString;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
-use crate::pg::{leftovers, private};
-use crate::treatment::journal::{self, Ground, Journal};
-use crate::treatment::{self, Control, Door, Step, Stranger, Undone, World};
+use crate::pg::{leftovers, private, words};
+use crate::treatment::journal::{self, Claim, Ground, Journal, JournalError};
+use crate::treatment::{
+    self, Away, Control, Door, Step, Stranger, TakenBack, TreatmentError, Undone, World,
+};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -36,11 +39,22 @@ pub(super) fn run(args: &Args) -> Outcome {
         (_, true) => Stranger::Restore,
         _ => Stranger::Ask,
     };
-    let mut found = false;
+    let _claim = claim(&state::journal_dir())?;
+    let (mut found, mut failures) = (false, Vec::new());
     for dir in [state::journal_dir(), state::held_dir()] {
         for journal in journal::unfinished(&dir)? {
-            found |= undo_one(journal, args.connect.as_deref(), stranger)?;
+            match undo_one(journal, args.connect.as_deref(), stranger) {
+                Ok(any) => found |= any,
+                // What another journal holds can be put back all the same.
+                Err(failure) => failures.push(failure),
+            }
         }
+    }
+    if let Some(last) = failures.pop() {
+        for failure in &failures {
+            let _ = failure.tell();
+        }
+        return Err(last);
     }
     // A run that changed no setting has no journal, and may have left sessions all the same.
     if let Some(text) = &args.connect {
@@ -50,6 +64,18 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line("Nothing to undo.");
     }
     Ok(())
+}
+
+/// So that no experiment begins meanwhile; refused while one goes on. None where nobody ever changed
+/// anything, or where there is no room for it: that must not keep things from being put back.
+fn claim(dir: &Path) -> Result<Option<Claim>, JournalError> {
+    if !dir.exists() {
+        return Ok(None);
+    }
+    match Claim::take(dir, "an undo") {
+        Err(JournalError::Io { .. }) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// Returns whether there was anything.
@@ -63,14 +89,15 @@ pub(super) fn undo_one(
         return Ok(false);
     }
     let ground = journal.ground().clone();
-    let hosts = hosts_of(&journal).map_err(|e| e.context("the changes are still in place"))?;
+    let (hosts, away) = reach(&journal);
     let params = params_of(connect.unwrap_or(&ground.connect))?;
-    let mut control = controller(&ground, &hosts);
+    let mut control = controller(&ground, &hosts, &away);
     let mut world = World {
         params: &params,
         door: Door::OnDemand(Box::default()),
         hosts: &hosts,
-        server_host: None,
+        // Known at least where pgio may stop and start the server.
+        server_host: ground.control.as_ref().map(|plan| plan.host.as_str()),
         control: control.as_mut().map(|c| c as &mut dyn Control),
         private: ground.private,
         moved: Vec::new(),
@@ -83,18 +110,9 @@ pub(super) fn undo_one(
     {
         end_sessions(admin);
     }
-    let all = journal.open_steps().len();
-    let undone = treatment::take_back(&mut world, &mut journal, stranger).map_err(|e| {
-        let left = journal.open_steps().len();
-        let which = if left == all { "the" } else { "some" };
-        Failure::from(e).left_in_place().context(format!("{which} changes are still in place"))
-    })?;
-    for (step, undone) in undone {
-        output::line(&match undone {
-            Undone::PutBack | Undone::NotAwaited => format!("Put back {}.", told(&step)),
-            Undone::Kept => format!("Left {} as it is now.", step.what),
-        });
-    }
+    let taken = treatment::take_back(&mut world, &mut journal, stranger, &away);
+    tell(&taken);
+    check_complete(taken)?;
     journal.finish()?;
     if ground.private {
         // Its end found a directory that could not be removed while something was mounted there.
@@ -103,21 +121,55 @@ pub(super) fn undo_one(
     Ok(true)
 }
 
-/// Those on which something is to be put back.
-fn hosts_of(journal: &Journal) -> Result<Hosts, Failure> {
-    let mut hosts = Hosts::new();
-    for (_, step) in journal.open_steps() {
-        if let Some(name) = step.host {
-            let spec = journal.ground().hosts.get(&name).cloned().unwrap_or_default();
-            hosts.insert(name.clone(), Arc::new(Host::connect(&name, &spec)?));
+fn tell(taken: &TakenBack) {
+    for (step, undone) in &taken.undone {
+        output::line(&match undone {
+            Undone::PutBack | Undone::NotAwaited => format!("Put back {}.", told(step)),
+            Undone::Kept => format!("Left {} as it is now.", step.what),
+        });
+    }
+    for left in &taken.left {
+        output::line(&format!("Still in place: {}: {}.", left.step, left.why));
+    }
+}
+
+/// Whatever the reasons are, what counts is that changes are in place.
+fn check_complete(taken: TakenBack) -> Outcome {
+    if !taken.left.is_empty() {
+        let which = if taken.undone.is_empty() { "the" } else { "some" };
+        return Err(Failure::message(
+            UNFINISHED,
+            format!(
+                "{which} changes are still in place, for the reasons told above; they stay in the journal: `pgio undo` again when those are gone"
+            ),
+        ));
+    }
+    taken.unwritten.map(TreatmentError::from).map_or(Ok(()), |error| {
+        Err(Failure::from(error).context(
+            "all is put back, and the journal cannot say so: make room, then `pgio undo` again",
+        ))
+    })
+}
+
+/// Hosts on which something is to be put back, and why others cannot be reached.
+fn reach(journal: &Journal) -> (Hosts, Away) {
+    let (mut hosts, mut away) = (Hosts::new(), Away::new());
+    for name in journal.open_steps().into_iter().filter_map(|(_, step)| step.host) {
+        if hosts.contains_key(&name) || away.contains_key(&name) {
+            continue;
+        }
+        let spec = journal.ground().hosts.get(&name).cloned().unwrap_or_default();
+        match Host::connect(&name, &spec) {
+            Ok(host) => drop(hosts.insert(name, Arc::new(host))),
+            Err(error) => drop(away.insert(name, words::sentence(&error))),
         }
     }
-    Ok(hosts)
+    (hosts, away)
 }
 
 /// None also where its host cannot be reached: a step that needs it says so.
-fn controller(ground: &Ground, hosts: &Hosts) -> Option<Controller> {
-    let plan = ground.control.clone()?;
+fn controller(ground: &Ground, hosts: &Hosts, away: &Away) -> Option<Controller> {
+    let plan = ground.control.clone().filter(|plan| !away.contains_key(&plan.host))?;
     let spec = || ground.hosts.get(&plan.host).cloned().unwrap_or_default();
     let reached = hosts.get(&plan.host).cloned();
     let host = reached.or_else(|| Host::connect(&plan.host, &spec()).ok().map(Arc::new))?;

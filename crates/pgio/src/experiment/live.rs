@@ -158,20 +158,24 @@ impl std::fmt::Debug for Live<'_> {
 }
 
 impl Live<'_> {
-    /// Refuses, before anything is changed, what could not work.
-    pub fn check(&mut self) -> Result<(), LiveError> {
+    /// Refuses, before anything is changed, what could not work. Returns whether anything may be
+    /// changed that has to be put back even after a kill.
+    pub fn check(&mut self) -> Result<bool, LiveError> {
+        let mut may_change = false;
         for cell in &self.cells {
             let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
             let mut control = Controlled::of(target);
             let mut world = world(target, &mut control, &self.hosts, &self.stop);
-            treatment::check_all(&cell.treatments, &mut world).map_err(|source| {
-                LiveError::Treatment { condition: cell.title.clone(), source: Box::new(source) }
+            let checked = treatment::check_all(&cell.treatments, &mut world);
+            may_change |= checked.map_err(|source| LiveError::Treatment {
+                condition: cell.title.clone(),
+                source: Box::new(source),
             })?;
         }
         for target in self.targets.values_mut() {
             target.reset = reset::prepare(&self.rules.reset, target)?;
         }
-        Ok(())
+        Ok(may_change)
     }
 
     /// Removes what the workloads made for themselves.
@@ -275,7 +279,11 @@ impl Stage for Live<'_> {
         let ground = Ground {
             connect: if private { String::new() } else { target.params.without_secrets() },
             private,
-            hosts: self.host_specs.clone(),
+            hosts: self
+                .host_specs
+                .iter()
+                .map(|(name, spec)| (name.clone(), spec.absolute()))
+                .collect(),
             control: target.control.as_ref().map(|c| c.plan().clone()),
         };
         let mut world = world(target, &mut control, &self.hosts, &self.stop);
@@ -376,9 +384,11 @@ impl Stage for Live<'_> {
         let mut control = Controlled::of(target);
         // Not connected first: the server may be down until a step below starts it.
         let mut world = world(target, &mut control, &self.hosts, &self.stop);
-        let undone = treatment::take_back(&mut world, &mut self.journal, Stranger::Ask);
+        // Hosts are reached all the time; one that is lost meanwhile says so itself.
+        let away = treatment::Away::new();
+        let taken = treatment::take_back(&mut world, &mut self.journal, Stranger::Ask, &away);
         let cell = &self.cells[planned.cell];
-        let undone = undone.map_err(|source| LiveError::Treatment {
+        let undone = taken.complete().map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;

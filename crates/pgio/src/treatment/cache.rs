@@ -112,6 +112,11 @@ impl Treatment for Cache {
         }
     }
 
+    /// A server of the user's that is stopped has to be started again.
+    fn may_change(&self, world: &mut World<'_>) -> Result<bool, TreatmentError> {
+        Ok(matches!(self, Cache::Cold { .. }) && !world.private)
+    }
+
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
         match self {
             Cache::Cold { asked } => {

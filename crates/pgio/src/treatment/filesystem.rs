@@ -10,6 +10,7 @@
 
 mod format;
 mod mounts;
+mod name_space;
 mod options;
 mod over;
 mod remount;
@@ -163,7 +164,7 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone
         }
         Change::Copy { to, .. } => over::undo_copy(world, step, &to),
         Change::Over { number, point, .. } => over::undo_over(world, step, &number, &point),
-        Change::Place { spot, .. } => tablespace::undo_place(world, step, &spot),
+        Change::Place { spot, .. } => tablespace::undo_place(world, step, &spot, stranger),
         Change::Tablespace { spot } => tablespace::undo_tablespace(world, step, &spot, stranger),
         Change::Move { spot, database, relations } => {
             tablespace::undo_move(world, step, (&spot, &database, &relations), stranger)

@@ -2,16 +2,20 @@
 //!
 //! One file a run, a JSON object a line, each line fsynced. The running tool holds a lock on its
 //! file, so that an unfinished journal is told apart from one that is being written. A run that
-//! changes nothing writes nothing; a run that took everything back removes its file.
+//! changes nothing writes nothing; a run that took everything back removes its file. Next: [`claim`],
+//! by which one pgio at a time changes something.
+
+mod claim;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::claim::Claim;
 use super::Step;
 use crate::config::experiment::HostSpec;
 use crate::pg::control::Plan;
@@ -21,11 +25,11 @@ pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cannot {doing} the journal {}", path.display())]
-    Io { doing: &'static str, path: PathBuf, source: std::io::Error },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("an interrupted run left changes in place ({}): run `pgio undo` first", .0.display())]
     Unfinished(PathBuf),
-    #[error("another pgio is changing things at this moment ({}): wait for it to end", .0.display())]
-    Busy(PathBuf),
+    #[error("{who} is changing things at this moment ({}): wait for it to end, or interrupt it (Ctrl-C, `kill -INT`) and it puts back what it changed", path.display())]
+    Busy { who: String, path: PathBuf },
     #[error("{} cannot be understood at line {line}: {why}; put back by hand what it lists, then remove it", path.display())]
     Broken { path: PathBuf, line: usize, why: String },
 }
@@ -72,9 +76,40 @@ pub struct Journal {
     dir: Option<PathBuf>,
     ground: Ground,
     /// Opened with the first intent.
-    file: Option<(PathBuf, File)>,
+    file: Option<Opened>,
     steps: Vec<(u32, Step)>,
     next: u32,
+}
+
+/// The file of a journal.
+#[derive(Debug)]
+struct Opened {
+    path: PathBuf,
+    file: File,
+    /// Bytes to the end of its last whole line.
+    whole: u64,
+}
+
+impl Opened {
+    /// When this returns the line is on disk; else there is nothing of it, so that the next one begins
+    /// a line.
+    fn append(&mut self, line: &Line) -> Result<(), JournalError> {
+        let text = serde_json::to_string(line).expect("plain data always serializes") + "\n";
+        self.write(text.as_bytes()).map_err(|e| failed("write", &self.path, e))
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        // Of a line that was cut short and could not be taken off then.
+        if self.file.metadata()?.len() != self.whole {
+            self.file.set_len(self.whole)?;
+        }
+        let written = self.file.write_all(line).and_then(|()| self.file.sync_data());
+        match written {
+            Ok(()) => self.whole += line.len() as u64,
+            Err(_) => drop(self.file.set_len(self.whole)),
+        }
+        written
+    }
 }
 
 impl Journal {
@@ -144,7 +179,9 @@ impl Journal {
 
     fn remove(&mut self) -> Result<(), JournalError> {
         match self.file.take() {
-            Some((path, _file)) => fs::remove_file(&path).map_err(|e| io("remove", &path, e)),
+            Some(Opened { path, .. }) => {
+                fs::remove_file(&path).map_err(|e| failed("remove", &path, e))
+            }
             None => Ok(()),
         }
     }
@@ -153,7 +190,7 @@ impl Journal {
         let (Some(dir), None) = (&self.dir, &self.file) else {
             return Ok(());
         };
-        fs::create_dir_all(dir).map_err(|e| io("make the directory of", dir, e))?;
+        fs::create_dir_all(dir).map_err(|e| failed("make the directory of", dir, e))?;
         let path = dir.join(format!("{}.journal", self.run));
         // A command of the user's stands in it as it is.
         let file = OpenOptions::new()
@@ -161,34 +198,49 @@ impl Journal {
             .append(true)
             .mode(0o600)
             .open(&path)
-            .map_err(|e| io("create", &path, e))?;
-        file.try_lock().map_err(|_| JournalError::Busy(path.clone()))?;
-        File::open(dir).and_then(|d| d.sync_all()).map_err(|e| io("make durable", &path, e))?;
+            .map_err(|e| failed("create", &path, e))?;
+        file.try_lock().map_err(|_| claim::busy(dir, path.clone()))?;
+        File::open(dir).and_then(|d| d.sync_all()).map_err(|e| failed("make durable", &path, e))?;
         let (run, ground) = (self.run.clone(), self.ground.clone());
-        self.file = Some((path, file));
-        self.write(&Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, ground })
+        let mut opened = Opened { path, file, whole: 0 };
+        let begun = opened.append(&Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, ground });
+        // One that does not say where its steps were taken is worth nothing.
+        begun.inspect_err(|_| drop(fs::remove_file(&opened.path)))?;
+        self.file = Some(opened);
+        Ok(())
     }
 
     fn write(&mut self, line: &Line) -> Result<(), JournalError> {
-        let Some((path, file)) = &mut self.file else { return Ok(()) };
-        let text = serde_json::to_string(line).expect("plain data always serializes") + "\n";
-        file.write_all(text.as_bytes())
-            .and_then(|()| file.sync_data())
-            .map_err(|e| io("write", path, e))
+        self.file.as_mut().map_or(Ok(()), |opened| opened.append(line))
+    }
+
+    /// As where there is no room: for tests of who has to go on all the same.
+    #[cfg(test)]
+    pub(super) fn refuse_writes(&mut self) {
+        let opened = self.file.as_mut().expect("an intent opened it");
+        opened.file = File::open(&opened.path).expect("it was made by the intent");
     }
 }
 
-/// Refuses to go on while there is an unfinished journal.
+/// Refuses to go on while there is an unfinished journal, or someone changes things.
 pub fn check_finished(dir: &Path) -> Result<(), JournalError> {
-    match paths(dir)?.into_iter().next() {
-        None => Ok(()),
-        Some(path) => {
-            let file = File::open(&path).map_err(|e| io("open", &path, e))?;
-            match file.try_lock_shared() {
-                Err(TryLockError::WouldBlock) => Err(JournalError::Busy(path)),
-                _ => Err(JournalError::Unfinished(path)),
-            }
-        }
+    check_journals(dir)?;
+    claim::check_free(dir)
+}
+
+/// For an experiment that may change something: nobody else does until the claim is dropped.
+pub fn claim_for_experiment(dir: &Path) -> Result<Claim, JournalError> {
+    let claim = Claim::take(dir, "an experiment")?;
+    // Someone may have come and been killed since this one began.
+    check_journals(dir).map(|()| claim)
+}
+
+fn check_journals(dir: &Path) -> Result<(), JournalError> {
+    let Some(path) = paths(dir)?.into_iter().next() else { return Ok(()) };
+    let file = File::open(&path).map_err(|e| failed("open", &path, e))?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Err(claim::busy(dir, path)),
+        _ => Err(JournalError::Unfinished(path)),
     }
 }
 
@@ -217,8 +269,8 @@ pub fn steps_of(dir: &Path) -> Vec<Step> {
 fn paths(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(io("list", dir, e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed("list", dir, e)),
     };
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|e| e.path()))
@@ -229,15 +281,21 @@ fn paths(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
 }
 
 fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
-    let mut file =
-        OpenOptions::new().read(true).append(true).open(path).map_err(|e| io("open", path, e))?;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .open(path)
+        .map_err(|e| failed("open", path, e))?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(JournalError::Busy(path.to_owned())),
-        Err(TryLockError::Error(e)) => return Err(io("lock", path, e)),
+        Err(TryLockError::WouldBlock) => return Err(claim::busy(dir, path.to_owned())),
+        Err(TryLockError::Error(e)) => return Err(failed("lock", path, e)),
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(|e| io("read", path, e))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|e| failed("read", path, e))?;
+    // A last line without its end was never followed by its change.
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let text = String::from_utf8_lossy(&bytes[..whole]);
     let mut journal = Journal {
         run: path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default(),
         dir: Some(dir.to_owned()),
@@ -246,20 +304,9 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
         steps: Vec::new(),
         next: 1,
     };
-    let lines: Vec<&str> = text.lines().collect();
-    for (at, line) in lines.iter().enumerate() {
-        let parsed = match serde_json::from_str(line) {
-            Ok(parsed) => parsed,
-            // A torn last line was never followed by its change.
-            Err(_) if at + 1 == lines.len() && !text.ends_with('\n') => {
-                // Taken off, so that what undo appends begins a line.
-                let whole = (text.len() - line.len()) as u64;
-                file.set_len(whole).map_err(|e| io("mend", path, e))?;
-                break;
-            }
-            Err(e) => return Err(broken(path, at + 1, e.to_string())),
-        };
-        match parsed {
+    for (at, line) in text.lines().enumerate() {
+        let parsed: serde_json::Result<Line> = serde_json::from_str(line);
+        match parsed.map_err(|e| broken(path, at + 1, e.to_string()))? {
             Line::Begin { schema, ground, .. } => {
                 if schema != JOURNAL_SCHEMA {
                     return Err(broken(path, at + 1, format!("format {schema} is not known here")));
@@ -274,7 +321,7 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
             Line::Undone { number } => journal.steps.retain(|(n, _)| *n != number),
         }
     }
-    journal.file = Some((path.to_owned(), file));
+    journal.file = Some(Opened { path: path.to_owned(), file, whole: whole as u64 });
     Ok(journal)
 }
 
@@ -282,7 +329,7 @@ fn broken(path: &Path, line: usize, why: String) -> JournalError {
     JournalError::Broken { path: path.to_owned(), line, why }
 }
 
-fn io(doing: &'static str, path: &Path, source: std::io::Error) -> JournalError {
+fn failed(doing: &'static str, path: &Path, source: io::Error) -> JournalError {
     JournalError::Io { doing, path: path.to_owned(), source }
 }
 
@@ -351,7 +398,7 @@ mod tests {
         let first = journal.intent(&step("a")).unwrap();
         journal.done(first).unwrap();
         journal.intent(&step("b")).unwrap();
-        assert!(matches!(check_finished(dir.path()), Err(JournalError::Busy(_))));
+        assert!(matches!(check_finished(dir.path()), Err(JournalError::Busy { .. })));
         drop(journal);
         assert!(matches!(check_finished(dir.path()), Err(JournalError::Unfinished(_))));
         let mut found = unfinished(dir.path()).unwrap();
@@ -383,5 +430,56 @@ mod tests {
         assert_eq!(unfinished(dir.path()).unwrap()[0].open_steps().len(), 2);
         file.write_all(b"{\"event\":\"int\n").unwrap();
         assert!(matches!(unfinished(dir.path()), Err(JournalError::Broken { line: 4, .. })));
+    }
+
+    #[test]
+    fn what_is_left_of_a_line_that_was_cut_short_is_taken_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = on(dir.path(), "");
+        journal.intent(&step("a")).unwrap();
+        let path = dir.path().join("r1.journal");
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        // Within a character, too.
+        file.write_all(b"{\"event\":\"intent\",\"number\":2,\"step\":\"\xc3").unwrap();
+        assert_eq!(unfinished_after_its_end(dir.path()).len(), 1);
+        journal.intent(&step("b")).unwrap();
+        drop(journal);
+        let found = unfinished(dir.path()).unwrap().remove(0);
+        let steps: Vec<Step> = found.open_steps().into_iter().map(|(_, step)| step).collect();
+        assert_eq!(steps, [step("b"), step("a")]);
+    }
+
+    /// As `unfinished` of a copy, since who writes it still has its lock.
+    fn unfinished_after_its_end(dir: &Path) -> Vec<(u32, Step)> {
+        let copy = tempfile::tempdir().unwrap();
+        fs::copy(dir.join("r1.journal"), copy.path().join("r1.journal")).unwrap();
+        unfinished(copy.path()).unwrap()[0].open_steps()
+    }
+
+    #[test]
+    fn a_step_that_could_not_be_struck_out_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = on(dir.path(), "");
+        let number = journal.intent(&step("a")).unwrap();
+        journal.refuse_writes();
+        assert!(matches!(journal.undone(number), Err(JournalError::Io { doing: "write", .. })));
+        assert_eq!(journal.open_steps().len(), 1);
+        journal.finish().unwrap();
+        assert_eq!(unfinished(dir.path()).unwrap()[0].open_steps().len(), 1);
+    }
+
+    #[test]
+    fn an_experiment_that_changes_something_is_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let alone = claim_for_experiment(dir.path()).unwrap();
+        assert!(matches!(check_finished(dir.path()), Err(JournalError::Busy { .. })));
+        let mut journal = on(dir.path(), "");
+        journal.intent(&step("a")).unwrap();
+        drop(journal);
+        // What it could not put back itself is told as that.
+        assert!(matches!(check_finished(dir.path()), Err(JournalError::Unfinished(_))));
+        drop(alone);
+        assert!(matches!(claim_for_experiment(dir.path()), Err(JournalError::Unfinished(_))));
+        assert!(Claim::take(dir.path(), "an undo").is_ok());
     }
 }

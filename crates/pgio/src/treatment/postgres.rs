@@ -189,6 +189,12 @@ impl Treatment for Postgres {
         Ok(())
     }
 
+    /// A session's setting goes with it, and a private server with all that it was told.
+    fn may_change(&self, world: &mut World<'_>) -> Result<bool, TreatmentError> {
+        let routed = self.routed(world.admin()?)?;
+        Ok(!world.private && routed.iter().any(|(_, route)| *route != Route::Session))
+    }
+
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
         let mut steps = Vec::new();
         for (setting, route) in self.routed(world.admin()?)? {

@@ -6,6 +6,7 @@
 //! test needs the disk and the readings of the first hundred lines.
 
 mod tablespace;
+mod undoing;
 
 use std::fs;
 use std::path::{Path, PathBuf};

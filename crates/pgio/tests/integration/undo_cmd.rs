@@ -1,15 +1,19 @@
 //! `pgio undo`: whatever moment pgio is killed at, what it changed is found and put back.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use pgio::pg::private::PrivateCluster;
 use pgio::rng::SplitMix64;
 
-use crate::fixture::{INSTALLED, NEWEST, connect, spec};
-use crate::workdir::{Workdir, alter_system, auto_conf, experiment, show, wait_until};
+use crate::fixture::{INSTALLED, NEWEST, connect, pgio_exe, spec};
+use crate::hosts::sshd::Sshd;
+use crate::workdir::{
+    Workdir, alter_system, auto_conf, experiment, sessions_at_work, show, wait_until,
+};
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
 
@@ -157,8 +161,107 @@ fn a_server_that_is_away_keeps_its_journal() {
     let dsn = cluster.primary_conninfo();
     let dir = killed_in_mid_trial(&dsn);
     drop(cluster);
-    dir.pgio(&["undo"]).expect(3, &["the changes are still in place"]);
+    let said = dir.pgio(&["undo"]).expect(6, &["the changes are still in place"]);
+    assert_eq!(said.out.matches("Still in place: ").count(), 2, "{said}");
+    assert!(said.out.contains(": cannot reach the server"), "{said}");
+    assert!(said.out.contains(" has to be put back before it"), "{said}");
     assert_eq!(dir.journals().len(), 1);
+}
+
+/// The lock that is held by whoever may change something.
+fn lock(dir: &Workdir) -> Option<File> {
+    File::open(dir.path().join("state/journal/lock")).ok()
+}
+
+#[test]
+fn one_pgio_at_a_time_changes_something() {
+    let cluster = cluster(INSTALLED);
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let text = experiment(&dsn, LONG, "", &[("set", "wal_writer_delay = \"150ms\"")]);
+    let mut running = dir.start_compare(&text);
+    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    let refusal = format!("an experiment (process {}) is changing things", running.pid());
+    dir.pgio(&["undo"]).expect(6, &[&refusal, "wait for it to end"]);
+    dir.write("again.toml", &text);
+    dir.pgio(&["compare", "again.toml", "--out", "again"]).expect(6, &[&refusal]);
+    assert_eq!(show(&dsn, "wal_writer_delay"), "150ms");
+    assert!(lock(&dir).unwrap().try_lock_shared().is_err());
+    running.kill();
+    assert!(lock(&dir).unwrap().try_lock_shared().is_ok());
+    dir.pgio(&["undo"]).expect(0, &["Put back wal_writer_delay"]);
+
+    // Sessions alone are nobody else's business.
+    let dir = Workdir::new();
+    let session = [("a", "synchronous_commit = \"local\"")];
+    let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &session));
+    running.until("in the window", || sessions_at_work(&dsn) > 0);
+    assert!(lock(&dir).is_none());
+    running.kill();
+}
+
+#[test]
+fn a_host_that_is_away_keeps_nothing_of_others_in_place() {
+    let (cluster, sshd) = (cluster(INSTALLED), Sshd::start());
+    let dir = Workdir::new();
+    // As seen from where the experiment was started.
+    fs::copy(sshd.config(), dir.path().join("ssh_config")).unwrap();
+    let [here, there] = ["here", "there"].map(|name| dir.path().join(name));
+    let command = |name: &str, host: &str, file: &Path| {
+        format!(
+            "{{ name = {name:?}, host = {host:?}, apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}] }}"
+        )
+    };
+    let text = experiment(&cluster.primary_conninfo(), LONG, "", &[("set", "")])
+        + &format!(
+            "command = [{}, {}]\n[hosts.box]\nssh = \"box\"\nssh_config = \"ssh_config\"\n",
+            command("here", "local", &here),
+            command("there", "box", &there)
+        );
+    let mut running = dir.start_compare(&text);
+    running.until("both in force", || here.exists() && there.exists());
+    running.kill();
+    let keys = fs::read(sshd.path("authorized_keys")).unwrap();
+    fs::write(sshd.path("authorized_keys"), "").unwrap();
+    let undo = || {
+        let mut undo = dir.command(&["undo"]);
+        undo.current_dir("/");
+        dir.start(undo).wait()
+    };
+    let said = undo().expect(6, &["Put back command `here` on host local", "some changes are"]);
+    let left = "Still in place: command `there` on host box: host box refuses to let this user in";
+    assert!(said.out.contains(left), "{said}");
+    assert!(!here.exists() && there.exists());
+    assert_eq!(dir.journals().len(), 1);
+    fs::write(sshd.path("authorized_keys"), keys).unwrap();
+    let said = undo().expect(0, &["Put back command `there` on host box"]);
+    assert!(!said.out.contains("`here`"), "once is enough: {said}");
+    assert!(!there.exists() && dir.journals().is_empty());
+}
+
+#[test]
+fn a_journal_without_room_is_no_reason_to_stop_half_way() {
+    let cluster = cluster(INSTALLED);
+    let dsn = cluster.primary_conninfo();
+    let dir = killed_in_mid_trial(&dsn);
+    let journal = dir.journals().remove(0);
+    let text = fs::read_to_string(&journal).unwrap();
+    // A few bytes of the next line go to the file, and no more.
+    let limit = format!("--fsize={}", text.len() + 7);
+    let mut undo = Command::new("sh");
+    undo.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", "prlimit", &limit])
+        .arg(pgio_exe())
+        .arg("undo")
+        .current_dir(dir.path())
+        .env("PGIO_STATE_DIR", dir.path().join("state"));
+    let put_back = ["Put back wal_writer_delay", "Put back checkpoint_timeout"];
+    dir.start(undo).wait().expect(6, &[put_back[0], put_back[1], "make room"]);
+    wait_until("reloaded", || show(&dsn, "wal_writer_delay") == "200ms");
+    wait_until("reloaded", || show(&dsn, "checkpoint_timeout") == "5min");
+    assert_eq!(fs::read_to_string(&journal).unwrap(), text, "as it was");
+    // Once more does no harm.
+    dir.pgio(&["undo"]).expect(0, &put_back);
+    assert!(dir.journals().is_empty());
 }
 
 #[test]

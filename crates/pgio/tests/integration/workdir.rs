@@ -118,10 +118,12 @@ impl Workdir {
 
     /// The journals that are there now.
     pub(crate) fn journals(&self) -> Vec<PathBuf> {
-        match fs::read_dir(self.path().join("state/journal")) {
-            Ok(entries) => entries.map(|e| e.unwrap().path()).collect(),
-            Err(_) => Vec::new(),
-        }
+        let Ok(entries) = fs::read_dir(self.path().join("state/journal")) else {
+            return Vec::new();
+        };
+        // The lock beside them stays.
+        let is_one = |path: &PathBuf| path.extension().is_some_and(|e| e == "journal");
+        entries.map(|e| e.unwrap().path()).filter(is_one).collect()
     }
 }
 

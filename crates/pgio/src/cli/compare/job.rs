@@ -19,7 +19,7 @@ use crate::results::store::{Store, Stored};
 use crate::results::sweep::Cell;
 use crate::results::{checks, metrics};
 use crate::treatment;
-use crate::treatment::journal::{self, Journal, JournalError};
+use crate::treatment::journal::{self, Claim, Journal, JournalError};
 use crate::workload::command;
 
 /// Whether the directory is new or holds what an interrupted run left.
@@ -116,9 +116,12 @@ impl Job {
         }
         let servers = self.open_servers(params, &run_id, pg)?;
         let mut dirs = Vec::new();
+        // Held to the end, also between two workloads.
+        let mut claim = None;
         for workload in &self.experiment.workloads {
             let dir = self.dir_of(out, workload);
-            self.run_workload(workload, &dir, start, (&run_id, &servers), stop, hear)?;
+            let there = (run_id.as_str(), &servers, &mut claim);
+            self.run_workload(workload, &dir, start, there, stop, hear)?;
             dirs.push(dir);
             if stop.requested() {
                 break;
@@ -143,7 +146,7 @@ impl Job {
         spec: &WorkloadSpec,
         dir: &Path,
         start: Start,
-        (run_id, servers): (&str, &BTreeMap<String, Reached>),
+        (run_id, servers, claim): (&str, &BTreeMap<String, Reached>, &mut Option<Claim>),
         stop: &Stop,
         hear: &mut dyn FnMut(&Happening<'_>),
     ) -> Outcome {
@@ -210,7 +213,10 @@ impl Job {
             stop: stop.clone(),
             observe: &mut observe,
         };
-        stage.check()?;
+        // Only the servers could say whether sessions are all that a condition changes.
+        if stage.check()? && claim.is_none() {
+            *claim = Some(journal::claim_for_experiment(&state::journal_dir())?);
+        }
         match &mut stage.store {
             Some(store) => resume::note(store, &mut stage.stored, remarks)?,
             None => {

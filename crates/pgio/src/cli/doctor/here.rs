@@ -41,7 +41,7 @@ fn unfinished(journal: Result<(), JournalError>) -> Check {
     let words = |error: &JournalError| crate::pg::words::sentence(error);
     match journal {
         Ok(()) => Check::ok(ID, "no interrupted run has left changes in place"),
-        Err(error @ JournalError::Busy(_)) => {
+        Err(error @ JournalError::Busy { .. }) => {
             Check::warning(ID, words(&error), "wait for it to end")
         }
         Err(error) => Check::invalid(ID, words(&error), "put them back with `pgio undo`"),
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn another_run_is_waited_for_and_an_interrupted_one_undone() {
-        let journal = "/j/1".into();
-        assert_eq!(unfinished(Err(JournalError::Busy(journal))).verdict, CheckVerdict::Warning);
+        let busy = JournalError::Busy { who: "an experiment".to_owned(), path: "/j/1".into() };
+        assert_eq!(unfinished(Err(busy)).verdict, CheckVerdict::Warning);
         let check = unfinished(Err(JournalError::Unfinished("/j/1".into())));
         assert_eq!(check.verdict, CheckVerdict::Invalid);
         assert!(check.remedy.contains("pgio undo"));

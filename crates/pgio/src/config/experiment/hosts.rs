@@ -3,7 +3,7 @@
 //! Only what the file says; `host` connects. `[target]` says which of them is the server's.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,16 @@ pub struct HostSpec {
     pub ssh: Option<String>,
     /// A configuration file for ssh instead of ~/.ssh/config.
     pub ssh_config: Option<PathBuf>,
+}
+
+impl HostSpec {
+    /// The same for whoever stands in another directory than this process, as `pgio undo` may.
+    #[must_use]
+    pub fn absolute(&self) -> HostSpec {
+        // Without a present directory the file could not be found from here either.
+        let of = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone());
+        HostSpec { ssh: self.ssh.clone(), ssh_config: self.ssh_config.as_ref().map(of) }
+    }
 }
 
 pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, HostSpec>, ConfigError> {

@@ -189,6 +189,10 @@ fn hosts_and_which_of_them_are_the_servers() {
     );
     let db2 = HostSpec { ssh: Some("db2".to_owned()), ssh_config: Some(PathBuf::from("/x/ssh")) };
     assert_eq!(experiment.hosts["db2"], db2);
+    assert_eq!(db2.absolute(), db2);
+    let here = std::env::current_dir().unwrap();
+    let relative = HostSpec { ssh_config: Some(PathBuf::from("x/ssh")), ..db2 };
+    assert_eq!(relative.absolute().ssh_config, Some(here.join("x/ssh")));
     assert_eq!(experiment.hosts["here"], HostSpec::default());
     let Target::Server { host, standby_host, device, .. } = &experiment.targets["a"] else {
         panic!()

@@ -49,16 +49,24 @@ fn understood(meminfo: &str, host: &str) -> Result<Memory, TreatmentError> {
     })
 }
 
-/// Refuses what could not work or would harm the host.
-pub fn check(host: &Host, leave: u64) -> Result<Memory, TreatmentError> {
+/// Refuses what could not work or would harm the host, once `held` is given back.
+pub fn check(host: &Host, leave: u64, held: &[Step]) -> Result<Memory, TreatmentError> {
     let refused =
         |why: &str| TreatmentError::Refused(format!("no ballast on host {}: {why}", host.name()));
-    let memory = look(host)?;
+    let memory = held.iter().fold(look(host)?, |memory, step| without(host, step, memory));
     if let Some(why) = memory.refusal(leave) {
         return Err(refused(&why));
     }
     check_rights(host)?;
     Ok(memory)
+}
+
+/// Memory as it will be when what a step holds is given back.
+fn without(host: &Host, step: &Step, memory: Memory) -> Memory {
+    match numbers(step) {
+        Ok((prior, _)) if holds(host, step, &memory) => memory.given_back(prior),
+        _ => memory,
+    }
 }
 
 fn check_rights(host: &Host) -> Result<(), TreatmentError> {
@@ -108,11 +116,15 @@ fn taking(asked: u64) -> String {
 
 /// In words, while the pages of this step are taken.
 pub fn held(host: &Host, step: &Step) -> Option<String> {
-    let (prior, asked) = numbers(step).ok()?;
     let memory = look(host).ok()?;
     let leave = step.ours.get("leave").and_then(|l| l.as_u64())?;
-    (!rebooted(host, step) && memory.pages > prior && memory.pages <= asked)
+    holds(host, step, &memory)
         .then(|| format!("huge pages leave {} of its memory free", exact_bytes(leave)))
+}
+
+fn holds(host: &Host, step: &Step, memory: &Memory) -> bool {
+    !rebooted(host, step)
+        && numbers(step).is_ok_and(|(prior, asked)| memory.pages > prior && memory.pages <= asked)
 }
 
 pub(super) fn undo(host: &Host, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
@@ -229,7 +241,7 @@ impl Treatment for HugePages {
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         let host = world.host(self.host.as_deref())?;
-        check(&host, self.leave).map(drop)
+        check(&host, self.leave, &[]).map(drop)
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

@@ -49,6 +49,20 @@ impl Memory {
         })
     }
 
+    /// With no more huge pages than these: the others are free, but for those that somebody uses.
+    #[must_use]
+    pub(super) fn given_back(self, pages: u64) -> Memory {
+        let idle = self.pages.saturating_sub(pages).min(self.idle);
+        let bytes = idle * self.page;
+        Memory {
+            free: self.free + bytes,
+            available: self.available + bytes,
+            pages: self.pages - idle,
+            idle: self.idle - idle,
+            ..self
+        }
+    }
+
     /// Why this much cannot be left free; found out before anything is changed.
     pub fn refusal(&self, leave: u64) -> Option<String> {
         let floor = FLOOR.max(self.total / FLOOR_PART);
@@ -104,6 +118,25 @@ Hugepagesize:       2048 kB
         assert_eq!((memory.pages, memory.idle, memory.page), (950, 890, 2 << 20));
         assert_eq!(memory.free, 21_782_284 * 1024);
         assert_eq!(Memory::parse("MemTotal: 1 kB"), None);
+    }
+
+    #[test]
+    fn a_ballast_that_is_held_is_no_reason_against_another() {
+        let memory = Memory::parse(MEMINFO).unwrap();
+        let held = Memory {
+            free: 1 << 30,
+            available: 1 << 30,
+            pages: 950 + 4000,
+            idle: 890 + 4000,
+            ..memory
+        };
+        assert!(held.refusal(2 << 30).unwrap().contains("only 1 GiB is available"));
+        let then = held.clone().given_back(950);
+        assert_eq!((then.pages, then.idle), (memory.pages, memory.idle));
+        assert_eq!(then.available, (1 << 30) + 4000 * (2 << 20));
+        assert_eq!(then.refusal(2 << 30), None);
+        let used = Memory { idle: 1000, ..held };
+        assert_eq!(used.given_back(950).pages, 3950, "those in use stay");
     }
 
     #[test]

@@ -16,8 +16,9 @@ use super::options::{self, How, Setting};
 use super::tools::{BUSY, POLL, Tools, wait_for_orphans};
 use super::{Change, KIND, described, evidence, in_force};
 use crate::host::Host;
-use crate::host::exec::{CommandLine, Exec};
+use crate::host::exec::{CommandLine, Exec, ExecError, Output};
 use crate::host::signature::{self, BlockDevice, Found, Refusal};
+use crate::pg::words;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{Outlook, Step, Stranger, TreatmentError, Undone, World};
 use crate::units::exact_bytes;
@@ -29,9 +30,11 @@ pub(super) const PROGRAMS: &[&str] =
 /// What a file system takes for itself; mkfs.xfs makes none below 300 MiB.
 const ROOM: u64 = 320 << 20;
 
-/// Those that are configured, without symbolic links; nothing where there is no DRBD.
-const DISKS_OF_DRBD: &str =
-    "drbdadm sh-ll-dev all 2>/dev/null | while read -r disk; do readlink -f \"$disk\"; done";
+const DISKS_OF_DRBD: &str = include_str!("drbd_disks.sh");
+
+/// What drbdadm fails with where nothing is configured for this host, which is no failure here.
+const NO_RESOURCES: [&str; 2] =
+    ["no resources defined", "no normal resources defined for this host"];
 
 /// As the file asks for it.
 #[derive(Debug)]
@@ -99,15 +102,23 @@ impl NewFileSystem {
             Found::Block(device) => device,
             Found::Nothing => {
                 let (device, host) = (&self.device, host.name());
-                return Err(refused(format!("there is no {device} on host {host}")));
+                return Err(refused(format!(
+                    "there is no {device} on host {host}: lsblk there names those that are"
+                )));
             }
             _ => return Err(refused(format!("{} is no block device", self.device))),
         };
         // With its metadata elsewhere a disk of DRBD's shows nothing of it while it is down.
-        let path = device.path.to_string_lossy();
-        let drbd = host.output(&CommandLine::new("sh").args(["-c", DISKS_OF_DRBD]));
-        if drbd.is_ok_and(|said| said.stdout.lines().any(|disk| disk == path)) {
-            return Err(refused(Refusal::Drbd { device: path.into_owned() }.to_string()));
+        let path = device.path.to_string_lossy().into_owned();
+        let disks = disks_of_drbd(host).map_err(|error| {
+            refused(format!(
+                "whether {path} is a disk of DRBD's cannot be found out on host {}: {}; mend that, or log in there as a user who may read DRBD's configuration",
+                host.name(),
+                words::sentence(&error)
+            ))
+        })?;
+        if disks.contains(&path) {
+            return Err(refused(Refusal::Drbd { device: path }.to_string()));
         }
         let confirmed: Vec<&str> = self.uuid.as_deref().into_iter().collect();
         match device.refusal(&confirmed) {
@@ -274,6 +285,22 @@ impl NewFileSystem {
     }
 }
 
+/// Those that are configured on this host, up or down.
+pub(super) fn disks_of_drbd(exec: &dyn Exec) -> Result<Vec<String>, ExecError> {
+    let Output { status, stdout, stderr } =
+        exec.output(&CommandLine::new("sh").args(["-c", DISKS_OF_DRBD]))?;
+    let has_none = NO_RESOURCES.iter().any(|none| stderr.contains(none));
+    match status.success() || has_none {
+        true => Ok(stdout.lines().map(str::to_owned).collect()),
+        false => {
+            let said: Vec<&str> =
+                stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            let (command, stderr) = ("drbdadm sh-ll-dev all".to_owned(), said.join("; "));
+            Err(ExecError::Failed { command, status, stderr })
+        }
+    }
+}
+
 /// A file system that the first step makes.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
@@ -317,7 +344,7 @@ pub(super) fn undo_format(
         return Ok(Undone::Kept);
     };
     if found.signatures.is_empty() {
-        return Ok(Undone::PutBack);
+        return without_signature(host.name(), &found, stranger);
     }
     let held = found.signatures.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     if found.signatures.iter().any(|s| s.uuid.as_deref() != Some(uuid)) {
@@ -341,6 +368,27 @@ pub(super) fn undo_format(
     let tools = Tools::find(&host, &format!("to clear {device}"), &["wipefs"])?;
     tools.run(["wipefs", "--all", "--quiet", "--", device])?;
     Ok(Undone::PutBack)
+}
+
+/// An mkfs that outlived its run writes the signature last, and would do so when all seemed undone.
+pub(super) fn without_signature(
+    host: &str,
+    found: &BlockDevice,
+    stranger: Stranger,
+) -> Result<Undone, TreatmentError> {
+    let device = found.path.display();
+    let why = match (found.uses.as_slice(), &found.unreadable) {
+        ([], None) => return Ok(Undone::PutBack),
+        _ if stranger == Stranger::Keep => return Ok(Undone::Kept),
+        ([], Some(why)) => format!(
+            "what is on {device} on host {host} cannot be read ({why}), and may be pgio's: be root there, or of the group that may read and write it, then `pgio undo` again"
+        ),
+        (uses, _) => format!(
+            "{device} on host {host} is still in use ({}), perhaps by an mkfs of the run that was interrupted: wait for its end, then `pgio undo` again, or `pgio undo --keep` if it is someone else's",
+            uses.join(", ")
+        ),
+    };
+    Err(TreatmentError::Refused(why))
 }
 
 /// Whether a file system of ours is on it.

@@ -29,6 +29,10 @@ pub(super) struct Mounted {
     /// All that are in force, where the file system lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) detail: Vec<String>,
+    /// Of the file system, where it is to be mounted again: a path in /dev may be another device's by
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) uuid: Option<String>,
 }
 
 impl Mounted {
@@ -69,6 +73,7 @@ impl Mounts {
                 root: m.root,
                 options: m.options,
                 detail: Vec::new(),
+                uuid: None,
             })
             .collect();
         let mut device = "";

@@ -10,8 +10,9 @@ use serde_json::json;
 
 use super::mounts::{Mounted, Mounts};
 use super::options::{self, FILE_SYSTEMS, How, Setting};
-use super::tools::{self, Tools, wait_for_orphans};
-use super::{Change, KIND, change_of, described, evidence, in_force};
+use super::tools::{self, Tools, is_there, wait_for_orphans};
+use super::{Change, KIND, change_of, described, evidence, in_force, name_space};
+use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
@@ -149,7 +150,7 @@ impl Treatment for Remounted {
             return refused("that is the root file system, and all of this machine would have the options: write mount = \"/\" if it is meant".to_owned());
         }
         Tools::find(&host, &format!("to change the mount options of {}", mounted.point), PROGRAMS)?;
-        check_name_space(&*host, world)?;
+        name_space::check(&host, world, &mounted)?;
         if !place.by_mount() {
             return Ok(());
         }
@@ -201,10 +202,15 @@ impl Treatment for Remounted {
             true => Change::Mount { words, shown },
             false => Change::Remount { words, shown },
         };
+        let host = world.host(None)?;
+        let mounted = match by_mount {
+            true => Mounted { uuid: tools::uuid(&*host, &mounted.source)?, ..mounted },
+            false => mounted,
+        };
         steps.push(Step {
             kind: KIND.name.to_owned(),
             what: format!("mount options of {}", mounted.point),
-            host: Some(world.host(None)?.name().to_owned()),
+            host: Some(host.name().to_owned()),
             prior: json!(mounted),
             ours: json!(change),
         });
@@ -255,27 +261,6 @@ impl Treatment for Remounted {
     }
 }
 
-/// An option of a mount, such as noatime, holds in one name space only.
-fn check_name_space(host: &dyn Exec, world: &mut World<'_>) -> Result<(), TreatmentError> {
-    let pid = world.admin()?.query_one("SELECT pg_backend_pid()", &[]);
-    let pid: i32 = match pid {
-        Ok(row) => row.get(0),
-        Err(source) => {
-            let doing = "ask for the session's process".to_owned();
-            return Err(TreatmentError::Postgres { doing, source });
-        }
-    };
-    let links = ["/proc/self/ns/mnt".to_owned(), format!("/proc/{pid}/ns/mnt")];
-    let said = host.output(&CommandLine::new("readlink").args(links))?.stdout;
-    let mut spaces = said.lines();
-    match (spaces.next(), spaces.next()) {
-        (Some(ours), Some(theirs)) if ours != theirs => Err(TreatmentError::Refused(
-            "PostgreSQL runs in a mount name space of its own (PrivateTmp= of its unit, a container): mount options set outside would not all reach it".to_owned(),
-        )),
-        _ => Ok(()),
-    }
-}
-
 fn remount(tools: &Tools<'_>, mounted: &Mounted, list: &str) -> Result<(), TreatmentError> {
     let options = format!("remount,{list}");
     tools.run(["mount", "-o", &options, &mounted.source, &mounted.point])?;
@@ -313,15 +298,11 @@ pub(super) fn undo(
     let host = world.host(step.host.as_deref())?;
     wait_for_orphans(&host, &prior.point)?;
     let now = Mounts::read(&*host)?.at(&prior.point).cloned();
-    // Not there: unmounted by us a moment before a kill, or the machine was booted anew.
     let Some(now) = now else {
-        if by_mount && is_there(&*host, &prior.source)? {
-            let tools = Tools::find(&host, "to mount", PROGRAMS)?;
-            let list = options::composed(&prior.shown(), &[]);
-            tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
-            return as_before(&*host, &prior, &ours, true);
-        }
-        return Ok(Undone::Kept);
+        return match by_mount && is_there(&*host, &prior.source)? {
+            true => mount_again(&host, &prior, &ours, stranger),
+            false => Ok(Undone::Kept),
+        };
     };
     let (known, was) = (now.known(), prior.known());
     let same_device = now.device == prior.device && now.file_system == prior.file_system;
@@ -330,8 +311,10 @@ pub(super) fn undo(
     if !is_prior && (!same_device || ours.iter().any(strange)) {
         match stranger {
             Stranger::Keep => return Ok(Undone::Kept),
-            Stranger::Restore if same_device => {}
-            _ => {
+            // Nobody's answer would make those of another file system what they were.
+            _ if !same_device => return Err(elsewhere(host.name(), &now, &prior)),
+            Stranger::Restore => {}
+            Stranger::Ask => {
                 return Err(TreatmentError::ChangedSince {
                     what: format!("{} on host {}", step.what, host.name()),
                     found: format!("{} of {}", now.options, now.source),
@@ -360,8 +343,44 @@ pub(super) fn undo(
     as_before(&*host, &prior, &ours, whole)
 }
 
-fn is_there(host: &dyn Exec, source: &str) -> Result<bool, TreatmentError> {
-    Ok(host.output(&CommandLine::new("test").args(["-e", source]))?.status.success())
+/// Unmounted by us a moment before a kill, or the machine was booted anew.
+fn mount_again(
+    host: &Host,
+    prior: &Mounted,
+    ours: &[Setting],
+    stranger: Stranger,
+) -> Result<Undone, TreatmentError> {
+    let found = tools::uuid(host, &prior.source)?;
+    if let Some(why) = another(host.name(), prior, found.as_deref()) {
+        return match stranger {
+            Stranger::Keep => Ok(Undone::Kept),
+            _ => Err(TreatmentError::Refused(why)),
+        };
+    }
+    let tools = Tools::find(host, "to mount", PROGRAMS)?;
+    let list = options::composed(&prior.shown(), &[]);
+    tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
+    as_before(host, prior, ours, true)
+}
+
+/// Why a device is not what was mounted, as far as that was known. `found` is the UUID on it now.
+pub(super) fn another(host: &str, prior: &Mounted, found: Option<&str>) -> Option<String> {
+    let was = prior.uuid.as_deref().filter(|was| found != Some(*was))?;
+    let Mounted { source, point, .. } = prior;
+    let holds = match found {
+        Some(uuid) => format!("holds the file system with UUID {uuid}"),
+        None => "holds no file system that is known".to_owned(),
+    };
+    Some(format!(
+        "{source} on host {host} {holds} now, and the one that was mounted at {point} has the UUID {was}: find it (see `blkid`) and mount it there, then `pgio undo` again; `pgio undo --keep` leaves it unmounted"
+    ))
+}
+
+pub(super) fn elsewhere(host: &str, now: &Mounted, prior: &Mounted) -> TreatmentError {
+    TreatmentError::Refused(format!(
+        "{} on host {host} is {} on {} now, and was {} on {}: someone mounted another one; mount that which was there and `pgio undo` again, or `pgio undo --keep` leaves it as it is",
+        now.point, now.file_system, now.source, prior.file_system, prior.source
+    ))
 }
 
 /// All of it, where nobody else changed anything; else what we changed.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::format::{Made, NewFileSystem, PROGRAMS, holder, holds, step};
 use super::mounts::Mounts;
-use super::tools::{self, Tools, lies_on, wait_for_orphans};
+use super::tools::{self, Tools, is_there, lies_on, wait_for_orphans};
 use super::{Change, change_of};
 use crate::dataset::place::{self, Relation};
 use crate::host::Host;
@@ -422,6 +422,7 @@ pub(super) fn undo_place(
     world: &mut World<'_>,
     step: &Step,
     spot: &Spot,
+    stranger: Stranger,
 ) -> Result<Undone, TreatmentError> {
     let host = world.host(step.host.as_deref())?;
     let point = &spot.point;
@@ -435,7 +436,24 @@ pub(super) fn undo_place(
             ))
         })?;
     }
-    // It was not there before us, and what is in it now is not ours.
-    let _ = tools.run(["rmdir", "--", point]);
-    Ok(Undone::PutBack)
+    remove_point(&tools, point, stranger)
+}
+
+/// It was not there before us; what is in it now is not ours.
+fn remove_point(
+    tools: &Tools<'_>,
+    point: &str,
+    stranger: Stranger,
+) -> Result<Undone, TreatmentError> {
+    let removed = tools.run(["rmdir", "--", point]);
+    match removed {
+        Err(error) if is_there(tools.host, point)? => match stranger {
+            Stranger::Keep => Ok(Undone::Kept),
+            _ => Err(TreatmentError::Refused(format!(
+                "nothing is mounted at {point} any more, and the directory stays ({}): move away what is in it, then `pgio undo` again, or `pgio undo --keep` leaves it",
+                words::sentence(&error)
+            ))),
+        },
+        _ => Ok(Undone::PutBack),
+    }
 }

@@ -1,8 +1,15 @@
 //! What the file may say, and what is said of it. Real devices are in the integration tests.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
 use toml::Table;
 
 use super::*;
+use crate::host::exec::{CommandLine, Exec, ExecError, Local, Output};
+use crate::host::signature::BlockDevice;
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     let table: Table = format!("filesystem = {body}").parse().unwrap();
@@ -113,4 +120,82 @@ fn arguments_of_mkfs_reach_no_other_device() {
     ] {
         assert!(check(wrong).is_err(), "{wrong:?}");
     }
+}
+
+/// This machine with a program in front of all others.
+struct With(PathBuf);
+
+impl Exec for With {
+    fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
+        let path = std::env::var("PATH").unwrap_or_default();
+        Local.output(&command.clone().env("PATH", format!("{}:{path}", self.0.display())))
+    }
+}
+
+/// What is found with a drbdadm that does this.
+fn disks(dir: &Path, script: &str) -> Result<Vec<String>, String> {
+    let program = dir.join("drbdadm");
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    format::disks_of_drbd(&With(dir.to_owned())).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_drbdadm_that_fails_is_not_taken_for_no_drbd() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    let script =
+        format!("[ \"$*\" = 'sh-ll-dev all' ] && echo /dev/zero && echo {}", link.display());
+    assert_eq!(disks(dir.path(), &script).unwrap(), ["/dev/zero", "/dev/null"]);
+    let broken = "echo 'x.res:1: parse error' >&2; echo >&2; exit 10";
+    let said = disks(dir.path(), broken).unwrap_err();
+    assert!(said.starts_with("`drbdadm sh-ll-dev all` ended with exit status: 10"), "{said}");
+    assert!(said.contains("x.res:1: parse error"), "{said}");
+    for none in ["no resources defined!", "WARN: no normal resources defined for this host (a)!?"] {
+        let script = format!("echo '{none}' >&2; exit 3");
+        assert_eq!(disks(dir.path(), &script).unwrap(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_device_without_a_signature_is_put_back_only_if_nobody_has_it() {
+    let idle = BlockDevice { path: "/dev/loop3".into(), ..BlockDevice::default() };
+    let busy =
+        BlockDevice { uses: vec!["the kernel or a program has it open".into()], ..idle.clone() };
+    let hidden = BlockDevice { unreadable: Some("Permission denied".into()), ..idle.clone() };
+    let undo = |device: &BlockDevice, stranger| format::without_signature("db", device, stranger);
+    for stranger in [Stranger::Ask, Stranger::Keep, Stranger::Restore] {
+        assert_eq!(undo(&idle, stranger).unwrap(), Undone::PutBack);
+    }
+    for stranger in [Stranger::Ask, Stranger::Restore] {
+        let said = undo(&busy, stranger).unwrap_err().to_string();
+        assert!(said.starts_with("/dev/loop3 on host db is still in use (the kernel or"), "{said}");
+        assert!(said.contains("`pgio undo` again"), "{said}");
+        let said = undo(&hidden, stranger).unwrap_err().to_string();
+        assert!(said.contains("cannot be read (Permission denied)"), "{said}");
+    }
+    assert_eq!(undo(&busy, Stranger::Keep).unwrap(), Undone::Kept);
+}
+
+#[test]
+fn a_path_that_is_another_device_now_is_not_mounted() {
+    let of_old = json!({
+        "point": "/srv/pg", "device": "7:1", "source": "/dev/loop1",
+        "file_system": "ext4", "root": "/", "options": "rw,noatime"
+    });
+    let old: Mounted = serde_json::from_value(of_old.clone()).unwrap();
+    assert_eq!(json!(old), of_old, "as it was written before there was a UUID in it");
+    assert_eq!(remount::another("db", &old, Some("2b")), None, "nothing is known");
+    let prior = Mounted { uuid: Some("1a".to_owned()), ..old };
+    assert_eq!(remount::another("db", &prior, Some("1a")), None);
+    for (found, holds) in [(Some("2b"), "the file system with UUID 2b"), (None, "no file system")] {
+        let said = remount::another("db", &prior, found).unwrap();
+        assert!(said.starts_with(&format!("/dev/loop1 on host db holds {holds}")), "{said}");
+        assert!(said.contains("mounted at /srv/pg has the UUID 1a"), "{said}");
+    }
+    let now = Mounted { source: "/dev/loop2".to_owned(), ..prior.clone() };
+    let said = remount::elsewhere("db", &now, &prior).to_string();
+    assert!(said.contains("ext4 on /dev/loop2 now, and was ext4 on /dev/loop1"), "{said}");
+    assert!(said.contains("--keep") && !said.contains("--restore"), "{said}");
 }

@@ -10,6 +10,8 @@ use crate::host::{Host, HostError};
 use crate::pg::directories::{self, GRANT};
 use crate::treatment::{TreatmentError, World};
 
+const UUID: &str = include_str!("uuid.sh");
+
 /// For one program; mkfs and a copy may take their time.
 const LIMIT: Duration = Duration::from_secs(900);
 /// Processes that end hold a file system for a moment.
@@ -96,6 +98,17 @@ pub(super) fn lies_on(host: &Host, mounted: &Mounted, number: &str, device: &str
         host.run(&line).is_ok_and(|path| path.trim() == device)
     };
     mounted.device == number || mounted.source == device || real()
+}
+
+/// Of the file system on a device, as far as this user may know it.
+pub(super) fn uuid(host: &dyn Exec, device: &str) -> Result<Option<String>, ExecError> {
+    let line = CommandLine::new("sh").args(["-c", UUID, "sh", device]).timeout(LIMIT);
+    Ok(Some(host.run(&line)?.trim().to_owned()).filter(|uuid| !uuid.is_empty()))
+}
+
+pub(super) fn is_there(host: &dyn Exec, path: &str) -> Result<bool, ExecError> {
+    let line = CommandLine::new("test").args(["-e", path]).timeout(LIMIT);
+    Ok(host.output(&line)?.status.success())
 }
 
 /// For an undo after a kill: what pgio had started then may still be at work, and would come after us.

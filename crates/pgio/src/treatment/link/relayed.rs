@@ -137,6 +137,10 @@ impl Treatment for Relayed {
         pair(world).map(drop)
     }
 
+    fn may_change(&self, _world: &mut World<'_>) -> Result<bool, TreatmentError> {
+        Ok(false)
+    }
+
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
         let directory = pair(world)?.directory.join("relay");
         Ok(vec![Step {

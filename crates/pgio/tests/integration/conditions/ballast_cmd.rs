@@ -52,6 +52,11 @@ fn memory_is_taken_and_given_back() {
     assert!(meminfo("MemAvailable:") < (leave + 1024) << 20);
     let run = ["run", "--connect-string", "host=/nonexistent"];
     dir.pgio(&run).expect(3, &["a ballast is held on this machine", "cannot reach"]);
+    // What cannot be taken in its place is refused before it is given back.
+    dir.pgio(&["ballast", "1000T"]).expect(4, &["is more than its"]);
+    assert_eq!(pages(), taken);
+    dir.pgio(&["ballast", &size]).expect(0, &["Put back nr_hugepages", "HugePages_Total:"]);
+    assert!(pages() > before);
     dir.pgio(&["ballast", "--release"]).expect(0, &["Put back nr_hugepages", "HugePages_Total:"]);
     assert_eq!(pages(), before);
     dir.pgio(&["ballast", "--release"]).expect(0, &["No ballast is held."]);

@@ -68,6 +68,17 @@ impl Bench {
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
+    /// Where a run was killed while the tables lay on the new file system.
+    fn killed_when_moved(&self) -> Workdir {
+        let dir = Workdir::new();
+        let body = self.on("ext4", "");
+        let mut running = dir.start_compare(&self.experiment(LONG, &[("b", &body)]));
+        running
+            .until("moved", || self.places().iter().all(|(_, place)| place == "pgio_filesystem"));
+        running.kill();
+        dir
+    }
+
     fn is_as_before(&self, places: &[(String, String)]) {
         assert_eq!(self.places(), places);
         let spaces = "SELECT count(*) FROM pg_tablespace WHERE spcname ~ 'pgio'";
@@ -154,11 +165,7 @@ fn after_a_reboot_its_file_system_is_mounted_once_more() {
     }
     let bench = Bench::new();
     let before = bench.places();
-    let dir = Workdir::new();
-    let body = bench.on("ext4", "");
-    let mut running = dir.start_compare(&bench.experiment(LONG, &[("b", &body)]));
-    running.until("moved", || bench.places().iter().all(|(_, place)| place == "pgio_filesystem"));
-    running.kill();
+    let dir = bench.killed_when_moved();
     // As after a power failure: the server has not ended well, and nothing is mounted any more.
     bench.server.crash();
     wait_until("its processes are gone", || {
@@ -172,10 +179,30 @@ fn after_a_reboot_its_file_system_is_mounted_once_more() {
     let image = bench.device.image();
     run("losetup", &[&elsewhere, image.to_str().unwrap()]);
     // The server is none of pgio's to start; but what it needs to be started is there now.
-    dir.pgio(&["undo"]).expect(3, &["still in place"]);
+    dir.pgio(&["undo"]).expect(6, &["Still in place: place of the data set", "cannot reach"]);
     assert!(mounted(&bench.device));
     bench.server.start_again("");
     dir.pgio(&["undo"]).expect(0, &["Put back place of the data set"]);
+    bench.is_as_before(&before);
+}
+
+#[test]
+fn a_directory_that_cannot_be_removed_is_not_told_as_put_back() {
+    if !inside("tablespace::a_directory_that_cannot_be_removed_is_not_told_as_put_back") {
+        return;
+    }
+    let bench = Bench::new();
+    let before = bench.places();
+    let dir = bench.killed_when_moved();
+    // Someone's file below the mount.
+    run("mount", &["--bind", bench.point.parent().unwrap().to_str().unwrap(), "/mnt"]);
+    fs::write("/mnt/space/theirs", "").unwrap();
+    run("umount", &["/mnt"]);
+    dir.pgio(&["undo"])
+        .expect(6, &["the directory stays", "--keep", "Still in place: file system"]);
+    assert!(!mounted(&bench.device) && !dir.journals().is_empty());
+    fs::remove_file(bench.point.join("theirs")).unwrap();
+    dir.pgio(&["undo"]).expect(0, &["Put back mount at", "Put back file system on"]);
     bench.is_as_before(&before);
 }
 

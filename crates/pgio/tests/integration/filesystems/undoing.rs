@@ -1,0 +1,61 @@
+//! What `pgio undo` finds at the place of a mount that is not there any more.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::{Disk, SIZE, inside, is_up, mounted};
+use crate::disk::{LoopDevice, run};
+use crate::workdir::Workdir;
+
+/// Another image behind the same name.
+fn attach(device: &str, image: &Path) {
+    run("losetup", &["--detach", device]);
+    run("losetup", &[device, image.to_str().unwrap()]);
+}
+
+#[test]
+fn a_name_that_is_another_device_after_a_reboot_is_not_mounted() {
+    if !inside("undoing::a_name_that_is_another_device_after_a_reboot_is_not_mounted") {
+        return;
+    }
+    let disk = Disk::new("ext4", "noatime");
+    let (before, dir) = (disk.state(), Workdir::new());
+    disk.in_mid_trial(&dir, "data=journal", "data=journal").kill();
+    disk.server.stop();
+    run("umount", &[disk.mount.0.to_str().unwrap()]);
+    let (device, own) = (disk._device.path.clone(), disk._device.image());
+    let other = own.with_file_name("another");
+    File::create(&other).unwrap().set_len(SIZE).unwrap();
+    run("mkfs.ext4", &["-q", "-F", other.to_str().unwrap()]);
+    attach(&device, &other);
+    dir.pgio(&["undo"]).expect(6, &["holds the file system with UUID", "`pgio undo` again"]);
+    assert!(!mounted(&disk._device) && !is_up(&disk.server.dsn()));
+    attach(&device, &own);
+    dir.pgio(&["undo"]).expect(0, &["Put back mount options of", "Put back PostgreSQL"]);
+    assert_eq!(disk.state(), before);
+    assert!(is_up(&disk.server.dsn()), "started by undo");
+}
+
+#[test]
+fn another_file_system_at_its_place_is_told_as_that() {
+    if !inside("undoing::another_file_system_at_its_place_is_told_as_that") {
+        return;
+    }
+    let disk = Disk::new("ext4", "noatime");
+    let (before, dir) = (disk.state(), Workdir::new());
+    disk.in_mid_trial(&dir, "commit=9", "commit=9").kill();
+    disk.server.stop();
+    let (point, other) = (disk.mount.0.to_str().unwrap(), LoopDevice::new(SIZE));
+    other.format();
+    run("umount", &[point]);
+    run("mount", &["-o", "commit=17", &other.path, point]);
+    // No answer would make it what was there.
+    for flags in [&["undo"][..], &["undo", "--restore"]] {
+        let said = dir.pgio(flags).expect(6, &["someone mounted another one", "--keep"]);
+        assert!(!said.out.contains("--restore"), "{said}");
+    }
+    run("umount", &[point]);
+    run("mount", &["-o", "noatime", &disk._device.path, point]);
+    dir.pgio(&["undo"]).expect(0, &["Put back mount options of"]);
+    assert_eq!(disk.state(), before);
+}
