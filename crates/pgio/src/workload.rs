@@ -18,6 +18,7 @@ mod session;
 mod slice;
 pub mod slob;
 mod sql;
+mod stall;
 mod stopping;
 
 use std::sync::Arc;

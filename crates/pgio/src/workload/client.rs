@@ -28,10 +28,11 @@ use postgres::Client;
 
 use super::engine::{self, EngineError, Progress, Ran, Setup, WindowEvent, WindowPlan};
 use super::notice::Notices;
+use super::stall::Stall;
 use super::stopping::{Alive, Stopping};
 use super::{Ready, Totals};
-use crate::config::ClientSettings;
 use crate::config::resolve::Extent;
+use crate::config::{Arrivals, ClientSettings, Pace};
 use crate::pg::connect::Canceller;
 use crate::results::model::SessionTotals;
 use crate::rng;
@@ -125,12 +126,17 @@ impl Crew {
         ran.sessions = vec![SessionTotals::default(); self.members.len()];
         let mut progress = Progress::default();
         let mut stopping = Stopping::default();
+        let mut stall = Stall::new(*opens);
         let mut next_tick = Instant::now();
         let mut working = threads.len();
         // What was done is told last, also by those who were stopped.
         while (working > 0 || self.alive().next().is_some()) && !stopping.given_up() {
             match told.recv_timeout(TICK) {
                 Ok(Told::Slice { number, totals, readings }) => {
+                    // A slice in which nothing was answered is told as well.
+                    if totals.calls > 0 {
+                        stall.heard(Instant::now());
+                    }
                     ran.totals.merge(&totals);
                     ran.readings.extend(readings);
                     progress.block_visits += totals.block_visits();
@@ -160,9 +166,9 @@ impl Crew {
             if self.setup.stop.requested() {
                 ran.error.get_or_insert(EngineError::Stopped);
             }
-            if ran.error.is_none() && opens.elapsed() > plan.patience() {
-                let late: Vec<i32> = self.alive().map(|m| m.pid).collect();
-                ran.error = Some(Stopping::stuck(admin, &late, "did not end with the window"));
+            if ran.error.is_none() {
+                let late = || -> Vec<i32> { self.alive().map(|m| m.pid).collect() };
+                ran.error = plan.stuck(admin, &late, *opens, &mut stall);
             }
             if ran.error.is_some() {
                 quit.gently();
@@ -176,8 +182,11 @@ impl Crew {
         }
         // Whoever still waits for a server that does not answer waits no more.
         quit.at_once();
+        // Those that do so all the same are left behind: nothing comes of their sessions.
+        let given_up = stopping.given_up();
+        let ended = threads.into_iter().filter(|thread| !given_up || thread.is_finished());
         // A panic of a thread was printed there, and its sessions are lost with it.
-        self.drivers = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+        self.drivers = ended.filter_map(|thread| thread.join().ok()).collect();
         ran.cancelled_sync_rep = self.notices.cancelled_sync_rep();
         ran
     }
@@ -251,9 +260,42 @@ pub(super) fn metrics(
     seconds: f64,
 ) -> Vec<(&'static str, Option<f64>)> {
     let mut metrics = vec![("calls_per_second", Some(totals.calls as f64 / seconds))];
-    if settings.pace.is_some() {
-        let reached = |due: u64| 100.0 * totals.begun as f64 / due as f64;
-        metrics.push(("rate_reached", Some(totals.due).filter(|due| *due > 0).map(reached)));
+    if let Some(pace) = &settings.pace {
+        metrics.push(("rate_reached", reached(pace, totals, seconds)));
     }
     metrics
+}
+
+/// In per cent. Of a fixed number all calls begin in the end, and none is due at its end: there the rate
+/// itself tells, which chance may make a little smaller where arrivals are drawn.
+fn reached(pace: &Pace, totals: &Totals, seconds: f64) -> Option<f64> {
+    if totals.due > 0 {
+        return Some(100.0 * totals.begun as f64 / totals.due as f64);
+    }
+    let chance = match pace.arrivals {
+        Arrivals::Fixed => 0.0,
+        Arrivals::Poisson => 3.0 / (totals.calls as f64).sqrt(),
+    };
+    let rate = totals.calls as f64 / seconds / pace.rate as f64;
+    (totals.calls > 0).then(|| 100.0 * (rate + chance).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_not_reached_by_a_fixed_number_that_takes_too_long() {
+        let of = |arrivals, totals: Totals| {
+            reached(&Pace { rate: 1000, arrivals }, &totals, 10.0).map(f64::round)
+        };
+        let fixed = |calls| Totals { calls, ..Totals::default() };
+        assert_eq!(of(Arrivals::Fixed, fixed(10_000)), Some(100.0));
+        assert_eq!(of(Arrivals::Fixed, fixed(5_000)), Some(50.0));
+        assert_eq!(of(Arrivals::Poisson, fixed(9_800)), Some(100.0));
+        assert_eq!(of(Arrivals::Poisson, fixed(5_000)), Some(54.0));
+        assert_eq!(of(Arrivals::Fixed, fixed(0)), None);
+        let in_a_window = Totals { calls: 9_000, begun: 9_000, due: 10_000, ..Totals::default() };
+        assert_eq!(of(Arrivals::Fixed, in_a_window), Some(90.0));
+    }
 }

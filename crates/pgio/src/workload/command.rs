@@ -8,6 +8,7 @@
 
 mod backends;
 mod extract;
+mod made;
 mod run;
 mod runner;
 mod said;
@@ -16,12 +17,12 @@ mod surroundings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use postgres::Client;
 use serde_json::{Value, json};
 
+use self::made::Recipe;
 use self::run::Waiting;
 use self::runner::{Job, Runner, hide};
 use self::surroundings::Surroundings;
@@ -37,6 +38,7 @@ use crate::pg::words;
 use crate::results::metrics::{DeclaredMetric, Direction};
 use crate::results::model::{DatasetInfo, Metric, WorkloadInfo};
 use crate::rng::derive;
+pub use made::Made;
 pub use said::Said;
 
 #[derive(Debug, thiserror::Error)]
@@ -89,8 +91,7 @@ pub struct Command {
     host: Arc<Host>,
     /// Of the target; handed over, and kept out of everything that is stored.
     secret: Option<Secret>,
-    /// Whether the data of `setup_once` have been made.
-    set_up: AtomicBool,
+    made: Made,
 }
 
 impl Command {
@@ -108,6 +109,7 @@ impl Command {
                 host.name()
             )));
         }
+        surroundings::check(spec, params)?;
         if let Some(name) = &spec.schema {
             schema::check(admin, name)?;
         }
@@ -122,8 +124,14 @@ impl Command {
                 runner.check_program(line.program())?;
             }
         }
+        // Of all hosts: others were refused above.
         let secret = params.password_for(&params.hosts[0]);
-        Ok(Command { settings, host, secret, set_up: AtomicBool::new(false) })
+        Ok(Command { settings, host, secret, made: Made::default() })
+    }
+
+    /// Beside others whose data are in the same place, such as those of a sweep's other points.
+    pub fn beside(self, made: &Made) -> Command {
+        Command { made: made.clone(), ..self }
     }
 
     /// The run as one would type it, and the variables that it needs: for whoever measures one
@@ -142,11 +150,19 @@ impl Command {
         Job { key, argv: line.fill(&|name| around.value(name), quoted), limit, limit_key }
     }
 
-    /// An empty schema and the data in it; left alone where `setup_once` has been done.
+    /// What its setup makes, whichever trial it is.
+    fn recipe(&self, params: &ConnectParams) -> Recipe {
+        let around = Surroundings::new(&self.settings, params, &[], 0, "");
+        let setup = self.settings.spec.setup.as_ref();
+        let argv = setup.map(|line| self.job("setup", line, &around).argv);
+        Recipe::new(argv.unwrap_or_default(), around)
+    }
+
+    /// An empty schema and the data in it; left alone where `setup_once` has made just these.
     fn make_data(
         &self,
         runner: &mut Runner,
-        around: &Surroundings,
+        (around, recipe): (&Surroundings, Recipe),
         stop: &Stop,
         admin: &mut Client,
     ) -> Result<(), CommandError> {
@@ -156,9 +172,11 @@ impl Command {
             Some(name) => schema::is_there(admin, name)?,
             None => true,
         };
-        if *setup_once && there && self.set_up.load(Ordering::Relaxed) {
+        if *setup_once && there && self.made.is(&recipe) {
             return Ok(());
         }
+        // What fails from here on leaves no data that could be used again.
+        self.made.forget();
         if let Some(name) = schema {
             schema::make(admin, name)?;
         }
@@ -170,7 +188,7 @@ impl Command {
         // What was loaded is not to be written in the window. The trial has warned already where the
         // role may not.
         let _ = admin.batch_execute("CHECKPOINT");
-        self.set_up.store(true, Ordering::Relaxed);
+        self.made.remember(recipe);
         Ok(())
     }
 }
@@ -244,7 +262,7 @@ impl Workload for Command {
         if let Some(secret) = &self.secret {
             runner.set_secret("PGPASSWORD", secret.clone())?;
         }
-        self.make_data(&mut runner, &around, &stop, admin)?;
+        self.make_data(&mut runner, (&around, self.recipe(&params)), &stop, admin)?;
         if let Some(line) = &self.settings.spec.warm_up
             && !self.settings.warmup.is_zero()
         {
@@ -297,4 +315,45 @@ fn read_back(
         pinned.insert(name.clone(), found.get(0));
     }
     Ok(pinned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layer, experiment};
+
+    /// Of a point with so many sessions.
+    fn command(keys: &str, sessions: u32) -> Command {
+        let text = format!(
+            "[workload]\nkind = 'command'\nrun = 'run {{sessions}}'\n{keys}\n\
+             metric = [{{ name = 'm', unit = 's', better = 'lower', regex = 'x' }}]\n\
+             [[condition]]\nname = 'a'\n"
+        );
+        let spec = experiment::parse(&text, "x.toml", "x", &[], &[]).unwrap().workloads.remove(0);
+        let layer = Layer { sessions: Some(sessions), ..spec.layer };
+        let settings = CommandSettings::resolve(spec.command.unwrap(), layer);
+        let host = Arc::new(Host::local());
+        Command { settings, host, secret: None, made: Made::default() }
+    }
+
+    #[test]
+    fn data_are_made_again_where_the_setup_says_something_else() {
+        let params = connect::resolve("host=h user=u dbname=d", &connect::Env::default()).unwrap();
+        for (keys, other) in [
+            ("setup = 'load {sessions}'", true),
+            ("setup = ['load', '{n}']\nparameters = { n = 'x{sessions}' }", true),
+            ("setup = 'load'\nenv = { N = '{sessions}' }", true),
+            ("setup = 'load'", false),
+            // These differ from trial to trial, and the data do not.
+            ("setup = 'load {seed} {dir}'", false),
+        ] {
+            let (one, four) = (command(keys, 1), command(keys, 4));
+            let made = Made::default();
+            made.remember(one.recipe(&params));
+            assert!(made.is(&one.recipe(&params)), "{keys}");
+            assert_eq!(!made.is(&four.recipe(&params)), other, "{keys}");
+            made.clone().forget();
+            assert!(!made.is(&one.recipe(&params)), "{keys}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ use super::device::DeviceError;
 use super::mail::MailError;
 use super::notice::Notices;
 use super::session::{self, Event, Go, SliceDone};
+use super::stall::{self, Stall};
 use super::stopping::{Alive, Stopping};
 use super::{Ready, Sessions, Totals};
 use crate::config::resolve::Extent;
@@ -360,11 +361,13 @@ impl Gang {
         let mut ran = Ran::new(started);
         let mut progress = Progress::default();
         let mut stopping = Stopping::default();
+        let mut stall = Stall::new(opened);
         let mut next_tick = Instant::now();
         let mut working = self.members.len();
         while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
             match self.events.recv_timeout(TICK) {
                 Ok(Event::Slice(slice)) => {
+                    stall.heard(Instant::now());
                     let SliceDone { index, number, last, did, readings } = *slice;
                     self.members[index as usize].totals.merge(&did.totals);
                     if number == 0 {
@@ -392,10 +395,9 @@ impl Gang {
             if self.setup.stop.requested() {
                 ran.error.get_or_insert(EngineError::Stopped);
             }
-            if ran.error.is_none() && opened.elapsed() > plan.patience() {
-                let late = self.members.iter().filter(|m| !m.done).map(|m| m.pid);
-                let late: Vec<i32> = late.collect();
-                ran.error = Some(Stopping::stuck(admin, &late, "did not end with the window"));
+            if ran.error.is_none() {
+                let late = || -> Vec<i32> { self.alive().map(|alive| alive.pid).collect() };
+                ran.error = plan.stuck(admin, &late, opened, &mut stall);
             }
             if ran.error.is_some() {
                 let alive: Vec<Alive<'_>> = self.alive().collect();
@@ -537,11 +539,29 @@ impl WindowPlan {
         self.transactions.map(|n| n / self.members + u64::from(index < n % self.members))
     }
 
-    /// How long to wait for the last session.
-    pub(super) fn patience(&self) -> Duration {
-        // A fixed number of transactions takes as long as it takes.
-        Duration::try_from_secs_f64(self.seconds)
-            .map_or(Duration::MAX, |window| window.saturating_add(GRACE))
+    /// Sessions that are not waited for any more: after the window's end, or in a standstill where a
+    /// fixed number of transactions takes as long as it takes.
+    pub(super) fn stuck(
+        &self,
+        admin: &mut Client,
+        pids: &dyn Fn() -> Vec<i32>,
+        opened: Instant,
+        stall: &mut Stall,
+    ) -> Option<EngineError> {
+        let (over, failure) = match self.patience() {
+            Some(patience) => (opened.elapsed() > patience, "did not end with the window"),
+            None => {
+                let look = || stall::standstill(admin, &pids());
+                (stall.is_over(Instant::now(), look), stall::FAILURE)
+            }
+        };
+        over.then(|| Stopping::stuck(admin, &pids(), failure))
+    }
+
+    /// How long to wait for the last session, where that is known.
+    fn patience(&self) -> Option<Duration> {
+        let window = Duration::try_from_secs_f64(self.seconds).ok()?;
+        Some(window.saturating_add(GRACE))
     }
 }
 
@@ -610,6 +630,8 @@ mod tests {
         assert_eq!(shares, [3, 3, 2, 2]);
         let each = WindowPlan::new(Extent::Calls(10), 4, 1);
         assert!((0..4).all(|i| each.share(i) == Some(10)));
-        assert_eq!(plan.patience(), Duration::MAX);
+        assert_eq!(plan.patience(), None);
+        let timed = WindowPlan::new(Extent::Time(GRACE), 4, 1);
+        assert_eq!(timed.patience(), Some(2 * GRACE));
     }
 }

@@ -30,9 +30,13 @@ pub enum MailError {
     Unreachable { server: String, why: String },
     #[error("the mail server {server} takes no session: {said}{hint}")]
     NoService { server: String, said: String, hint: &'static str },
-    #[error("the mail server {server} refuses every message, such as with {said}")]
+    #[error(
+        "the mail server {server} refuses every message, such as with {said}; see its log: it must know the recipients in [workload] and take mail of this size from here"
+    )]
     RefusesAll { server: String, said: String },
-    #[error("the mail server {server} accepted no message in the window: {what}")]
+    #[error(
+        "the mail server {server} accepted no message in the window: {what}; see its log, such as for full mail directories, a quota or unknown recipients"
+    )]
     Nothing { server: String, what: String },
     #[error("delivered messages cannot be looked up in {path} on host {host}")]
     Maildir { path: String, host: String, source: Box<LookError> },

@@ -4,7 +4,10 @@
 //! cancel, then after a second pg_terminate_backend. A cancel alone is not enough: during a wait
 //! for a synchronous standby it turns that one commit into a local one, with a warning, and the
 //! procedure goes on into the next wait; and a client that just leaves does not end the wait.
+//!
+//! Nothing here waits for a server that does not answer: whoever collects has to see a second Ctrl-C.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
@@ -14,6 +17,8 @@ use crate::pg::connect::Canceller;
 
 const BEFORE_TERMINATE: Duration = Duration::from_secs(1);
 const BEFORE_GIVING_UP: Duration = Duration::from_secs(10);
+/// For the connection that terminates to show that the server is there.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// A session that has not ended.
 #[derive(Debug, Clone, Copy)]
@@ -37,18 +42,17 @@ impl Stopping {
         match self.since {
             None => {
                 self.since = Some(Instant::now());
-                for member in alive {
-                    if let Some(canceller) = member.canceller {
-                        // One that cannot be cancelled is terminated next.
-                        let _ = canceller.cancel();
-                    }
-                }
+                cancel_beside(alive.iter().filter_map(|m| m.canceller.cloned()).collect());
             }
             Some(since) if urgent || since.elapsed() >= BEFORE_TERMINATE => {
                 if self.terminated.is_some_and(|at| at.elapsed() < BEFORE_TERMINATE) {
                     return;
                 }
+                let there = answers(admin);
                 self.terminated = Some(Instant::now());
+                if !there {
+                    return;
+                }
                 let pids: Vec<i32> = alive.iter().map(|m| m.pid).filter(|pid| *pid > 0).collect();
                 // A server that is gone has no sessions of ours either.
                 let _ = admin.execute(
@@ -67,6 +71,12 @@ impl Stopping {
 
     /// Sessions that are long over their time, and what they wait for.
     pub(super) fn stuck(admin: &mut Client, pids: &[i32], failure: &str) -> EngineError {
+        if !answers(admin) {
+            return EngineError::Stuck(format!(
+                "{} sessions {failure}, and the server does not answer: see whether it and the network to it are up",
+                pids.len()
+            ));
+        }
         let waits = admin
             .query(
                 "SELECT DISTINCT wait_event_type || ':' || wait_event FROM pg_stat_activity \
@@ -86,4 +96,18 @@ impl Stopping {
             if waits.is_empty() { "an unknown event" } else { &waits },
         ))
     }
+}
+
+/// On a thread of its own, which is left behind: where the server stands still or is cut off, a request
+/// may hang for minutes. After one that fails the others would fail as well; their sessions are
+/// terminated next.
+fn cancel_beside(cancellers: Vec<Canceller>) {
+    let one_by_one = move || cancellers.iter().try_for_each(Canceller::cancel);
+    // Without a thread all of them are terminated next.
+    let _ = thread::Builder::new().name("cancel".to_owned()).spawn(one_by_one);
+}
+
+/// Within a moment.
+pub(super) fn answers(admin: &mut Client) -> bool {
+    admin.is_valid(ANSWER).is_ok()
 }

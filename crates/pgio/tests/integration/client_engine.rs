@@ -1,10 +1,14 @@
 //! The client-side engine on real servers: that it does what the server-side engine does, keeps the
 //! rate that it is asked for, shows what it costs to wait, and stops.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use pgio::pg::private::PrivateCluster;
+use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -162,9 +166,18 @@ fn a_stall_is_seen_by_the_open_loop_and_hidden_by_the_closed() {
     assert!(metric(&open, "schedule_lag_p99") > 0.3, "{open:#}");
 }
 
+/// Transactions and inserted rows that the server has counted in this database.
+fn counted(client: &mut Client) -> [i64; 2] {
+    let sql = "SELECT xact_commit, tup_inserted FROM pg_stat_database \
+               WHERE datname = current_database()";
+    let row = client.query_one(sql, &[]).unwrap();
+    [row.get(0), row.get(1)]
+}
+
 #[test]
 fn commits_are_counted_row_by_row() {
     let place = Place::new(INSTALLED);
+    let mut counting = place.client();
     let keys = "blocks = 2\nduration = \"600ms\"\naa = false\ntelemetry = \"0s\"";
     for (workload, rows, latency) in [
         ("sessions = 3\nengine = \"client\"", 1, true),
@@ -174,8 +187,23 @@ fn commits_are_counted_row_by_row() {
     ] {
         let dir = Workdir::new();
         let conditions = [("off", "synchronous_commit = \"off\""), ("on", "")];
+        let before = counted(&mut counting);
         dir.compare(&experiment(&place.conninfo, keys, workload, &conditions)).expect(0, &[]);
-        for trial in dir.trials() {
+        let trials = dir.trials();
+        let commits: i64 = trials.iter().map(|t| total(t, "commits").cast_signed()).sum();
+        let told = [commits, commits * rows];
+        // Counters of a session that is gone may come a moment later.
+        let mut others = [0; 2];
+        wait_until("transactions and rows are counted", || {
+            let now = counted(&mut counting);
+            others = [0, 1].map(|n| now[n] - before[n] - told[n]);
+            others.iter().all(|others| *others >= 0)
+        });
+        // Preparing and looking on are transactions as well; the catalogs' rows of the table.
+        let sessions: usize = trials.iter().map(|t| t["sessions"].as_array().unwrap().len()).sum();
+        let most = [200 * (trials.len() + sessions) as i64, 250 * trials.len() as i64];
+        assert!(others[0] < most[0] && others[1] < most[1], "{others:?} besides {told:?}");
+        for trial in trials {
             assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
             let commits = total(&trial, "commits");
             assert!(commits > 0, "{trial:#}");
@@ -198,8 +226,6 @@ fn commits_are_counted_row_by_row() {
             if workload.contains("transactions") {
                 assert_eq!(commits, 50);
             }
-            // As many transactions as the server says; others' are few.
-            let _ = rows;
         }
     }
 }
@@ -236,6 +262,49 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
     said.refused(5, &["the workload failed in a session", "terminating connection"]);
     assert_eq!(place.record("stopped.json")["outcome"]["state"], "failed");
     wait_until("the others have ended", || place.sessions() == 0);
+}
+
+/// A postmaster that stands still; it goes on when this is dropped.
+struct Frozen(Pid);
+
+impl Frozen {
+    fn new(cluster: &PrivateCluster) -> Frozen {
+        let file = cluster.data_dir().join("postmaster.pid");
+        let pid = fs::read_to_string(file).unwrap().lines().next().unwrap().parse().unwrap();
+        let postmaster = Pid::from_raw(pid).unwrap();
+        kill_process(postmaster, Signal::STOP).unwrap();
+        Frozen(postmaster)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+/// Each request to cancel is a connection, and here none is answered.
+#[test]
+fn an_interrupt_ends_the_run_where_the_server_lets_nobody_in() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let place = Place::at(&cluster.primary_conninfo());
+    place.load(1, "8M");
+    let work = ["run", "--run-time", "600", "--update-pct", "50", "--num-threads", "4"];
+    let json = ["--telemetry", "0", "--json", "stopped.json"];
+    let mut command = place.command(&[&work[..], &json, &CLIENT].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the sessions are there", || place.sessions() >= 5);
+    thread::sleep(Duration::from_millis(1500));
+    let frozen = Frozen::new(&cluster);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let asked = Instant::now();
+    wait_until("the run has ended", || child.try_wait().unwrap().is_some());
+    let took = asked.elapsed();
+    drop(frozen);
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert_eq!(place.record("stopped.json")["outcome"]["state"], "interrupted");
 }
 
 /// Somebody holds the last key while the session updates all of them in order, and then wants the
@@ -279,7 +348,7 @@ fn a_deadlock_is_counted_and_survived() {
 #[test]
 fn an_interrupt_while_clients_wait_for_a_standby_leaves_nothing() {
     let pair = pgio::pg::private::Spec { standby: true, ..spec(INSTALLED) };
-    let cluster = pgio::pg::private::PrivateCluster::start(&pair).unwrap();
+    let cluster = PrivateCluster::start(&pair).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"60s\"\naa = false";
@@ -320,8 +389,7 @@ fn passwords_and_tls_are_as_everywhere() {
             &format!("*:*:*:keen:{}\n", PASSWORD.replace('\\', "\\\\").replace(':', "\\:")),
         );
         let pass = dir.path().join("pgpass");
-        std::fs::set_permissions(&pass, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-            .unwrap();
+        fs::set_permissions(&pass, fs::Permissions::from_mode(0o600)).unwrap();
         let dsn = format!("{at} {how} passfile={}", pass.display());
         let mut running = dir.start_compare(&experiment(&dsn, keys, workload, &[("as it is", "")]));
         running.until("in the window", || {

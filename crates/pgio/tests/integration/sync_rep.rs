@@ -210,3 +210,33 @@ fn a_standby_lost_for_good_fails_the_trial() {
     }
     wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
 }
+
+/// Work of a fixed amount has no end by which a wait could be told to be too long.
+fn stalls(engine: &str) {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\naa = false\ntelemetry = \"0s\"";
+    let workload = format!("sessions = 2\ntransactions = 100000000\nengine = {engine:?}");
+    let conditions = [("on", "synchronous_commit = \"on\"")];
+    let mut running = dir.start_compare(&experiment(&dsn, keys, &workload, &conditions));
+    running.until("in the window", || sessions_waiting_for_standby(&dsn) > 0);
+    cluster.stop_standby().unwrap();
+    running.wait().expect(0, &["standby"]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 1);
+    let error = trials[0]["outcome"]["error"].as_str().unwrap();
+    assert!(error.contains("did nothing for a minute") && error.contains("standby"), "{error}");
+    wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+    assert!(!has_table(&dsn));
+}
+
+#[test]
+fn fixed_work_does_not_wait_for_ever() {
+    stalls("server");
+}
+
+#[test]
+fn fixed_work_of_the_client_does_not_wait_for_ever() {
+    stalls("client");
+}

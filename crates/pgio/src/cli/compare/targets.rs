@@ -24,6 +24,7 @@ use crate::pg::connect::ConnectParams;
 use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
+use crate::workload::command::Made;
 use crate::workload::commit::Commit;
 use crate::workload::mail::MailError;
 use crate::workload::{Command, Device, Mail, Workload};
@@ -116,7 +117,7 @@ impl Job {
     fn workload(
         &self,
         (spec, layer): (&WorkloadSpec, Layer),
-        (reached, server): (&Reached, &Server),
+        (reached, server, made): (&Reached, &Server, &Made),
         admin: &mut Client,
         load: bool,
         stop: &Stop,
@@ -139,7 +140,7 @@ impl Job {
                 Arc::new(commit)
             }
             WorkloadKind::Device => Arc::new(device(layer, reached)?),
-            WorkloadKind::Command => Arc::new(command(spec, layer, reached, admin)?),
+            WorkloadKind::Command => Arc::new(command(spec, layer, reached, admin)?.beside(made)),
             WorkloadKind::Mail => Arc::new(mail(layer, reached)?),
         };
         Ok(workload)
@@ -156,9 +157,10 @@ impl Job {
         let (mut admin, server) = live::open_admin(&reached.params, run_id)?;
         output::warn_all(&server.warnings);
         let mut workloads = Vec::new();
+        let made = Made::default();
         for layer in layers(spec, self.experiment.sweep) {
             let load = workloads.is_empty();
-            let there = (reached, &server);
+            let there = (reached, &server, &made);
             workloads.push(self.workload((spec, layer), there, &mut admin, load, stop)?);
         }
         let scene = self.scene(spec, reached, &server, &mut admin, workloads[0].as_ref());

@@ -243,8 +243,15 @@ impl<'a> Layers<'a> {
             let message = "is missing: at least one [[workload.metric]] with name, unit, better, and json or regex";
             return Err(section.error("metric", message));
         }
-        if !all.iter().any(|metric| metric.primary) {
+        let Some(judged) = all.iter().find(|metric| metric.primary) else {
             let message = "none is judged: write primary = true in one [[workload.metric]]";
+            return Err(section.error("metric", message));
+        };
+        if judged.optional {
+            let message = format!(
+                "`{}` is judged, and a trial without it would have no result: delete optional, or write primary = true in another",
+                judged.name
+            );
             return Err(section.error("metric", message));
         }
         all.sort_by_key(|metric| !metric.primary);

@@ -176,7 +176,7 @@ impl Driver {
         let seconds = shift.tally.ended.max(ended) as f64 / 1e9;
         let _ = tell.send(Told::Worked { seconds, late: late as f64 / 1e9 });
         if !go.quit.is_asked() {
-            self.flush_statistics(tell);
+            self.flush_statistics(&go.quit, tell);
         }
         for session in &self.sessions {
             let done = Told::Done { index: session.index, totals: session.totals.clone() };
@@ -312,8 +312,9 @@ impl Driver {
     }
 
     /// Makes the server count what sessions did before anyone reads its counters, and finds out
-    /// whether they still are who they were.
-    fn flush_statistics(&mut self, tell: &Sender<Told>) {
+    /// whether they still are who they were. After one that does not answer none is asked: each would
+    /// be waited for as long.
+    fn flush_statistics(&mut self, quit: &Quit, tell: &Sender<Told>) {
         let sql = if self.version >= FORCE_FLUSH_SINCE {
             "SELECT pg_backend_pid(), pg_stat_force_next_flush()"
         } else {
@@ -322,6 +323,9 @@ impl Driver {
             "SELECT pg_backend_pid()"
         };
         for session in &mut self.sessions {
+            if quit.is_asked() {
+                return;
+            }
             let wire = &mut session.wire;
             let asked = wire
                 .set_nonblocking(false)
@@ -335,6 +339,7 @@ impl Driver {
                 Err(source) => EngineError::Wire { doing: "flushing statistics", source },
             };
             let _ = tell.send(Told::Failed { error });
+            return;
         }
     }
 }
@@ -384,4 +389,65 @@ fn data(at: usize) -> epoll::EventData {
 fn timespec(ns: i64) -> Timespec {
     let ns = ns.max(0);
     Timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::pg::connect::{self, Wire};
+
+    /// AuthenticationOk, BackendKeyData and ReadyForQuery.
+    const GREETING: &[u8] = b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x07Z\0\0\0\x05I";
+
+    /// Sessions of a server that lets them in and then says nothing, and its ends of them.
+    fn sessions(count: u32) -> (Vec<Session>, Vec<TcpStream>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let let_in = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut length = [0; 4];
+            stream.read_exact(&mut length).unwrap();
+            let mut startup = vec![0; u32::from_be_bytes(length) as usize - 4];
+            stream.read_exact(&mut startup).unwrap();
+            stream.write_all(GREETING).unwrap();
+            stream
+        };
+        // One more finds the way.
+        let server = thread::spawn(move || (0..=count).map(|_| let_in()).collect());
+        let text = format!("host=127.0.0.1 port={port} user=u dbname=d sslmode=disable");
+        let params = connect::resolve(&text, &connect::Env::default()).unwrap();
+        let (_, route) = connect::reach(&params).unwrap();
+        let open = |index| {
+            let wire = Wire::open(&params, &route).unwrap();
+            Session::new(wire, index, 7, Vec::new(), Vec::new())
+        };
+        ((0..count).map(open).collect(), server.join().unwrap())
+    }
+
+    /// How many failures are told; no session is waited for.
+    fn flushed(quit: &Quit, cut_off: bool) -> usize {
+        let (sessions, mut ends) = sessions(3);
+        let mut driver =
+            Driver::new(sessions, Notices::default(), Vec::new(), FORCE_FLUSH_SINCE).unwrap();
+        if cut_off {
+            ends.clear();
+        }
+        let (tell, told) = mpsc::channel();
+        let asked = Instant::now();
+        driver.flush_statistics(quit, &tell);
+        assert!(asked.elapsed() < GRACE / 2, "{:?}", asked.elapsed());
+        told.try_iter().filter(|told| matches!(told, Told::Failed { .. })).count()
+    }
+
+    #[test]
+    fn no_session_is_asked_after_one_that_failed_or_when_the_run_ends() {
+        assert_eq!(flushed(&Quit::default(), true), 1);
+        let quit = Quit::default();
+        quit.gently();
+        assert_eq!(flushed(&quit, false), 0);
+    }
 }

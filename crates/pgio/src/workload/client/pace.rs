@@ -8,6 +8,12 @@
 use crate::config::{Arrivals, Pace};
 use crate::rng::{self, SplitMix64};
 
+/// As many draws take a few milliseconds; nobody misses the difference of a larger number to its
+/// expectation, and a rate far above what the server can do would leave billions.
+const MOST_DRAWN: f64 = 100_000.0;
+/// Of a distance: a moment that only rounding puts before the end is not.
+const ROUNDING: f64 = 1e-6;
+
 /// The moments of one session, in nanoseconds since the common start.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
@@ -47,8 +53,26 @@ impl Schedule {
         };
     }
 
-    /// How many are left before `end`.
+    /// How many are left before `end`; then none is. It takes as long for many as for few.
     pub(super) fn left_before(&mut self, end: i64) -> u64 {
+        let distances = (end as f64 - self.next) / self.every;
+        if self.draw.is_some() && distances <= MOST_DRAWN {
+            return self.drawn_before(end);
+        }
+        if distances <= 0.0 {
+            return 0;
+        }
+        let left = match self.draw {
+            // The next one, and one more at each whole distance from it.
+            None => (distances - ROUNDING).ceil(),
+            // The next one, and what is expected after it.
+            Some(_) => 1.0 + distances.round(),
+        };
+        self.next = (self.next + left * self.every).max(end as f64);
+        left as u64
+    }
+
+    fn drawn_before(&mut self, end: i64) -> u64 {
         let mut left = 0;
         while self.next() < end {
             self.advance();
@@ -60,6 +84,8 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     const SECOND: i64 = 1_000_000_000;
@@ -105,5 +131,38 @@ mod tests {
         schedule.advance();
         assert_eq!(schedule.left_before(SECOND), 9);
         assert_eq!(schedule.left_before(SECOND), 0);
+        assert!(schedule.next() >= SECOND);
+    }
+
+    #[test]
+    fn what_is_left_is_what_would_have_come() {
+        for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
+            for (rate, sessions) in [(3, 1), (7, 3), (1000, 8), (99_991, 4)] {
+                let pace = Pace { rate, arrivals };
+                for index in 0..sessions {
+                    let mut schedule = Schedule::new(&pace, index, u64::from(sessions), 7);
+                    let mut one_by_one = schedule.clone();
+                    let expected = one_by_one.drawn_before(SECOND);
+                    let found = schedule.left_before(SECOND);
+                    assert_eq!(found, expected, "{arrivals:?} {rate} {index}");
+                    assert_eq!(schedule.left_before(SECOND), 0);
+                }
+            }
+        }
+    }
+
+    /// One by one it would take minutes, on the thread that all sessions wait for.
+    #[test]
+    fn billions_are_counted_at_once() {
+        let (rate, seconds): (u64, i64) = (100_000_000, 300);
+        for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
+            let mut schedule = Schedule::new(&Pace { rate, arrivals }, 0, 1, 7);
+            let counting = Instant::now();
+            let left = schedule.left_before(seconds * SECOND);
+            assert!(counting.elapsed() < Duration::from_secs(1), "{arrivals:?}");
+            let due = rate * seconds.unsigned_abs();
+            assert!(left.abs_diff(due) <= due / 1_000_000, "{left} {arrivals:?}");
+            assert_eq!(schedule.left_before(seconds * SECOND), 0, "{arrivals:?}");
+        }
     }
 }

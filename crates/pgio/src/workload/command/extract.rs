@@ -50,26 +50,43 @@ pub(super) fn metrics(
 
 /// None: an optional one that was not measured.
 fn value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
+    let wrong = |why: String| format!("{why}; {}", remedy(spec));
     let found = match &spec.find {
-        Find::Json(pointers) => by_pointers(text, pointers, spec.optional)?,
-        Find::Regex { pattern, take, skip } => by_regex(text, pattern, *take, *skip)?,
+        Find::Json(pointers) => by_pointers(text, pointers, spec.optional),
+        Find::Regex { pattern, take, skip } => by_regex(text, pattern, *take, *skip),
     };
-    let Some(found) = found else {
+    let Some(found) = found.map_err(wrong)? else {
         return match spec.optional {
             true => Ok(None),
-            false => Err(missing(&spec.find)),
+            false if spec.primary => Err(wrong(missing(&spec.find))),
+            false => Err(wrong(missing(&spec.find)) + ", or write optional = true"),
         };
     };
     let value = found * spec.scale;
     let has_no_ratio = value <= 0.0 && spec.better != Better::Neither;
     match value {
-        _ if !value.is_finite() => Err(format!("{found} is no number that could be compared")),
-        _ if spec.primary && value <= 0.0 => {
-            Err(format!("{value} has no ratio, and a judged metric needs one"))
+        _ if !value.is_finite() => {
+            Err(wrong(format!("{found} is no number that could be compared")))
         }
+        _ if spec.primary && value <= 0.0 => Err(format!(
+            "{value} has no ratio, and a judged metric needs one; see why so little was measured, or judge another by primary = true"
+        )),
         _ if spec.optional && has_no_ratio => Ok(None),
         _ => Ok(Some(value)),
     }
+}
+
+/// Where to look, and which key it is that finds.
+fn remedy(spec: &MetricSpec) -> String {
+    let look = match &spec.from {
+        Place::Stdout | Place::Stderr => "see all that it wrote in output/ of the results",
+        Place::File(_) => "see what it writes there",
+    };
+    let key = match &spec.find {
+        Find::Json(_) => "json",
+        Find::Regex { .. } => "regex",
+    };
+    format!("{look} and correct {key}")
 }
 
 fn missing(find: &Find) -> String {
@@ -247,7 +264,8 @@ mod tests {
         let error = of(&spec(pointers(&["/a"])), "no JSON\nat all").unwrap_err();
         assert_eq!(
             error,
-            "metric `m`: there is no JSON in it; the end of stdout is: no JSON / at all"
+            "metric `m`: there is no JSON in it; see all that it wrote in output/ of the results and \
+             correct json; the end of stdout is: no JSON / at all"
         );
     }
 
@@ -278,6 +296,27 @@ mod tests {
         let json = MetricSpec { find: pointers(&["/a"]), ..directed };
         assert_eq!(of(&json, "nothing"), Ok(None));
         assert!(of(&json, "{\"a\": null}").unwrap_err().contains("/a is null"));
+    }
+
+    #[test]
+    fn a_failure_says_what_to_do() {
+        let judged = spec(regex("x=(\\S+)", Take::Last));
+        let file = Place::File(Template::new("x"));
+        let plain = MetricSpec { primary: false, ..judged.clone() };
+        let in_file = MetricSpec { from: file, find: pointers(&["/a"]), ..plain.clone() };
+        let told = |spec: &MetricSpec, text: &str| value(spec, text).unwrap_err();
+        for (error, ends) in [
+            (told(&judged, ""), "in output/ of the results and correct regex"),
+            (told(&plain, ""), "and correct regex, or write optional = true"),
+            (told(&plain, "x=fast"), "in output/ of the results and correct regex"),
+            (
+                told(&in_file, "{}"),
+                "see what it writes there and correct json, or write optional = true",
+            ),
+            (told(&judged, "x=0"), "or judge another by primary = true"),
+        ] {
+            assert!(error.ends_with(ends), "{error}");
+        }
     }
 
     #[test]

@@ -124,8 +124,13 @@ impl Runner {
         let (word, text) = text.split_once('\n').unwrap_or((text.as_str(), ""));
         Ok(match word {
             "here" => Ok(self.hide(text)),
-            "old" => Err(format!("the file {path} is older than this run")),
-            _ => Err(format!("there is no file {path} on host {}", self.host)),
+            "old" => Err(format!(
+                "the file {path} is older than this run; see why it was not written, or correct file"
+            )),
+            _ => Err(format!(
+                "there is no file {path} on host {}; see why it was not written, or correct file",
+                self.host
+            )),
         })
     }
 

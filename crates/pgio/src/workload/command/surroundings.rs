@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::command::CommandSettings;
+use super::CommandError;
+use crate::config::command::{CommandSettings, CommandSpec, Template};
 use crate::pg::connect::{ConnectParams, Endpoint};
 use crate::pg::leftovers;
 
@@ -17,6 +18,24 @@ pub(super) struct Surroundings {
     pub(super) application_name: String,
     /// What libpq is given for the session's settings.
     pub(super) options: String,
+}
+
+/// Refuses a target of several hosts where a program would be led to the first, whichever serves.
+pub(super) fn check(spec: &CommandSpec, params: &ConnectParams) -> Result<(), CommandError> {
+    let Some((first, others)) = params.hosts.split_first() else { return Ok(()) };
+    let mut said = spec.all_texts().flat_map(Template::placeholders);
+    if let (Some(name), false) = (said.find(|n| ["host", "port"].contains(n)), others.is_empty()) {
+        return Err(CommandError::Refused(format!(
+            "the command says {{{name}}}, and the target's dsn has several hosts, of which that is only the first: write the one that serves, or {{dsn}} where the program takes a connect string"
+        )));
+    }
+    let secret = params.password_for(first);
+    if others.iter().any(|other| params.password_for(other) != secret) {
+        return Err(CommandError::Refused(
+            "the hosts of the target's dsn have different passwords, and the command's environment has room for one: write the one host that serves".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 impl Surroundings {
@@ -64,8 +83,7 @@ impl Surroundings {
         if !options.is_empty() {
             env.push(("PGOPTIONS".to_owned(), options.clone()));
         }
-        let filled =
-            |text: &crate::config::command::Template| text.fill(&|name| values.get(name).cloned());
+        let filled = |text: &Template| text.fill(&|name| values.get(name).cloned());
         env.extend(spec.env.iter().map(|(name, text)| (name.clone(), filled(text))));
         Surroundings { values, env, application_name, options }
     }
@@ -91,10 +109,12 @@ fn options(own: Option<&str>, schema: Option<&str>, pinned: &[(String, String)])
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
     use super::*;
-    use crate::config::command::{CommandSpec, Line, Template};
+    use crate::config::command::Line;
     use crate::pg::connect;
 
     fn settings() -> CommandSettings {
@@ -144,5 +164,43 @@ mod tests {
         assert_eq!(env["PGOPTIONS"], "-c a=b -c search_path=pgio_command -c work_mem=4\\ MB");
         assert_eq!(env["X"], "28 in /tmp/x");
         assert!(!format!("{found:?}").contains("geheim"));
+    }
+
+    #[test]
+    fn of_several_hosts_none_is_named() {
+        let says = |text: &str| {
+            let words = vec![Template::new("prog"), Template::new(text)];
+            CommandSpec { run: Line::Words(words), ..settings().spec }
+        };
+        let params = |text: &str| connect::resolve(text, &connect::Env::default()).unwrap();
+        let one = params("host=a user=u dbname=d");
+        let two = params("host=a,b user=u dbname=d target_session_attrs=read-write");
+        for (text, refused) in
+            [("{dsn}", false), ("{user}", false), ("{host}", true), ("-p{port}", true)]
+        {
+            let spec = says(text);
+            check(&spec, &one).unwrap();
+            let error = check(&spec, &two).err().map(|e| e.to_string());
+            assert_eq!(error.is_some(), refused, "{text}: {error:?}");
+            let name = text.trim_start_matches("-p");
+            assert!(error.is_none_or(|e| e.contains(&format!("the command says {name}, and"))));
+        }
+        let warming = CommandSpec { warm_up: Some(says("{host}").run), ..says("{dsn}") };
+        check(&warming, &two).unwrap_err();
+    }
+
+    #[test]
+    fn hosts_with_passwords_of_their_own_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let passfile = dir.path().join("pass");
+        let spec = CommandSpec { run: Line::Shell(Template::new("prog")), ..settings().spec };
+        for (lines, refused) in [("*:*:*:*:one\n", false), ("a:*:*:*:one\nb:*:*:*:two\n", true)] {
+            fs::write(&passfile, lines).unwrap();
+            fs::set_permissions(&passfile, Permissions::from_mode(0o600)).unwrap();
+            let text = format!("host=a,b user=u dbname=d passfile={}", passfile.display());
+            let params = connect::resolve(&text, &connect::Env::default()).unwrap();
+            let error = check(&spec, &params).err().map(|e| e.to_string());
+            assert_eq!(error.is_some(), refused, "{error:?}");
+        }
     }
 }

@@ -29,8 +29,8 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Device(BlockDevice),
-    /// One that is there already.
-    File,
+    /// One that is there already, as if it were a device.
+    File(BlockDevice),
     /// One of our own, which has no name and is gone at the end.
     Scratch,
 }
@@ -39,7 +39,7 @@ impl Kind {
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Device(_) => "block device",
-            Kind::File => "file",
+            Kind::File(_) => "file",
             Kind::Scratch => "scratch file",
         }
     }
@@ -72,9 +72,10 @@ impl Place {
                 return Err(wrong("is neither a block device nor a file nor a directory"));
             }
             Found::Directory { path, free, sector } => (path, Kind::Scratch, free, sector),
-            Found::File { path, bytes, allocated: on_disk, sector } => {
+            Found::File { image, allocated: on_disk } => {
                 allocated = Some(on_disk);
-                (path, Kind::File, Some(bytes), sector)
+                let (path, bytes, sector) = (image.path.clone(), image.bytes, image.sector);
+                (path, Kind::File(image), Some(bytes), sector)
             }
             Found::Block(device) => {
                 let (path, bytes, sector) = (device.path.clone(), device.bytes, device.sector);
@@ -96,10 +97,9 @@ impl Place {
     pub fn may_write(&self, consent: Consent<'_>) -> Result<bool, DeviceError> {
         match &self.kind {
             Kind::Scratch => Ok(true),
-            Kind::File if consent.destroy => Ok(true),
-            Kind::File => self.refuse_holes().map(|()| false),
+            Kind::File(_) if !consent.destroy => self.refuse_holes().map(|()| false),
             Kind::Device(_) if !consent.destroy => Ok(false),
-            Kind::Device(device) => match device.refusal(consent.uuids) {
+            Kind::Device(device) | Kind::File(device) => match device.refusal(consent.uuids) {
                 None => Ok(true),
                 Some(refusal) => {
                     let holds = matches!(refusal, signature::Refusal::Holds { .. });
@@ -177,7 +177,14 @@ mod tests {
         let refused = found.may_write(destroy).unwrap_err().to_string();
         assert_eq!(refused, "/dev/sdx holds ext4 (UUID 11aa), which would be lost; say --uuid");
         assert!(found.may_write(Consent { uuids: &["11aa"], ..destroy }).unwrap());
-        let file = Place { kind: Kind::File, allocated: Some(300 << 20), ..found };
+        let image = |uses: &[&str]| BlockDevice {
+            uses: uses.iter().map(|s| (*s).to_owned()).collect(),
+            ..BlockDevice::default()
+        };
+        let in_use = Place { kind: Kind::File(image(&["below loop0"])), ..found.clone() };
+        let refused = in_use.may_write(destroy).unwrap_err().to_string();
+        assert!(refused.contains("is in use (below loop0)"), "{refused}");
+        let file = Place { kind: Kind::File(image(&[])), allocated: Some(300 << 20), ..found };
         assert!(!file.may_write(Consent::default()).unwrap());
         assert!(file.may_write(destroy).unwrap());
         let sparse = Place { allocated: Some(1 << 20), ..file };

@@ -138,7 +138,7 @@ fn by_script(host: &dyn Exec, places: &[String]) -> Result<Vec<Found>, LookError
     Ok(found)
 }
 
-/// `ID FILE`, a tab, `SUM  -`
+/// `ID FILE`, a tab, `SUM  NAME`
 fn parse(answer: &str, places: &[String]) -> Option<Found> {
     let (named, sum) = answer.split_once('\t')?;
     let (id, file) = named.split_once(' ')?;
@@ -159,8 +159,8 @@ mod tests {
     use crate::host::exec::Local;
 
     /// As a mail server stores it: bare line feeds, no dots doubled, a header more.
-    fn stored(id: &str, crlf: bool) -> (Vec<u8>, Sum) {
-        let draft = Draft { id, sender: "p@l", to: &["a@b"], bytes: 5000, seed: 3 };
+    fn stored(id: &str, crlf: bool, bytes: u64) -> (Vec<u8>, Sum) {
+        let draft = Draft { id, sender: "p@l", to: &["a@b"], bytes, seed: 3 };
         let message = compose(&draft);
         let text = String::from_utf8(message.wire).unwrap();
         let text = text.strip_suffix(".\r\n").unwrap().replace("\r\n..", "\r\n.");
@@ -180,19 +180,26 @@ mod tests {
                 let at = Path::new(place).join(part);
                 fs::create_dir_all(&at).unwrap();
                 let id = format!("t.{n}.{part}@pgio");
-                let (text, sum) = stored(&id, part == "cur");
+                // The second is all header, but for one letter.
+                let (text, sum) = stored(&id, part == "cur", [5000, 1][n]);
                 fs::write(at.join("1.M2P3.host:2,S"), &text).unwrap();
                 if part != "tmp" {
                     wanted.push(Found { id, place: place.clone(), sum });
                 }
                 // Not ours: no mark, a mark in the text only, another's id, nothing at all.
-                let (marked, _) = stored("x@example.org", false);
+                let (marked, _) = stored("x@example.org", false, 5000);
                 fs::write(at.join("foreign"), marked).unwrap();
                 let quoted = format!("Subject: x\n\n{}", String::from_utf8(text).unwrap());
                 fs::write(at.join("quoted"), quoted).unwrap();
                 fs::write(at.join("empty"), "").unwrap();
             }
         }
+        // Ours, and its text is lost.
+        let id = "t.emptied@pgio".to_owned();
+        let (text, _) = stored(&id, false, 5000);
+        let head = text.windows(2).position(|two| two == b"\n\n").unwrap() + 2;
+        fs::write(Path::new(&places[0]).join("new/emptied"), &text[..head]).unwrap();
+        wanted.push(Found { id, place: places[0].clone(), sum: Sha256::digest(b"").into() });
         wanted.sort();
         (dir, places, wanted)
     }
@@ -221,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_changed_text_has_another_sum() {
-        let (mut text, sum) = stored("1@pgio", false);
+        let (mut text, sum) = stored("1@pgio", false, 5000);
         assert_eq!(ours(&text), Some(("1@pgio".to_owned(), sum)));
         let last = text.len() - 2;
         text[last] ^= 1;

@@ -1,6 +1,9 @@
 # MARK DOMAIN DIRECTORY...: what lies in new/ and cur/ of these mail directories and has the header MARK
 # and an id that ends with DOMAIN. Of each: its id, its file, a tab, its text's sum; then it is removed.
 # The text is what follows the header, with bare line feeds.
+#
+# A hundred messages at a time: their texts are laid apart, so that they need one process for their sums,
+# where a process each would take many times as long as the delivery.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -10,37 +13,55 @@ domain=$2
 shift 2
 command -v awk >/dev/null || { echo "awk is missing" >&2; exit 1; }
 command -v sha256sum >/dev/null || { echo "sha256sum is missing" >&2; exit 1; }
-list=$(mktemp)
-trap 'rm -f "$list"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+: >"$work/all"
+: >"$work/found"
+
+# shellcheck disable=SC2016  # expanded by that shell
+each='
+    set -eu
+    mark=$1; domain=$2; work=$3; shift 3
+    mkdir "$work/texts"
+    awk -v mark="$mark:" -v domain="$domain" -v work="$work" '\''
+        function over() {
+            if (open) close(text)
+            open = 0
+        }
+        FNR == 1 { over(); head = 1; marked = 0; id = "" }
+        { sub(/\r$/, "") }
+        head && $0 == "" {
+            head = 0
+            if (marked && substr(id, length(id) - length(domain) + 1) == domain) {
+                print FILENAME >>(work "/all")
+                print id " " FILENAME >(work "/these")
+                text = sprintf("%s/texts/%06d", work, ++count)
+                # Made here: a text of which nothing is left has a sum as well.
+                printf "" >text
+                open = 1
+            }
+            next
+        }
+        head && $1 == mark { marked = 1 }
+        head && $1 == "Message-ID:" { id = $2; gsub(/[<>]/, "", id) }
+        !head && open { print >text }
+        END { over() }
+    '\'' "$@"
+    if [ -e "$work/these" ]; then
+        (cd "$work/texts" && sha256sum -- *) >"$work/sums"
+        paste "$work/these" "$work/sums"
+    fi
+    rm -rf "$work/texts" "$work/these"
+'
 for place do
     for part in new cur; do
         [ -d "$place/$part" ] || continue
-        find "$place/$part" -type f -exec awk -v mark="$mark:" -v domain="$domain" -v list="$list" '
-            function over() {
-                if (open) close("sha256sum")
-                open = 0
-            }
-            FNR == 1 { over(); head = 1; marked = 0; id = "" }
-            { sub(/\r$/, "") }
-            head && $0 == "" {
-                head = 0
-                if (marked && substr(id, length(id) - length(domain) + 1) == domain) {
-                    print FILENAME >>list
-                    printf "%s %s\t", id, FILENAME
-                    fflush()
-                    open = 1
-                }
-                next
-            }
-            head && $1 == mark { marked = 1 }
-            head && $1 == "Message-ID:" { id = $2; gsub(/[<>]/, "", id) }
-            !head && open { print | "sha256sum" }
-            END { over() }
-        ' {} +
+        find "$place/$part" -type f -print0 >>"$work/found"
     done
 done
-if [ -s "$list" ]; then
-    tr '\n' '\0' <"$list" | xargs -0 rm -f --
+xargs -0 -r -n 100 sh -c "$each" sh "$mark" "$domain" "$work" <"$work/found"
+if [ -s "$work/all" ]; then
+    tr '\n' '\0' <"$work/all" | xargs -0 rm -f --
     for place do
         [ -d "$place" ] && { sync -f "$place" 2>/dev/null || sync; break; }
     done

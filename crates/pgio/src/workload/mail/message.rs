@@ -85,7 +85,8 @@ pub(super) fn compose(draft: &Draft<'_>) -> Message {
     let _ = write!(head, "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n");
     // The name, two hex digits a byte, and what stands around them.
     let sum_line = MARK.len() + 2 + 64 + 2;
-    let text_bytes = draft.bytes.saturating_sub((head.len() + sum_line + 2) as u64) as usize;
+    // Many recipients make a header longer than a small message: one without a text has no sum.
+    let text_bytes = draft.bytes.saturating_sub((head.len() + sum_line + 2) as u64).max(1) as usize;
     let mut rng = SplitMix64::new(draft.seed);
     let mut body = Vec::with_capacity(text_bytes + LINE);
     let mut sum = Sha256::new();
@@ -188,6 +189,19 @@ mod tests {
             assert!(head.ends_with(&format!("X-Pgio-Sha256: {}", hex(&sum))), "{head}");
             assert!(text.lines().all(|line| line.len() <= 100));
         }
+    }
+
+    #[test]
+    fn a_header_that_is_longer_than_the_message_leaves_a_line_of_text() {
+        let many = vec!["someone@example.invalid"; 50];
+        let message = compose(&draft(&many, SMALLEST_MESSAGE, 7));
+        assert!(message.bytes > SMALLEST_MESSAGE);
+        let (raw, _) = unstuff(&message.wire).unwrap();
+        let text = String::from_utf8(raw).unwrap();
+        let (_, body) = text.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body.len(), 3, "{body:?}");
+        let sum: Sum = Sha256::digest(body.replace("\r\n", "\n")).into();
+        assert_eq!(sum, message.sum);
     }
 
     #[test]

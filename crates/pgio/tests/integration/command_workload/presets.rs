@@ -42,7 +42,7 @@ fn pgbench() {
         let (dir, trials) = run(&dsn, "warmup = \"1s\"\nduration = \"2s\"", &workload);
         let trial = &trials[0];
         let (tps, latency) =
-            (value(trial, "transactions_per_second"), value(trial, "latency_average"));
+            (value(trial, "transactions_per_second"), value(trial, "pgbench_latency_mean"));
         assert!((tps * latency / 2.0 - 1.0).abs() < 0.3, "{tps} × {latency} s is 2 sessions");
         assert_eq!(value(trial, "failed_transactions"), 0.0);
         assert_eq!(trial["window"]["asked_seconds"], 2.0);
@@ -87,6 +87,35 @@ fn data_are_made_before_each_trial_or_once() {
     }
 }
 
+/// All points of a sweep have one schema: what one made is used by the others only where it is what they
+/// would make.
+#[test]
+fn data_of_one_point_are_not_taken_for_those_of_another() {
+    for of_point in [true, false] {
+        let dsn = fresh_database(shared_primary(INSTALLED));
+        let dir = Workdir::new();
+        let log = dir.path().join("made").display().to_string();
+        let rows = if of_point { "{sessions}" } else { "7" };
+        let workload = format!(
+            "schema = \"pgio_command\"\nsetup_once = true\nsessions = [1, 4]\n\
+             setup = \"echo made >>{log}; psql -qX -c 'CREATE TABLE t AS SELECT {rows} AS x'\"\n\
+             run = \"psql -qAtX -c 'SELECT x FROM t' -c 'SELECT 0 AS s{{sessions}}'\"\n\
+             metric = [{{ name = \"x\", unit = \"x\", better = \"higher\", regex = \"^[1-9]$\" }}]"
+        );
+        let keys = "blocks = 3\naa = false";
+        dir.compare(&experiment(&format!("dsn = {dsn:?}"), keys, &workload, &[("a", "")]))
+            .expect(0, &[]);
+        let trials = dir.trials();
+        assert_eq!(trials.len(), 6);
+        for trial in &trials {
+            let sessions = trial["place"]["point"]["sessions"].as_f64().unwrap();
+            assert_eq!(value(trial, "x"), if of_point { sessions } else { 7.0 }, "{trial:#}");
+        }
+        let made = fs::read_to_string(&log).unwrap().lines().count();
+        assert!(if of_point { made >= 2 } else { made == 1 }, "{made}");
+    }
+}
+
 #[test]
 fn a_script_for_pgbench() {
     let dsn = fresh_database(shared_primary(INSTALLED));
@@ -123,7 +152,8 @@ fn sysbench() {
         let trial = &trials[0];
         assert!(value(trial, "transactions_per_second") > 0.0);
         assert!(value(trial, "queries_per_second") >= value(trial, "transactions_per_second"));
-        assert!(value(trial, "latency_average") > 0.0 && value(trial, "latency_p95") > 0.0);
+        assert!(value(trial, "sysbench_latency_mean") > 0.0);
+        assert!(value(trial, "sysbench_latency_p95") > 0.0);
         assert!(output(&dir, "0001.stdout").contains("General statistics"), "{script}");
         assert_eq!(schemas(&dsn), 0);
     }
@@ -151,8 +181,8 @@ fn fio() {
         (value(trial, "io_operations_per_second"), value(trial, "io_bytes_per_second"));
     assert!((bytes / operations / 8192.0 - 1.0).abs() < 0.05, "{bytes} of {operations}");
     // The first job only writes.
-    assert!(value(trial, "io_write_latency") > 0.0);
-    assert_eq!(trial["metrics"]["io_read_latency"]["value"], Value::Null);
+    assert!(value(trial, "fio_write_latency_mean") > 0.0);
+    assert_eq!(trial["metrics"]["fio_read_latency_mean"]["value"], Value::Null);
 }
 
 /// Debian's `bhm` of the same package takes mail and forgets it.

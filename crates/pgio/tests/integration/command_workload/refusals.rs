@@ -25,7 +25,8 @@ fn a_failed_trial_says_what_the_program_said() {
         dsn,
         &shell("echo something else; echo said"),
         &[
-            "metric `rate`: nothing matches `^rate (\\S+)`; the end of stdout is: something else / said",
+            "metric `rate`: nothing matches `^rate (\\S+)`; see all that it wrote in output/",
+            "correct regex; the end of stdout is: something else / said",
         ],
     );
     on(dsn, &shell("true"), &["nothing matches", "the end of stdout is: nothing"]);
@@ -46,7 +47,7 @@ fn a_failed_trial_says_what_the_program_said() {
     on(
         dsn,
         "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x' }]",
-        &["metric `x`: there is no JSON in it; the end of stdout is: hello"],
+        &["metric `x`: there is no JSON in it; see all", "the end of stdout is: hello"],
     );
     on(
         dsn,
@@ -98,6 +99,10 @@ fn what_could_not_work_is_refused_before_anything() {
         .expect(4, &["program `pgio-no-such` is not on host local: install it there"]);
     with("run = 'true'\nsetup = ['pgio-no-such']").expect(4, &["program `pgio-no-such`"]);
     with("run = 'true'\nhost = 'nowhere'").expect(2, &["host `nowhere` is not known"]);
+    let several = dsn.replacen("host=", "host=/nonexistent,", 1);
+    let of_first = |run: &str| measured(&dir, &several, &format!("run = {run}\n{metric}"));
+    of_first("['true', '{host}']")
+        .expect(4, &["says {host}, and the target's dsn has several hosts"]);
     with("run = ['true', '{secs}']").expect(2, &["{secs}, which stands for nothing"]);
     let ours = metric.replace("'x', unit", "'riops', unit");
     measured(&dir, &dsn, &format!("run = 'true'\n{ours}"))

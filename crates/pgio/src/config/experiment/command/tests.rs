@@ -34,8 +34,8 @@ fn a_command_with_all_that_can_be_said() {
          setup = 'prog init | grep ok'\nsetup_once = true\nsetup_limit = '5m'\ncleanup = ['rm', '{dir}/x']\n\
          host = 'client'\nschema = 'mine'\nenv = { A = '{seed}' }\nparameters = { n = 4 }\n\
          time_limit = '90s'\nsessions = 8\nrun_time = '30s'\nwarmup = '5s'\n\
-         metric = [{ name = 'a', unit = 's', better = 'lower', json = ['/a', '/b'], file = '{dir}/x', scale = 1 },\n\
-                   { name = 'b', unit = 'x', better = 'neither', regex = 'x', from = 'stderr', take = 'sum', skip = 2, primary = true, optional = true }]\n",
+         metric = [{ name = 'a', unit = 's', better = 'lower', json = ['/a', '/b'], file = '{dir}/x', scale = 1, optional = true },\n\
+                   { name = 'b', unit = 'x', better = 'neither', regex = 'x', from = 'stderr', take = 'sum', skip = 2, primary = true }]\n",
     );
     let spec = workload.command.clone().unwrap();
     assert_eq!(words(&spec.run), ["prog", "-c", "{sessions}", "-T", "{seconds}", "{n}"]);
@@ -50,7 +50,8 @@ fn a_command_with_all_that_can_be_said() {
         ("b", Better::Neither, &Place::Stderr)
     );
     let Find::Regex { take, skip, .. } = &primary.find else { panic!("a regex") };
-    assert_eq!((*take, *skip, primary.optional), (Take::Sum, 2, true));
+    assert_eq!((*take, *skip), (Take::Sum, 2));
+    assert_eq!((primary.optional, other.optional), (false, true));
     assert_eq!(other.find, Find::Json(vec!["/a".to_owned(), "/b".to_owned()]));
     assert_eq!(other.from, Place::File(Template::new("{dir}/x")));
 
@@ -154,6 +155,10 @@ fn mistakes_in_metrics_are_named() {
         refused(&format!("run = 'p'\n{METRIC}{more}{}", METRIC.replace("tps'", "tps2'")))
     };
     insta::assert_snapshot!(two(""), @"x.toml:4: workload.metric: none is judged: write primary = true in one [[workload.metric]]");
+    let unsure = |more: &str| refused(&format!("run = 'p'\n{METRIC}optional = true\n{more}"));
+    insta::assert_snapshot!(unsure("primary = true\n"), @"x.toml:4: workload.metric: `tps` is judged, and a trial without it would have no result: delete optional, or write primary = true in another");
+    // The only one is judged, whether that is said or not.
+    assert_eq!(unsure(""), unsure("primary = true\n"));
     let same = refused(&format!("run = 'p'\n{METRIC}{METRIC}"));
     insta::assert_snapshot!(same, @"x.toml:10: workload.metric.name: `tps` is the name of two metrics");
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use postgres::config::SslMode as DriverSsl;
@@ -31,7 +32,6 @@ pub(super) fn open(
 ) -> Result<(Pipe, BytesMut, i32, i32), ConnectError> {
     let attempt = attempt(params, route);
     let pipe = connect(&attempt, route)?;
-    pipe.set_read_timeout(params.connect_timeout).map_err(|e| broken(e, &attempt))?;
     let mut start = Startup { attempt, pipe, inbox: BytesMut::new(), out: BytesMut::new() };
     start.introduce()?;
     start.authenticate()?;
@@ -40,6 +40,10 @@ pub(super) fn open(
     Ok((start.pipe, start.inbox, pid, key))
 }
 
+/// For each step of a request to cancel: a server that does not answer cancels nothing, and whoever
+/// stops does not wait for it.
+const CANCEL_LIMIT: Duration = Duration::from_secs(2);
+
 /// Asks the server to cancel what the session does.
 pub(in crate::pg::connect) fn cancel(
     params: &ConnectParams,
@@ -47,36 +51,46 @@ pub(in crate::pg::connect) fn cancel(
     pid: i32,
     key: i32,
 ) -> Result<(), ConnectError> {
-    let mut pipe = connect(&attempt(params, route), route)?;
+    let limit = params.connect_timeout.map_or(CANCEL_LIMIT, |limit| limit.min(CANCEL_LIMIT));
+    let params = ConnectParams { connect_timeout: Some(limit), ..params.clone() };
+    let attempt = attempt(&params, route);
+    let mut pipe = connect(&attempt, route)?;
     let mut request = BytesMut::new();
     frontend::cancel_request(pid, key, &mut request);
     let lost = |e: io::Error| ConnectError::Cancel { source: Box::new(e) };
     pipe.send(&mut request.to_vec()).map_err(lost)?;
     // The server closes when it has passed the request on; it says nothing else.
-    let _ = pipe.read(&mut [0]);
-    Ok(())
+    match pipe.read(&mut [0]) {
+        Err(error) if is_time_out(&error) => Err(broken(error, &attempt)),
+        _ => Ok(()),
+    }
 }
 
 fn attempt<'a>(params: &'a ConnectParams, route: &'a Route) -> Attempt<'a> {
     Attempt { params, endpoint: &route.endpoint, address: route.address }
 }
 
+fn is_time_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
 fn broken(error: io::Error, attempt: &Attempt<'_>) -> ConnectError {
-    match (error.kind(), attempt.params.connect_timeout) {
-        (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(limit)) => {
+    match attempt.params.connect_timeout {
+        Some(limit) if is_time_out(&error) => {
             ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() }
         }
         _ => ConnectError::Protocol { at: attempt.at(), source: Box::new(error) },
     }
 }
 
-/// The socket, with TLS where the route has it.
+/// The socket, with TLS where the route has it. No read of it waits longer than `connect_timeout`.
 fn connect(attempt: &Attempt<'_>, route: &Route) -> Result<Pipe, ConnectError> {
     let socket = socket(attempt).map_err(|e| match e.kind() {
         io::ErrorKind::TimedOut => broken(e, attempt),
         kind => classify::unreachable(Some(kind), e.to_string(), attempt),
     })?;
     let mut pipe = Pipe::plain(socket);
+    pipe.set_read_timeout(attempt.params.connect_timeout).map_err(|e| broken(e, attempt))?;
     if route.ssl == DriverSsl::Disable {
         return Ok(pipe);
     }
@@ -148,6 +162,7 @@ fn encrypt(mut pipe: Pipe, attempt: &Attempt<'_>) -> Result<Pipe, ConnectError> 
             let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match inner {
                 Some(inner) => failed(tls::explain(inner, &attempt.params.ssl)),
+                None if is_time_out(&e) => broken(e, attempt),
                 None => failed(e.to_string()),
             }
         })?;
@@ -324,3 +339,32 @@ const MD5: u32 = 5;
 const SASL: u32 = 10;
 const SASL_CONTINUE: u32 = 11;
 const SASL_FINAL: u32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::pg::connect::{Env, resolve};
+
+    /// As where the postmaster stands still: the kernel takes the connection, and nobody answers.
+    #[test]
+    fn a_server_that_says_nothing_is_not_waited_for() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let text = format!("host=localhost hostaddr=127.0.0.1 port={port} user=u dbname=d");
+        let params = resolve(&text, &Env::default()).unwrap();
+        for ssl in [DriverSsl::Disable, DriverSsl::Require] {
+            let route = Route {
+                endpoint: params.hosts[0].clone(),
+                address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+                ssl,
+            };
+            let asked = Instant::now();
+            let error = cancel(&params, &route, 1, 2).unwrap_err();
+            assert!(matches!(error, ConnectError::TimedOut { seconds: 2, .. }), "{error:?}");
+            assert!(asked.elapsed() < 3 * CANCEL_LIMIT, "{:?}", asked.elapsed());
+        }
+    }
+}

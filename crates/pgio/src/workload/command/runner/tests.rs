@@ -133,7 +133,7 @@ fn files_are_of_this_run_only() {
     fs::write(&file, "of before").unwrap();
     thread::sleep(Duration::from_millis(30));
     run(&mut runner, &["true"]);
-    assert!(runner.file(&file).unwrap().unwrap_err().ends_with("is older than this run"));
+    assert!(runner.file(&file).unwrap().unwrap_err().contains("is older than this run; see why"));
     run(&mut runner, &["sh", "-c", "echo now >\"$1\"", "sh", &file]);
     assert_eq!(runner.file(&file).unwrap().unwrap(), "now\n");
     assert!(runner.file("/nonexistent").unwrap().unwrap_err().starts_with("there is no file"));
