@@ -27,11 +27,10 @@ pub enum Found {
         sector: Option<u64>,
     },
     File {
-        path: PathBuf,
-        bytes: u64,
+        /// As if it were a device: it may be the image of one.
+        image: BlockDevice,
         /// Of the bytes; what lies in holes is less, and what is compressed.
         allocated: u64,
-        sector: Option<u64>,
     },
     Block(BlockDevice),
     /// A pipe, a terminal and the like.
@@ -89,7 +88,9 @@ impl fmt::Display for Signature {
 pub enum Refusal {
     #[error("{device} is read-only")]
     ReadOnly { device: String },
-    #[error("{device} is in use ({uses}): nothing is written to it")]
+    #[error(
+        "{device} is in use ({uses}): nothing is written to it; unmount or release it, or name another"
+    )]
     InUse { device: String, uses: String },
     #[error("what is on {device} cannot be read: {why}{}", who_may(why))]
     Unreadable { device: String, why: String },
@@ -181,7 +182,7 @@ fn parse(text: &str) -> Found {
     let path = std::mem::take(&mut device.path);
     match is {
         "directory" => Found::Directory { path, free, sector: device.sector },
-        "file" => Found::File { path, bytes: device.bytes, allocated, sector: device.sector },
+        "file" => Found::File { image: BlockDevice { path, ..device }, allocated },
         "other" => Found::Other { path },
         "block" => {
             let on = mountinfo::parse(&mounts).into_iter().filter(|m| m.device == device.number);

@@ -218,7 +218,7 @@ impl Drbd {
             elsewhere.push(format!("{} ({}) on {on}", place.role, place.path));
         }
         Err(self.refused(format!(
-            "({}) carries nothing of this server: {}",
+            "({}) carries nothing of this server: {}; write a [targets.NAME] for the server that lies on it, and target = \"NAME\" in the condition",
             ours.join(", "),
             elsewhere.join(", ")
         )))

@@ -198,6 +198,10 @@ fn a_block_device_is_read_and_not_written_without_a_word() {
     let all = ["--destroy", "--uuid", uuid.as_str()];
     device(&dir, &[path, "--destroy"]).expect(4, &["holds ext4", &uuid, "--uuid"]);
     device(&dir, &[path, "--destroy", "--uuid", "0000"]).expect(4, &["holds ext4", &uuid]);
+    // Nor by the back door.
+    let image = device_.image();
+    let image = [text(&image), "--rounds", "1"];
+    device(&dir, &[&image[..], &all].concat()).expect(4, &["is in use (below loop"]);
 
     let point = device_.mount();
     let refused = format!("in use (mounted on {})", point.display());

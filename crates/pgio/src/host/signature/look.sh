@@ -1,5 +1,5 @@
-# Tells what signature.rs asks of one path: what it is, and for a block device its size, who uses it
-# and what it holds. One fact a line, its kind first. Changes nothing.
+# Tells what signature.rs asks of one path: what it is, and for a block device or a file its size, who uses
+# it and what it holds. One fact a line, its kind first. Changes nothing.
 LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL PATH
@@ -23,6 +23,20 @@ below() { # of a file or a directory, where its file system names one device
     minor=$((lies & 255 | lies >> 12 & 1048320))
     [ ! -e "/sys/dev/block/$major:$minor" ] || sector "$(readlink -f "/sys/dev/block/$major:$minor")"
 }
+swaps() {
+    while read -r swap _; do
+        [ "$(readlink -f -- "$swap")" = "$real" ] && echo swap
+    done </proc/swaps
+}
+holds() {
+    if found=$(wipefs --no-act --noheadings --parsable --output TYPE,USAGE,UUID,LABEL -- "$real" 2>&1); then
+        printf '%s\n' "$found" | while read -r line; do
+            [ -z "$line" ] || printf 'signature %s\n' "$line"
+        done
+    else
+        printf 'unreadable %s\n' "$found"
+    fi
+}
 if [ -d "$real" ]; then
     echo "is directory"
     set -- $(stat -f -c '%a %S' -- "$real")
@@ -34,6 +48,13 @@ elif [ -f "$real" ]; then
     set -- $(stat -c '%b %B' -- "$real")
     echo "allocated $(($1 * $2))"
     below
+    for backing in /sys/block/loop*/loop/backing_file; do
+        [ -r "$backing" ] && read -r file 2>/dev/null <"$backing" && [ "$file" = "$real" ] || continue
+        loop=${backing%/loop/backing_file}
+        echo "holder ${loop##*/}"
+    done
+    swaps
+    ! command -v wipefs >/dev/null 2>&1 || holds
 elif [ ! -b "$real" ]; then
     echo "is other"
 fi
@@ -57,20 +78,12 @@ done
 while read -r line; do
     printf 'mount %s\n' "$line"
 done </proc/self/mountinfo
-while read -r swap _; do
-    [ "$(readlink -f -- "$swap")" = "$real" ] && echo swap
-done </proc/swaps
+swaps
 if ! command -v wipefs >/dev/null 2>&1; then
     echo "unreadable there is no wipefs: install util-linux"
     exit 0
 fi
 # Opened exclusively for --all, even where nothing is done: what the kernel itself uses is refused.
 said=$(wipefs --no-act --all --quiet -- "$real" 2>&1) || printf 'busy %s\n' "$said"
-if found=$(wipefs --no-act --noheadings --parsable --output TYPE,USAGE,UUID,LABEL -- "$real" 2>&1); then
-    printf '%s\n' "$found" | while read -r line; do
-        [ -z "$line" ] || printf 'signature %s\n' "$line"
-    done
-else
-    printf 'unreadable %s\n' "$found"
-fi
+holds
 exit 0

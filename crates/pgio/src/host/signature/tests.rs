@@ -44,7 +44,7 @@ fn a_device_with_all_that_uses_it() {
     assert_eq!(found.signatures[0].to_string(), "ext4 `data` (UUID 11aa)");
     assert_eq!(
         refused(&found, &["11aa"]),
-        "/dev/loop3 is in use (mounted on /mnt/a b): nothing is written to it"
+        "/dev/loop3 is in use (mounted on /mnt/a b): nothing is written to it; unmount or release it, or name another"
     );
 }
 
@@ -96,7 +96,9 @@ fn what_is_no_device_is_told_apart() {
     std::fs::write(&path, "12345").unwrap();
     let look = |path: &std::path::Path| look(&Local, path.to_str().unwrap()).unwrap();
     let real = path.canonicalize().unwrap();
-    assert!(matches!(look(&path), Found::File { path, bytes: 5, .. } if path == real));
+    let Found::File { image, .. } = look(&path) else { panic!("{:?}", look(&path)) };
+    assert_eq!((image.path.as_path(), image.bytes), (real.as_path(), 5));
+    assert_eq!(image.refusal(&[]), None);
     assert!(matches!(look(dir.path()), Found::Directory { free: Some(1..), .. }));
     assert_eq!(look(&dir.path().join("none")), Found::Nothing);
     assert!(matches!(look("/dev/null".as_ref()), Found::Other { .. }));

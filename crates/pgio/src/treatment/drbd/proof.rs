@@ -12,6 +12,8 @@ use crate::units::human;
 
 /// Of the samples; fewer may be a burst that the buffer is there for.
 const CONGESTED: f64 = 0.10;
+/// Of the readings, which are few.
+const CONGESTED_READINGS: f64 = 0.50;
 
 const IN_SYNC: &str = "UpToDate/UpToDate";
 
@@ -49,6 +51,12 @@ fn of_node(asked: &Drbd, first: bool, node: &Node, seen: &Seen, when: When) -> V
         let connection = joined(&seen.states, |s| s.connection.clone());
         all.push(evidence("connection", connection, "Connected"));
         all.push(evidence("disks", joined(&seen.states, State::disks), IN_SYNC));
+        if seen.states.iter().any(|s| s.congested.is_some()) {
+            let full = seen.states.iter().any(|s| s.congested == Some(true));
+            let found = if full { FULL } else { "not full" }.to_owned();
+            let what = format!("{} on host {}", buffer(asked), node.name);
+            all.push(Evidence { when, what, found, expected: None });
+        }
     } else if first {
         all.push(evidence("connection", joined(&seen.states, State::link), "StandAlone"));
     }
@@ -64,6 +72,12 @@ fn of_node(asked: &Drbd, first: bool, node: &Node, seen: &Seen, when: When) -> V
         }
     }
     all
+}
+
+const FULL: &str = "full";
+
+fn buffer(asked: &Drbd) -> String {
+    format!("buffer to the peer of DRBD {}", asked.resource)
 }
 
 /// What all volumes have, or each in turn.
@@ -105,7 +119,7 @@ pub(super) fn judge(asked: &Drbd, trial: &Trial) -> Vec<Check> {
         )];
     }
     if asked.connected {
-        vec![held_together(asked, &found), not_congested(asked, &found)]
+        vec![held_together(asked, &found), not_congested(asked, trial, &found)]
     } else {
         vec![stayed_apart(asked, &found)]
     }
@@ -170,7 +184,7 @@ fn stayed_apart(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
     }
 }
 
-fn not_congested(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
+fn not_congested(asked: &Drbd, trial: &Trial, found: &[(&str, &DrbdUse)]) -> Check {
     const ID: &str = "drbd-congested";
     let remedy = "offer less than the link can carry, or use larger sndbuf-size; or declare it meant: tolerate = [\"drbd-congested\"]";
     let behind: u64 = states(found)
@@ -185,19 +199,40 @@ fn not_congested(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
         );
         return Check::invalid(ID, told, remedy);
     }
-    let full: u64 =
-        states(found).filter(|(_, s)| s.congested == Some(true)).map(|(_, s)| s.samples).sum();
-    let all: u64 = states(found).map(|(_, s)| s.samples).sum();
-    let told = format!(
-        "the buffer to the peer of DRBD {} was full in {full} of {}",
-        asked.resource,
-        samples(all)
-    );
-    match full as f64 / all.max(1) as f64 {
-        share if share > CONGESTED => Check::invalid(ID, told, remedy),
+    let of = |full: Option<bool>| -> u64 {
+        states(found).filter(|(_, s)| s.congested == full).map(|(_, s)| s.samples).sum()
+    };
+    let (full, not_full) = (of(Some(true)), of(Some(false)));
+    let (full, all, most, looks) = match full + not_full {
+        // /proc/drbd, which is sampled of module 8.4, does not say it.
+        0 => {
+            let (full, all) = readings_of_the_buffer(asked, trial);
+            (full, all, CONGESTED_READINGS, format!("{all} readings inside the window"))
+        }
+        all => (full, all, CONGESTED, samples(all)),
+    };
+    if all == 0 {
+        let told = format!(
+            "DRBD {} never left its peer behind; nothing said whether the buffer to it was full",
+            asked.resource
+        );
+        return Check::ok(ID, told);
+    }
+    let told = format!("the {} was full in {full} of {looks}", buffer(asked));
+    match full as f64 / all as f64 {
+        share if share > most => Check::invalid(ID, told, remedy),
         share if share > 0.0 => Check::warning(ID, told, remedy),
         _ => Check::ok(ID, told),
     }
+}
+
+/// How many found it full, and how many there are.
+fn readings_of_the_buffer(asked: &Drbd, trial: &Trial) -> (u64, u64) {
+    let start = format!("{} on ", buffer(asked));
+    let ours = |e: &&Evidence| e.when == When::During && e.what.starts_with(&start);
+    let inside: Vec<&Evidence> = trial.evidence.iter().filter(ours).collect();
+    let full = inside.iter().filter(|e| e.found == FULL).count();
+    (full as u64, inside.len() as u64)
 }
 
 fn samples(n: u64) -> String {

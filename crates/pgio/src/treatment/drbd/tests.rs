@@ -478,10 +478,26 @@ fn the_samples_inside_the_window_are_judged() {
     assert_eq!(verdicts(&asked(true, Some("A")), &trial_of(&[good], |_| ()))[0].1, Invalid);
     for (full, verdict) in [(1, Warning), (9, Invalid)] {
         let trial = trial_of(&[good, ("Connected", "Established", full)], |d| {
+            d.states[0].congested = Some(false);
             d.states[1].congested = Some(true);
         });
         assert_eq!(verdicts(&connected, &trial), both(Ok, verdict), "{full}");
     }
+    // Module 8.4 is sampled by what does not say it: what was read in the window counts.
+    let mut trial = trial_of(&[good], |_| ());
+    let told = |trial: &Trial| proof::judge(&connected, trial).remove(1).message;
+    assert!(told(&trial).contains("nothing said whether the buffer to it was full"));
+    let reading = |found: &str| Evidence {
+        when: When::During,
+        what: "buffer to the peer of DRBD pgio on host db1".to_owned(),
+        found: found.to_owned(),
+        expected: None,
+    };
+    for (found, verdict) in [("not full", Ok), ("full", Warning), ("full", Invalid)] {
+        trial.evidence.push(reading(found));
+        assert_eq!(verdicts(&connected, &trial), both(Ok, verdict), "{}", told(&trial));
+    }
+    assert!(told(&trial).contains("was full in 2 of 3 readings inside the window"));
     let alone = asked(false, None);
     let apart = trial_of(&[("StandAlone", "Off", 20)], |d| d.out_of_sync_bytes_after = 1 << 30);
     assert_eq!(verdicts(&alone, &apart), [("drbd-connection".to_owned(), Ok)]);

@@ -219,7 +219,7 @@ impl Spot {
             known.push(format!("{} ({}) {lies} on {on}", directory.role, directory.path));
         }
         Err(refused(format!(
-            "{device} ({}) is not below what PostgreSQL on {} writes to: {}",
+            "{device} ({}) is not below what PostgreSQL on {} writes to: {}; name a device that is, or a target = \"…\" whose server lies on this one",
             self.disk.name,
             self.host,
             known.join("; ")

@@ -83,13 +83,19 @@ pub(super) fn undo(
                 }
             }
             // Also where the first process is back: its children may not be.
-            blkio::move_with_children(&*host, &controller, pid, &to, prior)?;
+            let home = nearest(&*host, &controller, prior)?;
+            blkio::move_with_children(&*host, &controller, pid, &to, &home)?;
             Ok(Undone::PutBack)
         }
         Change::PassOn { group } => {
-            if passes_on(&*host, &group)? == Some(true) {
-                blkio::write(&*host, &group.join(SUBTREE), "-io")?;
+            if passes_on(&*host, &group)? != Some(true) {
+                return Ok(Undone::PutBack);
             }
+            // Ours went before: whoever has set limits below it since needs it.
+            if any_limit_below(&*host, &group)? {
+                return Ok(Undone::Kept);
+            }
+            blkio::write(&*host, &group.join(SUBTREE), "-io")?;
             Ok(Undone::PutBack)
         }
     }
@@ -164,6 +170,28 @@ pub(super) fn passes_on(exec: &dyn Exec, group: &Path) -> Result<Option<bool>, E
     let output = exec.output(&CommandLine::new("cat").arg(group.join(SUBTREE)))?;
     let passed = || output.stdout.split_whitespace().any(|name| name == "io");
     Ok(output.status.success().then(passed))
+}
+
+pub(super) fn any_limit_below(exec: &dyn Exec, group: &Path) -> Result<bool, ExecError> {
+    const LIMITS: &str = r#"cat "$1"/*/io.max 2>/dev/null"#;
+    let output = exec.output(&CommandLine::new("sh").args(["-c", LIMITS, "sh"]).arg(group))?;
+    Ok(!output.stdout.trim().is_empty())
+}
+
+/// A group, or the lowest above it that is left.
+pub(super) fn nearest(
+    exec: &dyn Exec,
+    controller: &Controller,
+    group: &str,
+) -> Result<String, ExecError> {
+    let mut at = Path::new(group);
+    while let Some(above) = at.parent() {
+        if exists(exec, &controller.directory(&at.to_string_lossy()))? {
+            break;
+        }
+        at = above;
+    }
+    Ok(at.to_string_lossy().into_owned())
 }
 
 fn exists(exec: &dyn Exec, file: &Path) -> Result<bool, ExecError> {

@@ -1,9 +1,10 @@
 use serde_json::json;
 
 use super::judge::{Device, judge};
-use super::steps::Change;
+use super::steps::{Change, any_limit_below, nearest};
 use super::*;
 use crate::host::blkio::{Controller, DeviceLimits, Version};
+use crate::host::exec::Local;
 use crate::results::CheckVerdict;
 use crate::results::model::Window;
 use crate::results::telemetry::{DeviceUse, HostUse, Telemetry};
@@ -51,6 +52,28 @@ fn what_is_wrong_is_said_with_line_and_key() {
         let said = parsed(body).unwrap_err().to_string();
         assert!(said.contains(expected), "{said}");
     }
+}
+
+#[test]
+fn what_the_way_back_finds_changed() {
+    let cgroups = tempfile::tempdir().unwrap();
+    let service = cgroups.path().join("system.slice/pg.service");
+    std::fs::create_dir_all(&service).unwrap();
+    let mount_point = cgroups.path().to_owned();
+    let controller = Controller { version: Version::V1, mount_point, at_root: true };
+    let nearest = |group| nearest(&Local, &controller, group).unwrap();
+    assert_eq!(nearest("/system.slice/pg.service"), "/system.slice/pg.service");
+    assert_eq!(nearest("/system.slice/other.service/below"), "/system.slice");
+    assert_eq!(nearest("/none"), "/");
+    assert_eq!(nearest("/"), "/");
+
+    let slice = service.parent().unwrap();
+    let limited = || any_limit_below(&Local, slice).unwrap();
+    assert!(!limited());
+    std::fs::write(service.join("io.max"), "").unwrap();
+    assert!(!limited());
+    std::fs::write(service.join("io.max"), "8:0 wiops=100\n").unwrap();
+    assert!(limited());
 }
 
 #[test]
