@@ -57,6 +57,8 @@ pub const ALPHA: f64 = 0.05;
 pub struct Analysis {
     pub experiment: String,
     pub baseline: String,
+    /// The experiment's own, where it is told against another.
+    pub own_baseline: Option<String>,
     pub aa: Option<String>,
     pub primary_metric: String,
     /// What the metrics of its command mean, where it runs one.
@@ -238,6 +240,7 @@ pub fn analyse(stored: &Stored) -> Analysis {
     Analysis {
         experiment: manifest.name.clone(),
         baseline: manifest.baseline.clone(),
+        own_baseline: stored.own_baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
         metrics: manifest.metrics.clone(),
@@ -248,19 +251,9 @@ pub fn analyse(stored: &Stored) -> Analysis {
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         checks: findings::all(stored, &everywhere, &comparisons),
         warnings: findings::warnings(stored),
-        notes: chosen_afterwards(stored).into_iter().chain(compare::notes(&comparisons)).collect(),
+        notes: compare::notes(&comparisons),
         conditions,
         comparisons,
         noise_floor: noise_floor.unwrap_or_default(),
     }
-}
-
-/// A comparison that was picked once the results were there is not the one that was announced.
-fn chosen_afterwards(stored: &Stored) -> Option<String> {
-    let own = stored.own_baseline.as_ref()?;
-    Some(format!(
-        "told against {}; the experiment's own baseline is {own}. Who looks at many pairs finds \
-         one that differs by chance: run the pair by itself to confirm it",
-        stored.manifest.baseline
-    ))
 }

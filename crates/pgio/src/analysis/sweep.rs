@@ -152,7 +152,8 @@ pub(super) fn all(
     })
 }
 
-/// The operation that a session waits for from end to end, as far as it is timed.
+/// The operation that a session waits for from end to end, as far as it is timed; a command's own is
+/// any that it calls NAME_latency_mean.
 fn class(trials: &[Trial]) -> Option<String> {
     const KNOWN: [&str; 5] = ["transaction", "commit", "update", "read", "device"];
     let timed = |t: &Trial, class: &str| {
@@ -160,8 +161,9 @@ fn class(trials: &[Trial]) -> Option<String> {
     };
     let known = KNOWN.into_iter().find(|class| trials.iter().any(|t| timed(t, class)));
     known.map(str::to_owned).or_else(|| {
-        let names = trials.iter().flat_map(|t| t.metrics.keys());
-        names.filter_map(|name| name.strip_suffix("_latency_mean")).min().map(str::to_owned)
+        let measured = trials.iter().flat_map(|t| &t.metrics).filter(|(_, m)| m.value.is_some());
+        let classes = measured.filter_map(|(name, _)| name.strip_suffix("_latency_mean"));
+        classes.min().map(str::to_owned)
     })
 }
 
@@ -194,13 +196,16 @@ fn throughput(manifest: &Manifest, trials: &[Trial], axis: &str) -> String {
     if let Some(metric) = by_amount.filter(|metric| measured(metric)) {
         return metric.to_owned();
     }
+    let is_rate = |name: &str| {
+        let found = metrics::find(&manifest.metrics, name);
+        found.is_none_or(|d| d.direction == Direction::HigherIsFaster)
+    };
     let primary = &manifest.primary_metric;
-    let found = metrics::find(&manifest.metrics, primary);
-    let is_rate = found.is_none_or(|d| d.direction == Direction::HigherIsFaster);
-    match trials.first() {
-        Some(trial) if !is_rate => trial.workload.primary_metric.clone(),
-        _ => primary.clone(),
-    }
+    // Where a rate is given, what the workload is judged by is a latency as well.
+    let own = trials.first().map(|t| t.workload.primary_metric.as_str());
+    let counted = ["calls_per_second", "messages_per_minute"].into_iter().filter(|n| measured(n));
+    let known = [Some(primary.as_str()), own].into_iter().flatten().chain(counted);
+    known.into_iter().find(|name| is_rate(name)).unwrap_or(primary).to_owned()
 }
 
 fn metrics(arm: &Arm<'_>, told: &[String]) -> BTreeMap<String, Estimate> {

@@ -56,7 +56,7 @@ fn told_against_another_condition() {
     assert!(told.primary("on").is_none() && told.noise_floor.is_empty());
     assert!(!told.is_aa("local-aa"));
     assert_eq!(told.condition("on").unwrap().factors, [] as [&str; 0]);
-    assert!(told.notes[0].starts_with("told against on; the experiment's own baseline is local"));
+    assert_eq!((told.own_baseline.as_deref(), own.own_baseline), (Some("local"), None));
     // Its own name changes nothing, the twin's included.
     let same = analyse(&demo().against("local").unwrap());
     assert_eq!((same.notes, same.noise_floor), (own.notes, own.noise_floor));

@@ -161,6 +161,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     if analysis.comparisons.iter().any(undecided) {
         notes.push(format!("~ cannot be told apart from {}.", analysis.baseline));
     }
+    notes.extend(chosen_afterwards(analysis));
     notes.extend(noise_floor(analysis));
     notes.extend(sweep::where_judged(analysis));
     let percentile_missing = |c: &Condition| {
@@ -181,6 +182,16 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
         }
     }
     notes
+}
+
+/// A comparison that was picked once the results were there is not the one that was announced.
+fn chosen_afterwards(analysis: &Analysis) -> Option<String> {
+    let own = analysis.own_baseline.as_ref()?;
+    Some(format!(
+        "Told against {}; the experiment's own baseline is {own}. Who looks at many pairs finds one \
+         that differs by chance: run the pair by itself to confirm it.",
+        analysis.baseline
+    ))
 }
 
 /// What the twin says of the experiment's resolution.

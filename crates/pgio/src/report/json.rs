@@ -29,6 +29,9 @@ pub struct AnalysisV1 {
     pub schema: String,
     pub experiment: String,
     pub baseline: String,
+    /// The experiment's own, where the trials are told against another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_baseline: Option<String>,
     /// The baseline's twin, where it was measured twice.
     pub aa: Option<String>,
     pub primary_metric: String,
@@ -143,6 +146,7 @@ pub fn stored(analysis: &Analysis) -> AnalysisV1 {
         schema: ANALYSIS_SCHEMA.to_owned(),
         experiment: a.experiment,
         baseline: a.baseline,
+        own_baseline: a.own_baseline,
         aa: a.aa,
         primary_metric: a.primary_metric,
         alpha: ALPHA,

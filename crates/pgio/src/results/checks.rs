@@ -120,7 +120,7 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "generator-bound",
-        "pgio itself used more than 80 % of a core (of each of its client_threads) while it drove the work",
+        "pgio itself used more than 80 % of a core (of each of its client_threads, or of a mail workload's threads, at most of each core) while it drove the work",
         "",
         "use fewer sessions or longer slices, or run pgio on another machine",
     ),

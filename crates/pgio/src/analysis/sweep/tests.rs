@@ -177,4 +177,8 @@ fn throughput_counts_what_an_operation_does_more() {
     assert_eq!(of(&stored, "sessions"), "commits_per_second");
     stored.manifest.primary_metric = "commit_latency_p99".to_owned();
     assert_eq!(of(&stored, "sessions"), "commits_per_second", "the workload's own rate");
+    stored.trials[0].workload.primary_metric = "commit_latency_p99".to_owned();
+    assert_eq!(of(&stored, "rate"), "commit_latency_p99", "nothing counts the calls");
+    set(&mut stored.trials[0], "calls_per_second", 1.0);
+    assert_eq!(of(&stored, "rate"), "calls_per_second", "at a rate that is given");
 }

@@ -17,6 +17,7 @@ use crate::cli::exit::Failure;
 use crate::cli::state;
 use crate::config::command::{CommandSpec, Line};
 use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
+use crate::config::resolve::Extent;
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::plan;
 use crate::host::stop::Stop;
@@ -76,17 +77,15 @@ impl Job {
         changes: &[String],
     ) {
         let e = &self.experiment;
-        let warmup = workload.layer.warmup.unwrap_or(e.warmup);
-        let window = workload.layer.run_time.unwrap_or(e.duration);
-        let by_time = workload.layer.transactions.is_none();
-        let says_itself = workload.command.as_ref().is_some_and(|c| !c.says("seconds"));
-        let by_time = by_time && !says_itself;
-        let length = match workload.layer.transactions {
-            Some(n) => format!("{n} transactions"),
-            None if says_itself => "as long as the command takes".to_owned(),
-            None => format!("a window of {}", exact_duration(window)),
+        let length = match e.window_of(workload) {
+            Some(Extent::Time(window)) => format!("a window of {}", exact_duration(window)),
+            Some(Extent::Transactions(n)) => format!("{n} transactions"),
+            Some(Extent::Calls(n)) => format!("{n} calls of each session"),
+            None => "as long as the command takes".to_owned(),
         };
-        let (name, kind, warm) = (&workload.name, workload.kind.name(), exact_duration(warmup));
+        let trial = e.size_of(workload).trial;
+        let (name, kind) = (&workload.name, workload.kind.name());
+        let warm = exact_duration(e.warmup_of(workload));
         add(text, &format!("\nWorkload {name} ({kind}): {warm} of warm-up, then {length}."));
         if let Some(told) = self.size_text(workload) {
             add(text, &format!("  {told}"));
@@ -98,19 +97,17 @@ impl Job {
         for change in changes {
             add(text, &format!("  {change}"));
         }
-        let each =
-            if by_time { seconds(warmup + window) } else { "as long as it takes".to_owned() };
+        let each = trial.map_or_else(|| "as long as it takes".to_owned(), seconds);
         for p in plan(cells.len(), e.blocks, self.seed) {
             let title = &cells[p.cell].title;
             add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
         }
         let trials = u32::try_from(cells.len()).unwrap_or(u32::MAX).saturating_mul(e.blocks);
-        let total = |trials: u32| match by_time {
-            true => format!(
-                "{trials} trials, {} of warm-up and windows",
-                seconds((warmup + window) * trials)
-            ),
-            false => format!("{trials} trials"),
+        let total = |trials: u32| match trial {
+            Some(trial) => {
+                format!("{trials} trials, {} of warm-up and windows", seconds(trial * trials))
+            }
+            None => format!("{trials} trials"),
         };
         add(text, &format!("  {}", total(trials)));
         for (why, most) in self.limits(trials) {

@@ -78,7 +78,7 @@ fn condition(
         }
         let line = section.line_of(key);
         let spec = |body| TreatmentSpec { kind: key.to_owned(), body, line };
-        specs.extend(one_or_several(section.value(key)?).into_iter().map(spec));
+        specs.extend(one_or_several(key, section.value(key)?).into_iter().map(spec));
     }
     Ok(Condition {
         name,
@@ -88,11 +88,16 @@ fn condition(
     })
 }
 
+/// Its tables are the ends of one link, and it is the treatment that knows whether they go together.
+const LISTS_ITSELF: &str = "link";
+
 /// A list of tables is as many treatments of the kind, such as a throttle on each of two hosts.
-fn one_or_several(body: toml::Value) -> Vec<toml::Value> {
+fn one_or_several(kind: &str, body: toml::Value) -> Vec<toml::Value> {
     match body {
         toml::Value::Array(items)
-            if !items.is_empty() && items.iter().all(toml::Value::is_table) =>
+            if kind != LISTS_ITSELF
+                && !items.is_empty()
+                && items.iter().all(toml::Value::is_table) =>
         {
             items
         }

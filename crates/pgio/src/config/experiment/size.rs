@@ -11,6 +11,7 @@ use super::section::Section;
 use super::sweep::SweepKind;
 use super::workload::WorkloadSpec;
 use crate::config::error::{ConfigError, nearest};
+use crate::config::resolve::Extent;
 
 /// Cells of a workload.
 const CELLS: u64 = 200;
@@ -28,7 +29,7 @@ pub struct Size {
     pub cells: u64,
     /// One for each cell, and the twin.
     pub trials_of_a_block: u64,
-    /// Of warm-up and window; absent where the work ends by its amount.
+    /// Of warm-up and window; absent where the work does not end by time.
     pub trial: Option<Duration>,
 }
 
@@ -46,13 +47,25 @@ impl Experiment {
         let points = workload.count_points(self.sweep);
         let of = |swept: bool| if swept { points } else { 1 };
         let cells: u64 = self.conditions_of(workload).map(|c| of(c.sweep)).sum();
-        let warmup = workload.layer.warmup.unwrap_or(self.warmup);
-        let window = workload.layer.run_time.unwrap_or(self.duration);
-        Size {
-            cells,
-            trials_of_a_block: cells + u64::from(self.aa),
-            trial: workload.layer.transactions.is_none().then_some(warmup + window),
-        }
+        let trial = match self.window_of(workload) {
+            Some(Extent::Time(window)) => Some(self.warmup_of(workload) + window),
+            _ => None,
+        };
+        Size { cells, trials_of_a_block: cells + u64::from(self.aa), trial }
+    }
+
+    pub fn warmup_of(&self, workload: &WorkloadSpec) -> Duration {
+        workload.layer.warmup.unwrap_or(self.warmup)
+    }
+
+    /// What ends a window; absent where its command does when it likes.
+    pub fn window_of(&self, workload: &WorkloadSpec) -> Option<Extent> {
+        let layer = &workload.layer;
+        let by_itself = workload.command.as_ref().is_some_and(|c| !c.says("seconds"));
+        let amount = layer.transactions.map(Extent::Transactions);
+        let amount = amount.or(layer.work_loop.map(Extent::Calls));
+        let time = Extent::Time(layer.run_time.unwrap_or(self.duration));
+        (!by_itself).then_some(amount.unwrap_or(time))
     }
 }
 
@@ -102,6 +115,7 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
 mod tests {
     use crate::config::error::ConfigError;
     use crate::config::experiment::{Experiment, parse};
+    use crate::config::resolve::Extent;
 
     fn read(head: &str, workload: &str) -> Result<Experiment, ConfigError> {
         let text = format!(
@@ -125,6 +139,20 @@ mod tests {
         let e = read("aa = false", "transactions = 100").unwrap();
         let size = e.size_of(&e.workloads[0]);
         assert_eq!((size.trials_of_a_block, size.trial), (2, None));
+        // What does not end by time is refused for no length, whatever the duration would make of it.
+        let hours = "duration = \"9h\"";
+        read(hours, "sessions = [1, 2]\ntransactions = 100").unwrap();
+        read(hours, "sessions = [1, 2]").unwrap_err();
+        let slob = |keys| {
+            let text = format!(
+                "[experiment]\n{hours}\n[workload]\nkind = \"slob\"\n{keys}\n\
+                 [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\n"
+            );
+            parse(&text, "f.toml", "f", &["postgres"], &[])
+        };
+        let e = slob("work_unit = [1, 8]\nwork_loop = 1000").unwrap();
+        assert_eq!(e.window_of(&e.workloads[0]), Some(Extent::Calls(1000)));
+        slob("work_unit = [1, 8]").unwrap_err();
     }
 
     #[test]

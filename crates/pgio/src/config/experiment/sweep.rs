@@ -170,8 +170,13 @@ pub(super) fn of_key(section: &Section<'_>, key: &'static Key) -> Result<Axis, C
         ));
     }
     let is_number = matches!(key.kind, Kind::Whole(_) | Kind::Duration { .. } | Kind::Bytes);
-    if NO_AXES.contains(&name) || !is_number {
-        return Err(section.error(name, "cannot be a list of values to be compared"));
+    if NO_AXES.contains(&name) {
+        let message = "cannot be a list: it says how a trial is measured, and trials of one experiment are measured alike; write an experiment for each value";
+        return Err(section.error(name, message));
+    }
+    if !is_number {
+        let message = "cannot be a list: only whole numbers, durations and sizes in bytes make a curve; write an experiment for each value, or [[axis]] where a treatment makes the difference";
+        return Err(section.error(name, message));
     }
     let mut values = Vec::new();
     for value in section.items(name)? {
@@ -344,7 +349,8 @@ fn joins(
     let before = earlier.iter().flat_map(|axis| &axis.templates);
     for template in &axis.templates {
         let same = |spec: &&TreatmentSpec| spec.kind == template.kind;
-        if condition.treatments.iter().filter(same).count() > 1 {
+        let tables = |spec: &TreatmentSpec| spec.body.as_array().map_or(1, Vec::len);
+        if condition.treatments.iter().filter(same).map(tables).sum::<usize>() > 1 {
             let (kind, mark) = (&template.kind, axis.placeholder());
             let message = format!(
                 "which `{kind}` of condition `{}` it would join cannot be told, as that has several: write {mark} there instead",

@@ -4,6 +4,7 @@
 //! each message gives the figure, so that anyone may judge otherwise. What was not observed is not
 //! judged.
 
+use crate::host::LOCAL;
 use crate::host::drbd::is_resync;
 use crate::results::model::{Check, Trial};
 use crate::results::series::Series;
@@ -105,10 +106,19 @@ fn resync(telemetry: &Telemetry) -> Option<Check> {
     watched.then(|| Check::ok(ID, "DRBD neither synchronised nor verified"))
 }
 
+/// Threads of pgio's that offer the work, of which no more than there are cores can be busy.
+fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
+    // A mail workload's have a message each; of others' threads, these are the command's own.
+    let key = if trial.workload.kind == "mail" { "threads" } else { "client_threads" };
+    let threads = trial.workload.keys.get(key).and_then(|n| n.as_f64()).unwrap_or(1.0);
+    let cores = telemetry.hosts.get(LOCAL).and_then(|host| host.cores);
+    cores.map_or(threads, |cores| threads.min(f64::from(cores.max(1))))
+}
+
 fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
     const ID: &str = "generator-bound";
     let window = trial.window.seconds;
-    let threads = trial.workload.keys.get("client_threads").and_then(|n| n.as_f64()).unwrap_or(1.0);
+    let threads = drivers(telemetry, trial);
     let cores = telemetry.driver_cpu_seconds? / window;
     let client = telemetry.waits.as_ref().and_then(|waits| {
         let groups = by_group(waits);

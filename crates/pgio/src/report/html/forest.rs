@@ -22,9 +22,10 @@ const BELOW_AT: f64 = 56.0;
 const ONE_LINE: usize = 42;
 /// Characters of a name that a phone has room for.
 const NAME: usize = 38;
-/// What a character and the narrowest screen are wide, in pixels.
+/// What a character is wide, and the plot at least: on a phone, and where `.wide` is shown. In pixels.
 const CHARACTER: f64 = 7.0;
 const NARROWEST: f64 = 320.0;
+const NARROWEST_WIDE: f64 = 520.0;
 
 struct Row<'a> {
     name: &'a str,
@@ -36,17 +37,24 @@ struct Row<'a> {
     top: f64,
 }
 
-/// The side of its interval on which an effect is written. Where only a wide screen has room there,
-/// a phone shows it right of the name or, under a long name, below.
+/// The side of its interval on which an effect is written, on screens that have room there; on the
+/// others it stands right of the name or, under a long name, below.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Beside {
     left: bool,
-    on_a_phone: bool,
+    room: Room,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Room {
+    OnAPhone,
+    OnAWideScreen,
+    Nowhere,
 }
 
 impl Row<'_> {
     fn height(&self) -> f64 {
-        if self.beside.on_a_phone || self.is_one_line() { 50.0 } else { 68.0 }
+        if self.beside.room == Room::OnAPhone || self.is_one_line() { 50.0 } else { 68.0 }
     }
 
     fn is_one_line(&self) -> bool {
@@ -119,14 +127,20 @@ fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
 }
 
 /// Of what was not compared: there is no interval to stand beside.
-const UNDER: Beside = Beside { left: false, on_a_phone: true };
+const UNDER: Beside = Beside { left: false, room: Room::OnAPhone };
 
 fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
-    let wanted = (effect.chars().count() as f64 * CHARACTER + 16.0) / NARROWEST;
+    let wanted = effect.chars().count() as f64 * CHARACTER + 16.0;
     let (before, after) = (scale.at(low), 1.0 - scale.at(high));
     // Away from the line of no change, if there is room.
-    let left = if before >= wanted { true } else { after < wanted && before > after };
-    Beside { left, on_a_phone: before.max(after) >= wanted }
+    let on_a_phone = |part: f64| part * NARROWEST >= wanted;
+    let left = if on_a_phone(before) { true } else { !on_a_phone(after) && before > after };
+    let room = match before.max(after) {
+        part if on_a_phone(part) => Room::OnAPhone,
+        part if part * NARROWEST_WIDE >= wanted => Room::OnAWideScreen,
+        _ => Room::Nowhere,
+    };
+    Beside { left, room }
 }
 
 /// `−53.5 % [−55.3, −51.6] slower`
@@ -231,17 +245,23 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
                 line x1=(to) x2=(to) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
             }
             (look.mark(scale.at(ratio), y, &row.effect))
-            @let wide = if row.beside.on_a_phone { "effect" } else { "effect wide" };
-            @if row.beside.left {
-                text class=(wide) x=(from) dx="-10" y=(px(y)) dy="0.35em" text-anchor="end" { (row.effect) }
-            } @else {
-                text class=(wide) x=(to) dx="10" y=(px(y)) dy="0.35em" { (row.effect) }
-            }
-            @if !row.beside.on_a_phone {
-                @if row.is_one_line() {
-                    text.effect.narrow x="100%" y=(px(row.top + NAME_AT)) text-anchor="end" { (row.effect) }
+            @let (beside, elsewhere) = match row.beside.room {
+                Room::OnAPhone => (Some("effect"), None),
+                Room::OnAWideScreen => (Some("effect wide"), Some("effect narrow")),
+                Room::Nowhere => (None, Some("effect")),
+            };
+            @if let Some(class) = beside {
+                @if row.beside.left {
+                    text class=(class) x=(from) dx="-10" y=(px(y)) dy="0.35em" text-anchor="end" { (row.effect) }
                 } @else {
-                    text.effect.narrow x="0" y=(px(row.top + BELOW_AT)) { (row.effect) }
+                    text class=(class) x=(to) dx="10" y=(px(y)) dy="0.35em" { (row.effect) }
+                }
+            }
+            @if let Some(class) = elsewhere {
+                @if row.is_one_line() {
+                    text class=(class) x="100%" y=(px(row.top + NAME_AT)) text-anchor="end" { (row.effect) }
+                } @else {
+                    text class=(class) x="0" y=(px(row.top + BELOW_AT)) { (row.effect) }
                 }
             }
         } @else {
@@ -284,11 +304,12 @@ mod tests {
         let scale = Scale::logarithmic(0.1, 1.1);
         let place = |low, high| {
             let b = beside("−53.5 % [−55.3, −51.6] slower", low, high, scale);
-            (b.left, b.on_a_phone)
+            (b.left, b.room)
         };
-        assert_eq!(place(0.9, 0.95), (true, true));
-        assert_eq!(place(0.11, 0.12), (false, true));
-        assert_eq!(place(0.4, 0.5), (true, false));
-        assert_eq!(place(0.2, 0.4), (false, false));
+        assert_eq!(place(0.9, 0.95), (true, Room::OnAPhone));
+        assert_eq!(place(0.11, 0.12), (false, Room::OnAPhone));
+        assert_eq!(place(0.4, 0.5), (true, Room::OnAWideScreen));
+        assert_eq!(place(0.2, 0.4), (false, Room::OnAWideScreen));
+        assert_eq!(place(0.12, 0.95), (true, Room::Nowhere));
     }
 }

@@ -125,10 +125,16 @@ fn mistakes_are_named_where_they_are() {
         (error("sessions = [4, 1, 4]", ""), "x.toml:3: workload.sessions: has `4` twice"),
         (error("sessions = [4, 0]", ""), "x.toml:3: workload.sessions: must be a whole number of"),
         (error("sessions = [4, '8']", ""), "x.toml:3: workload.sessions: must be a list of type"),
-        (error("run_time = ['1s', '2s']", ""), "x.toml:3: workload.run_time: cannot be a list of"),
+        (
+            error("run_time = ['1s', '2s']", ""),
+            "x.toml:3: workload.run_time: cannot be a list: it says how",
+        ),
         (slob("scale = ['8M', '16M']"), "x.toml:2: workload.scale: cannot be a list: each value"),
         (slob("num_schemas = [1, 2]"), "x.toml:2: workload.num_schemas: cannot be a list: each"),
-        (slob("access = ['index', 'bitmap']"), "x.toml:2: workload.access: cannot be a list of"),
+        (
+            slob("access = ['index', 'bitmap']"),
+            "x.toml:2: workload.access: cannot be a list: only whole",
+        ),
         (
             error("sessions = [1, 4]\nmiddle = { sessions = 2 }", ""),
             "x.toml:4: workload.middle.sessions: must be one of 1, 4, not `2`",

@@ -183,6 +183,22 @@ fn the_tool_itself() {
         INVALID,
         "pgio used 0.95 cores",
     );
+    // Twelve threads may have more than one, but no more than there are.
+    let mail = |cpu, cores| {
+        after(|trial, t| {
+            trial.workload.kind = "mail".to_owned();
+            trial.workload.keys.insert("threads".to_owned(), 12.into());
+            t.driver_cpu_seconds = Some(cpu);
+            t.waits = None;
+            let local = HostUse { cores: Some(cores), ..HostUse::default() };
+            t.hosts.insert(LOCAL.to_owned(), local);
+        })
+    };
+    let bound = |found: &[(String, CheckVerdict, String)]| {
+        found.iter().any(|(id, verdict, _)| id == "generator-bound" && *verdict == INVALID)
+    };
+    assert!(!bound(&mail(12.0, 8)));
+    assert!(bound(&mail(18.0, 2)));
     only(
         &after(|_, t| db(t).sampling_cpu_seconds = Some(0.3)),
         "telemetry-cost",
