@@ -28,7 +28,7 @@ pub const CODES: &[(u8, &str)] = &[
     (CONNECT, "the server cannot be reached or does not let this role in"),
     (REFUSED, "the server or the data set is not as asked for; nothing was changed"),
     (TRIAL, "a trial failed; its record says why"),
-    (UNFINISHED, "an interrupted run left changes in place: `pgio undo` first"),
+    (UNFINISHED, "an interrupted run, or an undo, left changes in place: `pgio undo` first"),
     (FILES, "files cannot be read or written"),
     (INTERRUPTED, "stopped by Ctrl-C or a signal, everything put back"),
 ];

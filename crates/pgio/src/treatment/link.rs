@@ -20,7 +20,7 @@ use crate::config::experiment::TreatmentSpec;
 
 pub(super) const KIND: Kind = Kind {
     name: "link",
-    help: "a slower way between machines: { interface = \"eth1\", delay = \"1ms\", jitter, loss = \"1%\", rate = \"100mbit\" } by tc netem on host = \"…\", or on both hosts = [..], or a list of such tables; ping = \"ADDRESS\" measures the round trip; { relay = true, delay, rate } between a private primary and its standby, delayed each way",
+    help: "a slower way between machines: { interface = \"eth1\", delay = \"1ms\", jitter, loss = \"1%\", rate = \"100mbit\" } by tc netem on host = \"…\", or on both hosts = [..], or a list of such tables; ping = \"ADDRESS\" measures the round trip; { relay = true, delay, jitter, rate } between a private primary and its standby, delayed each way",
     parse,
     undo: netem::undo,
 };
@@ -60,10 +60,14 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
 }
 
 fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
-    for key in ["host", "hosts", "interface", "jitter", "loss", "ping"] {
+    for key in ["host", "hosts", "interface", "ping"] {
         if body.has(key) {
-            return Err(body.error(key, "is for tc netem: a relay has delay and rate only"));
+            return Err(body.error(key, "is for tc netem: a relay has delay, jitter and rate"));
         }
+    }
+    if body.has("loss") {
+        let why = "is for tc netem: a relay passes a stream on, of which nothing can be lost";
+        return Err(body.error("loss", why));
     }
     Ok(Box::new(Relayed::new(Shape::read(body)?)))
 }
@@ -135,6 +139,10 @@ mod tests {
         assert_eq!(
             read("{ relay = true, delay = \"1ms\", rate = \"100mbit\" }"),
             ["link by a relay = delay 1ms rate 100mbit"]
+        );
+        assert_eq!(
+            read("{ relay = true, delay = \"1ms\", jitter = \"500us\" }"),
+            ["link by a relay = delay 1ms jitter 500us"]
         );
         assert_eq!(read("{ interface = \"lo\", delay = \"0ms\" }"), ["link of lo = delay 0ms"]);
         assert_eq!(read("{ relay = true, delay = \"0ms\" }"), ["link by a relay = delay 0ms"]);

@@ -40,6 +40,9 @@ use calls::Calls;
 use driver::{Driver, Go, Quit};
 use told::Told;
 
+/// Seconds that a fixed number of calls has to be meant to take before its rate is judged.
+const LONG_ENOUGH: f64 = 10.0;
+
 /// How often the caller hears of progress.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -267,7 +270,8 @@ pub(super) fn metrics(
 }
 
 /// In per cent. Of a fixed number all calls begin in the end, and none is due at its end: there the rate
-/// itself tells, which chance may make a little smaller where arrivals are drawn.
+/// itself tells, which chance may make a little smaller where arrivals are drawn. Not of a few seconds: how
+/// long the last call takes would count as well.
 fn reached(pace: &Pace, totals: &Totals, seconds: f64) -> Option<f64> {
     if totals.due > 0 {
         return Some(100.0 * totals.begun as f64 / totals.due as f64);
@@ -276,8 +280,8 @@ fn reached(pace: &Pace, totals: &Totals, seconds: f64) -> Option<f64> {
         Arrivals::Fixed => 0.0,
         Arrivals::Poisson => 3.0 / (totals.calls as f64).sqrt(),
     };
-    let rate = totals.calls as f64 / seconds / pace.rate as f64;
-    (totals.calls > 0).then(|| 100.0 * (rate + chance).min(1.0))
+    let meant = totals.calls as f64 / pace.rate as f64;
+    (meant >= LONG_ENOUGH).then(|| 100.0 * (meant / seconds + chance).min(1.0))
 }
 
 #[cfg(test)]
@@ -286,16 +290,16 @@ mod tests {
 
     #[test]
     fn a_rate_is_not_reached_by_a_fixed_number_that_takes_too_long() {
-        let of = |arrivals, totals: Totals| {
-            reached(&Pace { rate: 1000, arrivals }, &totals, 10.0).map(f64::round)
+        let of = |arrivals, totals: Totals, seconds| {
+            reached(&Pace { rate: 1000, arrivals }, &totals, seconds).map(f64::round)
         };
         let fixed = |calls| Totals { calls, ..Totals::default() };
-        assert_eq!(of(Arrivals::Fixed, fixed(10_000)), Some(100.0));
-        assert_eq!(of(Arrivals::Fixed, fixed(5_000)), Some(50.0));
-        assert_eq!(of(Arrivals::Poisson, fixed(9_800)), Some(100.0));
-        assert_eq!(of(Arrivals::Poisson, fixed(5_000)), Some(54.0));
-        assert_eq!(of(Arrivals::Fixed, fixed(0)), None);
+        assert_eq!(of(Arrivals::Fixed, fixed(10_000), 10.0), Some(100.0));
+        assert_eq!(of(Arrivals::Fixed, fixed(10_000), 20.0), Some(50.0));
+        assert_eq!(of(Arrivals::Poisson, fixed(10_000), 10.2), Some(100.0));
+        assert_eq!(of(Arrivals::Poisson, fixed(10_000), 20.0), Some(53.0));
+        assert_eq!(of(Arrivals::Fixed, fixed(100), 0.2), None);
         let in_a_window = Totals { calls: 9_000, begun: 9_000, due: 10_000, ..Totals::default() };
-        assert_eq!(of(Arrivals::Fixed, in_a_window), Some(90.0));
+        assert_eq!(of(Arrivals::Fixed, in_a_window, 10.0), Some(90.0));
     }
 }

@@ -15,14 +15,18 @@ pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
         let name = needed(resource, "name", "a resource")?;
         for device in items(resource.get("devices")) {
             let base = own(name, resource, device)?;
-            let peers = items(resource.get("connections")).iter().flat_map(|connection| {
-                let of_it = items(connection.get("peer_devices")).iter();
-                of_it.map(move |peer_device| (connection, peer_device))
-            });
-            let same = |p: &(&Value, &Value)| p.1.get("volume") == device.get("volume");
             let before = all.len();
-            for (connection, peer_device) in peers.filter(same) {
-                all.push(towards(base.clone(), name, connection, peer_device)?);
+            for connection in items(resource.get("connections")) {
+                let of_it = items(connection.get("peer_devices"));
+                let same = |p: &&Value| p.get("volume") == device.get("volume");
+                match of_it.iter().find(same) {
+                    // A peer that does not answer may be told without any volume.
+                    None if of_it.is_empty() => {
+                        all.push(unanswered(base.clone(), name, connection)?)
+                    }
+                    None => {}
+                    Some(peer) => all.push(towards(base.clone(), name, connection, peer)?),
+                }
             }
             if all.len() == before {
                 all.push(base);
@@ -65,6 +69,11 @@ fn towards(
         percent_in_sync: peer_device.get("percent-in-sync").and_then(Value::as_f64),
         ..base
     })
+}
+
+fn unanswered(base: State, name: &str, connection: &Value) -> Result<State, DrbdError> {
+    let connection = needed(connection, "connection-state", name)?.to_owned();
+    Ok(State { connection, ..base })
 }
 
 fn items(value: Option<&Value>) -> &[Value] {

@@ -107,6 +107,21 @@ fn module_9_connected() {
     assert_eq!(state.percent_in_sync, Some(100.0));
 }
 
+/// As some versions tell of a peer that does not answer.
+#[test]
+fn module_9_waiting_for_a_peer_without_a_word_of_its_volumes() {
+    let text = r#"[{ "name": "pgio", "role": "Primary",
+        "devices": [{ "volume": 0, "minor": 7, "disk-state": "UpToDate" }],
+        "connections": [{ "name": "db2", "connection-state": "Connecting", "peer_devices": [] }] }]"#;
+    let found = status::parse(text).unwrap();
+    let [state] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(
+        (state.connection.as_str(), state.disks().as_str()),
+        ("Connecting", "UpToDate/DUnknown")
+    );
+    assert!(!state.is_standalone() && !state.is_in_sync());
+}
+
 #[test]
 fn module_9_alone() {
     let found = status::parse(nine!("status-standalone.json")).unwrap();

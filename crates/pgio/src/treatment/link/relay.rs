@@ -18,6 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use crate::rng::SplitMix64;
+
 const CHUNK: usize = 64 << 10;
 
 /// What may be under way where no rate is given: 64 GiB/s at 1 ms.
@@ -29,6 +31,8 @@ const BUFFER: usize = 256 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) delay: Duration,
+    /// At most so much more or less than the delay; at most the delay.
+    pub(super) jitter: Duration,
     /// Bits per second; 0: no limit.
     pub(super) rate: u64,
 }
@@ -38,8 +42,13 @@ impl Way {
         if self.rate == 0 {
             return UNDER_WAY;
         }
-        let under_way = self.rate as f64 / 8.0 * self.delay.as_secs_f64();
+        let under_way = self.rate as f64 / 8.0 * (self.delay + self.jitter).as_secs_f64();
         (under_way as usize).saturating_add(BUFFER)
+    }
+
+    /// Of one chunk. One that overtakes another waits for it, as with TCP.
+    fn delay(self, rng: &mut SplitMix64) -> Duration {
+        self.delay - self.jitter + self.jitter.mul_f64(2.0 * rng.next_f64())
     }
 
     /// How long the link is busy with so many bytes.
@@ -112,12 +121,18 @@ fn join(a: UnixStream, b: UnixStream, way: Way, shared: &Arc<Shared>) -> io::Res
     }
     streams.extend([a.try_clone()?, b.try_clone()?]);
     drop(streams);
-    one_way(a.try_clone()?, b.try_clone()?, way, shared);
-    one_way(b, a, way, shared);
+    one_way(a.try_clone()?, b.try_clone()?, way, SplitMix64::new(1), shared);
+    one_way(b, a, way, SplitMix64::new(2), shared);
     Ok(())
 }
 
-fn one_way(mut from: UnixStream, mut to: UnixStream, way: Way, shared: &Arc<Shared>) {
+fn one_way(
+    mut from: UnixStream,
+    mut to: UnixStream,
+    way: Way,
+    mut rng: SplitMix64,
+    shared: &Arc<Shared>,
+) {
     let queue = Arc::new(Queue::new(way.capacity()));
     let (of_reader, shared) = (Arc::clone(&queue), Arc::clone(shared));
     thread::spawn(move || {
@@ -126,7 +141,7 @@ fn one_way(mut from: UnixStream, mut to: UnixStream, way: Way, shared: &Arc<Shar
         while let Ok(n @ 1..) = from.read(&mut chunk) {
             shared.bytes.fetch_add(n as u64, Ordering::Relaxed);
             free_at = free_at.max(Instant::now()) + way.busy(n);
-            if !of_reader.push(free_at + way.delay, &chunk[..n]) {
+            if !of_reader.push(free_at + way.delay(&mut rng), &chunk[..n]) {
                 break;
             }
         }
@@ -218,7 +233,7 @@ mod tests {
     }
 
     fn way(milliseconds: u64, rate: u64) -> Way {
-        Way { delay: Duration::from_millis(milliseconds), rate }
+        Way { delay: Duration::from_millis(milliseconds), jitter: Duration::ZERO, rate }
     }
 
     #[test]
@@ -269,9 +284,24 @@ mod tests {
     }
 
     #[test]
+    fn jitter_lies_around_the_delay() {
+        let milliseconds = Duration::from_millis;
+        let way = Way { delay: milliseconds(10), jitter: milliseconds(4), rate: 0 };
+        let mut rng = SplitMix64::new(3);
+        let drawn: Vec<Duration> = (0..10_000).map(|_| way.delay(&mut rng)).collect();
+        assert!(drawn.iter().all(|d| (milliseconds(6)..=milliseconds(14)).contains(d)));
+        assert!(*drawn.iter().min().unwrap() < Duration::from_micros(6_100));
+        assert!(*drawn.iter().max().unwrap() > Duration::from_micros(13_900));
+        let mean = drawn.iter().sum::<Duration>() / 10_000;
+        assert!((Duration::from_micros(9_900)..Duration::from_micros(10_100)).contains(&mean));
+        assert!(ping_pong(way, 20) >= milliseconds(12));
+    }
+
+    #[test]
     fn a_delay_takes_nothing_from_the_bandwidth() {
         let delay = Duration::from_millis(20);
-        let (_dir, _relay, mut client, mut server) = relayed(Way { delay, rate: 0 });
+        let (_dir, _relay, mut client, mut server) =
+            relayed(Way { delay, jitter: Duration::ZERO, rate: 0 });
         let chunks: u32 = 200;
         let begun = Instant::now();
         thread::spawn(move || {

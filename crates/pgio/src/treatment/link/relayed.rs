@@ -162,7 +162,8 @@ impl Treatment for Relayed {
         // The directory above keeps everyone else out.
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).map_err(io)?;
         let name = pair.primary_socket.file_name().unwrap_or_default();
-        let way = Way { delay: self.shape.delay, rate: self.shape.rate };
+        let Shape { delay, jitter, rate, .. } = self.shape;
+        let way = Way { delay, jitter, rate };
         let relay = Relay::start(&directory.join(name), &pair.primary_socket, way).map_err(io)?;
         let mut standby = connect(&pair)?;
         let own: String = standby

@@ -16,7 +16,6 @@ command -v sha256sum >/dev/null || { echo "sha256sum is missing" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 : >"$work/all"
-: >"$work/found"
 
 # shellcheck disable=SC2016  # expanded by that shell
 each='
@@ -53,16 +52,17 @@ each='
     fi
     rm -rf "$work/texts" "$work/these"
 '
+places=$#
 for place do
     for part in new cur; do
-        [ -d "$place/$part" ] || continue
-        find "$place/$part" -type f -print0 >>"$work/found"
+        if [ -d "$place/$part" ]; then set -- "$@" "$place/$part"; fi
     done
 done
+shift "$places"
+[ $# -gt 0 ] || exit 0
+find "$@" -type f -print0 >"$work/found"
 xargs -0 -r -n 100 sh -c "$each" sh "$mark" "$domain" "$work" <"$work/found"
 if [ -s "$work/all" ]; then
     tr '\n' '\0' <"$work/all" | xargs -0 rm -f --
-    for place do
-        [ -d "$place" ] && { sync -f "$place" 2>/dev/null || sync; break; }
-    done
+    sync -f "$1" 2>/dev/null || sync
 fi
