@@ -22,10 +22,12 @@ pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
                 match of_it.iter().find(same) {
                     // A peer that does not answer may be told without any volume.
                     None if of_it.is_empty() => {
-                        all.push(unanswered(base.clone(), name, connection)?)
+                        all.push(unanswered(base.clone(), name, connection)?);
                     }
                     None => {}
-                    Some(peer) => all.push(towards(base.clone(), name, connection, peer)?),
+                    Some(peer) => {
+                        all.push(towards(base.clone(), name, connection, peer)?);
+                    }
                 }
             }
             if all.len() == before {
