@@ -187,7 +187,7 @@ fn told(step: &Step) -> String {
     };
     match &step.host {
         None => format!("{}: {prior} in postgresql.auto.conf", step.what),
-        Some(host) => format!("{} on host {host}: {prior}", step.what),
+        Some(_) => format!("{step}: {prior}"),
     }
 }
 

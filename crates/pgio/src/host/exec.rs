@@ -9,6 +9,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -20,6 +21,9 @@ use rustix::process::{
 
 pub use super::command::{CommandLine, Ids};
 use super::error::HostError;
+
+/// For a look at a name; a file system that does not answer has no end of its own.
+const LOOK: Duration = Duration::from_secs(30);
 
 /// What a command left behind.
 #[derive(Debug, Clone)]
@@ -60,6 +64,12 @@ pub trait Exec: Send + Sync {
             status: output.status,
             stderr: stderr.to_owned(),
         })
+    }
+
+    /// Whether anything has that name there.
+    fn exists(&self, path: &Path) -> Result<bool, ExecError> {
+        let test = CommandLine::new("test").arg("-e").arg(path).timeout(LOOK);
+        Ok(self.output(&test)?.status.success())
     }
 }
 

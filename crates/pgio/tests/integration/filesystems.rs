@@ -96,6 +96,13 @@ impl Disk {
         running.until("at work", || is_up(&dsn) && sessions_at_work(&dsn) > 0);
         running
     }
+
+    /// As after a kill between umount and mount, near enough: with the server down and nothing mounted.
+    fn killed_unmounted(&self, dir: &Workdir, options: &str) {
+        self.in_mid_trial(dir, options, options).kill();
+        self.server.stop();
+        run("umount", &[self.mount.0.to_str().unwrap()]);
+    }
 }
 
 fn is_up(dsn: &str) -> bool {
@@ -269,11 +276,8 @@ fn a_file_system_that_is_gone_is_understood() {
     dir.pgio(&["undo"]).expect(0, &[]);
     assert_eq!(disk.state(), before);
     disk.server.start_again("");
-    // Killed between umount and mount, near enough.
     let dir = Workdir::new();
-    disk.in_mid_trial(&dir, "data=journal", "data=journal").kill();
-    disk.server.stop();
-    run("umount", &[disk.mount.0.to_str().unwrap()]);
+    disk.killed_unmounted(&dir, "data=journal");
     dir.pgio(&["undo"]).expect(0, &["Put back mount options of", "Put back PostgreSQL"]);
     assert_eq!(disk.state(), before);
     assert!(is_up(&disk.server.dsn()), "started by undo");

@@ -1,4 +1,5 @@
-//! Against a node that behaves as module 8.4 does; the real one is in the lab.
+//! Against a node that behaves as module 8.4 does; the real one is in the lab. Long, since every test needs
+//! that node, which is the first hundred lines.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::mounts::{Mounted, Mounts};
 use super::options::{self, FILE_SYSTEMS, How, Setting};
-use super::tools::{self, Tools, is_there, wait_for_orphans};
+use super::tools::{self, Tools, wait_for_orphans};
 use super::{Change, KIND, change_of, described, evidence, in_force, name_space};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
@@ -299,7 +299,7 @@ pub(super) fn undo(
     wait_for_orphans(&host, &prior.point)?;
     let now = Mounts::read(&*host)?.at(&prior.point).cloned();
     let Some(now) = now else {
-        return match by_mount && is_there(&*host, &prior.source)? {
+        return match by_mount && host.exists(prior.source.as_ref())? {
             true => mount_again(&host, &prior, &ours, stranger),
             false => Ok(Undone::Kept),
         };

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::format::{Made, NewFileSystem, PROGRAMS, holder, holds, step};
 use super::mounts::Mounts;
-use super::tools::{self, Tools, is_there, lies_on, wait_for_orphans};
+use super::tools::{self, Tools, lies_on, wait_for_orphans};
 use super::{Change, change_of};
 use crate::dataset::place::{self, Relation};
 use crate::host::Host;
@@ -447,7 +447,7 @@ fn remove_point(
 ) -> Result<Undone, TreatmentError> {
     let removed = tools.run(["rmdir", "--", point]);
     match removed {
-        Err(error) if is_there(tools.host, point)? => match stranger {
+        Err(error) if tools.host.exists(point.as_ref())? => match stranger {
             Stranger::Keep => Ok(Undone::Kept),
             _ => Err(TreatmentError::Refused(format!(
                 "nothing is mounted at {point} any more, and the directory stays ({}): move away what is in it, then `pgio undo` again, or `pgio undo --keep` leaves it",

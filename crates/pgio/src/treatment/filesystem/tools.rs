@@ -106,11 +106,6 @@ pub(super) fn uuid(host: &dyn Exec, device: &str) -> Result<Option<String>, Exec
     Ok(Some(host.run(&line)?.trim().to_owned()).filter(|uuid| !uuid.is_empty()))
 }
 
-pub(super) fn is_there(host: &dyn Exec, path: &str) -> Result<bool, ExecError> {
-    let line = CommandLine::new("test").args(["-e", path]).timeout(LIMIT);
-    Ok(host.output(&line)?.status.success())
-}
-
 /// For an undo after a kill: what pgio had started then may still be at work, and would come after us.
 /// Waits for what names `word` among its arguments, for a while; where it cannot be asked for, not at all.
 pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), ExecError> {

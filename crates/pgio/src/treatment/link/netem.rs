@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,10 +14,10 @@ use serde_json::json;
 use super::KIND;
 use super::qdisc::{self, HANDLE, Root};
 use super::shape::Shape;
-use super::survey::{LIMIT, carries_our_connection, check_end, root_of, round_trip, tc};
+use super::survey::{carries_our_connection, check_end, root_of, round_trip, tc};
 use crate::host::Host;
 use crate::host::command::quoted;
-use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::exec::{Exec, ExecError};
 use crate::results::model::{Evidence, When};
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{
@@ -220,8 +221,7 @@ pub(super) fn undo(
     }
     let host = world.host(step.host.as_deref())?;
     let interface = step.what.as_str();
-    let there = CommandLine::new("test").arg("-e").arg(format!("/sys/class/net/{interface}"));
-    if !host.output(&there.timeout(LIMIT))?.status.success() {
+    if !host.exists(&Path::new("/sys/class/net").join(interface))? {
         // An interface that is gone took ours with it.
         return Ok(Undone::PutBack);
     }

@@ -120,7 +120,7 @@ fn undo_limit(
     let found = match limits.found(host) {
         Ok(found) => found.get(&limit).copied(),
         // The group is gone, or its file since a reboot; and with it every limit.
-        Err(_) if !exists(host, &limits.file(limit))? => None,
+        Err(_) if !host.exists(&limits.file(limit))? => None,
         Err(error) => return Err(error.into()),
     };
     if found == prior {
@@ -186,14 +186,10 @@ pub(super) fn nearest(
 ) -> Result<String, ExecError> {
     let mut at = Path::new(group);
     while let Some(above) = at.parent() {
-        if exists(exec, &controller.directory(&at.to_string_lossy()))? {
+        if exec.exists(&controller.directory(&at.to_string_lossy()))? {
             break;
         }
         at = above;
     }
     Ok(at.to_string_lossy().into_owned())
-}
-
-fn exists(exec: &dyn Exec, file: &Path) -> Result<bool, ExecError> {
-    Ok(exec.output(&CommandLine::new("test").arg("-e").arg(file))?.status.success())
 }

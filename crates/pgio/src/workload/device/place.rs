@@ -61,6 +61,10 @@ impl Place {
         if name.contains('\n') {
             return Err(wrong("has a line break in its name, which pgio cannot pass on"));
         }
+        let of = |device: BlockDevice, kind: fn(BlockDevice) -> Kind| {
+            let (path, bytes, sector) = (device.path.clone(), device.bytes, device.sector);
+            (path, kind(device), Some(bytes), sector)
+        };
         let mut allocated = None;
         let (path, kind, bytes, sector) = match signature::look(exec, name)? {
             Found::Nothing => {
@@ -74,13 +78,9 @@ impl Place {
             Found::Directory { path, free, sector } => (path, Kind::Scratch, free, sector),
             Found::File { image, allocated: on_disk } => {
                 allocated = Some(on_disk);
-                let (path, bytes, sector) = (image.path.clone(), image.bytes, image.sector);
-                (path, Kind::File(image), Some(bytes), sector)
+                of(image, Kind::File)
             }
-            Found::Block(device) => {
-                let (path, bytes, sector) = (device.path.clone(), device.bytes, device.sector);
-                (path, Kind::Device(device), Some(bytes), sector)
-            }
+            Found::Block(device) => of(device, Kind::Device),
         };
         let place = Place { name: name.to_owned(), path, kind, bytes, allocated, sector };
         match place.bytes {

@@ -20,9 +20,7 @@ fn a_name_that_is_another_device_after_a_reboot_is_not_mounted() {
     }
     let disk = Disk::new("ext4", "noatime");
     let (before, dir) = (disk.state(), Workdir::new());
-    disk.in_mid_trial(&dir, "data=journal", "data=journal").kill();
-    disk.server.stop();
-    run("umount", &[disk.mount.0.to_str().unwrap()]);
+    disk.killed_unmounted(&dir, "data=journal");
     let (device, own) = (disk._device.path.clone(), disk._device.image());
     let other = own.with_file_name("another");
     File::create(&other).unwrap().set_len(SIZE).unwrap();
@@ -43,11 +41,9 @@ fn another_file_system_at_its_place_is_told_as_that() {
     }
     let disk = Disk::new("ext4", "noatime");
     let (before, dir) = (disk.state(), Workdir::new());
-    disk.in_mid_trial(&dir, "commit=9", "commit=9").kill();
-    disk.server.stop();
+    disk.killed_unmounted(&dir, "commit=9");
     let (point, other) = (disk.mount.0.to_str().unwrap(), LoopDevice::new(SIZE));
     other.format();
-    run("umount", &[point]);
     run("mount", &["-o", "commit=17", &other.path, point]);
     // No answer would make it what was there.
     for flags in [&["undo"][..], &["undo", "--restore"]] {
