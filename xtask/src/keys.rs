@@ -23,7 +23,7 @@ file, `--update-pct` as a flag. A flag overrides the file. In an experiment file
 comes from ./pgio.conf, then from the data set's own mark, then it has the default below.
 
 Used by: `connect` finding the server (in an experiment file: `[target]`), `load` loading the data
-set, `slob`, `commit`, `device` and `command` the workloads of these names. What a command is and
+set, `slob`, `commit`, `device`, `command` and `mail` the workloads of these names. What a command is and
 prints is said in README.md, [Any program](../README.md#any-program).
 ";
 

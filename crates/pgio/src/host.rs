@@ -3,13 +3,15 @@
 //! [`exec`] is the only place in the crate that starts a process; [`machine`] gives every host
 //! the same two ways in, a command and a [`shell`] that lives on. [`proc`] parses and touches
 //! nothing; [`storage`] finds the devices under a directory, [`signature`] what a device holds,
-//! [`blkio`] slows them down, [`loop_disk`] makes one. [`rights`] is who may do what, [`stop`] the
-//! flag that ends everything. Nothing here knows PostgreSQL or what is measured.
+//! [`drbd_disks`] whether it is one of DRBD's, [`blkio`] slows them down, [`loop_disk`] makes one.
+//! [`rights`] is who may do what, [`stop`] the flag that ends everything. Nothing here knows
+//! PostgreSQL or what is measured.
 
 pub mod blkio;
 pub mod command;
 pub mod descriptors;
 pub mod drbd;
+pub mod drbd_disks;
 pub mod error;
 pub mod exec;
 pub mod loop_disk;
@@ -24,5 +26,5 @@ pub mod stop;
 pub mod storage;
 
 pub use error::HostError;
-pub use machine::{Host, Hosts, LOCAL};
+pub use machine::{Host, Hosts, LOCAL, connect_all, refuse_twins};
 pub use shell::Shell;

@@ -140,6 +140,16 @@ pub struct Moved {
     pub is_tablespace: bool,
 }
 
+/// The other half of the server's data, which another host keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replica {
+    pub host: String,
+    /// In words, such as `DRBD r0`.
+    pub of: String,
+    /// Paths in /dev.
+    pub devices: Vec<String>,
+}
+
 /// One thing applied to the world.
 pub trait Treatment: fmt::Debug {
     /// Each change in words, such as `synchronous_commit = local`.
@@ -160,7 +170,8 @@ pub trait Treatment: fmt::Debug {
         Ok(())
     }
     /// Refuses before anything is changed what could not work or could not be verified. What
-    /// treatments before it in the condition will have moved by then is in the world.
+    /// treatments before it in the condition will have moved by then is in the world, and so are the
+    /// replicas that they know.
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError>;
     /// What it will move, known once it is checked.
     fn moves(&self) -> Vec<Moved> {

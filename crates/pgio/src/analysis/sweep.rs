@@ -155,7 +155,7 @@ pub(super) fn all(
 /// The operation that a session waits for from end to end, as far as it is timed; a command's own is
 /// any that it calls NAME_latency_mean.
 fn class(trials: &[Trial]) -> Option<String> {
-    const KNOWN: [&str; 5] = ["transaction", "commit", "update", "read", "device"];
+    const KNOWN: [&str; 6] = ["transaction", "call", "commit", "update", "read", "device"];
     let timed = |t: &Trial, class: &str| {
         t.metrics.get(&format!("{class}_latency_mean")).is_some_and(|m| m.value.is_some())
     };
@@ -186,6 +186,7 @@ const BY_AMOUNT: &[(&str, &str)] = &[
     ("work_unit", "block_visits_per_second"),
     ("update_work_unit", "block_visits_per_second"),
     ("batch", "block_visits_per_second"),
+    ("commit_every", "block_visits_per_second"),
     ("block_size", "device_bytes_per_second"),
 ];
 

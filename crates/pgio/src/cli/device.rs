@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     // What one place cannot do has nothing to be compared with.
     let mut writes = true;
     for place in &places {
-        writes &= place.may_write(consent)?;
+        writes &= place.may_write(&host, host.name(), consent)?;
         check_rights(place, args.destroy)?;
         warn(place, args.destroy);
     }

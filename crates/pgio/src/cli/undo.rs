@@ -101,6 +101,7 @@ pub(super) fn undo_one(
         control: control.as_mut().map(|c| c as &mut dyn Control),
         private: ground.private,
         moved: Vec::new(),
+        replicas: Vec::new(),
         // A signal ends it as it is; what is left is in the journal.
         stop: Stop::new(),
     };

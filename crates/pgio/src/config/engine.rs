@@ -70,13 +70,16 @@ impl Engine {
                     let of_workload = Key::named(name).is_some_and(|key| {
                         key.uses.contains(&using) && !key.uses.contains(&Use::Load)
                     });
-                    // Of `slob` it would have a session go round several tables.
-                    let in_turn = using == Use::Slob && **name == "sessions";
-                    of_workload
-                        && (in_turn || !SHARED_KEYS.contains(name) && !CLIENT_KEYS.contains(name))
+                    of_workload && !SHARED_KEYS.contains(name) && !CLIENT_KEYS.contains(name)
                 };
                 if let Some(key) = said.iter().find(unknown) {
                     return Err(ResolveError::NeedsServer(key.to_ascii_uppercase()));
+                }
+                if let (Use::Slob, Some(sessions), Some(tables)) =
+                    (using, all.sessions, all.num_schemas)
+                    && sessions < tables
+                {
+                    return Err(ResolveError::TablesInTurn { sessions, tables });
                 }
                 let arrivals = given(all.arrivals);
                 if all.rate.is_none() && arrivals != Arrivals::Fixed {
@@ -158,6 +161,15 @@ mod tests {
         assert!(SlobSettings::resolve(default).is_ok(), "what is the default changes nothing");
         let loading = layer(&[("engine", "client"), ("create_base_table", "FALSE")]);
         assert!(SlobSettings::resolve(loading).is_ok());
+    }
+
+    #[test]
+    fn a_session_of_the_client_stays_at_its_table() {
+        let of =
+            |sessions| layer(&[("engine", "client"), ("num_schemas", "4"), ("sessions", sessions)]);
+        assert_eq!(SlobSettings::resolve(of("6")).unwrap().sessions(), 6);
+        let said = SlobSettings::resolve(of("3")).unwrap_err().to_string();
+        assert!(said.starts_with("SESSIONS=3") && said.contains("NUM_SCHEMAS=4"), "{said}");
     }
 
     #[test]

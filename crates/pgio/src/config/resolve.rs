@@ -54,6 +54,10 @@ pub enum ResolveError {
     NeedsClient(String),
     #[error("{0} is not known to the client-side engine: leave it out, or set ENGINE=server")]
     NeedsServer(String),
+    #[error(
+        "SESSIONS={sessions} is less than NUM_SCHEMAS={tables}, and a session of the client-side engine stays at its table: set SESSIONS to {tables} or more, or ENGINE=server"
+    )]
+    TablesInTurn { sessions: u32, tables: u32 },
     #[error("ARRIVALS says how the calls of a RATE lie in time: set RATE too, or leave it out")]
     ArrivalsWithoutRate,
 }

@@ -246,6 +246,7 @@ fn world<'a>(
         private: target.cluster.is_some(),
         control: control.as_mut().map(|c| c as &mut dyn Control),
         moved: Vec::new(),
+        replicas: Vec::new(),
         stop: stop.clone(),
     }
 }

@@ -71,6 +71,7 @@ impl Request<'_> {
             control: None,
             private: self.private,
             moved: Vec::new(),
+            replicas: Vec::new(),
             stop: self.stop.clone(),
         };
         self.treatments.iter().flat_map(|t| t.verify(&mut world, when)).collect()

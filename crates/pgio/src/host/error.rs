@@ -24,6 +24,12 @@ pub enum HostError {
          agent so that `{by_hand}` asks nothing"
     )]
     Denied { host: String, said: String, by_hand: String },
+    #[error(
+        "hosts {one} and {other} are one machine, where what is meant for one would be done to the \
+         other: write ssh = \"user@host\" of the other machine into [hosts.{one}] or \
+         [hosts.{other}], or leave one of them out"
+    )]
+    Twins { one: String, other: String },
     #[error("program `{program}` is not on host {host}: install it there")]
     Missing { host: String, program: String },
     #[error("the connection to host {host} broke off: {said}")]

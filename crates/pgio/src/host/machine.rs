@@ -34,23 +34,61 @@ pub(super) struct Identity {
     boot: String,
     /// The process numbers' name space: what a pid means.
     pids: String,
+    /// The network's, which containers on one kernel mostly have of their own.
+    network: String,
+    /// As it calls itself.
+    name: String,
 }
 
 impl Identity {
     /// Prints what [`Identity::parse`] reads.
-    pub(super) const SCRIPT: &str =
-        "cat /proc/sys/kernel/random/boot_id 2>/dev/null; readlink /proc/self/ns/pid";
+    pub(super) const SCRIPT: &str = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo
+        readlink /proc/self/ns/pid || echo
+        readlink /proc/self/ns/net || echo
+        cat /proc/sys/kernel/hostname 2>/dev/null || echo";
 
     pub(super) fn parse(text: &str) -> Identity {
         let mut lines = text.lines().map(|line| line.trim().to_owned());
-        Identity { boot: lines.next().unwrap_or_default(), pids: lines.next().unwrap_or_default() }
+        let mut next = || lines.next().unwrap_or_default();
+        Identity { boot: next(), pids: next(), network: next(), name: next() }
     }
 
     fn of_this_process() -> Identity {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let pids = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        Identity { boot: boot.trim().to_owned(), pids: pids.to_string_lossy().into_owned() }
+        let file = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let link = |path| fs::read_link(path).unwrap_or_default().to_string_lossy().into_owned();
+        Identity {
+            boot: file("/proc/sys/kernel/random/boot_id"),
+            pids: link("/proc/self/ns/pid"),
+            network: link("/proc/self/ns/net"),
+            name: file("/proc/sys/kernel/hostname"),
+        }
     }
+
+    /// Containers on one kernel differ in some of it; what is not told decides nothing.
+    fn is_surely(&self, other: &Identity) -> bool {
+        !self.boot.is_empty() && !self.network.is_empty() && self == other
+    }
+}
+
+/// All hosts of a file, and this machine; refused where two of the names are one machine.
+pub fn connect_all(specs: &BTreeMap<String, HostSpec>) -> Result<Hosts, ExecError> {
+    let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
+    for (name, spec) in specs {
+        hosts.insert(name.clone(), Arc::new(Host::connect(name, spec)?));
+    }
+    refuse_twins(specs, &hosts)?;
+    Ok(hosts)
+}
+
+/// Of those that are reached; this machine may have a name of its own beside `local`.
+pub fn refuse_twins(specs: &BTreeMap<String, HostSpec>, hosts: &Hosts) -> Result<(), HostError> {
+    let named: Vec<&Arc<Host>> = specs.keys().filter_map(|name| hosts.get(name)).collect();
+    for (at, other) in named.iter().enumerate() {
+        if let Some(one) = named[..at].iter().find(|h| h.identity.is_surely(&other.identity)) {
+            return Err(HostError::Twins { one: one.name.clone(), other: other.name.clone() });
+        }
+    }
+    Ok(())
 }
 
 impl Host {
@@ -90,7 +128,9 @@ impl Host {
 
     /// Whether a process number of this program's means the same process there.
     pub fn shares_pids_with_this_process(&self) -> bool {
-        self.link.is_none() || self.identity == Identity::of_this_process()
+        let here = Identity::of_this_process();
+        let there = &self.identity;
+        self.link.is_none() || (&there.boot, &there.pids) == (&here.boot, &here.pids)
     }
 
     /// What to run on this machine so that `command` runs on the host.
@@ -143,6 +183,38 @@ mod tests {
         let script = CommandLine::new("sh").args(["-c", Identity::SCRIPT]);
         assert_eq!(Identity::parse(&here.run(&script).unwrap()), here.identity);
         assert_ne!(here.identity.boot, "");
+    }
+
+    /// A machine by another name, as it tells of itself.
+    fn told(name: &str, text: &str) -> (String, Arc<Host>) {
+        let host = Host { identity: Identity::parse(text), ..Host::here_as(name) };
+        (name.to_owned(), Arc::new(host))
+    }
+
+    #[test]
+    fn two_names_of_one_machine_are_told_and_two_containers_are_not() {
+        let refused = |one: &str, other: &str| {
+            let hosts = Hosts::from([told("db1", one), told("db2", other)]);
+            let specs = hosts.keys().map(|name| (name.clone(), HostSpec::default())).collect();
+            refuse_twins(&specs, &hosts).map_err(|error| error.to_string())
+        };
+        let one = "boot\npid:[1]\nnet:[1]\ndb\n";
+        let error = refused(one, one).unwrap_err();
+        assert!(error.starts_with("hosts db1 and db2 are one machine"), "{error}");
+        for other in [
+            "another\npid:[1]\nnet:[1]\ndb\n",
+            "boot\npid:[2]\nnet:[1]\ndb\n",
+            "boot\npid:[1]\nnet:[2]\ndb\n",
+            "boot\npid:[1]\nnet:[1]\ndb-2\n",
+        ] {
+            assert_eq!(refused(one, other), Ok(()), "{other}");
+        }
+        for unknown in ["", "\npid:[1]\nnet:[1]\ndb\n", "boot\npid:[1]\n\ndb\n"] {
+            assert_eq!(refused(unknown, unknown), Ok(()), "{unknown}");
+        }
+        // Beside the name that it has anyway.
+        let specs = BTreeMap::from([("db".to_owned(), HostSpec::default())]);
+        assert_eq!(connect_all(&specs).unwrap().len(), 2);
     }
 
     #[test]

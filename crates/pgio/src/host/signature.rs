@@ -98,6 +98,10 @@ pub enum Refusal {
         "{device} carries metadata of DRBD: what is written past DRBD makes its peer differ unseen; name the DRBD device instead, or a volume without DRBD"
     )]
     Drbd { device: String },
+    #[error(
+        "whether {device} is a disk of DRBD's cannot be found out on host {host}: {why}; mend that, or log in there as a user who may read DRBD's configuration"
+    )]
+    DrbdUnknown { device: String, host: String, why: String },
     #[error("{device} holds {held}, which would be lost")]
     Holds { device: String, held: String },
 }

@@ -51,6 +51,14 @@ pub fn locate(exec: &dyn Exec, directories: &[&str]) -> Result<Vec<Option<Locati
     Ok((0..directories.len()).map(of).collect())
 }
 
+/// What a path in /dev is and all that it lies on, each before those. Empty where that is not known.
+pub fn stack(exec: &dyn Exec, device: &str) -> Result<Vec<Device>, ExecError> {
+    let real = CommandLine::new("readlink").args(["-f", "--", device]).timeout(LIMIT);
+    let real = exec.output(&real)?.stdout;
+    let survey = CommandLine::new("sh").args(["-c", SURVEY, "sh"]).timeout(LIMIT);
+    Ok(Tree::parse(&exec.run(&survey)?).stack(real.trim_end()))
+}
+
 /// A device that is no part of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WholeDisk {
@@ -81,6 +89,19 @@ mod tests {
         let host = Host::local();
         for path in ["/dev/null", "/nonexistent", "/", "-x", ""] {
             assert_eq!(whole_disk(&host, path).unwrap(), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_device_stands_on_itself_and_what_is_none_on_nothing() {
+        let host = Host::local();
+        for path in ["/dev/null", "/nonexistent/x", "/", ""] {
+            assert!(stack(&host, path).unwrap().is_empty(), "{path}");
+        }
+        for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten().take(3) {
+            let name = tree::kernel_name(&entry.file_name().to_string_lossy());
+            let found = stack(&host, &format!("/dev/{name}")).unwrap();
+            assert_eq!(found.first().map(|d| d.name.as_str()), Some(name.as_str()), "{found:?}");
         }
     }
 

@@ -112,7 +112,11 @@ pub(super) fn along(analysis: &Analysis, swept: &Swept, axis: &Axis) -> Table {
     others.remove(&axis.name);
     let others = words(swept).whole(&others);
     let at = if others.is_empty() { String::new() } else { format!(" ({others})") };
-    let mut notes: Vec<String> = curves.iter().filter_map(|c| knee_note(axis, c)).collect();
+    let mut notes: Vec<String> = curves
+        .iter()
+        .flat_map(|c| [knee_note(axis, c), gap_note(swept, axis, c)])
+        .flatten()
+        .collect();
     let starred = |c: &&Curve| c.points.iter().any(|p| is_shown(&swept.cells[p.cell]));
     if curves.iter().any(starred) {
         notes.push(format!(
@@ -187,6 +191,20 @@ fn star(effect: &CellEffect) -> &'static str {
 
 fn is_shown(cell: &SweptCell) -> bool {
     cell.effect.as_ref().is_some_and(|e| e.verdict.is_decided())
+}
+
+/// Where a curve has a value at which nothing counts.
+fn gap_note(swept: &Swept, axis: &Axis, curve: &Curve) -> Option<String> {
+    let missing = curve.points.iter().filter(|p| swept.cells[p.cell].valid == 0);
+    let values: Vec<String> = missing.map(|p| shown(&p.value)).collect();
+    (!values.is_empty()).then(|| {
+        format!(
+            "{}: no trial counts at {} = {}; the checks say why. A knee is told of the values before.",
+            curve.condition,
+            axis.name,
+            values.join(", ")
+        )
+    })
 }
 
 fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {

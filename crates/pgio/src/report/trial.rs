@@ -50,7 +50,7 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     facts.extend(count("checkpoints").map(|n| ("checkpoints", format!("{n} inside the window"))));
     facts.extend(mix(trial).map(|mix| ("mix", mix)));
     facts.extend(beyond(trial));
-    facts.extend(count("deadlocks").map(|n| ("deadlocks", format!("{n} met and retried"))));
+    facts.extend(count("deadlocks").map(|n| ("deadlocks", format!("{n} met and rolled back"))));
     facts.extend(trial.dataset.as_ref().map(|d| {
         let (before, after) = (human::bytes(d.bytes_before), human::bytes(d.bytes_after));
         ("data size", format!("{before} before, {after} after"))

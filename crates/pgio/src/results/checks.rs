@@ -41,6 +41,12 @@ pub const CHECKS: &[CheckDef] = &[
         "see that whoever uses it is in the limited group, and that there is work enough",
     ),
     def(
+        "link",
+        "",
+        "less than a packet a second passed a slowed interface, or nothing proves that replication takes it",
+        "add ping = \"ADDRESS\", the other machine's as replication uses it; see by `ip route get ADDRESS` which interface that is",
+    ),
+    def(
         "durability",
         "fsync or full_page_writes is off and the condition does not say so",
         "",
@@ -83,6 +89,12 @@ pub const CHECKS: &[CheckDef] = &[
         "see the mail server's log; maildir must be where it delivers to, and nothing else may take mail away",
     ),
     def(
+        "mail-earlier",
+        "more than 1 % of the messages that arrived were of an earlier trial",
+        "some were",
+        "see the mail server's log for what kept them; offer less by messages_rate, or deliver with protocol = \"lmtp\"",
+    ),
+    def(
         "mail-refused",
         "more than 1 % of the recipients were refused, left without an answer or given up",
         "some were, or were put off, or a connection was dropped",
@@ -90,20 +102,20 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "mail-rate",
-        "",
-        "less than 95 % of messages_rate was delivered: the server, or threads, is at its limit",
+        "fewer than 95 % of the messages due by messages_rate were begun inside the window: the server, or threads, is at its limit",
+        "fewer than 99 % of them were",
         "offer less, or use more threads; latency from the intended start grows for as long as the window lasts",
     ),
     def(
         "drbd-connection",
-        "DRBD was seen in another state than the condition says, or blocks went out of sync",
-        "DRBD was not watched inside the window",
-        "see the kernel's log on both hosts and the network between",
+        "DRBD was seen in another state than the condition says, its connection was made anew, blocks went out of sync, or DRBD was not watched inside the window",
+        "",
+        "see the kernel's log on both hosts and the network between; leave telemetry on",
     ),
     def(
         "drbd-congested",
-        "DRBD left its peer behind (Ahead, Behind), or its send buffer was full in more than 10 % of the samples",
-        "the send buffer was full in a sample",
+        "DRBD left its peer behind (Ahead, Behind), or its send buffer was full in more than 10 % of the samples (module 8.4: of the readings)",
+        "the send buffer was full in one of them, or with protocol A nothing told whether it was",
         "offer less than the link can carry, or use a larger sndbuf-size",
     ),
     def(

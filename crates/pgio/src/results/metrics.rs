@@ -116,6 +116,7 @@ pub const METRICS: &[MetricDef<'static>] = &[
     def("delivery_latency_max", "s", LowerIsFaster, "longest delivery of a message"),
     def("mail_bytes_mean", "bytes", Neutral, "mean size of these messages"),
     def("mail_offered_per_minute", "messages/min", Neutral, "as messages_rate asks for"),
+    def("mail_rate_reached", "%", Neutral, "of the messages due by messages_rate, those begun"),
     def(
         "mail_lag_mean",
         "s",
@@ -211,7 +212,13 @@ pub const METRICS: &[MetricDef<'static>] = &[
     def("think_pct_measured", "%", Neutral, "share of calls after which a session rested"),
     def("think_time_mean", "s", Neutral, "mean length of a rest"),
     def("think_share", "share", Neutral, "of the sessions' time: rests"),
-    def("deadlocks", "deadlocks", Neutral, "deadlocks met and retried"),
+    def("deadlocks", "deadlocks", Neutral, "deadlocks met: rolled back, and another call drawn"),
+    def(
+        "call_latency_mean",
+        "s",
+        LowerIsFaster,
+        "mean time of a call of a mix (reads, updates, scans, inserts, deletes), its commit included",
+    ),
     def("read_latency_mean", "s", LowerIsFaster, "mean latency of a read call"),
     def("read_latency_p50", "s", LowerIsFaster, "median latency of a read call"),
     def("read_latency_p95", "s", LowerIsFaster, "95th percentile of a read call's latency"),

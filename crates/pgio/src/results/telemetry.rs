@@ -111,6 +111,9 @@ pub struct DrbdUse {
     /// At the window's ends.
     pub out_of_sync_bytes_before: u64,
     pub out_of_sync_bytes_after: u64,
+    /// How often the connection's counters began anew between two samples: it was ended and made again.
+    #[serde(default)]
+    pub connected_anew: u64,
     /// The states seen, each with its number of samples; one for each peer and sample.
     pub states: Vec<DrbdState>,
 }

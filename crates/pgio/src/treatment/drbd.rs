@@ -14,18 +14,21 @@ mod proof;
 mod tests;
 mod wait;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 use crate::config::experiment::TreatmentSpec;
-use crate::host::drbd::{self, State};
+use crate::host::drbd::{self, Generation, State};
 use crate::host::storage;
 use crate::pg::directories::{GRANT, directories};
 use crate::results::model::{Check, Evidence, Trial, When};
 
 use self::change::{CONNECTED, Change, DISCONNECTED, Ours, connection_of};
 use self::node::{Node, Seen};
+use self::proof::Looks;
 use super::body::Body;
-use super::{Kind, Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::{
+    Kind, Machines, Outlook, Replica, Step, Stranger, Treatment, TreatmentError, Undone, World,
+};
 
 pub(super) const KIND: Kind = Kind {
     name: "drbd",
@@ -52,6 +55,8 @@ struct Drbd {
     secondary: Option<String>,
     /// Found once.
     nodes: OnceCell<Vec<Node>>,
+    /// Of the present trial.
+    looks: Cell<Looks>,
 }
 
 fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
@@ -84,8 +89,8 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     if resource.starts_with('-') || resource == "all" {
         return Err(body.error("resource", format!("`{resource}` is no name of a resource")));
     }
-    let nodes = OnceCell::new();
-    Ok(Box::new(Drbd { resource, connected, protocol, options, secondary, nodes }))
+    let (nodes, looks) = (OnceCell::new(), Cell::default());
+    Ok(Box::new(Drbd { resource, connected, protocol, options, secondary, nodes, looks }))
 }
 
 impl Drbd {
@@ -193,6 +198,16 @@ impl Drbd {
         Ok(())
     }
 
+    /// For what is done to the peer's disk.
+    fn replica(&self, peer: &Node) -> Result<Replica, TreatmentError> {
+        let volumes = peer.see(&self.resource)?.config.volumes;
+        Ok(Replica {
+            host: peer.name.clone(),
+            of: format!("DRBD {}", self.resource),
+            devices: volumes.into_iter().filter_map(|volume| volume.backing).collect(),
+        })
+    }
+
     /// What is measured must lie on what is changed.
     fn check_storage(&self, world: &mut World<'_>, node: &Node) -> Result<(), TreatmentError> {
         let places = directories(world.admin()?).map_err(|source| TreatmentError::Postgres {
@@ -277,7 +292,11 @@ impl Treatment for Drbd {
             )));
         }
         self.check_roles(nodes)?;
-        self.check_storage(world, &nodes[0])
+        self.check_storage(world, &nodes[0])?;
+        if let [_, peer] = nodes {
+            world.replicas.push(self.replica(peer)?);
+        }
+        Ok(())
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
@@ -323,12 +342,19 @@ impl Treatment for Drbd {
     }
 
     /// At the window's ends only: each reading is several commands on either host, and between them
-    /// the telemetry sees the state.
+    /// the telemetry sees the state. What it cannot see of module 8.4 is one command, counted for
+    /// `judge`: evidence is kept once, however often it was found.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence> {
-        if when == When::During {
-            return Vec::new();
+        if when == When::Before {
+            self.looks.set(Looks::default());
         }
         match self.nodes(world) {
+            Ok(nodes) if when == When::During => {
+                if self.connected && nodes[0].generation == Generation::V84 {
+                    proof::look(self, &nodes[0]);
+                }
+                Vec::new()
+            }
             Ok(nodes) => proof::read(self, nodes, when),
             Err(error) => vec![proof::unreadable(self, when, &error)],
         }

@@ -5,6 +5,7 @@
 //! which needs neither root nor netem. What a link does to what passes it is [`shape`].
 
 mod netem;
+mod proof;
 mod qdisc;
 mod relay;
 mod relayed;

@@ -8,8 +8,9 @@
 //!
 //! That the files hold our numbers is evidence, and no proof: threads in another group escape a
 //! limit of v1. The proof is what the device did, in [`judge`]. The steps and their way back are in
-//! [`steps`], what is refused in [`spot`].
+//! [`steps`], what is refused in [`spot`] and, for a host that is not the server's, in [`elsewhere`].
 
+mod elsewhere;
 mod judge;
 mod spot;
 mod steps;

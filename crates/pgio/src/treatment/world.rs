@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ::postgres::Client;
 
-use super::{Moved, TreatmentError};
+use super::{Moved, Replica, TreatmentError};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
@@ -97,6 +97,8 @@ pub struct World<'a> {
     pub private: bool,
     /// While a condition is checked: what its treatments so far will have moved.
     pub moved: Vec<Moved>,
+    /// Likewise: where they know the other half of the data to be.
+    pub replicas: Vec<Replica>,
     /// Heard by whatever waits for long.
     pub stop: Stop,
 }

@@ -266,6 +266,9 @@ impl Workload for Command {
         if let Some(line) = &self.settings.spec.warm_up
             && !self.settings.warmup.is_zero()
         {
+            // With the window's it would read beforehand just what the window reads.
+            let seed = derive(seed, "command-warm-up", 0);
+            let around = Surroundings::new(&self.settings, &params, &settings, seed, &runner.dir);
             let job = self.job("warm_up", line, &around);
             runner.run(&job, &stop, &mut |_, _| {}).and_then(|done| done.seconds)?;
         }

@@ -18,7 +18,7 @@ use super::command::{CommandError, Left, Said};
 use super::device::DeviceError;
 use super::mail::MailError;
 use super::notice::Notices;
-use super::session::{self, Event, Go, SliceDone};
+use super::session::{self, Event, Go, SliceDone, server_seed};
 use super::stall::{self, Stall};
 use super::stopping::{Alive, Stopping};
 use super::{Ready, Sessions, Totals};
@@ -29,7 +29,6 @@ use crate::pg::connect::{Canceller, ConnectError, ConnectParams, WireError};
 use crate::pg::server::{self, Connections};
 use crate::pg::words;
 use crate::results::model::{SessionTotals, Slice};
-use crate::rng;
 
 /// How long a session may go on after the window's end before it counts as stuck: longer than a
 /// checkpoint's fsync holds up a commit on a slow device, shorter than anyone's patience.
@@ -46,7 +45,7 @@ pub enum EngineError {
     #[error("a session cannot connect")]
     Connect(#[source] ConnectError),
     #[error(
-        "{needed} sessions are needed but the server has {free} connections free of {max}: lower NUM_SCHEMAS × NUM_THREADS or raise max_connections"
+        "{needed} sessions are needed but the server has {free} connections free of {max}: lower sessions (or NUM_SCHEMAS × NUM_THREADS), or raise max_connections"
     )]
     TooFewConnections { needed: u32, free: i64, max: i64 },
     #[error(
@@ -342,8 +341,7 @@ impl Gang {
                 end: started + plan.seconds,
                 slice: plan.slice / plan.turns as f64,
                 at_most: plan.share(index as u64),
-                seed: (rng::derive(self.setup.seed, "session", index as u64) >> 11) as f64
-                    / (1u64 << 53) as f64,
+                seed: server_seed(self.setup.seed, "session", index as u64),
             });
         }
         thread::sleep(opens.saturating_duration_since(Instant::now()));

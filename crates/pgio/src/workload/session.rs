@@ -16,6 +16,7 @@ use super::{PlanCheck, Script, Sessions, SliceArgs, Totals};
 use crate::histogram::Histogram;
 use crate::pg::connect::{self, Canceller};
 use crate::pg::server::{FORCE_FLUSH_SINCE, TIMEOUTS};
+use crate::rng;
 
 /// What a session tells.
 pub(super) enum Event {
@@ -97,7 +98,7 @@ fn work(
     }
     let mut session = Session { client, setup, script, version: 0, turn: 0 };
     session.version = version_num(&mut session.client)?;
-    session.warm_up()?;
+    session.warm_up(index)?;
     if backend_pid(&mut session.client)? != pid {
         return Err(EngineError::Pooled);
     }
@@ -107,6 +108,11 @@ fn work(
     let Ok(window) = go.recv() else { return Err(EngineError::Stopped) };
     session.window(index, &window, events)?;
     session.flush_statistics()
+}
+
+/// What a session gives setseed(): from 0 to below 1.
+pub(super) fn server_seed(seed: u64, purpose: &str, index: u64) -> f64 {
+    (rng::derive(seed, purpose, index) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Seconds at one table, where a session has several. A block that is planned anew, on a table that its
@@ -123,14 +129,14 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn warm_up(&mut self) -> Result<(), EngineError> {
+    fn warm_up(&mut self, index: u32) -> Result<(), EngineError> {
         if self.setup.warmup.is_zero() {
             return Ok(());
         }
         let warmup = self.setup.warmup.saturating_sub(self.script.delay);
         let end = server_clock(&mut self.client)? + warmup.as_secs_f64();
         // Its own stream: the window's must not depend on how far the warm-up came.
-        let mut seed = Some(0.5);
+        let mut seed = Some(server_seed(self.setup.seed, "warm-up", u64::from(index)));
         while !self.setup.stop.requested() {
             let now = server_clock(&mut self.client)?;
             if now >= end {

@@ -135,6 +135,16 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
 }
 
 #[test]
+fn the_warm_up_does_not_read_beforehand_what_the_window_reads() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let workload = prints("[ $(cat {dir}/seed) -ne {seed} ] && echo rate 1");
+    let warm_up = "warmup = \"1s\"\nwarm_up = \"echo {seed} > {dir}/seed\"\n";
+    measured(&dir, &dsn, &format!("{warm_up}{workload}")).expect(0, &[]);
+    assert_eq!(dir.trials()[0]["outcome"]["state"], "complete");
+}
+
+#[test]
 fn a_program_that_takes_no_options_proves_no_condition() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();

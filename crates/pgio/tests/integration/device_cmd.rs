@@ -248,6 +248,28 @@ fn what_drbd_or_a_partition_table_is_on_stays_as_it_is() {
     device(&dir, &[path, "--destroy", "--rounds", "1"]).expect(0, &["throughput"]);
 }
 
+/// With its metadata on another device nothing of DRBD can be seen on the disk itself.
+#[test]
+fn a_disk_that_drbd_is_configured_for_is_never_written() {
+    if !disk::is_root("device_cmd") {
+        return;
+    }
+    let (dir, device_) = (Workdir::new(), LoopDevice::new(SIZE));
+    let path = device_.path.as_str();
+    dir.write("drbdadm", &format!("#!/bin/sh\n[ \"$*\" = 'sh-ll-dev all' ] && echo {path}\n"));
+    disk::run("chmod", &["+x", text(&dir.path().join("drbdadm"))]);
+    let measure = |more: &[&str]| {
+        let mut command =
+            dir.command(&[&["device", path, "--rounds", "1"][..], more, QUICK].concat());
+        let others = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{others}", dir.path().display()));
+        dir.start(command).wait()
+    };
+    measure(&["--destroy"]).expect(4, &["metadata of DRBD", "name the DRBD device"]);
+    assert!(fs::read(device_.image()).unwrap().iter().all(|byte| *byte == 0));
+    measure(&[]).expect(0, &["is only read"]);
+}
+
 /// An experiment of the workload `device` on a server that is not of interest.
 fn measured(dir: &Workdir, target: &str, workload: &str) -> workdir::Said {
     let keys = "blocks = 1\nduration = \"300ms\"\naa = false";

@@ -310,6 +310,7 @@ fn options_refused_before_anything_is_changed() {
     run("umount", &[below.to_str().unwrap()]);
     run("mount", &["--bind", disk.mount.0.to_str().unwrap(), "/mnt"]);
     refused(&target, "options = \"wsync\"", &["mounted at /mnt too"]);
+    refused(&target, "options = \"sync\"", &["sync would hold for all", "at /mnt too", "mount = "]);
     run("umount", &["/mnt"]);
     let device = "device = \"/dev/loop77\", type = \"xfs\", allow_format = true";
     refused(&target, device, &["private = true"]);

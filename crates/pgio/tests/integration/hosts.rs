@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pgio::config::experiment::HostSpec;
 use pgio::host::exec::{CommandLine, Exec};
 use pgio::host::{Host, Shell};
 
@@ -46,6 +47,18 @@ fn a_command_there_is_a_command_here() {
     let slow = CommandLine::new("sleep").arg("600").timeout(Duration::from_millis(300));
     assert!(there.output(&slow).unwrap_err().to_string().contains("did not end within 0.3 s"));
     assert!(there.is_same_machine(&here) && there.shares_pids_with_this_process());
+}
+
+/// By ssh and without it.
+#[test]
+fn two_names_of_one_machine_are_refused() {
+    let sshd = Sshd::start();
+    let one = [("box".to_owned(), sshd.spec())];
+    assert_eq!(pgio::host::connect_all(&one.clone().into()).unwrap().len(), 2);
+    let both = [one[0].clone(), ("here".to_owned(), HostSpec::default())];
+    let error = pgio::host::connect_all(&both.into()).unwrap_err().to_string();
+    assert!(error.starts_with("hosts box and here are one machine, "), "{error}");
+    assert!(error.contains("[hosts.box] or [hosts.here]"), "{error}");
 }
 
 #[test]

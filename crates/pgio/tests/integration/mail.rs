@@ -161,12 +161,13 @@ fn a_good_server_by_smtp_and_at_a_rate() {
     let trial = &dir.trials()[0];
     assert_all_there(trial);
     assert_eq!(trial["histograms"]["delivery"]["count"], 50);
+    assert_eq!(value(trial, "mail_rate_reached"), 100.0);
     assert_eq!(check(trial, "mail-rate")["verdict"], "ok");
     assert_eq!(fake.files(), 0);
 }
 
 #[test]
-fn a_rate_above_capacity_is_said_to_be_one_and_its_latency_grows() {
+fn a_rate_above_capacity_is_invalid_and_its_latency_grows() {
     // Two sessions of 50 ms a message: 40 a second.
     let fake = Fake::start(Manner::Slow);
     let dir = Workdir::new();
@@ -177,7 +178,8 @@ fn a_rate_above_capacity_is_said_to_be_one_and_its_latency_grows() {
     delivered(&dir, &format!("{closed}\nmessages_rate = \"200/s\""), "").expect(0, &["mail-rate"]);
     let trial = &dir.trials()[0];
     assert_all_there(trial);
-    assert_eq!(check(trial, "mail-rate")["verdict"], "warning");
+    assert_eq!(failed_checks(trial, "invalid"), ["mail-rate"]);
+    assert!(value(trial, "mail_rate_reached") < 50.0);
     assert!(value(trial, "delivery_latency_p95") > 4.0 * latency);
     assert!(value(trial, "mail_lag_mean") > latency);
     assert_eq!(value(trial, "mail_offered_per_minute"), 12_000.0);

@@ -71,6 +71,9 @@ fn fixed_work_is_the_same_work_every_time() {
     let arguments = [&work[..], SINGLE, &["--num-threads", "2"]].concat();
     let (trial, first) = counted_up(&place, "pgio1", &arguments);
     assert_eq!(count(&trial, "read") + count(&trial, "update"), 6000.0);
+    let busy = |class| count(&trial, class) * metric(&trial, &format!("{class}_latency_mean"));
+    let each = ["read", "update", "commit"].map(busy).iter().sum::<f64>() / 6000.0;
+    assert!((metric(&trial, "call_latency_mean") / each - 1.0).abs() < 1e-6, "{each}");
     assert!(trial["window"]["asked_seconds"].is_null());
     for session in trial["sessions"].as_array().unwrap() {
         let calls = ["reads", "updates"].map(|class| session[class].as_u64().unwrap());

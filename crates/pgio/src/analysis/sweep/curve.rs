@@ -1,8 +1,9 @@
 //! Along one axis, all others at their middle: a condition's values, its knee, and the slope of what
 //! a commit takes.
 //!
-//! The knee is told of axes that are numbers and change the work, since only there the points are
-//! loads; it is taken on the means over blocks, and on each block alone to say how sure it is. The
+//! The knee is told of axes along which the load grows; it is taken on the means over blocks, and on each
+//! block alone to say how sure it is. What could not bear a value, such as a rate above capacity, has its
+//! knee among the values before. The
 //! slope is told where first principles foretell a change along the axis, such as the delay of a
 //! link: a least-squares line through each block's points, the blocks' slopes with Student's
 //! interval.
@@ -24,6 +25,22 @@ use crate::results::sweep::{Axis, Point, Sweep};
 /// Less than the clocks can tell.
 const NO_CHANGE: f64 = 1e-7;
 
+/// Keys of the workload that, greater, ask for more at a time.
+const LOADS: &[&str] = &[
+    "sessions",
+    "num_threads",
+    "threads",
+    "rate",
+    "pipeline",
+    "depth",
+    "rows_per_transaction",
+    "work_unit",
+    "update_work_unit",
+    "batch",
+    "commit_every",
+    "block_size",
+];
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Curve {
@@ -33,7 +50,8 @@ pub struct Curve {
     pub throughput: String,
     /// Numbers ascending, words in the order of the file.
     pub points: Vec<CurvePoint>,
-    /// Where more load stops paying; null where the axis is no load, or a value is missing.
+    /// Where more load stops paying; null where the axis is no load, or fewer than three values in a row
+    /// from the first have trials that count.
     pub knee: Option<CurveKnee>,
     /// What a step along the axis adds to a commit; null where nothing is foretold.
     pub slope: Option<Slope>,
@@ -96,16 +114,18 @@ pub(super) fn all(
         let swept = |name: &str| !sweep.at_middle_only.iter().any(|c| c == name);
         for info in manifest.conditions.iter().filter(|c| swept(&c.name)) {
             let points = points(sweep, axis, &info.name, cells);
-            let by_block = by_block(manifest, trials, &info.name, &points, cells);
-            let knee = latency
-                .as_ref()
-                .filter(|_| is_load(axis))
-                .and_then(|latency| find_knee(&points, cells, &by_block, (&throughput, latency)));
+            let by_block_of =
+                |points: &[CurvePoint]| by_block(manifest, trials, &info.name, points, cells);
+            let knee = latency.as_ref().filter(|_| is_load(axis)).and_then(|latency| {
+                let borne = borne(&points, cells, (&throughput, latency));
+                let of_block = by_block_of(borne);
+                find_knee(borne, cells, &of_block, (&throughput, latency))
+            });
             curves.push(Curve {
                 axis: axis.name.clone(),
                 condition: info.name.clone(),
                 throughput: throughput.clone(),
-                slope: slope(&points, cells, &by_block),
+                slope: slope(&points, cells, &by_block_of(&points)),
                 knee,
                 points,
             });
@@ -115,7 +135,23 @@ pub(super) fn all(
 }
 
 fn is_load(axis: &Axis) -> bool {
-    axis.of_work && axis.values.iter().all(|v| v.at.is_some())
+    axis.of_work
+        && LOADS.contains(&axis.name.as_str())
+        && axis.values.iter().all(|v| v.at.is_some())
+}
+
+/// The points from the first on that have values.
+fn borne<'a>(
+    points: &'a [CurvePoint],
+    cells: &[SweptCell],
+    (throughput, latency): (&str, &str),
+) -> &'a [CurvePoint] {
+    let has = |point: &CurvePoint| {
+        let metrics = &cells[point.cell].metrics;
+        metrics.contains_key(throughput) && metrics.contains_key(latency)
+    };
+    let without = points.iter().position(|point| !has(point));
+    &points[..without.unwrap_or(points.len())]
 }
 
 fn points(sweep: &Sweep, axis: &Axis, condition: &str, cells: &[SweptCell]) -> Vec<CurvePoint> {

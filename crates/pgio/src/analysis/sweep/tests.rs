@@ -134,6 +134,58 @@ fn a_block_without_a_point_has_no_knee_of_its_own_and_an_invalid_trial_is_left_o
 }
 
 #[test]
+fn a_load_that_cannot_be_borne_leaves_the_knee_of_those_before() {
+    let mut stored = swept(6);
+    for t in &mut stored.trials {
+        let p = t.place.as_ref().unwrap();
+        if p.condition == "on" && p.point == at(64, 1) {
+            t.checks.push(Check::invalid("rate-not-reached", "40 %", "ask for less"));
+        }
+    }
+    let analysis = analyse(&stored);
+    let found = analysis.sweep.as_ref().unwrap();
+    let knee = curve(found, "sessions", "on").knee.as_ref().unwrap();
+    assert_eq!((knee.place, &knee.value), (KneePlace::BeyondLast, &json!(16)));
+    assert_eq!((knee.agreeing, knee.blocks), (6, 6));
+    assert_eq!(curve(found, "sessions", "local").knee.as_ref().unwrap().value, json!(64));
+    // Two points are no curve.
+    for t in &mut stored.trials {
+        if t.place.as_ref().unwrap().point == at(16, 1) {
+            t.checks.push(Check::invalid("rate-not-reached", "40 %", "ask for less"));
+        }
+    }
+    let analysis = analyse(&stored);
+    assert_eq!(curve(analysis.sweep.as_ref().unwrap(), "sessions", "on").knee, None);
+}
+
+#[test]
+fn what_is_no_load_has_no_knee() {
+    let mut stored = swept(6);
+    let rename = |point: &mut Point| {
+        let value = point.remove("sessions").unwrap();
+        point.insert("hot_table".to_owned(), value);
+    };
+    for t in &mut stored.trials {
+        rename(&mut t.place.as_mut().unwrap().point);
+    }
+    let sweep = stored.manifest.sweep.as_mut().unwrap();
+    sweep.axes[0].name = "hot_table".to_owned();
+    sweep.points.iter_mut().for_each(rename);
+    let analysis = analyse(&stored);
+    let found = analysis.sweep.as_ref().unwrap();
+    assert_eq!(curve(found, "hot_table", "on").points.len(), 4);
+    assert_eq!(curve(found, "hot_table", "on").knee, None);
+}
+
+#[test]
+fn a_call_of_a_mix_is_what_is_waited_for() {
+    let mut stored = swept(1);
+    assert_eq!(class(&stored.trials).as_deref(), Some("commit"));
+    set(&mut stored.trials[0], "call_latency_mean", 0.001);
+    assert_eq!(class(&stored.trials).as_deref(), Some("call"));
+}
+
+#[test]
 fn an_environment_is_compared_within_its_point() {
     let mut stored = swept(6);
     for t in &mut stored.trials {

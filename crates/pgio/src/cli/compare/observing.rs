@@ -1,6 +1,5 @@
 //! What is observed beside an experiment: the hosts of its file, and each target's scene.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use postgres::Client;
@@ -10,7 +9,7 @@ use super::targets::Reached;
 use crate::cli::exit::Failure;
 use crate::config::experiment::WorkloadSpec;
 use crate::config::resolve::Extent;
-use crate::host::{Host, Hosts, LOCAL};
+use crate::host::{self, Hosts, LOCAL};
 use crate::pg::server::Server;
 use crate::telemetry::{Scene, Standby, Survey};
 use crate::workload::Workload;
@@ -22,11 +21,7 @@ const WORTH_A_PROBE: Duration = Duration::from_secs(20);
 impl Job {
     /// Every host of the file, reached before anything is changed.
     pub(super) fn hosts(&self) -> Result<Hosts, Failure> {
-        let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
-        for (name, spec) in &self.experiment.hosts {
-            hosts.insert(name.clone(), Arc::new(Host::connect(name, spec)?));
-        }
-        Ok(hosts)
+        Ok(host::connect_all(&self.experiment.hosts)?)
     }
 
     /// What is observed on a target; nothing where the file says so.

@@ -21,7 +21,7 @@ use crate::config::resolve::Extent;
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::plan;
 use crate::host::stop::Stop;
-use crate::host::{Host, Hosts, LOCAL};
+use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::words;
@@ -165,6 +165,7 @@ impl Job {
             control: None,
             private: false,
             moved: Vec::new(),
+            replicas: Vec::new(),
             stop: Stop::new(),
         };
         let mut all = Vec::new();
@@ -198,6 +199,9 @@ impl Job {
                     add(text, &format!("Present values are not shown: {}.", words::sentence(&why)));
                 }
             }
+        }
+        if let Err(why) = host::refuse_twins(&self.experiment.hosts, &hosts) {
+            add(text, &format!("It would be refused: {}.", words::sentence(&why)));
         }
         hosts
     }

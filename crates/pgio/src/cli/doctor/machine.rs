@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::Section;
 use crate::config::experiment::HostSpec;
-use crate::host::Hosts;
 use crate::host::exec::{CommandLine, Exec, ExecError};
-use crate::host::{Host, LOCAL};
+use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::words;
 use crate::results::Check;
 use crate::units::human;
@@ -37,6 +36,11 @@ pub(super) fn look(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) 
             sections.push(section(format!("Host {name}: {ssh}"), all));
         }
         hosts.extend(found.ok().map(|host| (name.clone(), Arc::new(host))));
+    }
+    if let Err(error) = host::refuse_twins(specs, &hosts) {
+        let remedy = "an experiment on these hosts is refused as they are";
+        let twins = Check::invalid("hosts-distinct", words::sentence(&error), remedy);
+        sections.push(section("Hosts".to_owned(), vec![twins]));
     }
     (sections, hosts)
 }

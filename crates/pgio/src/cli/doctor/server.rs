@@ -219,6 +219,7 @@ fn conditions(
             control: None,
             private: false,
             moved: Vec::new(),
+            replicas: Vec::new(),
             stop: Stop::new(),
         };
         for treatment in &arm.treatments {

@@ -46,7 +46,25 @@ pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, HostSpec>, Co
         }
         found.insert(name.to_owned(), spec);
     }
+    refuse_two_that_are_here(&hosts, &found)?;
     Ok(found)
+}
+
+/// What is meant for one of them would be done to the other.
+fn refuse_two_that_are_here(
+    hosts: &Section<'_>,
+    found: &BTreeMap<String, HostSpec>,
+) -> Result<(), ConfigError> {
+    let mut here = found.iter().filter(|(_, spec)| spec.ssh.is_none()).map(|(name, _)| name);
+    match (here.next(), here.next()) {
+        (Some(one), Some(other)) => Err(hosts.error(
+            other,
+            format!(
+                "is this machine, as it has no ssh, and so is `{one}`: write ssh = \"user@host\" in one of the two, or leave it out"
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn host(section: &Section<'_>) -> Result<HostSpec, ConfigError> {

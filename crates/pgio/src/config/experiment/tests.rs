@@ -253,6 +253,11 @@ fn what_is_wrong_with_hosts_names_its_line() {
             "x.toml:2: hosts.local.ssh: contradicts the name `local`, which is this machine: use another \
           name",
         ),
+        (
+            "[hosts.local]\n[hosts.db1]\nssh = 'db1'\n[hosts.db2]",
+            "x.toml:1: hosts.local: is this machine, as it has no ssh, and so is `db2`: write ssh = \"user@host\" \
+          in one of the two, or leave it out",
+        ),
         ("[hosts.'a b']", "x.toml:1: hosts.a b: is no name for a host: use one word"),
         ("[hosts]\ndb1 = 'x'", "x.toml:2: hosts.db1: must be a table, and this is of type string"),
         (

@@ -84,6 +84,15 @@ impl Tree {
         found
     }
 
+    /// A device by its path in /dev, and those that it lies on.
+    pub(super) fn stack(&self, path: &str) -> Vec<Device> {
+        let mut found = Vec::new();
+        if let Some(name) = self.named(path) {
+            self.descend(&name, &mut BTreeSet::new(), &mut found);
+        }
+        found
+    }
+
     fn descend_mount(&self, mount: &Mount, seen: &mut BTreeSet<String>, found: &mut Vec<Device>) {
         let by_number = self.devices.iter().find(|(_, node)| node.number == mount.device);
         let top = by_number.map(|(name, _)| name.clone()).or_else(|| self.named(&mount.source));

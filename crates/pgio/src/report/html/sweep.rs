@@ -11,7 +11,7 @@ use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
 use super::{Page, Section, table};
 use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, Swept};
 use crate::results::metrics::definition;
-use crate::results::sweep::{Axis, shown};
+use crate::results::sweep::{Axis, SweepKind, shown};
 
 const HEIGHT: f64 = 240.0;
 /// From such a ratio of the largest to the smallest value on, a scale is logarithmic.
@@ -21,14 +21,22 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let swept = page.analysis.sweep.as_ref()?;
     let notes = swept.notes.iter().map(|note| format!("Note: {note}."));
     let body = html! {
-        p { "One axis at a time, from the middle point: "
-            (tables::middle(page.analysis).unwrap_or_default()) "." }
+        p { (way(swept.kind)) (tables::middle(page.analysis).unwrap_or_default()) "." }
         @for sentence in tables::knees(page.analysis) { p { (table::prose(&sentence)) } }
         @for note in notes { p.note { (table::prose(&note)) } }
         @for (n, axis) in (1..).zip(&swept.axes) { (of_axis(page, swept, n, axis)) }
         @if let Some(grid) = tables::grid(page.analysis, swept) { (table::render(&grid, "All cells")) }
     };
     Some(Section { id: "sweep", title: "Along the axes", body })
+}
+
+fn way(kind: SweepKind) -> &'static str {
+    match kind {
+        SweepKind::OneAtATime => "One axis at a time, from the middle point: ",
+        SweepKind::Grid => {
+            "Every combination of the axes; along each, the others are at the middle point: "
+        }
+    }
 }
 
 fn of_axis(page: &Page<'_>, swept: &Swept, n: usize, axis: &Axis) -> Markup {

@@ -8,6 +8,7 @@ use super::{Source, render};
 use crate::analysis::analyse;
 use crate::analysis::test_support::{demo, experiment, swept};
 use crate::results::store::Stored;
+use crate::results::sweep::SweepKind;
 use crate::results::{Check, Outcome};
 
 const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
@@ -58,6 +59,16 @@ fn a_sweep_has_its_charts() {
     let tips =
         page.matches("<title>on, sessions ").count() + page.matches("<title>on, delay ").count();
     assert_eq!(tips, 14);
+}
+
+#[test]
+fn a_sweep_says_how_its_points_were_chosen() {
+    let mut stored = swept(6);
+    assert!(page(&stored).contains("One axis at a time, from the middle point: "));
+    stored.manifest.sweep.as_mut().unwrap().kind = SweepKind::Grid;
+    let page = page(&stored);
+    assert!(page.contains("Every combination of the axes; along each,"));
+    assert!(!page.contains("One axis at a time"));
 }
 
 #[test]

@@ -68,8 +68,22 @@ fn one(minor: u32, inside: &[&Snapshot], span: Span<'_>, disks: &Disks) -> DrbdU
         unacked_max: most(|m| m.unacked),
         out_of_sync_bytes_before: moments.first().map_or(0, |m| m.out_of_sync_kib * 1024),
         out_of_sync_bytes_after: moments.last().map_or(0, |m| m.out_of_sync_kib * 1024),
+        connected_anew: connected_anew(&moments),
         states: seen(inside, minor),
     }
+}
+
+/// The kernel counts sectors in 32 bits: from close below that it is the end of the range.
+const RANGE_KIB: u64 = 1 << 31;
+const CLOSE_KIB: u64 = 1 << 26;
+
+/// Counters fall where it was ended and made by command; one that heals by itself counts on.
+fn connected_anew(moments: &[Moment]) -> u64 {
+    let fell = |from: u64, to: u64| to < from && from < RANGE_KIB - CLOSE_KIB;
+    let anew = |pair: &&[Moment]| {
+        fell(pair[0].sent_kib, pair[1].sent_kib) || fell(pair[0].received_kib, pair[1].received_kib)
+    };
+    moments.windows(2).filter(anew).count() as u64
 }
 
 fn seen(inside: &[&Snapshot], minor: u32) -> Vec<DrbdState> {
@@ -227,11 +241,31 @@ mod tests {
         assert_eq!(found["drbd1"].sent_bytes_per_second, None);
         assert_eq!(found["drbd1"].al_writes_per_second, Some(1.0));
         assert_eq!(found["drbd1"].backing, None);
+        assert_eq!(found["drbd1"].connected_anew, 1);
         let tracks = tracks(&[span]);
         let value = |name: &str| tracks.iter().find(|t| t.1 == name).unwrap().3[0];
         assert_eq!(value("drbd_sent_bytes_per_second"), None);
         assert_eq!(value("drbd_al_writes_per_second"), Some(1.0));
         assert_eq!(value("drbd_pending"), Some(0.0));
+    }
+
+    #[test]
+    fn a_connection_made_anew_between_two_samples_is_seen() {
+        let start = Instant::now();
+        let anew = |sent: &[u64]| {
+            let snapshots: Vec<Snapshot> = (0..)
+                .zip(sent)
+                .map(|(at, sent)| snapshot(start, at, &shown("Connected", &format!("ns:{sent}"))))
+                .collect();
+            let all: Vec<&Snapshot> = snapshots.iter().collect();
+            let span = Span::between(all[0], all[all.len() - 1]).unwrap();
+            used(&all, span, &Disks::default())["drbd1"].connected_anew
+        };
+        assert_eq!(anew(&[100, 200, 300]), 0);
+        assert_eq!(anew(&[100, 20, 300]), 1, "more at the end than at the beginning");
+        assert_eq!(anew(&[100, 20, 300, 0]), 2);
+        // After 2 TiB the kernel's counter begins again by itself.
+        assert_eq!(anew(&[2_147_400_000, 5_000]), 0);
     }
 
     #[test]

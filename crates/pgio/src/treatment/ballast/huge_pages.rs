@@ -130,9 +130,12 @@ fn holds(host: &Host, step: &Step, memory: &Memory) -> bool {
 pub(super) fn undo(host: &Host, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
     let (prior, asked) = numbers(step)?;
     let memory = look(host)?;
-    // The number found after a reboot is that of the boot: ours is gone.
-    if memory.pages == prior || rebooted(host, step) {
+    if memory.pages == prior {
         return Ok(Undone::PutBack);
+    }
+    // The number found after a reboot is that of the boot: ours is gone.
+    if rebooted(host, step) {
+        return Ok(Undone::Kept);
     }
     if !(prior..=asked).contains(&memory.pages) {
         match stranger {
@@ -290,5 +293,28 @@ impl Treatment for HugePages {
 
     fn taken_back(&self) {
         self.held.take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_boot_set_is_left_and_told_so() {
+        let host = Host::local();
+        let pages = look(&host).unwrap().pages;
+        let of_another_boot = |prior: u64| Step {
+            kind: KIND.name.to_owned(),
+            what: WHAT.to_owned(),
+            host: Some(host.name().to_owned()),
+            prior: json!(prior),
+            ours: json!({ "pages": pages + 200, "leave": 1 << 30, "boot": "an earlier one" }),
+        };
+        for (prior, expected) in [(pages, Undone::PutBack), (pages + 100, Undone::Kept)] {
+            let undone = undo(&host, &of_another_boot(prior), Stranger::Ask).unwrap();
+            assert_eq!(undone, expected, "{prior}");
+        }
+        assert_eq!(look(&host).unwrap().pages, pages);
     }
 }

@@ -41,6 +41,7 @@ fn in_world<T>(act: impl FnOnce(&mut World<'_>) -> T) -> T {
         control: None,
         private: false,
         moved: Vec::new(),
+        replicas: Vec::new(),
         stop: Stop::new(),
     };
     act(&mut world)

@@ -1,8 +1,8 @@
 //! One reversible change of a resource on one node, as the journal keeps it.
 //!
 //! All of it lives in the running kernel: on a machine that was started again, or where the resource
-//! was taken down, nothing of ours is left, and what is there comes from the configuration. With
-//! module 8.4 the options of a connection are gone with it, so they are kept beside it.
+//! was taken down, nothing of ours is left, and what is there comes from the configuration: it stays
+//! as it is. With module 8.4 the options of a connection are gone with it, so they are kept beside it.
 
 use serde::{Deserialize, Serialize};
 
@@ -120,25 +120,36 @@ impl Ours {
         stranger: Stranger,
         stop: &Stop,
     ) -> Result<Undone, TreatmentError> {
-        let Some(seen) = node.see_since(&self.boot, &self.resource)? else {
-            return Ok(Undone::PutBack);
+        let Some(seen) = node.find(&self.resource)? else {
+            return Ok(Undone::Kept);
         };
-        // A protocol that was found without a connection goes with ours, and one is gone by now.
-        let (Some(prior), Some(found)) = (step.prior.as_str(), self.change.present(&seen)) else {
-            return Ok(Undone::PutBack);
+        let prior = step.prior.as_str();
+        let net = self.net_set_since(&seen, prior);
+        let (prior, found) = match (prior, self.change.present(&seen)) {
+            // What is there comes from the files, whether or not it is what was found.
+            (prior, found) if seen.boot != self.boot => {
+                let same = found.as_deref() == prior && net.is_empty();
+                return Ok(if same { Undone::PutBack } else { Undone::Kept });
+            }
+            (Some(prior), Some(found)) => (prior, found),
+            // A protocol that was found without a connection goes with ours.
+            (None, _) => return Ok(Undone::PutBack),
+            // Someone took down what had the value, and ours went with it.
+            (Some(_), None) => return Ok(Undone::Kept),
         };
-        if found != prior && found != self.value {
+        if (found != prior && found != self.value) || !net.is_empty() {
             match stranger {
-                Stranger::Keep => return Ok(Undone::Kept),
-                Stranger::Restore => {}
                 Stranger::Ask => {
                     return Err(TreatmentError::ChangedSince {
                         what: format!("{} on host {}", step.what, node.name),
-                        found,
+                        found: with_options(&found, &net, &seen.net_options()),
                         ours: self.value.clone(),
-                        prior: prior.to_owned(),
+                        prior: with_options(prior, &net, &net),
                     });
                 }
+                // Where only the options are someone's, the end of the connection is still ours.
+                Stranger::Keep if found != self.value => return Ok(Undone::Kept),
+                Stranger::Keep | Stranger::Restore => {}
             }
         }
         if found != prior {
@@ -146,29 +157,48 @@ impl Ours {
             self.set(node, prior, &Stop::new())?;
         }
         let mut undone = Undone::PutBack;
-        if let Change::Connection { net, with_peer } = &self.change
+        if let Change::Connection { with_peer, .. } = &self.change
             && prior == CONNECTED
         {
+            if stranger == Stranger::Keep && !net.is_empty() {
+                return Ok(Undone::Kept);
+            }
             // A replica that was there and stays away is no state to leave without a word.
             if *with_peer && stranger != Stranger::Keep {
                 undone = wait::until_returned(node, &self.resource, stop)?;
             }
-            self.restore_net(node, net)?;
+            self.restore_net(node, prior)?;
         }
         Ok(undone)
     }
 
-    /// Where someone connected by hand, with the options of the files.
-    fn restore_net(&self, node: &Node, net: &Options) -> Result<(), TreatmentError> {
-        let now = node.see(&self.resource)?.net_options();
-        let differing: Options = net
-            .iter()
-            .filter(|(name, value)| now.get(*name).is_some_and(|found| found != *value))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
-        if differing.is_empty() {
+    /// What a connection could not be made with, and what someone set since and does not want kept.
+    fn restore_net(&self, node: &Node, prior: &str) -> Result<(), TreatmentError> {
+        let net = self.net_set_since(&node.see(&self.resource)?, Some(prior));
+        if net.is_empty() {
             return Ok(());
         }
-        node.set_net(&self.resource, &differing)
+        node.set_net(&self.resource, &net)
     }
+
+    /// The options of a connection that are not what they were, with the values that they had. Empty
+    /// where there is none now, as with module 8.4 while disconnected.
+    fn net_set_since(&self, seen: &Seen, prior: Option<&str>) -> Options {
+        let Change::Connection { net, .. } = &self.change else { return Options::new() };
+        if prior != Some(CONNECTED) {
+            return Options::new();
+        }
+        let now = seen.net_options();
+        net.iter()
+            .filter(|(name, value)| now.get(*name).is_some_and(|found| found != *value))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+}
+
+/// `connected with protocol C`: the value alone where none is named.
+fn with_options(value: &str, named: &Options, of: &Options) -> String {
+    let option = |name: &String| Some(format!("{name} {}", of.get(name)?));
+    let all: Vec<String> = named.keys().filter_map(option).collect();
+    if all.is_empty() { value.to_owned() } else { format!("{value} with {}", all.join(", ")) }
 }

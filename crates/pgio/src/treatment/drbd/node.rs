@@ -25,7 +25,7 @@ const STATE: &str = "==> state\n";
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) exec: Arc<dyn Exec>,
-    generation: Generation,
+    pub(super) generation: Generation,
     root: Prefix,
 }
 
@@ -92,13 +92,9 @@ impl Node {
         })
     }
 
-    /// None where the resource is not up, or the machine was started again since that boot.
-    pub(super) fn see_since(
-        &self,
-        boot: &str,
-        resource: &str,
-    ) -> Result<Option<Seen>, TreatmentError> {
-        Ok(self.look()?.one(resource).filter(|seen| seen.boot == boot))
+    /// None where the resource is not up.
+    pub(super) fn find(&self, resource: &str) -> Result<Option<Seen>, TreatmentError> {
+        Ok(self.look()?.one(resource))
     }
 
     fn look(&self) -> Result<Up, TreatmentError> {

@@ -1,5 +1,5 @@
-//! That the condition held: evidence read back at the window's ends, and the telemetry's samples in
-//! between.
+//! That the condition held: evidence read back at the window's ends, and in between the telemetry's
+//! samples, with module 8.4 also looks at the buffer to the peer.
 
 use super::Drbd;
 use super::change::DISCONNECTED;
@@ -10,10 +10,8 @@ use crate::results::telemetry::{DrbdState, DrbdUse, Telemetry};
 use crate::treatment::TreatmentError;
 use crate::units::human;
 
-/// Of the samples; fewer may be a burst that the buffer is there for.
+/// Of the samples or looks; fewer may be a burst that the buffer is there for.
 const CONGESTED: f64 = 0.10;
-/// Of the readings, which are few.
-const CONGESTED_READINGS: f64 = 0.50;
 
 const IN_SYNC: &str = "UpToDate/UpToDate";
 
@@ -53,7 +51,7 @@ fn of_node(asked: &Drbd, first: bool, node: &Node, seen: &Seen, when: When) -> V
         all.push(evidence("disks", joined(&seen.states, State::disks), IN_SYNC));
         if seen.states.iter().any(|s| s.congested.is_some()) {
             let full = seen.states.iter().any(|s| s.congested == Some(true));
-            let found = if full { FULL } else { "not full" }.to_owned();
+            let found = if full { "full" } else { "not full" }.to_owned();
             let what = format!("{} on host {}", buffer(asked), node.name);
             all.push(Evidence { when, what, found, expected: None });
         }
@@ -74,7 +72,24 @@ fn of_node(asked: &Drbd, first: bool, node: &Node, seen: &Seen, when: When) -> V
     all
 }
 
-const FULL: &str = "full";
+/// How often the buffer to the peer was looked at inside the window, and found full.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Looks {
+    full: u64,
+    all: u64,
+}
+
+/// On the server's host, which sends. One that fails is none: what became of the connection is for
+/// the telemetry.
+pub(super) fn look(asked: &Drbd, node: &Node) {
+    let Ok(states) = node.states(&asked.resource) else { return };
+    if states.iter().all(|s| s.congested.is_none()) {
+        return;
+    }
+    let full = states.iter().any(|s| s.congested == Some(true));
+    let Looks { full: before, all } = asked.looks.get();
+    asked.looks.set(Looks { full: before + u64::from(full), all: all + 1 });
+}
 
 fn buffer(asked: &Drbd) -> String {
     format!("buffer to the peer of DRBD {}", asked.resource)
@@ -112,14 +127,17 @@ fn uses<'a>(asked: &Drbd, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse
 pub(super) fn judge(asked: &Drbd, trial: &Trial) -> Vec<Check> {
     let found = trial.telemetry.as_ref().map(|t| uses(asked, t)).unwrap_or_default();
     if found.is_empty() {
-        return vec![Check::warning(
+        return vec![Check::invalid(
             "drbd-connection",
-            format!("DRBD {} was not watched inside the window", asked.resource),
-            "leave telemetry on, and let pgio read DRBD on the hosts",
+            format!(
+                "DRBD {} was not watched inside the window, so that nothing is proved of it",
+                asked.resource
+            ),
+            "leave telemetry on, let pgio read DRBD on the hosts, and see what it warns of",
         )];
     }
     if asked.connected {
-        vec![held_together(asked, &found), not_congested(asked, trial, &found)]
+        vec![held_together(asked, &found), not_congested(asked, &found)]
     } else {
         vec![stayed_apart(asked, &found)]
     }
@@ -148,6 +166,10 @@ fn held_together(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
         wrong.push(format!("it was {told} on `{host}` in {}", samples(state.samples)));
     }
     for (host, usage) in found {
+        // However short it was: samples before and after it show nothing else.
+        if usage.connected_anew > 0 {
+            wrong.push(format!("the connection was made anew inside the window, seen on `{host}`"));
+        }
         if usage.out_of_sync_bytes_after > usage.out_of_sync_bytes_before {
             let grown = usage.out_of_sync_bytes_after - usage.out_of_sync_bytes_before;
             wrong.push(format!("{} went out of sync on `{host}`", human::bytes(grown)));
@@ -184,8 +206,9 @@ fn stayed_apart(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
     }
 }
 
-fn not_congested(asked: &Drbd, trial: &Trial, found: &[(&str, &DrbdUse)]) -> Check {
-    const ID: &str = "drbd-congested";
+const CONGESTED_ID: &str = "drbd-congested";
+
+fn not_congested(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
     let remedy = "offer less than the link can carry, or use larger sndbuf-size; or declare it meant: tolerate = [\"drbd-congested\"]";
     let behind: u64 = states(found)
         .filter(|(_, s)| drbd::is_behind(&s.replication))
@@ -197,44 +220,54 @@ fn not_congested(asked: &Drbd, trial: &Trial, found: &[(&str, &DrbdUse)]) -> Che
             asked.resource,
             samples(behind)
         );
-        return Check::invalid(ID, told, remedy);
+        return Check::invalid(CONGESTED_ID, told, remedy);
     }
     let of = |full: Option<bool>| -> u64 {
         states(found).filter(|(_, s)| s.congested == full).map(|(_, s)| s.samples).sum()
     };
     let (full, not_full) = (of(Some(true)), of(Some(false)));
-    let (full, all, most, looks) = match full + not_full {
+    let (full, all, of_all) = match full + not_full {
         // /proc/drbd, which is sampled of module 8.4, does not say it.
         0 => {
-            let (full, all) = readings_of_the_buffer(asked, trial);
-            (full, all, CONGESTED_READINGS, format!("{all} readings inside the window"))
+            let Looks { full, all } = asked.looks.get();
+            (full, all, counted(all, "reading"))
         }
-        all => (full, all, CONGESTED, samples(all)),
+        all => (full, all, samples(all)),
     };
     if all == 0 {
-        let told = format!(
-            "DRBD {} never left its peer behind; nothing said whether the buffer to it was full",
-            asked.resource
-        );
-        return Check::ok(ID, told);
+        return untold(asked, found);
     }
-    let told = format!("the {} was full in {full} of {looks}", buffer(asked));
+    let told = format!("the {} was full in {full} of {of_all}", buffer(asked));
     match full as f64 / all as f64 {
-        share if share > most => Check::invalid(ID, told, remedy),
-        share if share > 0.0 => Check::warning(ID, told, remedy),
-        _ => Check::ok(ID, told),
+        share if share > CONGESTED => Check::invalid(CONGESTED_ID, told, remedy),
+        share if share > 0.0 => Check::warning(CONGESTED_ID, told, remedy),
+        _ => Check::ok(CONGESTED_ID, told),
     }
 }
 
-/// How many found it full, and how many there are.
-fn readings_of_the_buffer(asked: &Drbd, trial: &Trial) -> (u64, u64) {
-    let start = format!("{} on ", buffer(asked));
-    let ours = |e: &&Evidence| e.when == When::During && e.what.starts_with(&start);
-    let inside: Vec<&Evidence> = trial.evidence.iter().filter(ours).collect();
-    let full = inside.iter().filter(|e| e.found == FULL).count();
-    (full as u64, inside.len() as u64)
+/// With A the buffer is all that a commit waits for of the peer: a full one makes it another protocol.
+fn untold(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
+    let told = format!(
+        "DRBD {} never left its peer behind; nothing said whether the buffer to it was full",
+        asked.resource
+    );
+    let by_a = asked.protocol == Some("A")
+        || states(found).any(|(_, s)| s.protocol.as_deref() == Some("A"));
+    if by_a {
+        Check::warning(
+            CONGESTED_ID,
+            told,
+            "see whether `drbdsetup events2 --now --statistics` (module 9: `drbdsetup status --json`) tells `congested` on the server's host",
+        )
+    } else {
+        Check::ok(CONGESTED_ID, told)
+    }
 }
 
 fn samples(n: u64) -> String {
-    if n == 1 { "1 sample".to_owned() } else { format!("{n} samples") }
+    counted(n, "sample")
+}
+
+fn counted(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

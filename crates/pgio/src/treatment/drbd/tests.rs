@@ -1,7 +1,8 @@
 //! Against a node that behaves as module 8.4 does; the real one is in the lab. Long, since every test needs
-//! that node, which is the first hundred lines.
+//! that node, which is the first hundred lines. Next: `judged` for what a trial's record proves.
 
-use std::collections::BTreeMap;
+mod judged;
+
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
@@ -12,9 +13,6 @@ use super::*;
 use crate::host::drbd::show::Options;
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
 use crate::host::stop::Stop;
-use crate::results::model::CheckVerdict;
-use crate::results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
-use crate::results::test_support::full_trial;
 
 /// One resource `pgio`, whose configuration says protocol C.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +25,8 @@ struct Fake {
     /// A waiting peer keeps it.
     peer_protocol: String,
     refused: bool,
+    /// The buffer to the peer is full.
+    congested: bool,
     net: Options,
     disk: Options,
     changes: Vec<String>,
@@ -51,6 +51,7 @@ impl Fake {
             alone: false,
             peer_protocol: "C".to_owned(),
             refused: false,
+            congested: false,
             net: configured(),
             disk: options(&[("al-extents", "1237"), ("disk-flushes", "yes")]),
             changes: Vec::new(),
@@ -76,9 +77,10 @@ impl Fake {
             (true, true) => ("Connecting", "Off", "DUnknown"),
             (false, _) => ("StandAlone", "Off", "DUnknown"),
         };
+        let congested = if self.congested { "yes" } else { "no" };
         format!(
             "exists resource name:pgio role:Primary suspended:no\n\
-             exists connection name:pgio peer-node-id:0 connection:{connection} role:Secondary\n\
+             exists connection name:pgio peer-node-id:0 connection:{connection} role:Secondary congested:{congested}\n\
              exists device name:pgio volume:0 minor:0 disk:UpToDate\n\
              exists peer-device name:pgio peer-node-id:0 volume:0 replication:{replication} peer-disk:{peer}\n\
              exists -\n"
@@ -158,6 +160,7 @@ fn asked(connected: bool, protocol: Option<&'static str>) -> Drbd {
         options: Vec::new(),
         secondary: Some("db2".to_owned()),
         nodes: OnceCell::new(),
+        looks: Cell::default(),
     }
 }
 
@@ -311,17 +314,27 @@ fn a_wait_hears_who_wants_to_stop() {
 }
 
 #[test]
-fn options_are_put_back_where_someone_connected_by_hand() {
+fn options_of_a_connection_made_by_hand_are_asked_about() {
     let (everything, found) = everything();
     let (node, there) = node(Fake { alone: true, ..found });
     let steps = journaled(&everything, &node);
     let ours = Ours::of(&steps[0]).unwrap();
     ours.apply(&node, &Stop::new()).unwrap();
     node.connect("pgio", &Options::new()).unwrap();
-    assert_eq!(there.0.lock().unwrap().net, configured());
-    ours.undo(&node, &steps[0], Stranger::Ask, &Stop::new()).unwrap();
+    let undo = |stranger| ours.undo(&node, &steps[0], stranger, &Stop::new());
+    let asked = undo(Stranger::Ask).unwrap_err().to_string();
+    assert!(
+        asked.starts_with(
+            "connection of DRBD resource pgio on host db1 is now connected with ko-count 7, protocol C, neither ours (disconnected) nor what it was before (connected with ko-count 3, protocol B)"
+        ),
+        "{asked}"
+    );
+    assert_eq!(undo(Stranger::Keep).unwrap(), Undone::Kept);
+    assert_eq!(there.0.lock().unwrap().net, configured(), "nobody said to change it");
+    assert_eq!(undo(Stranger::Restore).unwrap(), Undone::PutBack);
     assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
     assert_eq!(there.0.lock().unwrap().net["ko-count"], "3");
+    assert_eq!(undo(Stranger::Ask).unwrap(), Undone::PutBack, "nothing is left to ask");
 }
 
 #[test]
@@ -342,20 +355,36 @@ fn a_protocol_without_a_connection_goes_with_it() {
 #[test]
 fn a_machine_that_was_started_again_has_nothing_of_ours() {
     let (everything, found) = everything();
-    let (node, _) = node(found);
+    let (node, _) = node(found.clone());
     let steps = journaled(&everything, &node);
-    for there in [
-        Fake { boot: "second", connected: false, ..Fake::new() },
-        Fake { up: false, ..Fake::new() },
+    // The connection, al-extents, disk-flushes: what the files have is what was found, or it is not.
+    let (kept, same) = (Undone::Kept, Undone::PutBack);
+    for (there, expected) in [
+        (Fake { boot: "second", connected: false, ..Fake::new() }, [kept, kept, same]),
+        (Fake { boot: "second", ..Fake::new() }, [kept, kept, same]),
+        (Fake { boot: "second", ..found }, [same, same, same]),
+        (Fake { up: false, ..Fake::new() }, [kept, kept, kept]),
     ] {
         let (node, there) = self::node(there);
         let before = there.0.lock().unwrap().clone();
-        for step in steps.iter().rev() {
+        for (step, expected) in steps.iter().zip(expected).rev() {
             let undone = Ours::of(step).unwrap().undo(&node, step, Stranger::Ask, &Stop::new());
-            assert_eq!(undone.unwrap(), Undone::PutBack);
+            assert_eq!(undone.unwrap(), expected, "{}", step.what);
         }
         assert_eq!(*there.0.lock().unwrap(), before, "and nothing is changed");
     }
+}
+
+#[test]
+fn a_protocol_whose_connection_someone_ended_is_not_put_back() {
+    let (node, there) = node(Fake::new());
+    let steps = journaled(&asked(true, Some("A")), &node);
+    let ours = Ours::of(&steps[0]).unwrap();
+    ours.apply(&node, &Stop::new()).unwrap();
+    node.disconnect("pgio").unwrap();
+    let undone = ours.undo(&node, &steps[0], Stranger::Ask, &Stop::new()).unwrap();
+    assert_eq!(undone, Undone::Kept);
+    assert!(!there.0.lock().unwrap().connected);
 }
 
 #[test]
@@ -394,6 +423,17 @@ fn what_is_not_there_is_refused_with_what_is() {
     assert!(none.err().unwrap().to_string().starts_with("host db1 has no DRBD"));
 }
 
+#[test]
+fn the_peers_disk_is_told_to_what_comes_after() {
+    let (peer, _) = node(Fake::new());
+    let expected = Replica {
+        host: "db1".to_owned(),
+        of: "DRBD pgio".to_owned(),
+        devices: vec!["/dev/sdb".to_owned()],
+    };
+    assert_eq!(asked(true, None).replica(&peer).unwrap(), expected);
+}
+
 struct Nothing;
 
 impl Exec for Nothing {
@@ -427,82 +467,4 @@ fn evidence_is_what_both_nodes_say() {
     assert_eq!(broken()[0], "connection of DRBD pgio on host db1: StandAlone");
     there.0.lock().unwrap().up = false;
     assert!(broken()[0].contains("unreadable: there is no DRBD resource `pgio`"));
-}
-
-fn trial_of(states: &[(&str, &str, u64)], change: impl Fn(&mut DrbdUse)) -> Trial {
-    let state = |(connection, replication, samples): &(&str, &str, u64)| DrbdState {
-        role: "Primary".to_owned(),
-        peer_role: "Secondary".to_owned(),
-        connection: (*connection).to_owned(),
-        replication: (*replication).to_owned(),
-        disk: "UpToDate".to_owned(),
-        peer_disk: "UpToDate".to_owned(),
-        protocol: Some("C".to_owned()),
-        samples: *samples,
-        ..DrbdState::default()
-    };
-    let mut drbd = DrbdUse { states: states.iter().map(state).collect(), ..DrbdUse::default() };
-    change(&mut drbd);
-    let host = HostUse { drbd: [("drbd0".to_owned(), drbd)].into(), ..HostUse::default() };
-    let device = Device { name: "drbd0".to_owned(), ..Device::default() };
-    let storage = Storage { host: "db1".to_owned(), devices: vec![device], ..Storage::default() };
-    let telemetry = Telemetry {
-        hosts: BTreeMap::from([("db1".to_owned(), host)]),
-        storage: vec![storage],
-        ..Telemetry::default()
-    };
-    Trial { telemetry: Some(telemetry), ..full_trial() }
-}
-
-#[test]
-fn the_samples_inside_the_window_are_judged() {
-    let connected = asked(true, Some("C"));
-    let verdicts = |asked: &Drbd, trial: &Trial| -> Vec<(String, CheckVerdict)> {
-        proof::judge(asked, trial).into_iter().map(|c| (c.id, c.verdict)).collect()
-    };
-    let both = |connection, congested| {
-        vec![("drbd-connection".to_owned(), connection), ("drbd-congested".to_owned(), congested)]
-    };
-    use CheckVerdict::{Invalid, Ok, Warning};
-    let good = ("Connected", "Established", 20);
-    assert_eq!(verdicts(&connected, &trial_of(&[good], |_| ())), both(Ok, Ok));
-    let lost = trial_of(&[good, ("Connecting", "Off", 1)], |_| ());
-    assert_eq!(verdicts(&connected, &lost), both(Invalid, Ok));
-    let told = proof::judge(&connected, &lost).remove(0).message;
-    assert_eq!(told, "DRBD pgio: it was Connecting on `db1` in 1 sample");
-    let ahead = trial_of(&[good, ("Connected", "Ahead", 1)], |_| ());
-    assert_eq!(verdicts(&connected, &ahead), both(Ok, Invalid));
-    let grown = trial_of(&[good], |d| d.out_of_sync_bytes_after = 4096);
-    assert_eq!(verdicts(&connected, &grown), both(Invalid, Ok));
-    let outdated = trial_of(&[good], |d| d.states[0].peer_disk = "Outdated".to_owned());
-    assert_eq!(verdicts(&connected, &outdated), both(Invalid, Ok));
-    assert_eq!(verdicts(&asked(true, Some("A")), &trial_of(&[good], |_| ()))[0].1, Invalid);
-    for (full, verdict) in [(1, Warning), (9, Invalid)] {
-        let trial = trial_of(&[good, ("Connected", "Established", full)], |d| {
-            d.states[0].congested = Some(false);
-            d.states[1].congested = Some(true);
-        });
-        assert_eq!(verdicts(&connected, &trial), both(Ok, verdict), "{full}");
-    }
-    // Module 8.4 is sampled by what does not say it: what was read in the window counts.
-    let mut trial = trial_of(&[good], |_| ());
-    let told = |trial: &Trial| proof::judge(&connected, trial).remove(1).message;
-    assert!(told(&trial).contains("nothing said whether the buffer to it was full"));
-    let reading = |found: &str| Evidence {
-        when: When::During,
-        what: "buffer to the peer of DRBD pgio on host db1".to_owned(),
-        found: found.to_owned(),
-        expected: None,
-    };
-    for (found, verdict) in [("not full", Ok), ("full", Warning), ("full", Invalid)] {
-        trial.evidence.push(reading(found));
-        assert_eq!(verdicts(&connected, &trial), both(Ok, verdict), "{}", told(&trial));
-    }
-    assert!(told(&trial).contains("was full in 2 of 3 readings inside the window"));
-    let alone = asked(false, None);
-    let apart = trial_of(&[("StandAlone", "Off", 20)], |d| d.out_of_sync_bytes_after = 1 << 30);
-    assert_eq!(verdicts(&alone, &apart), [("drbd-connection".to_owned(), Ok)]);
-    assert_eq!(verdicts(&alone, &trial_of(&[good], |_| ()))[0].1, Invalid);
-    let other = trial_of(&[good], |d| d.resource = Some("mail".to_owned()));
-    assert_eq!(verdicts(&connected, &other), [("drbd-connection".to_owned(), Warning)]);
 }

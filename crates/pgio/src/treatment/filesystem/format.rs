@@ -16,9 +16,9 @@ use super::options::{self, How, Setting};
 use super::tools::{BUSY, POLL, Tools, wait_for_orphans};
 use super::{Change, KIND, described, evidence, in_force};
 use crate::host::Host;
-use crate::host::exec::{CommandLine, Exec, ExecError, Output};
+use crate::host::drbd_disks;
+use crate::host::exec::{CommandLine, Exec};
 use crate::host::signature::{self, BlockDevice, Found, Refusal};
-use crate::pg::words;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{Outlook, Step, Stranger, TreatmentError, Undone, World};
 use crate::units::exact_bytes;
@@ -29,12 +29,6 @@ pub(super) const PROGRAMS: &[&str] =
 
 /// What a file system takes for itself; mkfs.xfs makes none below 300 MiB.
 const ROOM: u64 = 320 << 20;
-
-const DISKS_OF_DRBD: &str = include_str!("drbd_disks.sh");
-
-/// What drbdadm fails with where nothing is configured for this host, which is no failure here.
-const NO_RESOURCES: [&str; 2] =
-    ["no resources defined", "no normal resources defined for this host"];
 
 /// As the file asks for it.
 #[derive(Debug)]
@@ -108,17 +102,8 @@ impl NewFileSystem {
             }
             _ => return Err(refused(format!("{} is no block device", self.device))),
         };
-        // With its metadata elsewhere a disk of DRBD's shows nothing of it while it is down.
-        let path = device.path.to_string_lossy().into_owned();
-        let disks = disks_of_drbd(host).map_err(|error| {
-            refused(format!(
-                "whether {path} is a disk of DRBD's cannot be found out on host {}: {}; mend that, or log in there as a user who may read DRBD's configuration",
-                host.name(),
-                words::sentence(&error)
-            ))
-        })?;
-        if disks.contains(&path) {
-            return Err(refused(Refusal::Drbd { device: path }.to_string()));
+        if let Some(why) = drbd_disks::refusal(host, host.name(), &device)? {
+            return Err(refused(why.to_string()));
         }
         let confirmed: Vec<&str> = self.uuid.as_deref().into_iter().collect();
         match device.refusal(&confirmed) {
@@ -282,22 +267,6 @@ impl NewFileSystem {
             evidence.expected = Some(format!("{} on {}", self.title(), self.device));
         }
         evidence
-    }
-}
-
-/// Those that are configured on this host, up or down.
-pub(super) fn disks_of_drbd(exec: &dyn Exec) -> Result<Vec<String>, ExecError> {
-    let Output { status, stdout, stderr } =
-        exec.output(&CommandLine::new("sh").args(["-c", DISKS_OF_DRBD]))?;
-    let has_none = NO_RESOURCES.iter().any(|none| stderr.contains(none));
-    match status.success() || has_none {
-        true => Ok(stdout.lines().map(str::to_owned).collect()),
-        false => {
-            let said: Vec<&str> =
-                stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-            let (command, stderr) = ("drbdadm sh-ll-dev all".to_owned(), said.join("; "));
-            Err(ExecError::Failed { command, status, stderr })
-        }
     }
 }
 

@@ -123,6 +123,9 @@ static TABLE: &[Row] = &[
     row("compress", BTRFS, Format, Text("compress", "no")),
 ];
 
+/// Rows that the kernel keeps with a mount; all others are the file system's.
+const OF_ONE_MOUNT: &[&str] = &["atime", "diratime"];
+
 /// Names of this file that mount(8) does not take: said by leaving the option out.
 const UNSPOKEN: &[&str] = &["nodirsync", "nowsync"];
 
@@ -189,6 +192,11 @@ impl Setting {
 
     pub(super) fn name(&self) -> &'static str {
         self.row.name
+    }
+
+    /// Whether it holds at one mount; else for the file system, wherever that is mounted.
+    pub(super) fn is_of_one_mount(&self) -> bool {
+        OF_ONE_MOUNT.contains(&self.row.name)
     }
 
     /// In the table's spelling too.

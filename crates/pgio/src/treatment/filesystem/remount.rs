@@ -149,6 +149,13 @@ impl Treatment for Remounted {
         if mounted.point == "/" && self.mount.is_none() {
             return refused("that is the root file system, and all of this machine would have the options: write mount = \"/\" if it is meant".to_owned());
         }
+        // With an umount in between none of the others may be there at all, see below.
+        if self.mount.is_none()
+            && !place.by_mount()
+            && let Some(why) = reaches_further(&mounts, &mounted, &place.settings)
+        {
+            return refused(why);
+        }
         Tools::find(&host, &format!("to change the mount options of {}", mounted.point), PROGRAMS)?;
         name_space::check(&host, world, &mounted)?;
         if !place.by_mount() {
@@ -259,6 +266,35 @@ impl Treatment for Remounted {
         let point = place.map(|place| place.point.as_str());
         vec![evidence(when, found.as_ref().map(|(mounts, ..)| mounts), point, settings)]
     }
+}
+
+/// Why options must not be changed there unless the mount is named: where they are the file system's,
+/// they come into force wherever else it, or another part of it, is mounted.
+pub(super) fn reaches_further(
+    mounts: &Mounts,
+    mounted: &Mounted,
+    settings: &[Setting],
+) -> Option<String> {
+    let of_all: Vec<Setting> = settings.iter().filter(|s| !s.is_of_one_mount()).cloned().collect();
+    if of_all.is_empty() {
+        return None;
+    }
+    let mut points: Vec<&str> = mounts.others_of(mounted).map(|m| m.point.as_str()).collect();
+    // The root file system comes first.
+    points.sort_unstable();
+    points.dedup();
+    if let Some(first) = points.first_mut().filter(|point| **point == "/") {
+        *first = "/ (the root file system)";
+    }
+    let further = match points.as_slice() {
+        [] if mounted.root == "/" => return None,
+        [] => format!("of which only {} is mounted here", mounted.root),
+        others => format!("which is mounted at {} too", others.join(", ")),
+    };
+    let (options, point) = (options::told(&of_all), &mounted.point);
+    Some(format!(
+        "{options} would hold for all of the file system, {further}: write mount = \"{point}\" if that is meant"
+    ))
 }
 
 fn remount(tools: &Tools<'_>, mounted: &Mounted, list: &str) -> Result<(), TreatmentError> {

@@ -1,14 +1,9 @@
 //! What the file may say, and what is said of it. Real devices are in the integration tests.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-
 use serde_json::json;
 use toml::Table;
 
 use super::*;
-use crate::host::exec::{CommandLine, Exec, ExecError, Local, Output};
 use crate::host::signature::BlockDevice;
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
@@ -122,40 +117,34 @@ fn arguments_of_mkfs_reach_no_other_device() {
     }
 }
 
-/// This machine with a program in front of all others.
-struct With(PathBuf);
-
-impl Exec for With {
-    fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        let path = std::env::var("PATH").unwrap_or_default();
-        Local.output(&command.clone().env("PATH", format!("{}:{path}", self.0.display())))
-    }
-}
-
-/// What is found with a drbdadm that does this.
-fn disks(dir: &Path, script: &str) -> Result<Vec<String>, String> {
-    let program = dir.join("drbdadm");
-    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    format::disks_of_drbd(&With(dir.to_owned())).map_err(|error| error.to_string())
+/// What stands in the way of these options at this mount, on a machine with btrfs and its subvolumes.
+fn reaches(point: &str, options: &str) -> Option<String> {
+    let mounts = Mounts::parse(
+        "22 1 0:30 /@/root / rw,relatime - btrfs /dev/vda2 rw,subvolid=266,subvol=/@/root\n\
+         40 22 0:30 /@/var /var rw,relatime - btrfs /dev/vda2 rw,subvolid=258,subvol=/@/var\n\
+         41 22 0:30 /@/home /home rw,relatime - btrfs /dev/vda2 rw,subvolid=259,subvol=/@/home\n\
+         42 22 254:3 / /srv rw,relatime - ext4 /dev/vdb rw\n\
+         43 22 254:4 /pg /mnt rw,relatime - ext4 /dev/vdc rw\n\
+         44 22 254:5 / /data rw,relatime - ext4 /dev/vdd rw\n\
+         45 22 254:5 /pg /pg rw,relatime - ext4 /dev/vdd rw\n",
+    );
+    let mounted = mounts.at(point).unwrap();
+    let settings = options::parse(options, Some(mounted.file_system.as_str())).unwrap();
+    remount::reaches_further(&mounts, mounted, &settings)
 }
 
 #[test]
-fn a_drbdadm_that_fails_is_not_taken_for_no_drbd() {
-    let dir = tempfile::tempdir().unwrap();
-    let link = dir.path().join("link");
-    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-    let script =
-        format!("[ \"$*\" = 'sh-ll-dev all' ] && echo /dev/zero && echo {}", link.display());
-    assert_eq!(disks(dir.path(), &script).unwrap(), ["/dev/zero", "/dev/null"]);
-    let broken = "echo 'x.res:1: parse error' >&2; echo >&2; exit 10";
-    let said = disks(dir.path(), broken).unwrap_err();
-    assert!(said.starts_with("`drbdadm sh-ll-dev all` ended with exit status: 10"), "{said}");
-    assert!(said.contains("x.res:1: parse error"), "{said}");
-    for none in ["no resources defined!", "WARN: no normal resources defined for this host (a)!?"] {
-        let script = format!("echo '{none}' >&2; exit 3");
-        assert_eq!(disks(dir.path(), &script).unwrap(), [""; 0]);
-    }
+fn options_of_a_file_system_that_is_elsewhere_too_are_not_changed_unasked() {
+    assert_eq!(
+        reaches("/var", "noatime,barrier=0,discard").unwrap(),
+        "nobarrier,discard=sync would hold for all of the file system, which is mounted at / (the root file system), /home too: write mount = \"/var\" if that is meant"
+    );
+    let said = reaches("/data", "sync").unwrap();
+    assert!(said.contains("which is mounted at /pg too: write mount = \"/data\""), "{said}");
+    let said = reaches("/mnt", "commit=30").unwrap();
+    assert!(said.contains("of which only /pg is mounted here: write mount = \"/mnt\""), "{said}");
+    assert_eq!(reaches("/var", "noatime,nodiratime"), None, "a mount's own");
+    assert_eq!(reaches("/srv", "sync,commit=30"), None, "all of it is here");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Only a root qdisc of the kernel's own is replaced, and only ours is deleted, by its handle; the
 //! kernel then puts its own back. A guard on each host does the same when we are gone. Next:
-//! [`super::survey`] for what is found out before, [`super::qdisc`] for whose it is.
+//! [`super::survey`] for what is found out before, [`super::qdisc`] for whose it is, [`super::proof`]
+//! for what came of it.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -11,14 +12,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::KIND;
 use super::qdisc::{self, HANDLE, Root};
 use super::shape::Shape;
-use super::survey::{carries_our_connection, check_end, root_of, round_trip, tc};
+use super::survey::{carries_our_connection, check_end, root_of, round_trip, tc, way_to};
+use super::{KIND, proof};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{Exec, ExecError};
-use crate::results::model::{Evidence, When};
+use crate::results::model::{Check, Evidence, Trial, When};
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{
     Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
@@ -66,6 +67,25 @@ impl Netem {
             round_trip(&host, address).map(Some)
         };
         self.ends.iter().map(one).collect()
+    }
+
+    /// Where no round trip grows: by which interface the address is reached.
+    fn ways(&self, world: &World<'_>, when: When) -> Vec<Evidence> {
+        if when != When::Before || proof::grows_the_round_trip(&self.ends) {
+            return Vec::new();
+        }
+        let one = |end: &End| {
+            let address = end.ping.as_ref()?;
+            let host = world.host(end.host.as_deref()).ok()?;
+            let found = way_to(&host, address).ok().flatten();
+            Some(Evidence {
+                when,
+                what: proof::way_to(address, end),
+                found: found.unwrap_or_else(|| "unknown".to_owned()),
+                expected: None,
+            })
+        };
+        self.ends.iter().filter_map(one).collect()
     }
 }
 
@@ -156,7 +176,7 @@ impl Treatment for Netem {
         for (end, (before, after)) in self.ends.iter().zip(self.before.borrow().iter().zip(&after))
         {
             if let (Some(address), Some(before), Some(after)) = (&end.ping, before, after)
-                && after - before < wanted * SEEN
+                && is_missing(after - before, wanted)
             {
                 return Err(TreatmentError::Refused(format!(
                     "the round trip to {address} went from {before:.2} ms to {after:.2} ms, and {wanted:.2} ms more was asked for: does the way there go over {}?",
@@ -167,12 +187,12 @@ impl Treatment for Netem {
         Ok(())
     }
 
-    fn verify(&self, _world: &mut World<'_>, when: When) -> Vec<Evidence> {
+    fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence> {
         let mut guards = self.guards.borrow_mut();
         if guards.is_empty() {
             return vec![unreadable(when, "link")];
         }
-        let mut all = Vec::new();
+        let mut all = self.ways(world, when);
         for (end, guard) in self.ends.iter().zip(guards.iter_mut()) {
             let what = format!("netem on {}", end.place());
             let Ok(json) = guard.ask("") else {
@@ -188,11 +208,15 @@ impl Treatment for Netem {
             };
             all.push(Evidence { when, what, found, expected: Some(end.shape.to_string()) });
             if let (When::Before | When::After, Some(packets)) = (when, qdisc::packets(&json)) {
-                let what = format!("packets through {} so far", end.place());
+                let what = proof::packets_through(end);
                 all.push(Evidence { when, what, found: packets.to_string(), expected: None });
             }
         }
         all
+    }
+
+    fn judge(&self, trial: &Trial) -> Vec<Check> {
+        proof::judge(trial, &self.ends)
     }
 
     fn round_trip(&self) -> Option<Duration> {
@@ -203,6 +227,11 @@ impl Treatment for Netem {
     fn taken_back(&self) {
         self.guards.borrow_mut().clear();
     }
+}
+
+/// Of a delay in milliseconds. Without one a round trip may as well be a little quicker than before.
+fn is_missing(grown: f64, wanted: f64) -> bool {
+    wanted > 0.0 && grown < wanted * SEEN
 }
 
 fn unreadable(when: When, what: &str) -> Evidence {
@@ -272,6 +301,12 @@ fn is_asked(found: &Shape, words: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delay_must_be_seen_and_a_rate_alone_has_none() {
+        assert!(is_missing(1.5, 2.0) && is_missing(-0.1, 2.0));
+        assert!(!is_missing(1.6, 2.0) && !is_missing(-0.1, 0.0));
+    }
 
     #[test]
     fn the_words_of_a_step_are_read_back() {

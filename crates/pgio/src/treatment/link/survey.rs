@@ -124,7 +124,20 @@ pub(super) fn carries_our_connection(host: &Host, interface: &str) -> Result<boo
     }
     let script = "PATH=$PATH:/usr/sbin:/sbin; set -- $SSH_CONNECTION; ip -o route get \"$1\"";
     let said = host.output(&CommandLine::new("sh").args(["-c", script]).timeout(LIMIT))?.stdout;
-    Ok(said.split_whitespace().skip_while(|w| *w != "dev").nth(1) == Some(interface))
+    Ok(device_in(&said) == Some(interface))
+}
+
+/// The interface by which an address, or a name as this host knows it, is reached; `None` where the
+/// host does not tell.
+pub(super) fn way_to(host: &Host, address: &str) -> Result<Option<String>, ExecError> {
+    let script = "PATH=$PATH:/usr/sbin:/sbin; found=$(getent ahosts \"$1\") && set -- \"${found%% *}\"; ip -o route get \"$1\"";
+    let ask = CommandLine::new("sh").args(["-c", script, "sh", address]).timeout(LIMIT);
+    Ok(device_in(&host.output(&ask)?.stdout).map(str::to_owned))
+}
+
+/// `10.0.0.2 dev eth1 src 10.0.0.1 uid 0`
+fn device_in(route: &str) -> Option<&str> {
+    route.split_whitespace().skip_while(|word| *word != "dev").nth(1)
 }
 
 /// In milliseconds, by a few packets of ping; without the program by a few connections.
@@ -182,6 +195,16 @@ mod tests {
         let said = "--- 10.0.0.2 ping statistics ---\n5 packets transmitted, 5 received, 0% packet loss, time 806ms\nrtt min/avg/max/mdev = 2.026/2.431/2.837/0.205 ms\n";
         assert_eq!(mean(said), Some(2.431));
         assert_eq!(mean("5 packets transmitted, 0 received"), None);
+    }
+
+    #[test]
+    fn the_interface_of_a_route() {
+        let by_router = "10.0.0.2 via 10.1.0.1 dev eth1 src 10.1.0.9 uid 0 \\    cache";
+        assert_eq!(device_in(by_router), Some("eth1"));
+        assert_eq!(device_in("local 127.0.0.1 dev lo src 127.0.0.1 uid 0"), Some("lo"));
+        assert_eq!(device_in("RTNETLINK answers: Network is unreachable"), None);
+        assert_eq!(device_in(""), None);
+        assert_eq!(way_to(&Host::local(), "no-such-host.invalid").unwrap(), None);
     }
 
     /// Also where ping is installed.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::steps::{self, Change};
-use super::{Scope, Throttle, step};
+use super::{Scope, Throttle, elsewhere, step};
 use crate::host::Host;
 use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use crate::host::exec::{CommandLine, Exec};
@@ -150,6 +150,9 @@ impl Spot {
             self.refuse_a_device_not_used(device, world)?;
         }
         let host = world.host(Some(name))?;
+        if !self.of_server {
+            elsewhere::check(&host, &self.disk, device, &world.replicas)?;
+        }
         let closed = self.closed_groups(world)?;
         let mut files: Vec<PathBuf> = if closed.is_empty() {
             limits.keys().map(|limit| self.limits.file(*limit)).collect()

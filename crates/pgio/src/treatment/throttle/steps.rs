@@ -87,17 +87,23 @@ pub(super) fn undo(
             blkio::move_with_children(&*host, &controller, pid, &to, &home)?;
             Ok(Undone::PutBack)
         }
-        Change::PassOn { group } => {
-            if passes_on(&*host, &group)? != Some(true) {
-                return Ok(Undone::PutBack);
-            }
-            // Ours went before: whoever has set limits below it since needs it.
-            if any_limit_below(&*host, &group)? {
-                return Ok(Undone::Kept);
-            }
-            blkio::write(&*host, &group.join(SUBTREE), "-io")?;
-            Ok(Undone::PutBack)
-        }
+        Change::PassOn { group } => undo_pass_on(&*host, &group),
+    }
+}
+
+/// Ours went before: whoever uses the controller below the group since needs it.
+pub(super) fn undo_pass_on(exec: &dyn Exec, group: &Path) -> Result<Undone, TreatmentError> {
+    if passes_on(exec, group)? != Some(true) {
+        return Ok(Undone::PutBack);
+    }
+    if used_below(exec, group)? {
+        return Ok(Undone::Kept);
+    }
+    match blkio::write(exec, &group.join(SUBTREE), "-io") {
+        Ok(()) => Ok(Undone::PutBack),
+        // The kernel says no more than that it is busy, and not every shell says even that.
+        Err(ExecError::Failed { .. }) if used_below(exec, group)? => Ok(Undone::Kept),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -172,9 +178,14 @@ pub(super) fn passes_on(exec: &dyn Exec, group: &Path) -> Result<Option<bool>, E
     Ok(output.status.success().then(passed))
 }
 
-pub(super) fn any_limit_below(exec: &dyn Exec, group: &Path) -> Result<bool, ExecError> {
-    const LIMITS: &str = r#"cat "$1"/*/io.max 2>/dev/null"#;
-    let output = exec.output(&CommandLine::new("sh").args(["-c", LIMITS, "sh"]).arg(group))?;
+/// Whether a group right below has a limit, a latency to be kept or a weight that is not the kernel's
+/// own, or passes the controller on.
+pub(super) fn used_below(exec: &dyn Exec, group: &Path) -> Result<bool, ExecError> {
+    const USES: &str = r#"exec 2>/dev/null
+        cat "$1"/*/io.max "$1"/*/io.latency
+        grep -hvE '^(default )?100$' "$1"/*/io.weight "$1"/*/io.bfq.weight
+        grep -hw io "$1"/*/cgroup.subtree_control"#;
+    let output = exec.output(&CommandLine::new("sh").args(["-c", USES, "sh"]).arg(group))?;
     Ok(!output.stdout.trim().is_empty())
 }
 

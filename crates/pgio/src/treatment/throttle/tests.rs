@@ -1,13 +1,16 @@
+use std::path::{Path, PathBuf};
+
 use serde_json::json;
 
 use super::judge::{Device, judge};
-use super::steps::{Change, any_limit_below, nearest};
+use super::steps::{self, Change, nearest, undo_pass_on, used_below};
 use super::*;
 use crate::host::blkio::{Controller, DeviceLimits, Version};
-use crate::host::exec::Local;
+use crate::host::exec::{CommandLine, Exec, ExecError, Local, Output};
 use crate::results::CheckVerdict;
 use crate::results::model::Window;
 use crate::results::telemetry::{DeviceUse, HostUse, Telemetry};
+use crate::treatment::Undone;
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     let table: toml::Table = format!("throttle = {body}").parse().unwrap();
@@ -66,14 +69,76 @@ fn what_the_way_back_finds_changed() {
     assert_eq!(nearest("/system.slice/other.service/below"), "/system.slice");
     assert_eq!(nearest("/none"), "/");
     assert_eq!(nearest("/"), "/");
+}
 
-    let slice = service.parent().unwrap();
-    let limited = || any_limit_below(&Local, slice).unwrap();
-    assert!(!limited());
-    std::fs::write(service.join("io.max"), "").unwrap();
-    assert!(!limited());
-    std::fs::write(service.join("io.max"), "8:0 wiops=100\n").unwrap();
-    assert!(limited());
+/// A group of v2 that passes the controller on, with one below it that does not use it.
+fn passing_on(cgroups: &Path) -> (PathBuf, PathBuf) {
+    let slice = cgroups.join("system.slice");
+    let service = slice.join("pg.service");
+    std::fs::create_dir_all(&service).unwrap();
+    std::fs::write(slice.join(steps::SUBTREE), "cpu io memory\n").unwrap();
+    for (file, unused) in UNUSED {
+        std::fs::write(service.join(file), unused).unwrap();
+    }
+    (slice, service)
+}
+
+/// As the kernel shows them where nobody set anything.
+const UNUSED: [(&str, &str); 5] = [
+    ("io.max", ""),
+    ("io.latency", ""),
+    ("io.weight", "default 100\n"),
+    ("io.bfq.weight", "default 100\n"),
+    (steps::SUBTREE, "cpu memory\n"),
+];
+
+#[test]
+fn a_controller_that_others_use_by_now_stays() {
+    let cgroups = tempfile::tempdir().unwrap();
+    let (slice, service) = passing_on(cgroups.path());
+    let passed_on = || std::fs::read_to_string(slice.join(steps::SUBTREE)).unwrap();
+    for (file, used) in [
+        ("io.max", "8:0 wiops=100\n"),
+        ("io.latency", "8:0 target=10000\n"),
+        ("io.weight", "default 50\n"),
+        ("io.weight", "default 100\n8:0 50\n"),
+        ("io.bfq.weight", "default 200\n"),
+        (steps::SUBTREE, "cpu io\n"),
+    ] {
+        std::fs::write(service.join(file), used).unwrap();
+        assert!(used_below(&Local, &slice).unwrap(), "{file}");
+        assert_eq!(undo_pass_on(&Local, &slice).unwrap(), Undone::Kept, "{file}");
+        let (_, unused) = UNUSED.iter().find(|(name, _)| *name == file).unwrap();
+        std::fs::write(service.join(file), unused).unwrap();
+    }
+    assert_eq!(passed_on(), "cpu io memory\n");
+    assert_eq!(undo_pass_on(&Local, &slice).unwrap(), Undone::PutBack);
+    assert_eq!(passed_on(), "-io\n");
+}
+
+/// A kernel that refuses a change, since this file says by then that the controller is in use.
+#[derive(Debug)]
+struct Busy(Option<PathBuf>);
+
+impl Exec for Busy {
+    fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
+        if !command.to_string().contains("printf") {
+            return Local.output(command);
+        }
+        if let Some(file) = &self.0 {
+            std::fs::write(file, "io\n").unwrap();
+        }
+        Local.output(&CommandLine::new("false"))
+    }
+}
+
+#[test]
+fn a_group_that_becomes_busy_is_left_and_any_other_failure_is_told() {
+    let cgroups = tempfile::tempdir().unwrap();
+    let (slice, service) = passing_on(cgroups.path());
+    assert!(undo_pass_on(&Busy(None), &slice).is_err());
+    let busy = Busy(Some(service.join(steps::SUBTREE)));
+    assert_eq!(undo_pass_on(&busy, &slice).unwrap(), Undone::Kept);
 }
 
 #[test]

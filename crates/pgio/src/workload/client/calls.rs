@@ -103,6 +103,10 @@ impl Prepared {
         Ok(Prepared { counts: call.counts, up_to, bytes: bytes.to_vec(), key })
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Draws the key and adds the messages to what is to be sent.
     #[inline]
     pub(super) fn write(&self, rng: &mut SplitMix64, out: &mut Vec<u8>) {

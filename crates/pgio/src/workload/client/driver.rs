@@ -27,6 +27,8 @@ use crate::workload::notice::Notices;
 
 /// How long a word to stop may go unheard.
 const TICK: i64 = 20_000_000;
+/// A call that any socket takes at once; they hold some 200 kB, and less where memory is short.
+const SMALL: usize = 32 * 1024;
 /// Answers to a few hundred calls; one that is longer is read in pieces.
 const BUFFER: usize = 64 * 1024;
 /// Events taken at a time.
@@ -155,7 +157,7 @@ impl Driver {
             asleep: BinaryHeap::new(),
             working: self.sessions.len(),
             slice: 0,
-            alone: self.sessions.len() == 1 && go.pace.is_none() && go.pipeline == 1,
+            alone: self.may_block(go),
             now: 0,
         };
         for (session, share) in self.sessions.iter_mut().zip(&go.shares) {
@@ -182,6 +184,14 @@ impl Driver {
             let done = Told::Done { index: session.index, totals: session.totals.clone() };
             let _ = tell.send(done);
         }
+    }
+
+    /// Whether its only session can wait in the socket, which costs less than epoll. Where a call is
+    /// larger than the sockets' buffers, the server would wait for its answers to be read, and we for
+    /// the rest of the call to be taken.
+    fn may_block(&self, go: &Go) -> bool {
+        let [session] = self.sessions.as_slice() else { return false };
+        go.pace.is_none() && go.pipeline == 1 && session.largest_call() <= SMALL
     }
 
     fn work(&mut self, shift: &mut Shift<'_>) -> io::Result<()> {

@@ -143,6 +143,11 @@ impl Session {
         self.totals = SessionTotals::default();
     }
 
+    /// Of its calls, in bytes.
+    pub(super) fn largest_call(&self) -> usize {
+        self.prepared.iter().map(Prepared::bytes).max().unwrap_or(0)
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }

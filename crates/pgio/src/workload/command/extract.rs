@@ -192,6 +192,7 @@ fn short(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::config::command::Template;
+    use crate::config::experiment::parse;
     use proptest::prelude::*;
 
     fn spec(find: Find) -> MetricSpec {
@@ -267,6 +268,20 @@ mod tests {
             "metric `m`: there is no JSON in it; see all that it wrote in output/ of the results and \
              correct json; the end of stdout is: no JSON / at all"
         );
+    }
+
+    #[test]
+    fn postal_tells_messages_and_errors_of_each_whole_minute() {
+        let text = "[workload]\nkind = 'command'\npreset = 'postal'\n\
+                    parameters = { server = 'x', users = 'y' }\n[[condition]]\nname = 'a'\n";
+        let mut experiment = parse(text, "x.toml", "x", &[], &[]).unwrap();
+        let specs = experiment.workloads.remove(0).command.unwrap().metrics;
+        let stdout = "time,messages,data(K),errors,connections,SSL connections\n\
+                      10:01,50,3500,7,25,0\n10:02,200,14000,1,100,0\n10:03,220,15400,2,110,0\n";
+        let written = Written { stdout, stderr: "", files: Vec::new() };
+        let all = metrics(&specs, &written).unwrap();
+        assert_eq!(all["messages_per_minute"].value, Some(210.0));
+        assert_eq!(all["postal_errors"].value, Some(3.0));
     }
 
     #[test]

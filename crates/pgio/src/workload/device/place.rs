@@ -2,13 +2,14 @@
 //!
 //! Nothing of the user's is written over that he did not name as lost: a file with something in it
 //! and a block device take only reads unless `destroy` is said, and a device in use, with metadata
-//! of DRBD or with a signature whose UUID was not named takes no writes at all.
+//! of DRBD, configured for it, or with a signature whose UUID was not named takes no writes at all.
 
 use std::path::PathBuf;
 
 use super::{DeviceError, SMALLEST_REGION};
-use crate::host::exec::Exec;
-use crate::host::signature::{self, BlockDevice, Found};
+use crate::host::drbd_disks;
+use crate::host::exec::{Exec, ExecError};
+use crate::host::signature::{self, BlockDevice, Found, Refusal};
 use crate::units::human;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,22 +94,37 @@ impl Place {
         }
     }
 
-    /// Whether the write tests may run; an error where that was asked for and must not be.
-    pub fn may_write(&self, consent: Consent<'_>) -> Result<bool, DeviceError> {
+    /// Whether the write tests may run; an error where that was asked for and must not be. `host` is
+    /// the name of the one that `exec` runs on.
+    pub fn may_write(
+        &self,
+        exec: &dyn Exec,
+        host: &str,
+        consent: Consent<'_>,
+    ) -> Result<bool, DeviceError> {
         match &self.kind {
             Kind::Scratch => Ok(true),
             Kind::File(_) if !consent.destroy => self.refuse_holes().map(|()| false),
             Kind::Device(_) if !consent.destroy => Ok(false),
-            Kind::Device(device) | Kind::File(device) => match device.refusal(consent.uuids) {
-                None => Ok(true),
-                Some(refusal) => {
-                    let holds = matches!(refusal, signature::Refusal::Holds { .. });
-                    Err(DeviceError::Refused {
-                        refusal,
-                        hint: if holds { consent.hint } else { "" },
-                    })
+            Kind::Device(device) | Kind::File(device) => {
+                let of_drbd = self.refusal_by_drbd(exec, host)?;
+                match of_drbd.or_else(|| device.refusal(consent.uuids)) {
+                    None => Ok(true),
+                    Some(refusal) => {
+                        let holds = matches!(refusal, Refusal::Holds { .. });
+                        let hint = if holds { consent.hint } else { "" };
+                        Err(DeviceError::Refused { refusal, hint })
+                    }
                 }
-            },
+            }
+        }
+    }
+
+    /// DRBD takes block devices alone: whoever writes to a file needs to know nothing of it.
+    fn refusal_by_drbd(&self, exec: &dyn Exec, host: &str) -> Result<Option<Refusal>, ExecError> {
+        match &self.kind {
+            Kind::Device(device) => drbd_disks::refusal(exec, host, device),
+            Kind::File(_) | Kind::Scratch => Ok(None),
         }
     }
 
@@ -143,9 +159,26 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
     use super::*;
-    use crate::host::exec::Local;
+    use crate::host::exec::{CommandLine, Local, Output};
     use crate::host::signature::Signature;
+
+    /// A host whose DRBD is configured for these disks, one a line.
+    struct Drbd(&'static str);
+
+    impl Exec for Drbd {
+        fn output(&self, _: &CommandLine) -> Result<Output, ExecError> {
+            let stdout = self.0.to_owned();
+            Ok(Output { status: ExitStatus::from_raw(0), stdout, stderr: String::new() })
+        }
+    }
+
+    fn may_write(place: &Place, consent: Consent<'_>) -> Result<bool, DeviceError> {
+        place.may_write(&Drbd(""), "db", consent)
+    }
 
     fn device(uuid: &str) -> Place {
         let ext4 = Signature {
@@ -172,25 +205,38 @@ mod tests {
     fn nothing_is_lost_that_was_not_named() {
         let hint = "; say --uuid";
         let found = device("11aa");
-        assert!(!found.may_write(Consent::default()).unwrap());
+        assert!(!may_write(&found, Consent::default()).unwrap());
         let destroy = Consent { destroy: true, hint, ..Consent::default() };
-        let refused = found.may_write(destroy).unwrap_err().to_string();
+        let refused = may_write(&found, destroy).unwrap_err().to_string();
         assert_eq!(refused, "/dev/sdx holds ext4 (UUID 11aa), which would be lost; say --uuid");
-        assert!(found.may_write(Consent { uuids: &["11aa"], ..destroy }).unwrap());
+        assert!(may_write(&found, Consent { uuids: &["11aa"], ..destroy }).unwrap());
         let image = |uses: &[&str]| BlockDevice {
             uses: uses.iter().map(|s| (*s).to_owned()).collect(),
             ..BlockDevice::default()
         };
         let in_use = Place { kind: Kind::File(image(&["below loop0"])), ..found.clone() };
-        let refused = in_use.may_write(destroy).unwrap_err().to_string();
+        let refused = may_write(&in_use, destroy).unwrap_err().to_string();
         assert!(refused.contains("is in use (below loop0)"), "{refused}");
         let file = Place { kind: Kind::File(image(&[])), allocated: Some(300 << 20), ..found };
-        assert!(!file.may_write(Consent::default()).unwrap());
-        assert!(file.may_write(destroy).unwrap());
+        assert!(!may_write(&file, Consent::default()).unwrap());
+        assert!(may_write(&file, destroy).unwrap());
         let sparse = Place { allocated: Some(1 << 20), ..file };
-        let refused = sparse.may_write(Consent::default()).unwrap_err().to_string();
+        let refused = may_write(&sparse, Consent::default()).unwrap_err().to_string();
         assert!(refused.contains("sparse or compressed: 1 MiB of its 300 MiB are"), "{refused}");
-        assert!(sparse.may_write(destroy).unwrap());
+        assert!(may_write(&sparse, destroy).unwrap());
+    }
+
+    #[test]
+    fn a_disk_of_drbds_is_only_read_whatever_is_said() {
+        let found = device("11aa");
+        let drbd = Drbd("/dev/sdb\n/dev/sdx\n");
+        assert!(!found.may_write(&drbd, "db", Consent::default()).unwrap());
+        let all = Consent { destroy: true, uuids: &["11aa"], hint: "; say --uuid" };
+        let refused = found.may_write(&drbd, "db", all).unwrap_err().to_string();
+        assert!(refused.starts_with("/dev/sdx carries metadata of DRBD"), "{refused}");
+        assert!(!refused.contains("--uuid"), "{refused}");
+        let file = Place { kind: Kind::File(BlockDevice::default()), ..found };
+        assert!(file.may_write(&drbd, "db", all).unwrap());
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Device {
         let place = Place::find(&*self.host, &self.path)?;
         let uuids: Vec<&str> = self.settings.uuid.iter().map(String::as_str).collect();
         let consent = Consent { destroy: self.settings.destroy, uuids: &uuids, hint: HINT };
-        let writes = place.may_write(consent)?;
+        let writes = place.may_write(&*self.host, self.host.name(), consent)?;
         if !writes && self.test().writes() {
             return Err(DeviceError::Place(format!(
                 "the workload `device` would write over what {} holds: write destroy = true if that may be lost, path = a directory for a scratch file, or test = \"random_read\"",

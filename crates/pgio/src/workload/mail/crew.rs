@@ -43,8 +43,6 @@ impl fmt::Debug for Crew {
 #[derive(Debug, Default)]
 pub(super) struct Came {
     pub(super) tally: Tally,
-    /// When the last session began.
-    pub(super) last_began: Option<Instant>,
     pub(super) error: Option<EngineError>,
 }
 
@@ -96,7 +94,6 @@ impl Crew {
                 Ok(Event::Ready) => waiting -= 1,
                 Ok(Event::Done(tally)) => {
                     waiting -= 1;
-                    came.last_began = came.last_began.max(tally.began);
                     came.tally.merge(&tally);
                 }
                 Ok(Event::Failed(error)) => {

@@ -16,6 +16,7 @@ use super::message::{self, Draft, Message, Sum};
 use super::tally::Tally;
 use super::wire::{Halt, Lost, Stream, Wire};
 use crate::config::resolve::MailSettings;
+use crate::config::value::mail::MailRate;
 use crate::rng::{SplitMix64, derive};
 
 /// Attempts in all for one message; a mail server's hours are no time to measure.
@@ -76,6 +77,24 @@ pub(super) struct Shift {
     pub(super) taken: Arc<AtomicU64>,
 }
 
+impl Shift {
+    /// When this message of an open loop is to begin.
+    fn intended(&self, number: u64, rate: MailRate) -> Instant {
+        self.start + Duration::from_secs_f64(number as f64 / rate.per_second())
+    }
+
+    /// Messages of an open loop whose moment comes before the end.
+    pub(super) fn due(&self, rate: MailRate) -> u64 {
+        let about = (self.end - self.start).as_secs_f64() * rate.per_second();
+        // The product may be rounded to the wrong side: what counts is the moment of each.
+        let mut number = (about as u64).saturating_sub(1);
+        while self.intended(number, rate) < self.end {
+            number += 1;
+        }
+        number
+    }
+}
+
 /// A message until it is settled for each recipient.
 #[derive(Debug)]
 struct Held {
@@ -129,12 +148,16 @@ impl Postman {
         self.rng = SplitMix64::new(derive(self.round.seed, shift.name, u64::from(self.index)));
         let mut tally = Tally::default();
         let mut taken = None;
+        // Who was free when a message fell due begins it, though waking up may take until after the end.
+        let mut waited = false;
         self.round.halt.sleep_until(shift.start);
-        while !self.round.halt.requested() && Instant::now() < shift.end {
+        while !self.round.halt.requested() && (waited || Instant::now() < shift.end) {
+            waited = false;
             match self.next(shift, &mut taken, &mut tally) {
                 Next::Deliver(held) => self.attempt(*held, shift, &mut tally)?,
                 Next::Wait(until) => {
                     self.round.halt.sleep_until(until.min(shift.end));
+                    waited = until < shift.end;
                 }
                 Next::Over => break,
             }
@@ -162,7 +185,7 @@ impl Postman {
         };
         let intended = *taken.get_or_insert_with(|| {
             let number = shift.taken.fetch_add(1, Ordering::Relaxed);
-            shift.start + Duration::from_secs_f64(number as f64 / rate.per_second())
+            shift.intended(number, rate)
         });
         if intended >= shift.end {
             return due.map_or(Next::Over, Next::Wait);
@@ -213,8 +236,10 @@ impl Postman {
         tally.retries += u64::from(held.attempts > 0);
         held.attempts += 1;
         let began = Instant::now();
-        tally.began = Some(tally.began.map_or(began, |earlier| earlier.min(began)));
         let settings = &self.round.settings;
+        // At a rate a session's first message may be due long after the opening.
+        let meant = if settings.rate.is_some() { held.since } else { shift.start };
+        tally.late.get_or_insert(began.saturating_duration_since(meant));
         let to: Vec<&str> = held
             .open
             .iter()
@@ -352,3 +377,6 @@ impl Drop for Postman {
         self.leave();
     }
 }
+
+#[cfg(test)]
+mod tests;

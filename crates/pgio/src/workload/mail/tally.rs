@@ -35,10 +35,12 @@ pub(super) struct Tally {
     pub(super) retries: u64,
     /// Connections that ended in the middle of something.
     pub(super) dropped: u64,
-    /// Messages of an open loop, and how late they began in all.
+    /// Messages of an open loop: those whose moment came, those begun, and how late these were in all.
+    pub(super) due: u64,
     pub(super) scheduled: u64,
     pub(super) lag: Duration,
-    pub(super) began: Option<Instant>,
+    /// How late a session's first message began; of several sessions the latest.
+    pub(super) late: Option<Duration>,
     /// The last that was accepted.
     pub(super) ended: Option<Instant>,
     /// Messages by slice.
@@ -77,9 +79,10 @@ impl Tally {
         self.left_over += other.left_over;
         self.retries += other.retries;
         self.dropped += other.dropped;
+        self.due += other.due;
         self.scheduled += other.scheduled;
         self.lag += other.lag;
-        self.began = [self.began, other.began].into_iter().flatten().min();
+        self.late = self.late.max(other.late);
         self.ended = self.ended.max(other.ended);
         if self.slices.len() < other.slices.len() {
             self.slices.resize(other.slices.len(), 0);
@@ -111,6 +114,7 @@ impl Tally {
             ("left_over", self.left_over),
             ("retries", self.retries),
             ("dropped", self.dropped),
+            ("due", self.due),
             ("scheduled", self.scheduled),
             ("lag_us", self.lag.as_micros() as u64),
         ];

@@ -1,7 +1,8 @@
 //! What was accepted against what is there: lost, altered, or there more often than it may be.
 //!
 //! Accepted means one copy for that recipient; each answer that never came allows one more and demands
-//! none. Nothing else may be there.
+//! none. Nothing else may be there. What an earlier trial sent and the server delivered only now is
+//! told apart by its ids: nothing is wrong with it, but this trial's server had that work besides.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +14,14 @@ use crate::pg::words;
 use crate::results::model::Check;
 
 pub(super) const ID: &str = "mail-lost";
+/// Of the copies found: more work of an earlier trial is other work than is compared.
+const EARLIER_SHARE: f64 = 0.01;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Messages of the trial, warm-up included.
     pub(super) sent: usize,
-    /// Copies found.
+    /// Copies found of them.
     pub(super) found: usize,
     pub(super) lost: usize,
     pub(super) altered: usize,
@@ -26,15 +29,20 @@ pub(super) struct Verdict {
     pub(super) surplus: usize,
     /// One of these, by its id.
     pub(super) example: Option<String>,
+    /// Copies that another trial sent.
+    pub(super) earlier: usize,
 }
 
-/// `places` are the mail directories, by recipient.
-pub(super) fn compare(sent: &[Sent], places: &[String], found: &[Found]) -> Verdict {
+/// `token` is in every id of this trial; `places` are the mail directories, by recipient.
+pub(super) fn compare(token: &str, sent: &[Sent], places: &[String], found: &[Found]) -> Verdict {
+    let (own, others): (Vec<&Found>, Vec<&Found>) =
+        found.iter().partition(|one| one.id.split('.').next() == Some(token));
     let mut there: BTreeMap<(&str, &str), Vec<&Sum>> = BTreeMap::new();
-    for one in found {
+    for one in &own {
         there.entry((one.id.as_str(), one.place.as_str())).or_default().push(&one.sum);
     }
-    let mut verdict = Verdict { sent: sent.len(), found: found.len(), ..Verdict::default() };
+    let mut verdict =
+        Verdict { sent: sent.len(), found: own.len(), earlier: others.len(), ..Verdict::default() };
     for message in sent {
         for copies in &message.copies {
             let place = places[copies.recipient as usize].as_str();
@@ -59,7 +67,27 @@ pub(super) fn compare(sent: &[Sent], places: &[String], found: &[Found]) -> Verd
 }
 
 impl Verdict {
-    pub(super) fn check(&self) -> Check {
+    pub(super) fn checks(&self) -> Vec<Check> {
+        std::iter::once(self.complete()).chain(self.undisturbed()).collect()
+    }
+
+    fn undisturbed(&self) -> Option<Check> {
+        const ID: &str = "mail-earlier";
+        let Verdict { found, earlier, .. } = self;
+        if *earlier == 0 {
+            return None;
+        }
+        let message = format!(
+            "{earlier} messages of an earlier trial arrived in this one, beside {found} of its own: the server's queue was not empty"
+        );
+        let remedy = "see the mail server's log for what kept it; offer less by messages_rate, or deliver with protocol = \"lmtp\"";
+        Some(match *earlier as f64 > EARLIER_SHARE * (found + earlier) as f64 {
+            true => Check::invalid(ID, message, remedy),
+            false => Check::warning(ID, message, remedy),
+        })
+    }
+
+    fn complete(&self) -> Check {
         let Verdict { sent, found, lost, altered, surplus, .. } = self;
         match &self.example {
             None => Check::ok(
@@ -99,17 +127,23 @@ mod tests {
             least: *least,
             most: *most,
         });
-        Sent { id: id.to_owned(), sum: [sum; 32], copies: copies.collect() }
+        Sent { id: format!("t.{id}@pgio"), sum: [sum; 32], copies: copies.collect() }
     }
 
     fn found(id: &str, place: &str, sum: u8) -> Found {
-        Found { id: id.to_owned(), place: place.to_owned(), sum: [sum; 32] }
+        Found { id: format!("t.{id}@pgio"), place: place.to_owned(), sum: [sum; 32] }
+    }
+
+    fn compared(sent: &[Sent], found: &[Found]) -> Verdict {
+        compare("t", sent, &["/a".to_owned(), "/b".to_owned()], found)
     }
 
     fn judged(sent: &[Sent], found: &[Found]) -> (usize, usize, usize) {
-        let verdict = compare(sent, &["/a".to_owned(), "/b".to_owned()], found);
+        let verdict = compared(sent, found);
         let all_well = verdict.lost + verdict.altered + verdict.surplus == 0;
-        assert_eq!(verdict.check().verdict == CheckVerdict::Ok, all_well);
+        let checks = verdict.checks();
+        assert_eq!(checks.len(), 1);
+        assert_eq!(checks[0].verdict == CheckVerdict::Ok, all_well);
         (verdict.lost, verdict.altered, verdict.surplus)
     }
 
@@ -141,5 +175,28 @@ mod tests {
         assert_eq!(judged(&[], &[found("9", "/a", 1)]), (0, 0, 1));
         let elsewhere = [sent("1", 1, &[(0, 1, 1)])];
         assert_eq!(judged(&elsewhere, &[found("1", "/b", 1)]), (1, 0, 1));
+    }
+
+    #[test]
+    fn mail_of_an_earlier_trial_is_neither_surplus_nor_passed_over() {
+        let old = |n: usize| Found { id: format!("s.{n}@pgio"), ..found("0", "/a", 7) };
+        for (earlier, verdict) in [(1, CheckVerdict::Warning), (2, CheckVerdict::Invalid)] {
+            let ids: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+            let sent: Vec<Sent> = ids.iter().map(|id| sent(id, 1, &[(0, 1, 1)])).collect();
+            let own = ids.iter().map(|id| found(id, "/a", 1));
+            let all: Vec<Found> = own.chain((0..earlier).map(old)).collect();
+            let checks = compared(&sent, &all).checks();
+            assert_eq!(checks[0].verdict, CheckVerdict::Ok, "{}", checks[0].message);
+            assert_eq!((checks[1].id.as_str(), checks[1].verdict), ("mail-earlier", verdict));
+            assert_eq!(
+                checks[1].message,
+                format!(
+                    "{earlier} messages of an earlier trial arrived in this one, beside 100 of its own: the server's queue was not empty"
+                )
+            );
+        }
+        // Where nothing of its own came, all the server did was another trial's.
+        let none = compared(&[], &[old(1)]).checks();
+        assert_eq!([none[0].verdict, none[1].verdict], [CheckVerdict::Ok, CheckVerdict::Invalid]);
     }
 }

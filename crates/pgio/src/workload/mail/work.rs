@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -38,6 +38,8 @@ pub struct Mail {
     host: Arc<Host>,
     /// Of the trial that runs.
     ledger: Ledger,
+    /// In its Message-IDs.
+    token: Mutex<String>,
 }
 
 /// Connected and warmed up.
@@ -49,7 +51,7 @@ struct Ready {
 
 impl Mail {
     pub fn new(settings: MailSettings, host: Arc<Host>) -> Mail {
-        Mail { settings, host, ledger: Ledger::default() }
+        Mail { settings, host, ledger: Ledger::default(), token: Mutex::default() }
     }
 
     fn places(&self) -> Vec<String> {
@@ -66,15 +68,16 @@ impl Mail {
         })
     }
 
-    fn look_up(&self, sent: &[Sent]) -> Result<Check, MailError> {
+    fn look_up(&self, sent: &[Sent]) -> Result<Vec<Check>, MailError> {
         let places = self.places();
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let since = Instant::now();
         let mut found = self.collect()?;
         loop {
-            let verdict = verdict::compare(sent, &places, &found);
+            let verdict = verdict::compare(&token, sent, &places, &found);
             let queued = self.settings.protocol == MailProtocol::Smtp && verdict.lost > 0;
             if !queued || since.elapsed() > QUEUE {
-                return Ok(verdict.check());
+                return Ok(verdict.checks());
             }
             std::thread::sleep(LOOK_AGAIN);
             found.extend(self.collect()?);
@@ -99,7 +102,7 @@ impl workload::Ready for Ready {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         hear(admin, WindowEvent::Opened(start));
         let done = &self.round.done;
-        let came = self.crew.deliver(&shift, &mut || {
+        let mut came = self.crew.deliver(&shift, &mut || {
             let elapsed = start.elapsed().as_secs_f64();
             let messages = done.load(Ordering::Relaxed);
             hear(
@@ -107,6 +110,7 @@ impl workload::Ready for Ready {
                 WindowEvent::Progress(Progress { elapsed, messages, ..Progress::default() }),
             );
         });
+        came.tally.due = self.round.settings.rate.map_or(0, |rate| shift.due(rate));
         let asked_seconds = window.as_secs_f64();
         // A session that waits for an answer that never comes has a window, too.
         let ended = came.tally.ended.map_or(shift.end, |ended| ended.max(shift.end));
@@ -128,7 +132,7 @@ impl workload::Ready for Ready {
             timeline: came.tally.timeline(shift.slice, asked_seconds),
             started: clock + (start - asked).as_secs_f64(),
             seconds,
-            late: came.last_began.map_or(0.0, |at| (at - start).as_secs_f64()),
+            late: came.tally.late.map_or(0.0, |late| late.as_secs_f64()),
             error,
             cancelled_sync_rep: 0,
             readings: BTreeSet::new(),
@@ -187,9 +191,11 @@ impl Workload for Mail {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // Of a trial that was killed.
         self.collect()?;
+        let token = format!("{:x}", Timestamp::now().as_microsecond());
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.clone();
         let round = Arc::new(Round {
             settings: self.settings.clone(),
-            token: format!("{:x}", Timestamp::now().as_microsecond()),
+            token,
             seed: setup.seed,
             halt: Halt { user: setup.stop, failed: Stop::new() },
             ledger: Ledger::clone(&self.ledger),
@@ -217,8 +223,7 @@ impl Workload for Mail {
             return Vec::new();
         }
         let sent = std::mem::take(&mut *self.ledger.lock().unwrap_or_else(PoisonError::into_inner));
-        let check = self.look_up(&sent);
-        vec![check.unwrap_or_else(|error| verdict::not_looked_up(&error))]
+        self.look_up(&sent).unwrap_or_else(|error| vec![verdict::not_looked_up(&error)])
     }
 
     fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
@@ -242,7 +247,9 @@ impl Workload for Mail {
             ("mail_dropped_connections", Some(count("dropped"))),
         ];
         if let Some(rate) = self.settings.rate {
-            let scheduled = count("scheduled");
+            let (due, scheduled) = (count("due"), count("scheduled"));
+            let reached = 100.0 * scheduled / due;
+            all.push(("mail_rate_reached", (due > 0.0).then_some(reached)));
             all.push(("mail_offered_per_minute", Some(rate.per_second() * 60.0)));
             let lag = count("lag_us") / 1e6 / scheduled;
             all.push(("mail_lag_mean", (scheduled > 0.0).then_some(lag)));

@@ -8,8 +8,12 @@ use serde_json::{Value, json};
 
 use super::draw::Draw;
 use crate::config::resolve::{Features, SlobSettings, Visits};
+use crate::histogram::Histogram;
 use crate::units::exact_duration;
 use crate::workload::Totals;
+
+/// Of operations; each takes time of its own.
+const CLASSES: [&str; 6] = ["read", "update", "scan", "insert", "delete", "commit"];
 
 pub(super) fn primary(s: &SlobSettings) -> &'static str {
     if s.features.scan_pct.share() >= 1.0 {
@@ -107,6 +111,13 @@ pub(super) fn metrics(
             ("update_calls_per_second", per_second(updates)),
             ("update_pct_measured", percent(updates, calls)),
         ]);
+    }
+    let is_mix = !s.read_only() || !f.scan_pct.is_zero() || !f.turnover_pct.is_zero();
+    if is_mix {
+        // Of all classes, since what a call waits for may be its commit's.
+        let busy: f64 =
+            CLASSES.iter().filter_map(|c| totals.histograms.get(*c)).map(Histogram::sum_ns).sum();
+        metrics.push(("call_latency_mean", (calls > 0.0).then(|| busy / 1e9 / calls)));
     }
     if !s.read_only() {
         metrics.push(("deadlocks", Some(totals.deadlocks as f64)));

@@ -199,12 +199,14 @@ fn postal() {
     let (_sink, server) = black_hole(dir.path());
     let workload = format!(
         "preset = \"postal\"\nsessions = 2\nrun_time = \"125s\"\n\
-         parameters = {{ server = \"{server}\", users = {users:?}, kilobytes = 2 }}"
+         parameters = {{ server = \"{server}\", users = {users:?}, max_kilobytes = 2 }}"
     );
     let out = Workdir::new();
     let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &workload, &[("a", "")]);
     out.compare(&text).expect(0, &["messages per minute"]);
-    assert!(value(&out.trials()[0], "messages_per_minute") > 10.0);
+    let messages = value(&out.trials()[0], "messages_per_minute");
+    assert!(messages > 10.0);
+    assert!(value(&out.trials()[0], "postal_errors") < messages);
 }
 
 struct Sink(Child);

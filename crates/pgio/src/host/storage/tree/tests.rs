@@ -47,6 +47,11 @@ partition nvme1n1p3 3
         "nvme1n1 disk",
     ];
     assert_eq!(names(&tree, "/srv/pg/15/main"), expected);
+    for path in ["/dev/mapper/vg0-pg--data", "/dev/vg0/pg-data", "/dev/dm-3"] {
+        let stack: Vec<String> = tree.stack(path).into_iter().map(|d| d.name).collect();
+        assert_eq!(stack, ["dm-3", "md127", "nvme0n1p3", "nvme0n1", "nvme1n1p3", "nvme1n1"]);
+    }
+    assert!(tree.stack("/dev/vg0/other").is_empty());
     assert!(names(&tree, "/").is_empty(), "its device is not among those told");
     let devices = tree.under(tree.mount_of(Path::new("/srv/pg")).unwrap());
     assert_eq!(devices[0].queue["write_cache"], "write back");

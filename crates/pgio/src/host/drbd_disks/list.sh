@@ -1,5 +1,5 @@
-# Tells the disks that DRBD is configured for, without symbolic links; nothing where there is no DRBD.
-# Reads only.
+# Tells what drbd_disks.rs asks: the disks that DRBD is configured for, without symbolic links; nothing where
+# there is no DRBD. Reads only.
 PATH=$PATH:/usr/sbin:/sbin
 command -v drbdadm >/dev/null 2>&1 || exit 0
 disks=$(drbdadm sh-ll-dev all) || exit

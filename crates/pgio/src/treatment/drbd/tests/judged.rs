@@ -1,0 +1,142 @@
+//! What a trial's record and the looks inside its window prove.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::host::{Host, Hosts, LOCAL};
+use crate::pg::connect;
+use crate::results::model::CheckVerdict::{self, Invalid, Ok, Warning};
+use crate::results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
+use crate::results::test_support::full_trial;
+use crate::treatment::Door;
+
+const GOOD: (&str, &str, u64) = ("Connected", "Established", 20);
+
+fn trial_of(states: &[(&str, &str, u64)], change: impl Fn(&mut DrbdUse)) -> Trial {
+    let state = |(connection, replication, samples): &(&str, &str, u64)| DrbdState {
+        role: "Primary".to_owned(),
+        peer_role: "Secondary".to_owned(),
+        connection: (*connection).to_owned(),
+        replication: (*replication).to_owned(),
+        disk: "UpToDate".to_owned(),
+        peer_disk: "UpToDate".to_owned(),
+        protocol: Some("C".to_owned()),
+        samples: *samples,
+        ..DrbdState::default()
+    };
+    let mut drbd = DrbdUse { states: states.iter().map(state).collect(), ..DrbdUse::default() };
+    change(&mut drbd);
+    let host = HostUse { drbd: [("drbd0".to_owned(), drbd)].into(), ..HostUse::default() };
+    let device = Device { name: "drbd0".to_owned(), ..Device::default() };
+    let storage = Storage { host: "db1".to_owned(), devices: vec![device], ..Storage::default() };
+    let telemetry = Telemetry {
+        hosts: BTreeMap::from([("db1".to_owned(), host)]),
+        storage: vec![storage],
+        ..Telemetry::default()
+    };
+    Trial { telemetry: Some(telemetry), ..full_trial() }
+}
+
+#[test]
+fn the_samples_inside_the_window_are_judged() {
+    let connected = asked(true, Some("C"));
+    let verdicts = |asked: &Drbd, trial: &Trial| -> Vec<(String, CheckVerdict)> {
+        proof::judge(asked, trial).into_iter().map(|c| (c.id, c.verdict)).collect()
+    };
+    let both = |connection, congested| {
+        vec![("drbd-connection".to_owned(), connection), ("drbd-congested".to_owned(), congested)]
+    };
+    assert_eq!(verdicts(&connected, &trial_of(&[GOOD], |_| ())), both(Ok, Ok));
+    let lost = trial_of(&[GOOD, ("Connecting", "Off", 1)], |_| ());
+    assert_eq!(verdicts(&connected, &lost), both(Invalid, Ok));
+    let told = proof::judge(&connected, &lost).remove(0).message;
+    assert_eq!(told, "DRBD pgio: it was Connecting on `db1` in 1 sample");
+    let ahead = trial_of(&[GOOD, ("Connected", "Ahead", 1)], |_| ());
+    assert_eq!(verdicts(&connected, &ahead), both(Ok, Invalid));
+    let grown = trial_of(&[GOOD], |d| d.out_of_sync_bytes_after = 4096);
+    assert_eq!(verdicts(&connected, &grown), both(Invalid, Ok));
+    let anew = trial_of(&[GOOD], |d| d.connected_anew = 1);
+    assert_eq!(verdicts(&connected, &anew), both(Invalid, Ok));
+    let outdated = trial_of(&[GOOD], |d| d.states[0].peer_disk = "Outdated".to_owned());
+    assert_eq!(verdicts(&connected, &outdated), both(Invalid, Ok));
+    assert_eq!(verdicts(&asked(true, Some("A")), &trial_of(&[GOOD], |_| ()))[0].1, Invalid);
+    for (full, verdict) in [(1, Warning), (9, Invalid)] {
+        let trial = trial_of(&[GOOD, ("Connected", "Established", full)], |d| {
+            d.states[0].congested = Some(false);
+            d.states[1].congested = Some(true);
+        });
+        assert_eq!(verdicts(&connected, &trial), both(Ok, verdict), "{full}");
+    }
+    let alone = asked(false, None);
+    let apart = trial_of(&[("StandAlone", "Off", 20)], |d| d.out_of_sync_bytes_after = 1 << 30);
+    assert_eq!(verdicts(&alone, &apart), [("drbd-connection".to_owned(), Ok)]);
+    assert_eq!(verdicts(&alone, &trial_of(&[GOOD], |_| ()))[0].1, Invalid);
+    let other = trial_of(&[GOOD], |d| d.resource = Some("mail".to_owned()));
+    let unproved = [("drbd-connection".to_owned(), Invalid)];
+    assert_eq!(verdicts(&connected, &other), unproved);
+    let unwatched = Trial { telemetry: None, ..full_trial() };
+    assert_eq!(verdicts(&connected, &unwatched), unproved);
+    assert_eq!(verdicts(&alone, &unwatched), unproved);
+}
+
+fn in_world<T>(act: impl FnOnce(&mut World<'_>) -> T) -> T {
+    let hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
+    let text = "host=/nonexistent user=nobody dbname=none";
+    let params = connect::resolve(text, &connect::Env::default()).unwrap();
+    let mut world = World {
+        params: &params,
+        door: Door::OnDemand(Box::default()),
+        hosts: &hosts,
+        server_host: Some(LOCAL),
+        control: None,
+        private: false,
+        moved: Vec::new(),
+        replicas: Vec::new(),
+        stop: Stop::new(),
+    };
+    act(&mut world)
+}
+
+/// Module 8.4 is sampled by /proc/drbd, which does not say it.
+#[test]
+fn a_full_buffer_is_counted_inside_the_window() {
+    let (node, there) = node(Fake::new());
+    let asked = Drbd { nodes: OnceCell::from(vec![node]), ..asked(true, Some("C")) };
+    let look = |times: usize, congested: bool| {
+        there.0.lock().unwrap().congested = congested;
+        let evidence = in_world(|world| {
+            (0..times).flat_map(|_| asked.verify(world, When::During)).collect::<Vec<_>>()
+        });
+        assert_eq!(evidence, [], "equal ones would be kept once");
+    };
+    let trial = trial_of(&[GOOD], |_| ());
+    let judged = || {
+        let check = proof::judge(&asked, &trial).remove(1);
+        (check.verdict, check.message)
+    };
+    look(18, false);
+    assert_eq!(judged().0, Ok);
+    look(2, true);
+    let told = "the buffer to the peer of DRBD pgio was full in 2 of 20 readings";
+    assert_eq!(judged(), (Warning, told.to_owned()));
+    look(1, true);
+    assert_eq!(judged().0, Invalid);
+    // One that fails is none.
+    there.0.lock().unwrap().up = false;
+    look(5, true);
+    assert!(judged().1.ends_with("3 of 21 readings"), "{}", judged().1);
+    // The next trial begins with none.
+    in_world(|world| asked.verify(world, When::Before));
+    assert!(judged().1.contains("nothing said whether the buffer to it was full"));
+}
+
+#[test]
+fn a_buffer_of_which_nothing_is_known_matters_with_protocol_a() {
+    let verdict = |asked: &Drbd, protocol: &str| {
+        let trial = trial_of(&[GOOD], |d| d.states[0].protocol = Some(protocol.to_owned()));
+        proof::judge(asked, &trial).remove(1).verdict
+    };
+    assert_eq!(verdict(&asked(true, Some("C")), "C"), Ok);
+    assert_eq!(verdict(&asked(true, Some("A")), "A"), Warning);
+    assert_eq!(verdict(&asked(true, None), "A"), Warning, "by its files");
+}

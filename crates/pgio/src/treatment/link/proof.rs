@@ -1,0 +1,178 @@
+//! What came of a link inside a trial, from the trial's record alone: whether anything passed it, and
+//! whether it is known to be the way that is meant.
+//!
+//! That netem is there is evidence, told by [`super::netem`]; replication may take another interface
+//! all the same. A warning at most: a condition without replication may well have the same link.
+
+use super::netem::End;
+use super::shape::Shape;
+use crate::results::model::{Check, Trial, When};
+
+const ID: &str = "link";
+
+/// Packets a second. What hosts tell each other unasked, and a DRBD that waits for its peer, are fewer.
+const LEAST: f64 = 1.0;
+
+/// As evidence names it.
+pub(super) fn packets_through(end: &End) -> String {
+    format!("packets through {} so far", end.place())
+}
+
+/// As evidence names it.
+pub(super) fn way_to(address: &str, end: &End) -> String {
+    let on = end.host.as_ref().map_or_else(String::new, |host| format!(" from {host}"));
+    format!("way to {address}{on}")
+}
+
+/// Whether the round trip, which is measured before a trial begins, can prove the link.
+pub(super) fn grows_the_round_trip(ends: &[End]) -> bool {
+    ends.iter().any(|end| !end.shape.delay.is_zero())
+}
+
+/// One verdict for each end that does anything.
+pub(super) fn judge(trial: &Trial, ends: &[End]) -> Vec<Check> {
+    let proved = ends.iter().any(|end| leads_to_its_address(trial, end, ends));
+    let slower = ends.iter().filter(|end| end.shape != Shape::default());
+    slower.map(|end| of_end(trial, end, proved)).collect()
+}
+
+/// By the round trip, without whose growth no trial begins; or by the host's own routes.
+fn leads_to_its_address(trial: &Trial, end: &End, ends: &[End]) -> bool {
+    let Some(address) = &end.ping else { return false };
+    let what = way_to(address, end);
+    let by_route = || trial.evidence.iter().any(|e| e.what == what && e.found == end.interface);
+    grows_the_round_trip(ends) || by_route()
+}
+
+fn of_end(trial: &Trial, end: &End, proved: bool) -> Check {
+    let place = end.place();
+    let seconds = trial.window.warmup_seconds + trial.window.seconds;
+    let passed = passed(trial, end);
+    let told = match passed {
+        Some(packets) => format!("{packets} packets passed {place} in {seconds:.0} s"),
+        None => format!("what passed {place} was not counted"),
+    };
+    if passed.is_some_and(|packets| (packets as f64) < seconds * LEAST) {
+        return Check::warning(
+            ID,
+            format!("{told}: hardly anything met the link"),
+            "see by `ip route get ADDRESS` on that host by which interface its peer or standby is reached",
+        );
+    }
+    match proved {
+        true => Check::ok(ID, told),
+        false => Check::warning(
+            ID,
+            format!("{told}; nothing proves that replication is among it"),
+            "add ping = \"ADDRESS\" to the link: that of the other machine, as replication uses it",
+        ),
+    }
+}
+
+/// Between the readings at the window's ends, which are a little further apart than warm-up and window.
+fn passed(trial: &Trial, end: &End) -> Option<u64> {
+    let what = packets_through(end);
+    let reading = |when: When| -> Option<u64> {
+        let last = trial.evidence.iter().rfind(|e| e.when == when && e.what == what)?;
+        last.found.parse().ok()
+    };
+    reading(When::After)?.checked_sub(reading(When::Before)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::results::CheckVerdict;
+    use crate::results::model::{Evidence, Window};
+
+    fn end(host: &str, shape: Shape, ping: Option<&str>) -> End {
+        let ping = ping.map(str::to_owned);
+        End { host: Some(host.to_owned()), interface: "eth1".to_owned(), shape, ping }
+    }
+
+    fn delay() -> Shape {
+        Shape { delay: Duration::from_millis(1), ..Shape::default() }
+    }
+
+    fn rate() -> Shape {
+        Shape { rate: 100_000_000, ..Shape::default() }
+    }
+
+    fn evidence(when: When, what: String, found: &str) -> Evidence {
+        Evidence { when, what, found: found.to_owned(), expected: None }
+    }
+
+    /// Of ten seconds and five to warm up, in which so many packets passed each end.
+    fn trial(ends: &[End], packets: u64) -> Trial {
+        let reading = |when, n: u64| {
+            ends.iter().map(move |end| evidence(when, packets_through(end), &n.to_string()))
+        };
+        // The first one is from before the sessions were made ready.
+        let before = reading(When::Before, 3).chain(reading(When::Before, 1000));
+        Trial {
+            evidence: before.chain(reading(When::After, 1000 + packets)).collect(),
+            window: Window { asked_seconds: None, seconds: 10.0, warmup_seconds: 5.0 },
+            ..crate::results::test_support::full_trial()
+        }
+    }
+
+    fn verdicts(trial: &Trial, ends: &[End]) -> Vec<(CheckVerdict, String)> {
+        judge(trial, ends).into_iter().map(|check| (check.verdict, check.message)).collect()
+    }
+
+    #[test]
+    fn a_round_trip_proves_both_ends_and_nothing_proves_itself() {
+        let ends = [end("a", delay(), Some("10.0.0.2")), end("b", delay(), None)];
+        let of = |place: &str| (CheckVerdict::Ok, format!("9000 packets passed {place} in 15 s"));
+        assert_eq!(verdicts(&trial(&ends, 9000), &ends), [of("eth1 on a"), of("eth1 on b")]);
+        let ends = [end("a", delay(), None)];
+        let found = verdicts(&trial(&ends, 9000), &ends);
+        assert_eq!(found[0].0, CheckVerdict::Warning);
+        assert!(found[0].1.ends_with("; nothing proves that replication is among it"), "{found:?}");
+    }
+
+    #[test]
+    fn a_link_that_nothing_passes_is_doubtful_even_where_it_is_proved() {
+        for ping in [None, Some("10.0.0.2")] {
+            let ends = [end("a", delay(), ping)];
+            let (verdict, message) = verdicts(&trial(&ends, 14), &ends).remove(0);
+            assert_eq!(verdict, CheckVerdict::Warning);
+            assert_eq!(
+                message,
+                "14 packets passed eth1 on a in 15 s: hardly anything met the link"
+            );
+        }
+        let ends = [end("a", delay(), Some("10.0.0.2"))];
+        assert_eq!(verdicts(&trial(&ends, 15), &ends)[0].0, CheckVerdict::Ok);
+        // Made anew in between, or not told at all.
+        let uncounted = Trial { evidence: Vec::new(), ..trial(&ends, 15) };
+        let expected = (CheckVerdict::Ok, "what passed eth1 on a was not counted".to_owned());
+        assert_eq!(verdicts(&uncounted, &ends), [expected]);
+    }
+
+    #[test]
+    fn without_a_delay_the_route_proves_it() {
+        let ends = [end("a", rate(), Some("10.0.0.2")), end("b", rate(), None)];
+        for (device, expected) in [
+            ("eth1", CheckVerdict::Ok),
+            ("eth0", CheckVerdict::Warning),
+            ("unknown", CheckVerdict::Warning),
+        ] {
+            let mut trial = trial(&ends, 9000);
+            let what = way_to("10.0.0.2", &ends[0]);
+            assert_eq!(what, "way to 10.0.0.2 from a");
+            trial.evidence.push(evidence(When::Before, what, device));
+            for (verdict, message) in verdicts(&trial, &ends) {
+                assert_eq!(verdict, expected, "{device}: {message}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_that_does_nothing_needs_no_proof() {
+        let ends = [end("a", Shape::default(), None)];
+        assert!(verdicts(&trial(&ends, 0), &ends).is_empty());
+    }
+}
