@@ -95,10 +95,7 @@ impl Stage {
 
     fn experiment(&self) -> String {
         let (device, file) = (&self.device.path, self.file().display().to_string());
-        let remount = match pgio::treatment::names().contains(&"filesystem") {
-            true => format!("filesystem = {{ options = \"noatime\", mount = {:?} }}", self.mounted),
-            false => String::new(),
-        };
+        let mounted = &self.mounted;
         format!(
             r#"[experiment]
 name = "killing"
@@ -128,7 +125,8 @@ drbd = {{ resource = "r0", connection = "disconnected", al-extents = 601, disk-f
 throttle = {{ device = {device:?}, write_iops = 900, read_iops = 900 }}
 ballast = {{ leave = "512M", way = "cgroup" }}
 link = {{ interface = "lo", delay = "1ms" }}
-{remount}
+filesystem = {{ options = "noatime", mount = {mounted:?} }}
+cache = "warm"
 
 [condition.command]
 name = "a file"
