@@ -126,7 +126,6 @@ throttle = {{ device = {device:?}, write_iops = 900, read_iops = 900 }}
 ballast = {{ leave = "512M", way = "cgroup" }}
 link = {{ interface = "lo", delay = "1ms" }}
 filesystem = {{ options = "noatime", mount = {mounted:?} }}
-cache = "warm"
 
 [condition.command]
 name = "a file"
