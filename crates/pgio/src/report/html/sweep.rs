@@ -2,7 +2,7 @@
 //! the knee marked, and the tables of the text report.
 //!
 //! Bars are 95 % intervals over blocks. An axis of words has its values side by side. Latency is on
-//! a logarithmic scale, throughput starts at zero; a curve that bends upwards no longer gains.
+//! a logarithmic scale; rates start at zero, unless that would leave some of them on the axis.
 
 use maud::{Markup, html};
 
@@ -16,6 +16,8 @@ use crate::results::sweep::{Axis, SweepKind, shown};
 const HEIGHT: f64 = 240.0;
 /// From such a ratio of the largest to the smallest value on, a scale is logarithmic.
 const WIDE: f64 = 8.0;
+/// Of rates, which are compared by their height while that tells anything.
+const FAR: f64 = 30.0;
 
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let swept = page.analysis.sweep.as_ref()?;
@@ -119,7 +121,7 @@ fn by_value(
         description: describe(&drawn),
         height: HEIGHT,
         x: Scaled { scale: x, ticks, caption: caption(axis) },
-        y: from_zero(top(&drawn), unit, format::metric_name(primary)),
+        y: rates(&drawn, |d| (d.y, d.down), unit, format::metric_name(primary)),
     };
     Some(figure(page, &frame, &drawn))
 }
@@ -160,19 +162,13 @@ fn by_load(
     let fastest = dots().map(|d| reach(d).0).fold(f64::MAX, f64::min);
     let slowest = dots().map(|d| reach(d).1).fold(f64::MIN, f64::max);
     let y = Scale::logarithmic(fastest / 1.15, slowest * 1.15);
-    let across = dots().map(|d| d.across.map_or(d.x, |(_, high)| high)).fold(0.0, f64::max);
-    let x = Scale::linear(0.0, across * 1.04);
     let unit = definition(rate).map_or("", |d| d.unit);
     let frame = Frame {
         id: format!("sweep-load-{n}"),
         title: format!("Latency against throughput along {}", axis.name),
         description: describe(&drawn),
         height: HEIGHT,
-        x: Scaled {
-            scale: x,
-            ticks: x.ticks(4).into_iter().map(|v| (v, format::bare(v, unit))).collect(),
-            caption: format::metric_name(rate),
-        },
+        x: rates(&drawn, |d| (d.x, d.across), unit, format::metric_name(rate)),
         y: Scaled {
             scale: y,
             ticks: clear(y.ticks(6), y).map(|v| (v, format::seconds(v))).collect(),
@@ -247,14 +243,29 @@ fn x_scale(low: f64, high: f64, numeric: bool) -> Scale {
     Scale::linear(low - room, high + room)
 }
 
-fn top(drawn: &[(&Curve, Vec<Dot<'_>>)]) -> f64 {
-    let dots = drawn.iter().flat_map(|(_, dots)| dots);
-    dots.map(|d| d.down.map_or(d.y, |(_, high)| high.min(d.y * 2.0))).fold(0.0, f64::max)
-}
-
-fn from_zero(top: f64, unit: &str, caption: String) -> Scaled {
-    let scale = Scale::linear(0.0, if top > 0.0 { top * 1.06 } else { 1.0 });
-    let ticks = if unit.starts_with("bytes") { scale.binary_ticks(4) } else { scale.ticks(4) };
+/// A scale for rates and their intervals; one that is far wider than its value runs off the chart.
+fn rates(
+    drawn: &[(&Curve, Vec<Dot<'_>>)],
+    of: impl Fn(&Dot<'_>) -> (f64, Option<(f64, f64)>),
+    unit: &str,
+    caption: String,
+) -> Scaled {
+    let all = || drawn.iter().flat_map(|(_, dots)| dots).map(&of);
+    let ends =
+        all().map(|(value, interval)| interval.map_or(value, |(_, high)| high.min(value * 2.0)));
+    let (low, high) =
+        (all().map(|(value, _)| value).fold(f64::MAX, f64::min), ends.fold(0.0, f64::max));
+    let scale = if low > 0.0 && high / low >= FAR {
+        let room = (high / low).powf(0.04);
+        Scale::logarithmic(low / room, high * room)
+    } else {
+        Scale::linear(0.0, if high > 0.0 { high * 1.06 } else { 1.0 })
+    };
+    let from_zero = scale.bounds().0 <= 0.0;
+    let ticks = match from_zero && unit.starts_with("bytes") {
+        true => scale.binary_ticks(4),
+        false => scale.ticks(4),
+    };
     let ticks = clear(ticks, scale).map(|v| (v, format::bare(v, unit))).collect();
     Scaled { scale, ticks, caption }
 }
@@ -266,4 +277,31 @@ fn clear(ticks: Vec<f64>, scale: Scale) -> impl Iterator<Item = f64> {
 
 fn max(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::MIN, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_start_at_zero_unless_some_would_lie_on_it() {
+        let point = CurvePoint { value: 1.into(), at: Some(1.0), cell: 0 };
+        let curve = Curve {
+            axis: String::new(),
+            condition: String::new(),
+            throughput: String::new(),
+            points: Vec::new(),
+            knee: None,
+            slope: None,
+        };
+        let lowest = |values: [f64; 2]| {
+            let dot =
+                |y| Dot { x: 1.0, y, across: None, down: None, point: &point, tip: String::new() };
+            let drawn = [(&curve, values.map(dot).into())];
+            rates(&drawn, |d| (d.y, d.down), "commits/s", String::new()).scale.bounds().0
+        };
+        assert_eq!(lowest([100.0, 2000.0]), 0.0);
+        assert_eq!(lowest([0.0, 4000.0]), 0.0);
+        assert!(lowest([100.0, 4000.0]) > 80.0);
+    }
 }
