@@ -238,7 +238,10 @@ struct OwnerProcess {
 impl OwnerProcess {
     /// In a process group of its own, as under a shell with job control.
     fn start(base: &Path) -> Self {
-        Self::run(Command::new(env::current_exe().unwrap()), &pgio_exe(), base)
+        // Where the tests themselves were started in the background, all that they start would not hear Ctrl-C.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT").arg(env::current_exe().unwrap());
+        Self::run(command, &pgio_exe(), base)
     }
 
     fn run(mut command: Command, pgio: &Path, base: &Path) -> Self {
