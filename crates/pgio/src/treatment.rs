@@ -18,6 +18,8 @@ pub mod journal;
 mod link;
 pub mod postgres;
 mod stopped;
+#[cfg(test)]
+mod test_support;
 mod throttle;
 mod values;
 mod way_back;

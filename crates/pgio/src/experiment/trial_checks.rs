@@ -150,11 +150,16 @@ fn rate(trial: &Trial) -> Option<Check> {
         "{reached:.1} % of {asked} calls/s could be begun; {per_second:.0}/s were answered"
     );
     let remedy = "ask for a lower rate, or for more sessions if they are what is short";
-    Some(match reached {
-        r if r < RATE_INVALID => Check::invalid(ID, message, remedy),
-        r if r < RATE_WARNING => Check::warning(ID, message, remedy),
-        _ => Check::ok(ID, message),
-    })
+    Some(of_reach(ID, reached, message, remedy))
+}
+
+/// Of what was due in an open loop, the per cent that was begun.
+fn of_reach(id: &str, reached: f64, message: String, remedy: &str) -> Check {
+    match reached {
+        r if r < RATE_INVALID => Check::invalid(id, message, remedy),
+        r if r < RATE_WARNING => Check::warning(id, message, remedy),
+        _ => Check::ok(id, message),
+    }
 }
 
 /// The original launched sessions one after the other and so inflated its rates.

@@ -1,6 +1,6 @@
 //! Whether mail was taken as it was offered: refusals, missing answers, and the rate.
 
-use super::{RATE_INVALID, RATE_WARNING};
+use super::of_reach;
 use crate::results::model::{Check, Trial};
 
 /// A mail server that refuses or forgets more of it does other work than is compared.
@@ -48,11 +48,7 @@ fn rate(trial: &Trial) -> Option<Check> {
         "{reached:.1} % of {offered:.0} messages/min could be begun; {delivered:.0}/min were delivered"
     );
     let remedy = "offer less, or use more threads if they are what is short";
-    Some(match reached {
-        r if r < RATE_INVALID => Check::invalid(ID, message, remedy),
-        r if r < RATE_WARNING => Check::warning(ID, message, remedy),
-        _ => Check::ok(ID, message),
-    })
+    Some(of_reach(ID, reached, message, remedy))
 }
 
 #[cfg(test)]

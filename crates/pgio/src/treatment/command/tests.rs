@@ -2,13 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::*;
-use crate::host::stop::Stop;
-use crate::host::{Hosts, LOCAL};
-use crate::pg::connect::{self, ConnectParams};
-use crate::treatment::Door;
+use crate::treatment::test_support::in_world;
 
 fn treatment(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     let table: toml::Table = format!("command = {body}").parse().unwrap();
@@ -23,28 +19,6 @@ fn of_file(dir: &Path) -> String {
         "{{ name = \"value\", apply = \"echo ours >{file}\", verify = [\"cat\", \"{file}\"], expect = \"ours\", \
          probe = [\"cat\", \"{file}\"], undo = \"echo \\\"$PGIO_PRIOR\\\" >{file}\" }}"
     )
-}
-
-fn params() -> ConnectParams {
-    let sources = connect::Env::default();
-    connect::resolve("host=/nonexistent user=nobody dbname=none", &sources).unwrap()
-}
-
-fn in_world<T>(act: impl FnOnce(&mut World<'_>) -> T) -> T {
-    let hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
-    let params = params();
-    let mut world = World {
-        params: &params,
-        door: Door::OnDemand(Box::default()),
-        hosts: &hosts,
-        server_host: Some(LOCAL),
-        control: None,
-        private: false,
-        moved: Vec::new(),
-        replicas: Vec::new(),
-        stop: Stop::new(),
-    };
-    act(&mut world)
 }
 
 fn put_in_force(treatment: &dyn Treatment, world: &mut World<'_>) -> Result<Step, TreatmentError> {

@@ -2,17 +2,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::json;
 
 use super::*;
 use crate::config::experiment::TreatmentSpec;
-use crate::host::stop::Stop;
-use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::connect;
+use crate::host::LOCAL;
 use crate::treatment::journal::Ground;
-use crate::treatment::{Door, parse};
+use crate::treatment::parse;
+use crate::treatment::test_support::in_world_of;
 
 /// Another name of this machine.
 const ALIAS: &str = "db";
@@ -20,23 +18,7 @@ const ALIAS: &str = "db";
 const FAR: &str = "far";
 
 fn in_world<T>(server: Option<&str>, act: impl FnOnce(&mut World<'_>) -> T) -> T {
-    let hosts: Hosts = [LOCAL, ALIAS]
-        .map(|name| (name.to_owned(), Arc::new(Host::connect(name, &Default::default()).unwrap())))
-        .into();
-    let text = "host=/nonexistent user=nobody dbname=none";
-    let params = connect::resolve(text, &connect::Env::default()).unwrap();
-    let mut world = World {
-        params: &params,
-        door: Door::OnDemand(Box::default()),
-        hosts: &hosts,
-        server_host: server,
-        control: None,
-        private: false,
-        moved: Vec::new(),
-        replicas: Vec::new(),
-        stop: Stop::new(),
-    };
-    act(&mut world)
+    in_world_of(&[LOCAL, ALIAS], server, act)
 }
 
 /// A file that was made by it, and that its undo removes, unless a directory is in its place.

@@ -263,7 +263,6 @@ impl Session {
                     *now = clock();
                     return Ok(());
                 }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
                     return Err(self.refused.take().map_or(WireError::Lost(e), WireError::Said));
                 }

@@ -74,7 +74,6 @@ fn send_plain(socket: &mut Socket, out: &mut Vec<u8>) -> io::Result<bool> {
         }
         match socket.write(&out[sent..]) {
             Ok(n) => sent += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => break false,
             Err(e) => return Err(e),
         }
@@ -121,7 +120,6 @@ fn write_records(tls: &mut ClientConnection, socket: &mut Socket) -> io::Result<
     while tls.wants_write() {
         match tls.write_tls(socket) {
             Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(e) => return Err(e),
         }
@@ -129,23 +127,34 @@ fn write_records(tls: &mut ClientConnection, socket: &mut Socket) -> io::Result<
     Ok(true)
 }
 
+/// A call with a time limit comes back with every signal, whatever SA_RESTART says.
+#[inline]
+fn through_signals<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            came => return came,
+        }
+    }
+}
+
 impl Read for Socket {
     #[inline]
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
+        through_signals(|| match self {
             Socket::Unix(socket) => socket.read(into),
             Socket::Tcp(socket) => socket.read(into),
-        }
+        })
     }
 }
 
 impl Write for Socket {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
+        through_signals(|| match self {
             Socket::Unix(socket) => socket.write(bytes),
             Socket::Tcp(socket) => socket.write(bytes),
-        }
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -159,5 +168,25 @@ impl AsFd for Pipe {
             Socket::Unix(socket) => socket.as_fd(),
             Socket::Tcp(socket) => socket.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_no_call() {
+        let mut calls = 0;
+        let came = through_signals(|| {
+            calls += 1;
+            match calls {
+                1 => Err(io::ErrorKind::Interrupted.into()),
+                _ => Ok(calls),
+            }
+        });
+        assert_eq!(came.unwrap(), 2);
+        let gone = through_signals(|| Err::<(), _>(io::ErrorKind::BrokenPipe.into()));
+        assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::connect;
 use crate::results::model::CheckVerdict::{self, Invalid, Ok, Warning};
 use crate::results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
 use crate::results::test_support::full_trial;
-use crate::treatment::Door;
+use crate::treatment::test_support::in_world;
 
 const GOOD: (&str, &str, u64) = ("Connected", "Established", 20);
 
@@ -77,24 +75,6 @@ fn the_samples_inside_the_window_are_judged() {
     let unwatched = Trial { telemetry: None, ..full_trial() };
     assert_eq!(verdicts(&connected, &unwatched), unproved);
     assert_eq!(verdicts(&alone, &unwatched), unproved);
-}
-
-fn in_world<T>(act: impl FnOnce(&mut World<'_>) -> T) -> T {
-    let hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
-    let text = "host=/nonexistent user=nobody dbname=none";
-    let params = connect::resolve(text, &connect::Env::default()).unwrap();
-    let mut world = World {
-        params: &params,
-        door: Door::OnDemand(Box::default()),
-        hosts: &hosts,
-        server_host: Some(LOCAL),
-        control: None,
-        private: false,
-        moved: Vec::new(),
-        replicas: Vec::new(),
-        stop: Stop::new(),
-    };
-    act(&mut world)
 }
 
 /// Module 8.4 is sampled by /proc/drbd, which does not say it.
