@@ -214,8 +214,22 @@ impl Session {
                 Stage::Working | Stage::Done => {}
             }
         }
-        let sent = self.out.is_empty() || self.wire.send(&mut self.out)?;
-        Ok((wake, sent))
+        Ok((wake, self.send()?))
+    }
+
+    /// Whether all could be sent. To a server that is gone all is: why it went is yet to be read.
+    #[inline]
+    fn send(&mut self) -> Result<bool, WireError> {
+        if self.out.is_empty() {
+            return Ok(true);
+        }
+        match self.wire.send(&mut self.out) {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+                self.out.clear();
+                Ok(true)
+            }
+            sent => Ok(sent?),
+        }
     }
 
     /// No call begins any more; what was due and did not begin is counted.
