@@ -64,6 +64,10 @@ impl Identity {
         }
     }
 
+    fn shares_pids(&self, other: &Identity) -> bool {
+        self.boot == other.boot && self.pids == other.pids
+    }
+
     /// Containers on one kernel differ in some of it; what is not told decides nothing.
     fn is_surely(&self, other: &Identity) -> bool {
         !self.boot.is_empty() && !self.network.is_empty() && self == other
@@ -128,9 +132,7 @@ impl Host {
 
     /// Whether a process number of this program's means the same process there.
     pub fn shares_pids_with_this_process(&self) -> bool {
-        let here = Identity::of_this_process();
-        let there = &self.identity;
-        self.link.is_none() || (&there.boot, &there.pids) == (&here.boot, &here.pids)
+        self.link.is_none() || self.identity.shares_pids(&Identity::of_this_process())
     }
 
     /// What to run on this machine so that `command` runs on the host.

@@ -234,13 +234,17 @@ fn caption(axis: &Axis) -> String {
 }
 
 fn x_scale(low: f64, high: f64, numeric: bool) -> Scale {
-    // Room for marks at both ends.
     if numeric && low > 0.0 && high / low >= WIDE {
-        let room = (high / low).powf(0.04);
-        return Scale::logarithmic(low / room, high * room);
+        return logarithmic(low, high);
     }
     let room = (high - low) * 0.04;
     Scale::linear(low - room, high + room)
+}
+
+/// With room for marks at both ends.
+fn logarithmic(low: f64, high: f64) -> Scale {
+    let room = (high / low).powf(0.04);
+    Scale::logarithmic(low / room, high * room)
 }
 
 /// A scale for rates and their intervals; one that is far wider than its value runs off the chart.
@@ -253,11 +257,10 @@ fn rates(
     let all = || drawn.iter().flat_map(|(_, dots)| dots).map(&of);
     let ends =
         all().map(|(value, interval)| interval.map_or(value, |(_, high)| high.min(value * 2.0)));
-    let (low, high) =
-        (all().map(|(value, _)| value).fold(f64::MAX, f64::min), ends.fold(0.0, f64::max));
+    let low = all().map(|(value, _)| value).fold(f64::MAX, f64::min);
+    let high = ends.fold(0.0, f64::max);
     let scale = if low > 0.0 && high / low >= FAR {
-        let room = (high / low).powf(0.04);
-        Scale::logarithmic(low / room, high * room)
+        logarithmic(low, high)
     } else {
         Scale::linear(0.0, if high > 0.0 { high * 1.06 } else { 1.0 })
     };

@@ -343,6 +343,7 @@ const SASL_FINAL: u32 = 12;
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, TcpListener};
+    use std::time::Instant;
 
     use super::*;
     use crate::pg::connect::{Env, resolve};
@@ -360,8 +361,10 @@ mod tests {
                 address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
                 ssl,
             };
+            let asked = Instant::now();
             let error = cancel(&params, &route, 1, 2).unwrap_err();
             assert!(matches!(error, ConnectError::TimedOut { seconds: 2, .. }), "{error:?}");
+            assert!(asked.elapsed() < 3 * CANCEL_LIMIT, "{:?}", asked.elapsed());
         }
     }
 }
