@@ -192,11 +192,7 @@ fn a_standby_lost_for_good_fails_the_trial() {
     let conditions =
         [("local", "synchronous_commit = \"local\""), ("on", "synchronous_commit = \"on\"")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
-    running.until("in a window of `on`", || {
-        let waits = "SELECT count(*) FROM pg_stat_activity \
-                     WHERE application_name LIKE 'pgio:%' AND wait_event = 'SyncRep'";
-        connect(&dsn).query_one(waits, &[]).unwrap().get::<_, i64>(0) > 0
-    });
+    running.until("in a window of `on`", || sessions_waiting_for_standby(&dsn) > 0);
     cluster.stop_standby().unwrap();
     running.wait().expect(0, &["standby"]);
     let trials = dir.trials();

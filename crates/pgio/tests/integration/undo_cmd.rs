@@ -9,10 +9,11 @@ use std::time::Duration;
 use pgio::pg::private::PrivateCluster;
 use pgio::rng::SplitMix64;
 
-use crate::fixture::{INSTALLED, NEWEST, connect, pgio_exe, spec};
+use crate::fixture::{INSTALLED, NEWEST, pgio_exe, spec};
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{
-    Workdir, alter_system, auto_conf, experiment, sessions_at_work, show, wait_until,
+    Workdir, alter_system, auto_conf, experiment, sessions_at_work, sessions_of_ours, show,
+    wait_until,
 };
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
@@ -26,10 +27,7 @@ fn killed_in_mid_trial(dsn: &str) -> Workdir {
     let dir = Workdir::new();
     let body = "wal_writer_delay = \"150ms\", checkpoint_timeout = \"11min\"";
     let mut running = dir.start_compare(&experiment(dsn, LONG, "", &[("set", body)]));
-    running.until("in the window", || {
-        let working = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
-        connect(dsn).query_one(working, &[]).unwrap().get::<_, i64>(0) > 0
-    });
+    running.until("in the window", || sessions_at_work(dsn) > 0);
     running.kill();
     assert_eq!(show(dsn, "wal_writer_delay"), "150ms");
     assert_eq!(show(dsn, "checkpoint_timeout"), "11min");
@@ -135,10 +133,7 @@ fn killed_at_any_moment_all_is_restored() {
     for _ in 0..10 {
         let dir = Workdir::new();
         let mut running = dir.start_compare(&text);
-        running.until("connected", || {
-            let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%'";
-            connect(&dsn).query_one(ours, &[]).unwrap().get::<_, i64>(0) > 0
-        });
+        running.until("connected", || sessions_of_ours(&dsn) > 0);
         thread::sleep(Duration::from_millis(random.next_u64() % 900));
         running.kill();
         unfinished += dir.journals().len();

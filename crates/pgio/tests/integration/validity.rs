@@ -12,7 +12,9 @@ use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use crate::fixture::{INSTALLED, connect, spec};
-use crate::workdir::{Workdir, condition_of, experiment, failed_checks, show, tolerate};
+use crate::workdir::{
+    Workdir, condition_of, experiment, failed_checks, sessions_at_work, show, tolerate,
+};
 
 /// Trials, by their lines, that this check of the analysis makes invalid.
 fn invalid(analysis: &Value, id: &str) -> Vec<u64> {
@@ -25,13 +27,6 @@ fn conditions_of(dir: &Workdir, lines: &[u64]) -> Vec<String> {
     let trials = dir.trials();
     let condition = |line: &u64| condition_of(&trials[*line as usize - 1]).into();
     lines.iter().map(condition).collect()
-}
-
-/// Sessions of a workload inside their window.
-fn at_work(dsn: &str) -> bool {
-    let sql = "SELECT count(*) FROM pg_stat_activity \
-               WHERE application_name LIKE 'pgio:%' AND query LIKE '%DO $pgio$%' AND state = 'active'";
-    connect(dsn).query_one(sql, &[]).unwrap().get::<_, i64>(0) > 0
 }
 
 fn trials_so_far(dir: &Workdir) -> usize {
@@ -48,7 +43,9 @@ fn a_checkpoint_in_one_condition_only_makes_its_trials_invalid() {
     let conditions = [("a", ""), ("b", ""), ("disturbed", "wal_writer_delay = \"150ms\"")];
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &conditions));
     for _ in 0..2 {
-        running.until("disturbed", || show(&dsn, "wal_writer_delay") == "150ms" && at_work(&dsn));
+        running.until("disturbed", || {
+            show(&dsn, "wal_writer_delay") == "150ms" && sessions_at_work(&dsn) > 0
+        });
         let before = trials_so_far(&dir);
         connect(&dsn).batch_execute("CHECKPOINT").unwrap();
         if trials_so_far(&dir) == before {

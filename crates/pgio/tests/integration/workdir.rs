@@ -264,23 +264,26 @@ pub(crate) fn alter_system(conninfo: &str, setting: &str, value: Option<&str>) {
     client.batch_execute("SELECT pg_reload_conf()").unwrap();
 }
 
-/// Sessions of pgio's that the server still has, in any database.
+/// Sessions of pgio's in this database: its server may be other tests' too.
 pub(crate) fn sessions_of_ours(conninfo: &str) -> i64 {
-    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%'";
-    connect(conninfo).query_one(sql, &[]).unwrap().get(0)
+    sessions_of_ours_with(conninfo, "true")
 }
 
 /// Sessions inside a slice: without a warm-up, the window is open.
 pub(crate) fn sessions_at_work(conninfo: &str) -> i64 {
-    let sql = "SELECT count(*) FROM pg_stat_activity \
-               WHERE query LIKE '%DO $pgio$%' AND application_name LIKE 'pgio:%'";
-    connect(conninfo).query_one(sql, &[]).unwrap().get(0)
+    sessions_of_ours_with(conninfo, "state = 'active' AND query LIKE '%DO $pgio$%'")
 }
 
 pub(crate) fn sessions_waiting_for_standby(conninfo: &str) -> i64 {
-    let sql = "SELECT count(*) FROM pg_stat_activity \
-               WHERE application_name LIKE 'pgio:%' AND wait_event = 'SyncRep'";
-    connect(conninfo).query_one(sql, &[]).unwrap().get(0)
+    sessions_of_ours_with(conninfo, "wait_event = 'SyncRep'")
+}
+
+fn sessions_of_ours_with(conninfo: &str, filter: &str) -> i64 {
+    let sql = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND application_name LIKE 'pgio:%' AND {filter}"
+    );
+    connect(conninfo).query_one(&sql, &[]).unwrap().get(0)
 }
 
 /// Waits for what has no pgio to watch.
