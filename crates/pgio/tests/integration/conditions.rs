@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::fixture::{INSTALLED, spec};
+use crate::fixture::{INSTALLED, connect, spec};
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{Running, Workdir, condition_of, experiment_on, wait_until};
 
@@ -115,7 +116,18 @@ fn a_server_is_limited_for_its_trials_and_not_longer() {
     let cluster = cluster();
     let (pid, dir) = (postmaster(&cluster), Workdir::new());
     let before = group(&pid);
-    dir.compare(&text(&on(&cluster), SHORT, LIMIT)).expect(0, &[]);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Processes that come and go while they are counted.
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                drop(connect(&cluster.primary_conninfo()));
+            }
+        });
+        let said = dir.compare(&text(&on(&cluster), SHORT, LIMIT));
+        done.store(true, Ordering::Relaxed);
+        said.expect(0, &[]);
+    });
     let trials = dir.trials();
     complete(&trials);
     let of = |condition, what| evidence(&trials, condition, what);

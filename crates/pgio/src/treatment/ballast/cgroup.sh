@@ -65,19 +65,27 @@ family() {
         }'
 }
 
-# Those of the family of $2 that are not in group $1.
+# Those of the family of $2 that are not in group $1. The family is listed first: whoever is born
+# later is not asked about, and whoever has ended by then is not outside.
 outside() {
+    family=$(family "$2")
     inside=$(cat "$1/cgroup.procs" 2>/dev/null)
-    for pid in $(family "$2"); do
+    for pid in $family; do
         case "
 $inside
 " in
         *"
 $pid
 "*) ;;
-        *) echo "$pid" ;;
+        *) if lives "$pid"; then echo "$pid"; fi ;;
         esac
     done
+}
+
+lives() {
+    case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in
+    '' | [ZX]*) return 1 ;;
+    esac
 }
 
 limit_of() {
