@@ -260,6 +260,12 @@ pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, Tre
     Ok(all)
 }
 
+/// Whether any of them says the value of this setting.
+pub fn declare(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
+    let said = format!("{setting} = ");
+    treatments.iter().flat_map(|t| t.describe()).any(|change| change.starts_with(&said))
+}
+
 /// Refuses what could not work, each treatment seen as it will be met: after those before it.
 /// Returns whether any of them may change what has to be put back even if pgio is killed.
 pub fn check_all(

@@ -86,6 +86,10 @@ pub struct SliceArgs {
 pub trait Workload: Send + Sync {
     fn info(&self) -> WorkloadInfo;
     fn extent(&self) -> Extent;
+    /// Connections to the server that it is known to need.
+    fn connections(&self) -> u32 {
+        0
+    }
     /// Those who do it, ready for their window; all of them, or none.
     fn prepare(
         self: Arc<Self>,

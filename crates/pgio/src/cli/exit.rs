@@ -173,6 +173,7 @@ coded! {
         LiveError::Connect(_) | LiveError::Gone(_) => CONNECT,
         LiveError::Server(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
+        LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },

@@ -35,12 +35,14 @@ use crate::treatment::{
     self, Control, Door, Step, Stranger, Treatment, TreatmentError, Undone, World,
 };
 use crate::workload::command::Left;
-use crate::workload::{EngineError, Progress, Workload};
+use crate::workload::{EngineError, Progress, Workload, engine};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     #[error("condition `{condition}`")]
     Treatment { condition: String, source: Box<TreatmentError> },
+    #[error("condition `{condition}`")]
+    Room { condition: String, source: Box<EngineError> },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -171,6 +173,15 @@ impl Live<'_> {
                 condition: cell.title.clone(),
                 source: Box::new(source),
             })?;
+            // What a condition of its own number has room for is known in its trials only.
+            if !treatment::declare(&cell.treatments, "max_connections") {
+                let needed = target.workloads[cell.work].connections();
+                let room = engine::check_room(&mut target.admin, needed);
+                room.map_err(|source| LiveError::Room {
+                    condition: cell.title.clone(),
+                    source: Box::new(source),
+                })?;
+            }
         }
         for target in self.targets.values_mut() {
             target.reset = reset::prepare(&self.rules.reset, target)?;

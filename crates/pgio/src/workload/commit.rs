@@ -81,6 +81,10 @@ impl Workload for Commit {
         self.settings.extent
     }
 
+    fn connections(&self) -> u32 {
+        self.count()
+    }
+
     fn prepare(
         self: Arc<Self>,
         setup: Setup,

@@ -590,7 +590,8 @@ pub(super) fn add_slice(
     slice.commits += totals.commits();
 }
 
-pub(super) fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
+/// Whether the server, and this process, have room for so many sessions beside those there are.
+pub fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     let Connections { max, free } = server::connections(admin)
         .map_err(|source| EngineError::Postgres { doing: "asking for free connections", source })?;
     if i64::from(needed) > free {

@@ -163,6 +163,10 @@ impl Workload for Slob {
         self.settings.extent()
     }
 
+    fn connections(&self) -> u32 {
+        self.count()
+    }
+
     fn prepare(
         self: Arc<Self>,
         setup: Setup,

@@ -115,6 +115,15 @@ fn a_grid_is_shown_before_it_is_run_and_refused_beyond_the_limit() {
 }
 
 #[test]
+fn a_point_that_the_server_has_no_room_for_is_refused_before_the_first_trial() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let refused = dir.compare(&experiment(&dsn, KEYS, "sessions = [1, 500]", &CONDITIONS));
+    refused.expect(4, &["lazy (sessions = 500)", "500 sessions are needed", "max_connections"]);
+    assert!(!dir.out().exists());
+}
+
+#[test]
 fn an_axis_of_the_world_reaches_the_baseline_too_and_is_foretold() {
     let dir = Workdir::new();
     let axes = "[[axis]]\nname = \"delay\"\nunit = \"ms\"\nvalues = [0, 20]\n\

@@ -72,10 +72,7 @@ impl Subject {
 
     /// Whether every condition sets it itself.
     pub(super) fn declares(&self, setting: &str) -> bool {
-        let says = |arm: &Arm| {
-            let mut all = arm.treatments.iter().flat_map(|t| t.describe());
-            all.any(|change| change.starts_with(&format!("{setting} =")))
-        };
+        let says = |arm: &Arm| treatment::declare(&arm.treatments, setting);
         !self.conditions.is_empty() && self.conditions.iter().all(says)
     }
 }
