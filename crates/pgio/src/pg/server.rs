@@ -67,17 +67,14 @@ impl Server {
 }
 
 /// Lets a session idle, wait and write whatever its role's defaults are: one that coordinates a
-/// run mostly idles.
-pub fn lift_limits(client: &mut Client) -> Result<(), ServerError> {
-    client
-        .execute(
-            // 0 is off for a switch.
-            "SELECT set_config(name, '0', false) FROM pg_settings \
-             WHERE name = ANY($1) OR name = 'default_transaction_read_only'",
-            &[&TIMEOUTS],
-        )
-        .map(drop)
-        .map_err(read("its session's limits"))
+/// run mostly idles. The first thing to be said, and in one message: between two it idles already.
+pub fn lift_limits(client: &mut Client) -> Result<(), postgres::Error> {
+    client.batch_execute(&format!(
+        // 0 is off for a switch.
+        "SELECT set_config(name, '0', false) FROM pg_settings \
+         WHERE name IN ('default_transaction_read_only', '{}')",
+        TIMEOUTS.join("', '")
+    ))
 }
 
 fn newer_than_known(major: u32) -> Option<Warning> {

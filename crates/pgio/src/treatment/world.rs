@@ -130,10 +130,12 @@ impl Machines<'_> {
 /// What puts something back must neither fail by a role's limits nor wait for a standby that is gone.
 fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
     let mut client = connect::connect(params).map_err(TreatmentError::Connect)?;
-    server::lift_limits(&mut client).map_err(|e| TreatmentError::Refused(words::sentence(&e)))?;
-    client.batch_execute("SET synchronous_commit = local").map_err(|source| {
-        TreatmentError::Postgres { doing: "prepare a session".to_owned(), source }
-    })?;
+    server::lift_limits(&mut client)
+        .and_then(|()| client.batch_execute("SET synchronous_commit = local"))
+        .map_err(|source| TreatmentError::Postgres {
+            doing: "prepare a session".to_owned(),
+            source,
+        })?;
     Ok(client)
 }
 

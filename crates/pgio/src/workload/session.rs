@@ -15,7 +15,7 @@ use super::sql::fill;
 use super::{PlanCheck, Script, Sessions, SliceArgs, Totals};
 use crate::histogram::Histogram;
 use crate::pg::connect::{self, Canceller};
-use crate::pg::server::{FORCE_FLUSH_SINCE, TIMEOUTS};
+use crate::pg::server::{self, FORCE_FLUSH_SINCE, TIMEOUTS};
 use crate::rng;
 
 /// What a session tells.
@@ -293,19 +293,20 @@ pub(super) fn pin(
     script: &Script,
     condition: &[(String, String)],
 ) -> Result<BTreeMap<String, String>, EngineError> {
-    let mut wanted: Vec<(String, String)> = Vec::new();
+    server::lift_limits(client).map_err(failed("pinning a setting"))?;
+    let mut pinned = BTreeMap::new();
     for name in TIMEOUTS {
         if exists(client, name)? {
-            wanted.push(((*name).to_owned(), "0".to_owned()));
+            pinned.insert((*name).to_owned(), show(client, name)?);
         }
     }
+    let mut wanted: Vec<(String, String)> = Vec::new();
     wanted.push(("default_transaction_isolation".to_owned(), "read committed".to_owned()));
     wanted.push(("default_transaction_read_only".to_owned(), "off".to_owned()));
     // Pinned to what it is, so that a reload in mid-trial cannot change it.
     wanted.push(("synchronous_commit".to_owned(), show(client, "synchronous_commit")?));
     wanted.extend(script.pins.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     wanted.extend(condition.iter().cloned());
-    let mut pinned = BTreeMap::new();
     for (name, value) in &wanted {
         // Not SET, which takes the text of a list for one element.
         client

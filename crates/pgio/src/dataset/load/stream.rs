@@ -14,6 +14,7 @@ use crate::dataset::mark::Part;
 use crate::dataset::plan::LoadSpec;
 use crate::dataset::sql;
 use crate::host::stop::Stop;
+use crate::pg::server;
 use crate::units::Layout;
 
 /// Rows per COPY statement, 128 MiB of table. The driver does not see the server's error before the
@@ -59,7 +60,9 @@ impl From<DatasetError> for Ended {
 }
 
 pub(super) fn prepare(client: &mut Client) -> Result<(), DatasetError> {
-    client.batch_execute(sql::SESSION).map_err(|e| DatasetError::from_pg("set up", "a session", e))
+    server::lift_limits(client)
+        .and_then(|()| client.batch_execute(sql::SESSION))
+        .map_err(|e| DatasetError::from_pg("set up", "a session", e))
 }
 
 pub(super) fn load_part(client: &mut Client, shared: &Shared<'_>, part: Part) -> Result<(), Ended> {

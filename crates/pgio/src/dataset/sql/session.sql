@@ -1,6 +1,3 @@
--- A loading session must not inherit limits that were set for an application.
-SET statement_timeout = 0;
-SET idle_in_transaction_session_timeout = 0;
 -- DROP waits for whoever uses the former table; better to say so than to hang.
 SET lock_timeout = '5s';
 -- Plans are pinned when a workload runs: 3,000 rows of a uniform table are sample enough, where the
