@@ -10,7 +10,7 @@
 
 mod resident;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::path::Path;
 
 use postgres::Client;
@@ -35,6 +35,8 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const NAMES: &[&str] = &["cold", "warm"];
+const IN_MEMORY: &str = "data set in memory";
+const WARMED_UP: &str = "data set in memory after the warm-up";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// More of the data set than this in memory is no cold start; the sessions of a trial read a little
@@ -46,15 +48,17 @@ const WARM: f64 = 0.9;
 #[derive(Debug)]
 enum Cache {
     Cold {
-        /// The server's clock before it was stopped last.
-        asked: RefCell<Option<String>>,
+        /// The server's clock before it was stopped last, in seconds since the epoch.
+        asked: Cell<f64>,
+        /// Whether it has been read since then: the next reading is of after the warm-up.
+        read: Cell<bool>,
     },
     Warm,
 }
 
 fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     match spec.body.as_str() {
-        Some("cold") => Ok(Box::new(Cache::Cold { asked: RefCell::new(None) })),
+        Some("cold") => Ok(Box::new(Cache::Cold { asked: Cell::new(0.0), read: Cell::new(false) })),
         Some("warm") => Ok(Box::new(Cache::Warm)),
         Some(other) => {
             let message = format!("cannot be `{other}`; {}", nearest(other, NAMES));
@@ -119,9 +123,11 @@ impl Treatment for Cache {
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
         match self {
-            Cache::Cold { asked } => {
-                let now = world.admin()?.query_one("SELECT clock_timestamp()::text", &[]);
-                *asked.borrow_mut() = Some(now.map_err(failed("read the server's clock"))?.get(0));
+            Cache::Cold { asked, read } => {
+                let clock = "SELECT extract(epoch FROM clock_timestamp())::float8";
+                let now = world.admin()?.query_one(clock, &[]);
+                asked.set(now.map_err(failed("read the server's clock"))?.get(0));
+                read.set(false);
                 Ok(vec![stopped::step(world, "a cold cache")?])
             }
             Cache::Warm => Ok(Vec::new()),
@@ -160,19 +166,23 @@ impl Treatment for Cache {
             return Vec::new();
         }
         let mut all = Vec::new();
-        if let Cache::Cold { asked } = self {
-            let asked = asked.borrow().clone().unwrap_or_default();
-            all.extend(world.admin().ok().map(|admin| started(admin, &asked)));
+        let mut what = IN_MEMORY;
+        if let Cache::Cold { asked, read } = self {
+            if read.replace(true) {
+                what = WARMED_UP;
+            }
+            all.extend(world.admin().ok().map(|admin| started(admin, asked.get())));
         }
-        all.extend(self.resident(world).unwrap_or_else(|error| {
-            vec![evidence("data set in memory", format!("unknown: {error}"), None)]
-        }));
+        all.extend(
+            self.resident(world, what)
+                .unwrap_or_else(|error| vec![evidence(what, format!("unknown: {error}"), None)]),
+        );
         all
     }
 }
 
 impl Cache {
-    fn resident(&self, world: &mut World<'_>) -> Result<Vec<Evidence>, TreatmentError> {
+    fn resident(&self, world: &mut World<'_>, what: &str) -> Result<Vec<Evidence>, TreatmentError> {
         let relations = Relations::of_data_set(world.admin()?)?;
         if relations.is_empty() {
             return Ok(Vec::new());
@@ -185,9 +195,12 @@ impl Cache {
             }
         };
         let said = found.to_string();
+        if what == WARMED_UP {
+            return Ok(vec![evidence(what, said, None)]);
+        }
         // What is found is the expectation itself where it is good enough.
         let expected = holds.map(|holds| if holds { said.clone() } else { wanted.to_owned() });
-        Ok(vec![evidence("data set in memory", said, expected)])
+        Ok(vec![evidence(what, said, expected)])
     }
 }
 
@@ -195,15 +208,17 @@ fn evidence(what: &str, found: String, expected: Option<String>) -> Evidence {
     Evidence { when: When::Before, what: what.to_owned(), found, expected }
 }
 
-/// That the server runs since after its cache was asked to be cold.
-fn started(admin: &mut Client, asked: &str) -> Evidence {
-    let sql = "SELECT pg_postmaster_start_time()::text, \
-               pg_postmaster_start_time() > $1::text::timestamptz";
+/// That the server runs since after its cache was asked to be cold. As numbers: a time zone's name
+/// may be another zone's, too.
+fn started(admin: &mut Client, asked: f64) -> Evidence {
+    let sql = "SELECT pg_postmaster_start_time()::text, to_timestamp($1)::text, \
+               extract(epoch FROM pg_postmaster_start_time())::float8 > $1";
     let what = "start of PostgreSQL";
     match admin.query_one(sql, &[&asked]) {
         Ok(row) => {
-            let (at, later): (String, bool) = (row.get(0), row.get(1));
-            let expected = if later { at.clone() } else { format!("after {asked}") };
+            let (at, earliest, later): (String, String, bool) =
+                (row.get(0), row.get(1), row.get(2));
+            let expected = if later { at.clone() } else { format!("after {earliest}") };
             evidence(what, at, Some(expected))
         }
         Err(_) => evidence(what, "unreadable".to_owned(), Some("readable".to_owned())),

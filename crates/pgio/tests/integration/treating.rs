@@ -19,7 +19,7 @@ use pgio::host::loop_disk::{self, LoopDisk};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
-use crate::disk::{is_inside, run_inside};
+use crate::disk::{is_inside, lock_free_devices, run_inside};
 use crate::fixture::{INSTALLED, connect, pgio_exe, spec};
 use crate::workdir::{
     Running, Said, Workdir, condition_of, failed_checks, sessions_at_work, tolerate, wait_until,
@@ -50,6 +50,7 @@ fn disk(bytes: u64) -> LoopDisk {
     let groups = controller().unwrap().mount_point.to_string_lossy().into_owned();
     // What failed tests could not take away: a busy mount, and a group with processes in it.
     loop_disk::sweep(PREFIX, &[loop_disk::PLACE, &groups]);
+    let _lock = lock_free_devices();
     LoopDisk::make(&format!("{PREFIX}{}-", std::process::id()), bytes).unwrap()
 }
 
@@ -115,10 +116,19 @@ impl Server {
         field(4) + field(5)
     }
 
-    fn writes_per_second(&self, span: Duration) -> f64 {
-        let (from, at) = (self.writes(), Instant::now());
+    /// The least and the most that it can have been: this process may be held up between a reading
+    /// and the clock.
+    fn writes_per_second(&self, span: Duration) -> (f64, f64) {
+        let read = || {
+            let before = Instant::now();
+            let writes = self.writes();
+            (before, writes, Instant::now())
+        };
+        let (earliest, from, begun) = read();
         thread::sleep(span);
-        (self.writes() - from) as f64 / at.elapsed().as_secs_f64()
+        let (ended, to, latest) = read();
+        let rate = |span: Duration| (to - from) as f64 / span.as_secs_f64();
+        (rate(latest - earliest), rate(ended - begun))
     }
 
     /// `keys` go to [experiment]; conditions are a name and the body of `throttle` but its device.
@@ -185,7 +195,12 @@ impl Group {
     /// Of a server's processes, how many are in here and how many are not.
     fn share(&self, postmaster: i32) -> (usize, usize) {
         let all = blkio::children(&Local, postmaster).unwrap().into_iter().chain([postmaster]);
-        let groups: Vec<String> = all.filter_map(|pid| self.of(pid)).collect();
+        let of = |pid: i32| {
+            let group = self.of(pid)?;
+            // One that is about to end is shown in the root group, and has no program any more.
+            fs::read_link(format!("/proc/{pid}/exe")).ok().map(|_| group)
+        };
+        let groups: Vec<String> = all.filter_map(of).collect();
         let here = groups.iter().filter(|g| **g == self.name).count();
         (here, groups.len() - here)
     }
@@ -237,19 +252,27 @@ fn writes_are_limited_to_the_number_whatever_asks_for_them() {
         let span = Duration::from_millis(1500);
         // It lays out its file first.
         thread::sleep(span);
-        let demand = server.writes_per_second(span);
+        let (demand, _) = server.writes_per_second(span);
         for limit in [200, 500, 1000, 2000] {
             server.set(Limit::WriteIops, Some(limit));
             // What was on its way before.
             thread::sleep(Duration::from_millis(300));
             let (asked, span) = (limit as f64, Duration::from_secs(3));
-            let found = server.writes_per_second(span);
-            eprintln!("{rw}: {found:.1} writes/s at {limit}, {demand:.0} without");
             // The kernel hands requests out by the tenth of a second, and late on a busy machine.
             let slice = asked * 0.2 / span.as_secs_f64();
-            assert!(found <= asked * 1.02 + slice, "{rw}: {found} at {limit}");
+            let mut reached: f64 = 0.0;
+            // Few writes may be all that was asked for, so it is another span's turn then.
+            for _ in 0..3 {
+                let (least, most) = server.writes_per_second(span);
+                eprintln!("{rw}: {least:.1} to {most:.1} writes/s at {limit}, {demand:.0} without");
+                assert!(least <= asked * 1.02 + slice, "{rw}: {least} at {limit}");
+                reached = reached.max(most);
+                if demand <= 2.0 * asked || reached >= asked * 0.98 - slice {
+                    break;
+                }
+            }
             if demand > 2.0 * asked {
-                assert!(found >= asked * 0.98 - slice, "{rw}: {found} at {limit}");
+                assert!(reached >= asked * 0.98 - slice, "{rw}: {reached} at {limit}");
             }
         }
         server.forget();
@@ -506,7 +529,7 @@ fn a_cache_is_cold_or_warm_as_asked() {
     }
     let dir = Workdir::new();
     let said = dir.compare(&format!(
-        "[experiment]\nblocks = 2\nwarmup = \"0s\"\nduration = \"500ms\"\naa = false\nrepeats = 0\n\
+        "[experiment]\nblocks = 2\nwarmup = \"500ms\"\nduration = \"500ms\"\naa = false\nrepeats = 0\n\
          seed = 5\n{}\n\
          [target]\nprivate = true\npg = {INSTALLED}\n\
          [workload]\nkind = \"slob\"\nscale = \"32M\"\nupdate_pct = 0\n\
@@ -525,6 +548,9 @@ fn a_cache_is_cold_or_warm_as_asked() {
             "cold" => {
                 assert!(memory.starts_with("0 % in shared_buffers"), "{memory}");
                 before(trial, "start of PostgreSQL");
+                // What the warm-up reads is told and no more.
+                let after = before(trial, "data set in memory after the warm-up");
+                assert_ne!(after.split(' ').next(), Some("0"), "{after}");
             }
             _ => assert!(memory.starts_with("100 % in shared_buffers"), "{memory}"),
         }
