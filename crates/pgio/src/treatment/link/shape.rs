@@ -45,6 +45,11 @@ impl Shape {
         Ok(shape)
     }
 
+    /// What every packet is delayed by: jitter goes both ways.
+    pub(super) fn least_delay(&self) -> Duration {
+        self.delay.saturating_sub(self.jitter)
+    }
+
     /// The words after `netem`.
     pub(super) fn netem_words(&self) -> Vec<String> {
         let mut words = vec!["limit".to_owned(), QUEUE.to_string()];
