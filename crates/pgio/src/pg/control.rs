@@ -26,6 +26,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// pg_ctl counts whole seconds itself, and gives up first.
 const PATIENCE: Duration = Duration::from_secs(LIMIT.as_secs() + 10);
 const POLL: Duration = Duration::from_millis(100);
+/// How long a unit that counts as started may have nothing to show for it.
+const UNTOLD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -201,15 +203,19 @@ impl Controller {
     /// Returns when it takes connections. Fine where it is up already.
     pub fn start(&self) -> Result<(), ControlError> {
         let deadline = Instant::now() + LIMIT;
-        let mut launched = false;
+        let mut launched: Option<Instant> = None;
         loop {
             match self.state()? {
                 State::Ready => return Ok(()),
-                State::Down if launched => return Err(timed_out("start", "down")),
-                State::Down => {
-                    self.launch()?;
-                    launched = true;
-                }
+                State::Down => match launched {
+                    None => {
+                        self.launch()?;
+                        launched = Some(Instant::now());
+                    }
+                    // systemctl returns at once from a service that does not tell when it is ready.
+                    Some(at) if self.is_systemctl() && at.elapsed() < UNTOLD => thread::sleep(POLL),
+                    Some(_) => return Err(timed_out("start", "down")),
+                },
                 // One that is on its way down has to be down before it can be started.
                 State::Between(state) if Instant::now() > deadline => {
                     return Err(timed_out("start", &state));
@@ -217,6 +223,10 @@ impl Controller {
                 State::Between(_) => thread::sleep(POLL),
             }
         }
+    }
+
+    fn is_systemctl(&self) -> bool {
+        matches!(self.plan.way, Way::Systemctl { .. })
     }
 
     fn launch(&self) -> Result<(), ControlError> {

@@ -3,7 +3,7 @@
 LC_ALL=C
 export LC_ALL
 each() { # KIND FILE: one fact for each of its values, which end in byte 0
-    tr '\n\000' '\001\n' <"$2" | while read -r value; do
+    tr '\n\000' '\001\n' <"$2" | while IFS= read -r value; do
         printf '%s %s\n' "$1" "$value"
     done
 }

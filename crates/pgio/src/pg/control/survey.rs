@@ -323,6 +323,27 @@ mod tests {
     }
 
     #[test]
+    fn blanks_at_the_ends_of_values_survive_the_way() {
+        let mut process = std::process::Command::new("sleep");
+        let mut process = process.args(["1000"]).env("PGIO_BLANKS", " %m [%p] ").spawn().unwrap();
+        let pid = process.id().to_string();
+        let asked = || {
+            let program =
+                std::process::Command::new("sh").args(["-c", PROGRAM, "sh", &pid]).output();
+            Facts::parse(&String::from_utf8(program.unwrap().stdout).unwrap())
+        };
+        // Until it is another program than ours, it has our environment.
+        let mut facts = asked();
+        while !facts.arguments.contains(&"1000".to_owned()) {
+            facts = asked();
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let blanks = "PGIO_BLANKS= %m [%p] ".to_owned();
+        assert!(facts.environment.contains(&blanks), "{:?}", facts.environment);
+    }
+
+    #[test]
     fn line_breaks_in_values_survive_the_way() {
         let text =
             "program /b/postgres\npg_ctl\nargument postgres\nargument a\u{1}b\nargument \nlog /l\n";

@@ -19,6 +19,8 @@ struct Fake {
     shown: &'static str,
     state: Mutex<Vec<&'static str>>,
     ran: Mutex<Vec<String>>,
+    /// It is not there at once when its start has returned.
+    late: bool,
 }
 
 impl Fake {
@@ -50,7 +52,11 @@ impl Fake {
         }
         self.ran.lock().unwrap().push(line.to_owned());
         let stops = line.contains(" stop ");
-        *self.state.lock().unwrap() = vec![if stops { "down" } else { "ready" }];
+        *self.state.lock().unwrap() = match (stops, self.late) {
+            (true, _) => vec!["down"],
+            (false, true) => vec!["down", "down", "", "ready"],
+            (false, false) => vec!["ready"],
+        };
         Some(String::new())
     }
 }
@@ -104,6 +110,21 @@ fn a_server_on_its_way_down_is_waited_for() {
     let (controller, fake) = controller(fake, &ControlWay::PgCtl);
     controller.start().unwrap();
     assert_eq!(fake.ran().len(), 1);
+}
+
+#[test]
+fn a_unit_may_be_late_and_pg_ctl_may_not() {
+    let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
+    let start = |way: &ControlWay| {
+        let state = Mutex::new(vec!["down"]);
+        let fake = Fake { has: "runuser", shown, state, late: true, ..Fake::default() };
+        let (controller, fake) = controller(fake, way);
+        (controller.start().map_err(|e| e.to_string()), fake.ran().len())
+    };
+    assert_eq!(start(&systemctl("pg.service")), (Ok(()), 1));
+    let (refused, times) = start(&ControlWay::PgCtl);
+    assert!(refused.unwrap_err().contains("down"));
+    assert_eq!(times, 1);
 }
 
 #[test]
