@@ -30,8 +30,8 @@ const SCRIPT: &str = include_str!("cgroup.sh");
 /// Beside shared_buffers, for the processes themselves: below it the kernel would kill them.
 const PROCESSES: u64 = 64 << 20;
 
-/// The kernel counts memory in such pages.
-const PAGE: u64 = 4096;
+/// The kernel rounds to pages of its own, which are no larger than this anywhere.
+const PAGE: u64 = 65_536;
 
 /// Caches are written back and dropped on the way.
 const LIMIT: Duration = Duration::from_mins(10);

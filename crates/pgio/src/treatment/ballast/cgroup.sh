@@ -82,10 +82,11 @@ $pid
     done
 }
 
+# One that is ending (PF_EXITING of its flags) is in no group any more, and cannot be moved.
 lives() {
-    case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in
-    '' | [ZX]*) return 1 ;;
-    esac
+    set -- $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null)
+    case ${1:-Z} in [ZX]) return 1 ;; esac
+    [ $(($7 & 4)) = 0 ]
 }
 
 limit_of() {
@@ -101,11 +102,13 @@ enter() {
     echo 3 >/proc/sys/vm/drop_caches || exit
     # The postmaster first: what it starts from then on is born inside.
     echo "$3" >"$1/cgroup.procs" || exit
-    for round in 1 2 3 4 5; do
+    round=0
+    while [ $((round += 1)) -le 20 ]; do
         left=$(outside "$1" "$3")
         [ -n "$left" ] || return 0
         # One that has ended meanwhile is no loss.
         for pid in $left; do echo "$pid" >"$1/cgroup.procs"; done 2>/dev/null
+        sleep 0.1
     done
     echo "processes $left cannot be moved to $1" >&2
     exit 1
