@@ -69,7 +69,10 @@ fn here(places: &[String]) -> Result<Vec<Found>, LookError> {
                     text => text.map_err(failed(&path))?,
                 };
                 if let Some((id, sum)) = ours(&text) {
-                    fs::remove_file(&path).map_err(failed(&path))?;
+                    match fs::remove_file(&path) {
+                        Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                        removed => removed.map_err(failed(&path))?,
+                    }
                     found.push(Found { id, place: place.clone(), sum });
                 }
             }
@@ -223,6 +226,41 @@ mod tests {
             assert_eq!(found, wanted, "{way}");
             assert_eq!(files(&places), before - wanted.len(), "{way}");
             assert_eq!(collect(&places).unwrap(), [], "{way}");
+        }
+    }
+
+    #[test]
+    fn what_a_reader_moves_meanwhile_is_found_once() {
+        type Way = fn(&[String]) -> Result<Vec<Found>, LookError>;
+        let ways: [(&str, Way); 2] =
+            [("here", here), ("script", |places| by_script(&Local, places))];
+        for (way, collect) in ways {
+            let dir = tempfile::tempdir().unwrap();
+            let place = dir.path().to_str().unwrap().to_owned();
+            let [new, cur] = ["new", "cur"].map(|part| dir.path().join(part));
+            fs::create_dir(&new).unwrap();
+            fs::create_dir(&cur).unwrap();
+            let mut wanted = Vec::new();
+            for n in 0..500 {
+                let id = format!("t.{n:03}@pgio");
+                let (text, sum) = stored(&id, false, 500);
+                fs::write(new.join(n.to_string()), text).unwrap();
+                wanted.push(Found { id, place: place.clone(), sum });
+            }
+            let mut found = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for n in 0..500 {
+                        // Who is quicker, the reader or we, differs.
+                        let name = n.to_string();
+                        let _ = fs::rename(new.join(&name), cur.join(format!("{name}:2,S")));
+                        std::thread::sleep(std::time::Duration::from_micros(100));
+                    }
+                });
+                collect(std::slice::from_ref(&place)).unwrap()
+            });
+            found.sort();
+            assert_eq!(found.len(), wanted.len(), "{way}");
+            assert!(found == wanted, "{way}");
         }
     }
 

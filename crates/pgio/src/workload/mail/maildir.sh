@@ -21,6 +21,12 @@ trap 'rm -rf "$work"' EXIT
 each='
     set -eu
     mark=$1; domain=$2; work=$3; shift 3
+    # A reader of mail moves files from one directory to the other: those are looked for again.
+    for file do
+        shift
+        if [ -e "$file" ]; then set -- "$@" "$file"; else echo "$file" >>"$work/gone"; fi
+    done
+    [ $# -gt 0 ] || exit 0
     mkdir "$work/texts"
     awk -v mark="$mark:" -v domain="$domain" -v work="$work" '\''
         function over() {
@@ -32,7 +38,7 @@ each='
         head && $0 == "" {
             head = 0
             if (marked && substr(id, length(id) - length(domain) + 1) == domain) {
-                print FILENAME >>(work "/all")
+                print FILENAME >(work "/names")
                 print id " " FILENAME >(work "/these")
                 text = sprintf("%s/texts/%06d", work, ++count)
                 # Made here: a text of which nothing is left has a sum as well.
@@ -45,12 +51,29 @@ each='
         head && $1 == "Message-ID:" { id = $2; gsub(/[<>]/, "", id) }
         !head && open { print >text }
         END { over() }
-    '\'' "$@"
+    '\'' "$@" || {
+        # One that went while it was read takes those beside it along, to the next time.
+        for file do
+            [ -e "$file" ] || echo "$file" >>"$work/gone"
+        done
+        [ -s "$work/gone" ] || exit 1
+        rm -rf "$work/texts" "$work/these" "$work/names"
+        exit 0
+    }
     if [ -e "$work/these" ]; then
         (cd "$work/texts" && sha256sum -- *) >"$work/sums"
-        paste "$work/these" "$work/sums"
+        # What is told is what was removed: a file that went meanwhile would be told once more.
+        tr "\n" "\0" <"$work/names" | xargs -0 sh -c '\''
+            find "$@" -maxdepth 0 -delete -print 2>/dev/null || :'\'' sh >"$work/removed"
+        paste "$work/these" "$work/sums" | awk -v removed="$work/removed" -v gone="$work/gone" '\''
+            BEGIN { while ((getline name <removed) > 0) is[name] = 1 }
+            { name = $0; sub(/^[^ ]* /, "", name); sub(/\t[^\t]*$/, "", name) }
+            name in is { print; next }
+            { print name >>gone }
+        '\''
+        cat "$work/removed" >>"$work/all"
     fi
-    rm -rf "$work/texts" "$work/these"
+    rm -rf "$work/texts" "$work/these" "$work/names"
 '
 places=$#
 for place do
@@ -60,9 +83,17 @@ for place do
 done
 shift "$places"
 [ $# -gt 0 ] || exit 0
-find "$@" -type f -print0 >"$work/found"
-xargs -0 -r -n 100 sh -c "$each" sh "$mark" "$domain" "$work" <"$work/found"
+round=0
+while [ $((round += 1)) -le 20 ]; do
+    rm -f "$work/gone"
+    find "$@" -type f -print0 >"$work/found"
+    xargs -0 -r -n 100 sh -c "$each" sh "$mark" "$domain" "$work" <"$work/found"
+    [ -e "$work/gone" ] || break
+done
+if [ -e "$work/gone" ]; then
+    echo "$(head -n 1 "$work/gone") cannot be removed, or its like is moved all the time: stop who reads this mail" >&2
+    exit 1
+fi
 if [ -s "$work/all" ]; then
-    tr '\n' '\0' <"$work/all" | xargs -0 rm -f --
     sync -f "$1" 2>/dev/null || sync
 fi
