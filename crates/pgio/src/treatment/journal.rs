@@ -199,7 +199,7 @@ impl Journal {
             .mode(0o600)
             .open(&path)
             .map_err(|e| failed("create", &path, e))?;
-        file.try_lock().map_err(|_| claim::busy(dir, path.clone()))?;
+        claim::lock(&file, dir, &path)?;
         File::open(dir).and_then(|d| d.sync_all()).map_err(|e| failed("make durable", &path, e))?;
         let (run, ground) = (self.run.clone(), self.ground.clone());
         let mut opened = Opened { path, file, whole: 0 };
@@ -236,17 +236,24 @@ pub fn claim_for_experiment(dir: &Path) -> Result<Claim, JournalError> {
 }
 
 fn check_journals(dir: &Path) -> Result<(), JournalError> {
-    let Some(path) = paths(dir)?.into_iter().next() else { return Ok(()) };
-    let file = File::open(&path).map_err(|e| failed("open", &path, e))?;
-    match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Err(claim::busy(dir, path)),
-        _ => Err(JournalError::Unfinished(path)),
+    for path in paths(dir)? {
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened.map_err(|e| failed("open", &path, e))?,
+        };
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => return Err(claim::busy(dir, path)),
+            // Its run has finished and removed it since.
+            _ if !path.exists() => {}
+            _ => return Err(JournalError::Unfinished(path)),
+        }
     }
+    Ok(())
 }
 
 /// The unfinished journals, read back and locked, for `undo`.
 pub fn unfinished(dir: &Path) -> Result<Vec<Journal>, JournalError> {
-    paths(dir)?.into_iter().map(|path| read(dir, &path)).collect()
+    paths(dir)?.into_iter().filter_map(|path| read(dir, &path).transpose()).collect()
 }
 
 /// What journals hold at this moment, for those who only want to know.
@@ -280,16 +287,15 @@ fn paths(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     Ok(paths)
 }
 
-fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .open(path)
-        .map_err(|e| failed("open", path, e))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(claim::busy(dir, path.to_owned())),
-        Err(TryLockError::Error(e)) => return Err(failed("lock", path, e)),
+/// Nothing where its run has finished since it was listed.
+fn read(dir: &Path, path: &Path) -> Result<Option<Journal>, JournalError> {
+    let mut file = match OpenOptions::new().read(true).append(true).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|e| failed("open", path, e))?,
+    };
+    claim::lock(&file, dir, path)?;
+    if !path.exists() {
+        return Ok(None);
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(|e| failed("read", path, e))?;
@@ -322,7 +328,7 @@ fn read(dir: &Path, path: &Path) -> Result<Journal, JournalError> {
         }
     }
     journal.file = Some(Opened { path: path.to_owned(), file, whole: whole as u64 });
-    Ok(journal)
+    Ok(Some(journal))
 }
 
 fn broken(path: &Path, line: usize, why: String) -> JournalError {

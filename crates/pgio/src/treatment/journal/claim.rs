@@ -37,19 +37,24 @@ impl Claim {
             .truncate(false)
             .open(&path)
             .map_err(|e| failed("open the lock beside", &path, e))?;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL),
-                Err(TryLockError::WouldBlock) => return Err(busy(dir, path)),
-                Err(TryLockError::Error(e)) => return Err(failed("lock", &path, e)),
-            }
-        }
+        lock(&file, dir, &path)?;
         // For people only: a full disk must not keep anyone from putting things back.
         let told = format!("{what} (process {})\n", std::process::id());
         let _ = file.set_len(0).and_then(|()| file.write_all(told.as_bytes()));
         Ok(Claim { _file: file })
+    }
+}
+
+/// Of the file at `path`, a journal or the claim's.
+pub(super) fn lock(file: &File, dir: &Path, path: &Path) -> Result<(), JournalError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL),
+            Err(TryLockError::WouldBlock) => return Err(busy(dir, path.to_owned())),
+            Err(TryLockError::Error(e)) => return Err(failed("lock", path, e)),
+        }
     }
 }
 
