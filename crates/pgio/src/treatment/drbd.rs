@@ -318,20 +318,12 @@ impl Treatment for Drbd {
         } else {
             wait::until_alone(&nodes[0], &self.resource, &world.stop)?;
         }
-        let evidence = proof::read(self, nodes, When::Before);
         // Disks may still be on their way to being the same: that is for `rest`.
-        match evidence.iter().find(|e| !e.holds() && !e.what.contains("disks")) {
-            None => Ok(()),
-            Some(e) => Err(TreatmentError::NotInForce {
-                what: e.what.clone(),
-                seconds: 0,
-                why: format!(
-                    "it is {}, and {} was asked for",
-                    e.found,
-                    e.expected.as_deref().unwrap_or_default()
-                ),
-            }),
-        }
+        let wrong = || {
+            let evidence = proof::read(self, nodes, When::Before);
+            evidence.into_iter().find(|e| !e.holds() && !e.what.contains("disks"))
+        };
+        wait::until_heard(wrong, &world.stop)
     }
 
     fn rest(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {

@@ -11,12 +11,16 @@ use std::time::{Duration, Instant};
 use super::node::Node;
 use crate::host::drbd::State;
 use crate::host::stop::Stop;
+use crate::results::model::Evidence;
 use crate::treatment::{TreatmentError, Undone};
 
 const STEP: Duration = Duration::from_millis(200);
 
 /// For a peer to answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+
+/// For the other node to hear of what was changed.
+const HEAR_LIMIT: Duration = Duration::from_secs(10);
 
 /// For a resync to move on, or what comes before and after it to change.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
@@ -44,6 +48,27 @@ pub(super) fn until_connected(
         }
         pause(stop)?;
     }
+}
+
+/// The other node hears of a new protocol behind the data that are on their way to it, so what is
+/// wrong at first may be right soon.
+pub(super) fn until_heard(
+    mut wrong: impl FnMut() -> Option<Evidence>,
+    stop: &Stop,
+) -> Result<(), TreatmentError> {
+    let begun = Instant::now();
+    while let Some(e) = wrong() {
+        if begun.elapsed() > HEAR_LIMIT {
+            let asked = e.expected.unwrap_or_default();
+            return Err(TreatmentError::NotInForce {
+                what: e.what,
+                seconds: HEAR_LIMIT.as_secs(),
+                why: format!("it is {}, and {asked} was asked for", e.found),
+            });
+        }
+        pause(stop)?;
+    }
+    Ok(())
 }
 
 pub(super) fn until_alone(node: &Node, resource: &str, stop: &Stop) -> Result<(), TreatmentError> {
