@@ -22,6 +22,7 @@ pub mod sysstat;
 mod waits;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::pg::connect::ConnectParams;
@@ -46,6 +47,9 @@ const TICKS_IN_A_WINDOW: u32 = 5;
 
 /// A reading asked for at the window's end comes this much later at most.
 const LATE: Duration = Duration::from_millis(100);
+
+/// How long a host may take over its processes before the sessions leave all the same.
+const MARKING: Duration = Duration::from_millis(500);
 
 /// The server under observation.
 #[derive(Debug, Clone)]
@@ -153,10 +157,15 @@ impl Recorder<'_> {
         self.opened = Some(Mark::new(at));
     }
 
-    /// The last operation ended at this moment, which was just now.
+    /// The last operation ended at this moment, which was just now. Returns when the hosts have told
+    /// of their processes: whoever leaves before would be missing there, with all that it did.
     pub fn closed(&mut self, at: Instant) {
         self.mark();
         self.closed = Some(Mark::new(at));
+        let asked = Instant::now();
+        while asked.elapsed() < MARKING && self.hosts.iter().any(|(_, host)| host.is_marking()) {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn mark(&self) {

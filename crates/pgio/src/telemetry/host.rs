@@ -13,6 +13,7 @@ mod snapshot;
 mod tracks;
 mod window;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,8 +56,10 @@ pub struct Sampler {
     record: Arc<Mutex<Record>>,
     /// One mark each. Closed to end the thread.
     marks: Sender<()>,
+    /// Of these.
+    asked: Cell<usize>,
     ended: Receiver<()>,
-    _thread: JoinHandle<()>,
+    thread: JoinHandle<()>,
 }
 
 /// Processes on this machine that belong to what is measured, with all below them: virtual hosts.
@@ -86,6 +89,8 @@ struct Clock {
 struct Record {
     snapshots: Vec<Snapshot>,
     ticks: Vec<Instant>,
+    /// Marks that were answered, or refused.
+    marked: usize,
     missed: Vec<Instant>,
     failure: Option<String>,
 }
@@ -107,13 +112,29 @@ impl Sampler {
                 let _ = end.send(());
             })
             .map_err(|source| ExecError::Start { command: "a thread".to_owned(), source })?;
-        Ok(Sampler { host, watch, cadence, setup, record, marks, ended, _thread: thread })
+        Ok(Sampler {
+            host,
+            watch,
+            cadence,
+            setup,
+            record,
+            marks,
+            asked: Cell::new(0),
+            ended,
+            thread,
+        })
     }
 
     /// A snapshot as soon as the host answers, all processes included; returns at once.
     pub fn mark(&self) {
+        self.asked.set(self.asked.get() + 1);
         // The thread is gone only where the host is, which the end tells.
         let _ = self.marks.send(());
+    }
+
+    /// Whether a mark that was asked for is still to come.
+    pub fn is_marking(&self) -> bool {
+        locked(&self.record).marked < self.asked.get() && !self.thread.is_finished()
     }
 
     /// How many snapshots there are: one that grew after a mark has that mark, or a tick before it.
@@ -123,7 +144,7 @@ impl Sampler {
 
     /// Sums up for the window between two moments of this machine's clock.
     pub fn finish(self, opened: Instant, closed: Instant) -> (HostUse, Vec<Track>, Vec<Warning>) {
-        let Sampler { host, watch, cadence, setup, record, marks, ended, _thread } = self;
+        let Sampler { host, watch, cadence, setup, record, marks, ended, .. } = self;
         drop(marks);
         let _ = ended.recv_timeout(END_LIMIT);
         let record = locked(&record);
@@ -217,6 +238,7 @@ fn sample(shell: &mut Shell, cadence: Duration, marks: &Receiver<()>, record: &M
         };
         let answer = shell.ask(if mark { "mark" } else { "tick" }, ANSWER_LIMIT);
         let mut record = locked(record);
+        record.marked += usize::from(mark);
         match answer {
             Ok(answer) => {
                 let at = answer.middle();

@@ -33,6 +33,8 @@ use crate::results::model::{SessionTotals, Slice};
 /// How long a session may go on after the window's end before it counts as stuck: longer than a
 /// checkpoint's fsync holds up a commit on a slow device, shorter than anyone's patience.
 pub const GRACE: Duration = Duration::from_secs(20);
+/// How long a thousand sessions of a former trial may take to be gone.
+const ENDING: Duration = Duration::from_secs(5);
 /// How often the caller hears of progress.
 const TICK: Duration = Duration::from_millis(50);
 /// Sessions mostly wait; 256 kB is four times what their stack was seen to use.
@@ -227,7 +229,7 @@ impl Gang {
         admin: &mut Client,
     ) -> Result<Gang, EngineError> {
         let count = work.count();
-        check_room(admin, count)?;
+        wait_for_room(admin, count, &setup.stop)?;
         let notices = Notices::default();
         let (events_in, events) = mpsc::channel();
         let mut members = Vec::new();
@@ -411,17 +413,22 @@ impl Gang {
             ran.sessions.push(member.totals.as_session(member.pid, &member.table));
         }
         ran.cancelled_sync_rep = self.notices.cancelled_sync_rep();
+        self.let_go();
         self.join();
         ran
+    }
+
+    /// Dropping the sender is how a session learns that nothing more will come.
+    fn let_go(&mut self) {
+        for member in &mut self.members {
+            member.go = mpsc::channel().0;
+        }
     }
 
     /// Ends sessions that never got a window.
     fn put_down(&mut self, admin: &mut Client) {
         let mut stopping = Stopping::default();
-        for member in &mut self.members {
-            // Dropping the sender is how a waiting session learns that nothing will come.
-            member.go = mpsc::channel().0;
-        }
+        self.let_go();
         while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
             match self.events.recv_timeout(TICK) {
                 Ok(Event::Failed { index, .. } | Event::Done { index }) => {
@@ -599,6 +606,25 @@ pub fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     }
     descriptors::make_room(u64::from(needed) * DESCRIPTORS)
         .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
+}
+
+/// The server may still be ending the sessions of the trial before.
+pub(super) fn wait_for_room(
+    admin: &mut Client,
+    needed: u32,
+    stop: &Stop,
+) -> Result<(), EngineError> {
+    let begun = Instant::now();
+    loop {
+        match check_room(admin, needed) {
+            Err(EngineError::TooFewConnections { max, .. })
+                if i64::from(needed) < max && begun.elapsed() < ENDING && !stop.requested() =>
+            {
+                thread::sleep(TICK);
+            }
+            checked => return checked,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -70,10 +70,9 @@ pub(super) fn run(
         let _ = events.send(Event::Failed { index, error: EngineError::Stopped });
         return;
     }
-    let _ = match work(index, &script, setup, notices, events, go) {
-        Ok(()) => events.send(Event::Done { index }),
-        Err(error) => events.send(Event::Failed { index, error }),
-    };
+    if let Err(error) = work(index, &script, setup, notices, events, go) {
+        let _ = events.send(Event::Failed { index, error });
+    }
 }
 
 fn work(
@@ -107,7 +106,11 @@ fn work(
     // No window comes when the sender is gone: the caller gave up.
     let Ok(window) = go.recv() else { return Err(EngineError::Stopped) };
     session.window(index, &window, events)?;
-    session.flush_statistics()
+    session.flush_statistics()?;
+    let _ = events.send(Event::Done { index });
+    // It stays until the sender is gone: what its process did is still to be read from the kernel.
+    let _ = go.recv();
+    Ok(())
 }
 
 /// What a session gives setseed(): from 0 to below 1.

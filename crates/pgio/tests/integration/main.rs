@@ -22,6 +22,7 @@ mod fixture;
 mod generated;
 mod hosts;
 mod killing;
+mod leaving;
 mod levels;
 mod loading;
 mod loading_features;

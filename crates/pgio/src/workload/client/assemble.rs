@@ -54,7 +54,8 @@ pub(super) fn assemble(
     setup: Setup,
     admin: &mut Client,
 ) -> Result<Crew, EngineError> {
-    engine::check_room(admin, u32::try_from(calls.len()).unwrap_or(u32::MAX))?;
+    let needed = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+    engine::wait_for_room(admin, needed, &setup.stop)?;
     let notices = Notices::default();
     let heard = notices.clone();
     let params = setup.params.clone().with_notices(move |message| heard.push(message));

@@ -1,0 +1,54 @@
+//! Sessions stay until their window's end has been heard out: what their processes did is read from
+//! the kernel then, and a process that is gone tells nothing.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use pgio::config::Layer;
+use pgio::config::resolve::CommitSettings;
+use pgio::config::value::EngineName;
+use pgio::host::stop::Stop;
+use pgio::pg::connect::{Env, resolve};
+use pgio::workload::commit::Commit;
+use pgio::workload::{Setup, WindowEvent, Workload};
+use postgres::Client;
+
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+
+fn are_there(admin: &mut Client, pids: &[i32]) -> usize {
+    let sql = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1)";
+    admin.query(sql, &[&pids]).unwrap().len()
+}
+
+#[test]
+fn nobody_leaves_before_the_end_is_heard_out() {
+    for engine in [EngineName::Server, EngineName::Client] {
+        let dsn = fresh_database(shared_primary(INSTALLED));
+        let mut admin = connect(&dsn);
+        let window = Some(Duration::from_millis(300));
+        let layer =
+            Layer { sessions: Some(4), engine: Some(engine), run_time: window, ..Layer::default() };
+        let settings = CommitSettings::resolve(layer).unwrap();
+        let work: Arc<dyn Workload> = Arc::new(Commit { settings, schema: "public".to_owned() });
+        work.before_trial(&mut admin).unwrap();
+        let setup = Setup {
+            params: resolve(&dsn, &Env::default()).unwrap(),
+            settings: Vec::new(),
+            warmup: Duration::ZERO,
+            seed: 1,
+            stop: Stop::new(),
+        };
+        let ready = Arc::clone(&work).prepare(setup, &mut admin).unwrap();
+        let (pids, mut there) = (ready.pids(), None);
+        let ran = ready.run(&mut admin, work.extent(), &mut |admin, event| {
+            if let WindowEvent::Closed(_) = event {
+                thread::sleep(Duration::from_millis(500));
+                there = Some(are_there(admin, &pids));
+            }
+        });
+        assert!(ran.unwrap().error.is_none());
+        assert_eq!((pids.len(), there), (4, Some(4)), "{engine:?}");
+        crate::workdir::wait_until("they have left", || are_there(&mut admin, &pids) == 0);
+    }
+}
