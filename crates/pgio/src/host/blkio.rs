@@ -80,7 +80,11 @@ pub fn find(exec: &dyn Exec) -> Result<Option<Controller>, ExecError> {
     }
     for mount in mounts.iter().filter(|m| m.file_system == "cgroup2") {
         let mount_point = PathBuf::from(&mount.mount_point);
-        let controllers = cat(exec, mount_point.join("cgroup.controllers"))?;
+        let controllers = match cat(exec, mount_point.join("cgroup.controllers")) {
+            // Another file system was mounted over it.
+            Err(ExecError::Failed { .. }) => continue,
+            read => read?,
+        };
         if controllers.split_whitespace().any(|name| name == "io") {
             // Only the root lacks this file.
             let at_root = !has(&mount_point.join("cgroup.type"))?;

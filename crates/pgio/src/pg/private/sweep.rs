@@ -13,7 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open, pidfd_send_signal,
+};
 
 use super::layout;
 use super::supervisor::remove_directory;
@@ -50,8 +53,7 @@ fn stop_all(root: &Path) {
         for process in &found {
             // A server stops its backends itself, and in the right order.
             if how == Signal::KILL || found.iter().all(|other| other.pid != process.parent) {
-                // It may have ended since, which is as good.
-                let _: Result<(), rustix::io::Errno> = pidfd_send_signal(&process.handle, how);
+                process.signal(root, how);
             }
         }
         let deadline = Instant::now() + PATIENCE;
@@ -67,7 +69,23 @@ fn stop_all(root: &Path) {
 struct Process {
     pid: u32,
     parent: u32,
-    handle: OwnedFd,
+    /// Kernels before 5.3 give none.
+    handle: Option<OwnedFd>,
+}
+
+impl Process {
+    /// It may have ended since, which is as good.
+    fn signal(&self, root: &Path, how: Signal) {
+        let _: Result<(), Errno> = match (&self.handle, as_pid(self.pid)) {
+            (Some(handle), _) => pidfd_send_signal(handle, how),
+            (None, Some(pid)) if works_in(root, self.pid) => kill_process(pid, how),
+            (None, _) => Ok(()),
+        };
+    }
+}
+
+fn as_pid(pid: u32) -> Option<Pid> {
+    Pid::from_raw(pid.try_into().ok()?)
 }
 
 fn processes_in(root: &Path) -> Vec<Process> {
@@ -77,16 +95,25 @@ fn processes_in(root: &Path) -> Vec<Process> {
 }
 
 /// A zombie, whose parent is slow to notice its end, works nowhere.
+fn works_in(root: &Path, pid: u32) -> bool {
+    fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(root))
+}
+
 fn process_in(root: &Path, pid: u32) -> Option<Process> {
-    let works_there =
-        || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(root));
-    if !works_there() {
+    if !works_in(root, pid) {
         return None;
     }
-    let handle = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
+    let handle = match pidfd_open(as_pid(pid)?, PidfdFlags::empty()) {
+        Err(Errno::NOSYS) => None,
+        opened => Some(opened.ok()?),
+    };
     let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
     // Asked again, as only now is it sure that the handle is that process's.
-    (works_there() && OURS.contains(&name.as_str())).then_some(Process { pid, parent, handle })
+    (works_in(root, pid) && OURS.contains(&name.as_str())).then_some(Process {
+        pid,
+        parent,
+        handle,
+    })
 }
 
 /// From `PID (NAME) STATE PARENT ...`, where NAME may hold anything.
