@@ -46,13 +46,14 @@ mod tests {
             while begun.elapsed() < Duration::from_millis(50) {
                 std::hint::spin_loop();
             }
-            done.send(()).unwrap();
+            done.send(begun.elapsed()).unwrap();
             let _ = ended.recv();
         });
-        wait.recv().unwrap();
+        let took = wait.recv().unwrap();
         // Others may have had the processor for some of that time.
         let used = threads_named("cpu-test-").unwrap();
-        assert!(used > Duration::from_millis(1) && used < Duration::from_millis(60), "{used:?}");
+        let most = took + Duration::from_millis(10);
+        assert!(used > Duration::from_millis(1) && used < most, "{used:?} of {took:?}");
         assert!(process() - all >= used);
         assert_eq!(threads_named("no-such-thread-"), Some(Duration::ZERO));
         drop(end);

@@ -65,11 +65,12 @@ impl Servers {
 
     fn assert_gone(&self) {
         assert!(!self.directory.exists(), "{}", self.directory.display());
+        let directory = self.directory.to_str().unwrap();
         for pid in &self.pids {
             // A pid may be anybody's by now, but not with our directory in its command.
             wait_until(&format!("process {pid} gone"), || {
                 parent_and_command(&pid.to_string())
-                    .is_none_or(|(_, command)| !command.contains("pgio-"))
+                    .is_none_or(|(_, command)| !command.contains(directory))
             });
         }
     }
@@ -113,6 +114,9 @@ fn check_results(dir: &Workdir, out: &Path) {
     assert!(per_ten_thousand["value"].as_f64().unwrap() > 0.0);
 }
 
+/// For a whole demo, which takes longer beside other tests.
+const WHOLE: Duration = Duration::from_secs(400);
+
 const TOLD: &[&str] = &["local (A/A)", "remote_apply", "10,000 in", "What next"];
 
 #[test]
@@ -121,7 +125,7 @@ fn the_demo_finds_the_cost_and_leaves_only_its_results() {
     let version = INSTALLED.to_string();
     let mut demo = dir.start(dir.command(&["demo", "--pg", &version, "--out", "out"]));
     let servers = Servers::of(&mut demo);
-    demo.wait().expect(0, TOLD);
+    demo.wait_for(WHOLE).expect(0, TOLD);
     servers.assert_gone();
     check_results(&dir, &dir.out());
     assert!(dir.journals().is_empty());
@@ -149,7 +153,7 @@ fn the_demo_runs_without_privileges() {
     }
     let mut demo = dir.start(command);
     let servers = Servers::of(&mut demo);
-    demo.wait().expect(0, TOLD);
+    demo.wait_for(WHOLE).expect(0, TOLD);
     servers.assert_gone();
     check_results(&dir, &out);
 }

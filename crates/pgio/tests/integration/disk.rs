@@ -41,6 +41,15 @@ pub(crate) fn run_inside(test: &str) {
     eprint!("{}", said.stderr);
 }
 
+/// For whoever takes the next free device, and for whoever needs one to stay free: tests run in
+/// processes beside each other. Until it is dropped nobody makes another, its holder neither.
+pub(crate) fn lock_free_devices() -> File {
+    let path = "/var/tmp/loop-devices-of-tests.lock";
+    let lock = File::options().create(true).truncate(false).write(true).open(path).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
     dir: TempDir,
@@ -54,7 +63,9 @@ impl LoopDevice {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let image = dir.path().join("image");
         File::create(&image).unwrap().set_len(bytes).unwrap();
+        let lock = lock_free_devices();
         let path = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
+        drop(lock);
         LoopDevice { dir, path: path.trim().to_owned() }
     }
 

@@ -8,6 +8,7 @@
 mod tablespace;
 mod undoing;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -128,6 +129,34 @@ fn experiment(target: &str, keys: &str, conditions: &[(&str, &str)]) -> String {
     text
 }
 
+/// Kills a run so many milliseconds after it began to change something; without them, once the
+/// change is seen, which then lasts.
+#[track_caller]
+fn kill(
+    dir: &Workdir,
+    text: impl Fn(&str) -> String,
+    delay: Option<u64>,
+    changed: impl FnMut() -> bool,
+) {
+    let keys = if delay.is_some() { "blocks = 3\nduration = \"100ms\"" } else { LONG };
+    let mut running = dir.start_compare(&text(keys));
+    running.until("journaled", || !dir.journals().is_empty());
+    match delay {
+        Some(delay) => thread::sleep(Duration::from_millis(delay)),
+        None => running.until("changed", changed),
+    }
+    running.kill();
+}
+
+/// The directories of private clusters that journals name.
+fn clusters_of(dir: &Workdir) -> BTreeSet<String> {
+    let texts = dir.journals().into_iter().map(|path| fs::read_to_string(path).unwrap());
+    let text: String = texts.collect();
+    let named = text.split("/var/tmp/pgio-").skip(1);
+    let names = named.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric()).next());
+    names.map(|name| format!("/var/tmp/pgio-{name}")).collect()
+}
+
 /// Each piece of evidence on the mount, as found.
 fn mounts_found(trial: &Value) -> Vec<String> {
     let evidence = trial["evidence"].as_array().unwrap().iter();
@@ -216,12 +245,13 @@ fn killed_at_any_moment_the_options_found_are_put_back() {
             0 => "options = \"barrier=0,relatime\"",
             _ => "options = \"data=writeback,barrier=0\"",
         };
-        let text = disk.experiment("blocks = 3\nduration = \"100ms\"", &[("b", body), ("c", "")]);
+        let conditions = [("b", body), ("c", "")];
+        // A window without the change would last as long.
+        let count = if round == 0 { 1 } else { 2 };
         let dir = Workdir::new();
-        let mut running = dir.start_compare(&text);
-        running.until("journaled", || !dir.journals().is_empty());
-        thread::sleep(Duration::from_millis(random.next_u64() % 600));
-        running.kill();
+        let text = |keys: &str| disk.experiment(keys, &conditions[..count]);
+        let delay = (round > 0).then(|| random.next_u64() % 600);
+        kill(&dir, text, delay, || disk.state() != before);
         // A program that it had started comes to its end by itself.
         thread::sleep(Duration::from_millis(500));
         states.push(disk.state().lines().next().unwrap().to_owned());
@@ -396,25 +426,27 @@ fn killed_at_any_moment_the_device_holds_nothing_again() {
     }
     let device = LoopDevice::new(SIZE);
     let mut random = SplitMix64::new(5);
-    let mut held = 0;
+    let (mut held, mut clusters) = (0, BTreeSet::new());
     for round in 0..8 {
         let kind = ["ext4", "xfs", "btrfs"][round % 3];
         let body = format(&device, &format!("type = {kind:?}"));
         let dir = Workdir::new();
-        let text = experiment(PRIVATE, "blocks = 3\nduration = \"100ms\"", &[("b", &body)]);
-        let mut running = dir.start_compare(&text);
-        running.until("journaled", || !dir.journals().is_empty());
-        thread::sleep(Duration::from_millis(random.next_u64() % 1500));
-        running.kill();
+        let text = |keys: &str| experiment(PRIVATE, keys, &[("b", &body)]);
+        let delay = (round > 0).then(|| random.next_u64() % 1500);
+        kill(&dir, text, delay, || mounted(&device));
+        clusters.extend(clusters_of(&dir));
         held += usize::from(!holds(&device).is_empty());
         dir.pgio(&["undo"]).expect(0, &[]);
         assert_eq!(holds(&device), "", "round {round}");
         assert!(!mounted(&device) && dir.journals().is_empty());
     }
-    wait_until("its directories are gone", || {
-        run("sh", &["-c", "ls -d /var/tmp/pgio-*/*.pgio-copy /var/tmp/pgio-*/primary/lost+found 2>/dev/null || :"]).is_empty()
-    });
-    assert!(held > 0, "some of eight moments lie between mkfs and its undo");
+    assert!(!clusters.is_empty(), "journals name what is mounted over");
+    for cluster in clusters {
+        let left = format!("ls -d {cluster}/*.pgio-copy {cluster}/primary/lost+found");
+        let look = format!("{left} 2>/dev/null || :");
+        wait_until("its directories are gone", || run("sh", &["-c", &look]).is_empty());
+    }
+    assert!(held > 0, "the first of eight moments lies between mkfs and its undo");
 }
 
 #[test]

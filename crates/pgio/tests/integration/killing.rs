@@ -9,14 +9,14 @@ mod stage;
 
 use std::collections::BTreeSet;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgio::rng::SplitMix64;
 
 use self::stage::{STRANGERS, Stage};
 use crate::disk;
 
-const KILLS: u64 = 6;
+const KILLS: u64 = 7;
 /// From the start of pgio: refused before, and several blocks after.
 const EARLIEST_MS: u64 = 300;
 const LATEST_MS: u64 = 6000;
@@ -35,9 +35,17 @@ fn whatever_the_moment_all_is_put_back() {
     let mut random = SplitMix64::new(11);
     let (mut open, mut changed) = (BTreeSet::new(), 0);
     for kill in 0..kills() {
-        let running = stage.start();
-        let moment = EARLIEST_MS + random.next_u64() % (LATEST_MS - EARLIEST_MS);
-        thread::sleep(Duration::from_millis(moment));
+        let (mut running, begun) = (stage.start(), Instant::now());
+        match kill {
+            // One inside a change and one before any, whatever the others are.
+            0 => running.until("all in force", || stage.is_all_in_force()),
+            4 => {}
+            _ => {
+                let moment = EARLIEST_MS + random.next_u64() % (LATEST_MS - EARLIEST_MS);
+                thread::sleep(Duration::from_millis(moment));
+            }
+        }
+        let moment = begun.elapsed().as_millis();
         // Every other time all that pgio started goes as well, as when a machine goes down.
         stage.kill(running, kill % 2 == 1);
         open.insert(stage.open_steps());

@@ -1,10 +1,8 @@
 //! `pgio run` on real servers, as typed: that its numbers are true, and that it stops.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::{Child, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use pgio::pg::private::PrivateCluster;
 use postgres::Client;
@@ -277,8 +275,18 @@ fn start(place: &Place, arguments: &[&str]) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Four that work and one that looks on.
     wait_until("the sessions are there", || place.sessions() == 5);
-    // Work is told slice by slice: one is over by then.
-    thread::sleep(Duration::from_millis(1800));
+    // Work is told slice by slice, and whoever has begun another has told of one.
+    let sql = "SELECT pid, query_start::text FROM pg_stat_activity \
+               WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
+               AND query LIKE '%a slice at a time%'";
+    let mut client = place.client();
+    let mut begun: BTreeMap<i32, BTreeSet<String>> = BTreeMap::new();
+    wait_until("a slice of each is over", || {
+        for row in client.query(sql, &[]).unwrap() {
+            begun.entry(row.get(0)).or_default().insert(row.get(1));
+        }
+        begun.values().filter(|slices| slices.len() > 1).count() == 4
+    });
     child
 }
 

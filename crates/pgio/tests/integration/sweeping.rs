@@ -126,7 +126,7 @@ fn a_point_that_the_server_has_no_room_for_is_refused_before_the_first_trial() {
 #[test]
 fn an_axis_of_the_world_reaches_the_baseline_too_and_is_foretold() {
     let dir = Workdir::new();
-    let axes = "[[axis]]\nname = \"delay\"\nunit = \"ms\"\nvalues = [0, 20]\n\
+    let axes = "[[axis]]\nname = \"delay\"\nunit = \"ms\"\nvalues = [0, 100]\n\
                 link = { relay = true, delay = \"{delay}ms\" }\n\
                 [[axis]]\nname = \"fsync\"\nvalues = [\"on\", \"off\"]\n\
                 postgres = { fsync = \"{fsync}\" }\n";

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
@@ -53,12 +53,14 @@ fn assert_wal_adds_up(trial: &Value, series: &Value) {
     let wal = track(series, "", "wal_bytes_per_second");
     let (at, values) = (numbers(&wal["at"]), numbers(&wal["values"]));
     assert_eq!(at.len(), values.len());
+    let end = series["window_seconds"].as_f64().unwrap();
     let mut grown = 0.0;
     for i in 0..at.len() {
-        // Intervals that end inside the window, the last with the mark at its end; the first begins
-        // with the mark at its start.
-        if at[i] > 0.05 && at[i] < series["window_seconds"].as_f64().unwrap() + 0.1 {
-            grown += values[i] * (at[i] - if i == 0 { 0.0 } else { at[i - 1] });
+        // Intervals that begin inside the window, the last of which ends with the mark at its end,
+        // however late; the first begins with the mark at its start.
+        let from = if i == 0 { 0.0 } else { at[i - 1] };
+        if at[i] > 0.05 && from < end {
+            grown += values[i] * (at[i] - from);
         }
     }
     let counted = trial["metrics"]["wal_bytes_per_second"]["value"].as_f64().unwrap()
@@ -81,13 +83,17 @@ fn observed(major: u32) {
         let rounds = waits["rounds"].as_u64().unwrap();
         let seen: u64 =
             waits["sightings"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-        // A session that is done may be gone just before the other's last operation ends, and at the
-        // window's opening one may still be asleep.
-        assert!((2 * rounds - 4..=2 * rounds).contains(&seen), "{waits}");
+        // A session that is done may be gone before the other's last operation ends, which is late
+        // on a busy machine, and at the window's opening one may still be asleep.
+        let seconds = trial["window"]["seconds"].as_f64().unwrap();
+        let late = (2.0 * 20.0 * (seconds - 1.5).max(0.0)) as u64;
+        let least = (2 * rounds).saturating_sub(4 + late);
+        assert!((least..=2 * rounds).contains(&seen), "{waits} in {seconds} s");
         let missed = waits["missed_rounds"].as_u64().unwrap();
-        // 20 a second.
+        // 20 a second, and those of intervals that lie inside the window in part.
         let due = rounds + missed;
-        assert!((29..=31).contains(&due), "{waits}");
+        let least = ((seconds - 1e-6) * 20.0).floor() as u64;
+        assert!((least..=least + 3).contains(&due), "{waits} in {seconds} s");
         assert!(telemetry["driver_cpu_seconds"].as_f64().unwrap() > 0.0);
         assert!(telemetry["sampling_cpu_seconds"].as_f64().unwrap() > 0.0);
 
@@ -345,7 +351,7 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"1500ms\"\naa = false\n{}", tolerate(&[]));
+    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\n{}", tolerate(&[]));
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
     running.until("in the window", || sessions_at_work(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));
@@ -370,13 +376,18 @@ const RUNNING: &str = "Running iostat, vmstat and mpstat on current host--in bac
 fn the_originals_monitor_files_are_left_by_a_run() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
-    let said = place.succeed(&["run", "--run-time", "3500ms", "--classic-files", "files"]);
+    let begun = Instant::now();
+    let said = place.succeed(&["run", "--run-time", "5", "--classic-files", "files"]);
+    let most = 1 + begun.elapsed().as_secs() as usize / 3;
     assert!(said.out.contains(RUNNING), "{said:?}");
     assert_eq!(monitors_in(&place.file("files")), 0);
     let text = |name: &str| place.read(&format!("files/{name}"));
-    // One report since the machine started, one of three seconds.
-    assert_eq!(text("iostat.out").matches("avg-cpu:").count(), 2);
-    assert_eq!(text("vmstat.out").lines().count(), 4);
+    // One report since the machine started, one of every three seconds.
+    let reports = text("iostat.out").matches("avg-cpu:").count();
+    assert!((2..=most).contains(&reports), "{reports} of at most {most}");
+    // Below two lines of headings.
+    let reports = text("vmstat.out").lines().count() - 2;
+    assert!((2..=most).contains(&reports), "{reports} of at most {most}");
     assert!(text("mpstat.out").contains(" all "));
     assert!(!text("mpstat.out").contains("Average"), "the original kills it");
     let diskstats = text("pgio_diskstats.out");

@@ -95,6 +95,14 @@ fn without_a_probe_verify_decides() {
     });
 }
 
+fn wait_until_running(host: &Host, mark: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while line::running(host, mark).unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "it was never seen");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn an_undo_waits_for_what_a_killed_run_had_started() {
     let dir = tempfile::tempdir().unwrap();
@@ -108,7 +116,7 @@ fn an_undo_waits_for_what_a_killed_run_had_started() {
         let (mark, host) = (commands.mark.clone().unwrap(), Host::local());
         assert_eq!(line::running(&host, &mark).unwrap(), [""; 0]);
         // It lives on beside us, and is not over when the undo comes.
-        let late = format!("sleep 0.5; echo ours >{}", file.display());
+        let late = format!("sleep 2; echo ours >{}", file.display());
         let line = json!(["sh", "-c", late]);
         let line: Line = serde_json::from_value(line).unwrap();
         let apply = thread::spawn(move || {
@@ -116,9 +124,7 @@ fn an_undo_waits_for_what_a_killed_run_had_started() {
             line.output(&Host::local(), limit, None, Some(&mark)).unwrap().unwrap()
         });
         let mark = commands.mark.unwrap();
-        while line::running(&host, &mark).unwrap().is_empty() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until_running(&host, &mark);
         assert_eq!(undo(world, &step, Stranger::Ask).unwrap(), Undone::PutBack);
         assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
         assert!(apply.join().unwrap().status.success());
@@ -130,7 +136,7 @@ fn an_undo_waits_for_what_a_killed_run_had_started() {
 fn an_undo_refuses_while_it_goes_on_and_lets_daemons_be() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("value"), "prior\n").unwrap();
-    let body = of_file(dir.path()).replace(" }", ", timeout = \"300ms\" }");
+    let body = of_file(dir.path()).replace(" }", ", timeout = \"2s\" }");
     let treatment = treatment(&body).unwrap();
     in_world(|world| {
         let mut step = treatment.probe(world).unwrap().remove(0);
@@ -147,10 +153,8 @@ fn an_undo_refuses_while_it_goes_on_and_lets_daemons_be() {
 
         step.prior = json!("another");
         thread::scope(|scope| {
-            scope.spawn(|| run(json!(["sleep", "1.5"])).unwrap().unwrap());
-            while line::running(&Host::local(), &mark).unwrap().is_empty() {
-                thread::sleep(Duration::from_millis(1));
-            }
+            scope.spawn(|| run(json!(["sleep", "8"])).unwrap().unwrap());
+            wait_until_running(&Host::local(), &mark);
             let error = undo(world, &step, Stranger::Restore).unwrap_err().to_string();
             assert!(
                 error.starts_with("undo of command `value` on host local: what was started"),

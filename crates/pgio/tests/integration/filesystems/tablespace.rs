@@ -3,14 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
 
 use pgio::rng::SplitMix64;
 
-use super::{LONG, SIZE, format, holds, inside, mounted, mounts_found};
+use super::{LONG, SIZE, format, holds, inside, kill, mounted, mounts_found};
 use crate::controlling::Managed;
-use crate::disk::{LoopDevice, run};
+use crate::disk::{LoopDevice, lock_free_devices, run};
 use crate::fixture::connect;
 use crate::workdir::{Workdir, condition_of, failed_checks, tolerate, wait_until};
 
@@ -145,17 +143,15 @@ fn killed_at_any_moment_the_data_set_is_where_it_was() {
     for round in 0..6 {
         let dir = Workdir::new();
         let body = bench.on(["ext4", "xfs"][round % 2], "");
-        let text = bench.experiment("blocks = 3\nduration = \"100ms\"", &[("b", &body)]);
-        let mut running = dir.start_compare(&text);
-        running.until("journaled", || !dir.journals().is_empty());
-        thread::sleep(Duration::from_millis(random.next_u64() % 1500));
-        running.kill();
+        let text = |keys: &str| bench.experiment(keys, &[("b", &body)]);
+        let delay = (round > 0).then(|| random.next_u64() % 1500);
+        kill(&dir, text, delay, || bench.places() != before);
         moved += usize::from(bench.places() != before);
         dir.pgio(&["undo"]).expect(0, &[]);
         bench.is_as_before(&before);
         assert!(dir.journals().is_empty(), "round {round}");
     }
-    assert!(moved > 0, "some of six moments lie where it is moved");
+    assert!(moved > 0, "the first of six moments lies where it is moved");
 }
 
 #[test]
@@ -173,11 +169,13 @@ fn after_a_reboot_its_file_system_is_mounted_once_more() {
     });
     // Without the file system there is nothing to be put back from, and nothing is forgotten.
     let elsewhere = bench.device.path.clone();
+    let lock = lock_free_devices();
     run("losetup", &["--detach", &elsewhere]);
     dir.pgio(&["undo"]).expect(6, &["nor another device", "attach it again"]);
     assert!(!dir.journals().is_empty());
     let image = bench.device.image();
     run("losetup", &[&elsewhere, image.to_str().unwrap()]);
+    drop(lock);
     // The server is none of pgio's to start; but what it needs to be started is there now.
     dir.pgio(&["undo"]).expect(6, &["Still in place: place of the data set", "cannot reach"]);
     assert!(mounted(&bench.device));

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::path::Path;
 
 use super::{Disk, SIZE, inside, is_up, mounted};
-use crate::disk::{LoopDevice, run};
+use crate::disk::{LoopDevice, lock_free_devices, run};
 use crate::workdir::Workdir;
 
 /// Another image behind the same name.
 fn attach(device: &str, image: &Path) {
+    let _lock = lock_free_devices();
     run("losetup", &["--detach", device]);
     run("losetup", &[device, image.to_str().unwrap()]);
 }

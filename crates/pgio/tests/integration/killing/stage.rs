@@ -245,8 +245,8 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
     }
 
     pub(crate) fn is_all_in_force(&self) -> bool {
-        let now = self.snapshot();
-        now["file"] == "ours\n"
+        // Not from a snapshot, whose other parts take longer than it may be in force.
+        fs::read_to_string(self.file()).unwrap() == "ours\n"
     }
 
     /// Someone changes what was ours.
@@ -340,8 +340,24 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
     /// A directory for this server that pgio made.
     fn groups_of_ours(&self) -> String {
         let name = format!("pgio-ballast-{}", self.postmaster());
-        run("find", &["/sys/fs/cgroup", "-name", &name]).trim().to_owned()
+        directories_named(&name, Path::new("/sys/fs/cgroup")).join("\n")
     }
+}
+
+/// At any depth. Others come and go meanwhile, which `find` would fail over.
+fn directories_named(name: &str, below: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(below).into_iter().flatten().flatten() {
+        // Not what a link leads to.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let path = entry.path();
+            if entry.file_name() == name {
+                found.push(path.display().to_string());
+            }
+            found.extend(directories_named(name, &path));
+        }
+    }
+    found
 }
 
 fn limit_file(limit: &str) -> PathBuf {

@@ -178,23 +178,26 @@ fn an_undo_comes_after_the_command_that_a_killed_run_had_started() {
 #[test]
 fn a_stop_on_the_way_into_a_condition_takes_it_back() {
     let dir = Workdir::new();
-    let (begun, value) = (dir.path().join("begun"), dir.path().join("value"));
-    let [begun_at, value_at] = [&begun, &value].map(|path| path.display().to_string());
+    let [begun, go, value] = ["begun", "go", "value"].map(|name| dir.path().join(name));
+    let [begun_at, go_at, value_at] = [&begun, &go, &value].map(|path| path.display().to_string());
+    // Where the test has ended, it waits no longer.
     let command = format!(
-        "[condition.command]\nname = \"slow\"\napply = \"touch {begun_at}; sleep 1; touch {value_at}\"\n\
+        "[condition.command]\nname = \"slow\"\n\
+         apply = \"touch {begun_at}; while test -e {begun_at} && ! test -e {go_at}; do sleep 0.1; done; touch {value_at}\"\n\
          verify = \"test -e {value_at}\"\nundo = \"rm {value_at}\"\n"
     );
     let mut running =
         dir.start_compare(&experiment("blocks = 1\nduration = \"60s\"", &[("a", &command)]));
     running.until("begun", || begun.exists());
     running.signal(Signal::INT);
+    fs::write(&go, "").unwrap();
     running.wait().expect(130, &["--resume"]);
     assert!(!value.exists() && dir.journals().is_empty());
     assert!(fs::read_to_string(dir.out().join("trials.jsonl")).unwrap_or_default().is_empty());
 }
 
 /// A psql that takes its time for each turn.
-const PSQL: &str = "#!/bin/sh\necho turn >>turns\nsleep 1\nfor file; do :; done\n\
+const PSQL: &str = "#!/bin/sh\necho turn >>turns\nsleep 5\nfor file; do :; done\n\
     sed -e '1,/timing/d' -e 's/.*/Time: 1.000 ms/' \"$file\"\n";
 
 #[test]
