@@ -161,6 +161,10 @@ mod tests {
     use super::*;
     use crate::host::exec::Local;
 
+    type Way = fn(&[String]) -> Result<Vec<Found>, LookError>;
+    const WAYS: [(&str, Way); 2] =
+        [("here", here), ("script", |places| by_script(&Local, places))];
+
     /// As a mail server stores it: bare line feeds, no dots doubled, a header more.
     fn stored(id: &str, crlf: bool, bytes: u64) -> (Vec<u8>, Sum) {
         let draft = Draft { id, sender: "p@l", to: &["a@b"], bytes, seed: 3 };
@@ -215,10 +219,7 @@ mod tests {
 
     #[test]
     fn the_script_finds_and_removes_what_is_found_here_and_nothing_else() {
-        type Way = fn(&[String]) -> Result<Vec<Found>, LookError>;
-        let ways: [(&str, Way); 2] =
-            [("here", here), ("script", |places| by_script(&Local, places))];
-        for (way, collect) in ways {
+        for (way, collect) in WAYS {
             let (_dir, places, wanted) = filled();
             let before = files(&places);
             let mut found = collect(&places).unwrap();
@@ -231,10 +232,7 @@ mod tests {
 
     #[test]
     fn what_a_reader_moves_meanwhile_is_found_once() {
-        type Way = fn(&[String]) -> Result<Vec<Found>, LookError>;
-        let ways: [(&str, Way); 2] =
-            [("here", here), ("script", |places| by_script(&Local, places))];
-        for (way, collect) in ways {
+        for (way, collect) in WAYS {
             let dir = tempfile::tempdir().unwrap();
             let place = dir.path().to_str().unwrap().to_owned();
             let [new, cur] = ["new", "cur"].map(|part| dir.path().join(part));
