@@ -176,7 +176,7 @@ impl Live<'_> {
             // What a condition of its own number has room for is known in its trials only.
             if !treatment::declare(&cell.treatments, "max_connections") {
                 let needed = target.workloads[cell.work].connections();
-                let room = engine::check_room(&mut target.admin, needed);
+                let room = engine::wait_for_room(&mut target.admin, needed, &self.stop);
                 room.map_err(|source| LiveError::Room {
                     condition: cell.title.clone(),
                     source: Box::new(source),

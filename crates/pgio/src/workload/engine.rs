@@ -598,7 +598,7 @@ pub(super) fn add_slice(
 }
 
 /// Whether the server, and this process, have room for so many sessions beside those there are.
-pub fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
+fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     let Connections { max, free } = server::connections(admin)
         .map_err(|source| EngineError::Postgres { doing: "asking for free connections", source })?;
     if i64::from(needed) > free {
@@ -608,8 +608,8 @@ pub fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
         .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
 }
 
-/// The server may still be ending the sessions of the trial before.
-pub(super) fn wait_for_room(
+/// The same, of a server that may still be ending the sessions of the trial before.
+pub fn wait_for_room(
     admin: &mut Client,
     needed: u32,
     stop: &Stop,
