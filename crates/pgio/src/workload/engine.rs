@@ -609,11 +609,7 @@ fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
 }
 
 /// The same, of a server that may still be ending the sessions of the trial before.
-pub fn wait_for_room(
-    admin: &mut Client,
-    needed: u32,
-    stop: &Stop,
-) -> Result<(), EngineError> {
+pub fn wait_for_room(admin: &mut Client, needed: u32, stop: &Stop) -> Result<(), EngineError> {
     let begun = Instant::now();
     loop {
         match check_room(admin, needed) {

@@ -37,21 +37,22 @@ out | err) tail -c "$most" "$dir/$ask" ;;
         ;;
     "stop "*) [ -z "$job" ] || kill -s "${ask#stop }" -- "-$job" 2>/dev/null ;;
     esac
+    # Whether it has ended is asked after it is found to be dead: it may do both at any moment.
     if [ -z "$job" ]; then
         echo "gone"
-    elif [ -s "$dir/ended" ]; then
-        # What it left running would disturb whatever comes next.
-        kill -s KILL -- "-$job" 2>/dev/null
-        wait "$job" 2>/dev/null
-        job=
-        echo "ended $(cat "$dir/ended")"
-    elif alive; then
+    elif [ ! -s "$dir/ended" ] && alive; then
         echo "running"
         if [ "$ask" = line ]; then
             last=out
             [ ! "$dir/err" -nt "$dir/out" ] || last=err
             tail -c 400 "$dir/$last"
         fi
+    elif [ -s "$dir/ended" ]; then
+        # What it left running would disturb whatever comes next.
+        kill -s KILL -- "-$job" 2>/dev/null
+        wait "$job" 2>/dev/null
+        job=
+        echo "ended $(cat "$dir/ended")"
     else
         job=
         echo "gone"

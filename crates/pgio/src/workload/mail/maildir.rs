@@ -162,8 +162,7 @@ mod tests {
     use crate::host::exec::Local;
 
     type Way = fn(&[String]) -> Result<Vec<Found>, LookError>;
-    const WAYS: [(&str, Way); 2] =
-        [("here", here), ("script", |places| by_script(&Local, places))];
+    const WAYS: [(&str, Way); 2] = [("here", here), ("script", |places| by_script(&Local, places))];
 
     /// As a mail server stores it: bare line feeds, no dots doubled, a header more.
     fn stored(id: &str, crlf: bool, bytes: u64) -> (Vec<u8>, Sum) {

@@ -71,6 +71,17 @@ fn a_failure_tells_its_status_and_its_last_lines() {
 }
 
 #[test]
+fn one_that_ends_while_it_is_looked_at_has_ended() {
+    // It is found to be dead, and was not when the look began.
+    let dies = "alive() { until [ -s \"$dir/ended\" ]; do sleep 0.01; done; return 1; }\n";
+    let shell = Shell::start(&Host::local(), &format!("{PRELUDE}{dies}"), BODY).unwrap();
+    let dir = shell.greeting().trim().trim_start_matches("ready ").to_owned();
+    let mut runner = Runner { shell, host: "local".to_owned(), dir, secret: None };
+    let done = run(&mut runner, &["sh", "-c", "sleep 0.2; echo done"]);
+    assert_eq!((done.seconds.is_ok(), done.stdout.as_str()), (true, "done\n"));
+}
+
+#[test]
 fn one_that_never_ends_is_ended_with_all_that_it_started() {
     for deaf in ["", "trap '' TERM; "] {
         let mut runner = runner();
