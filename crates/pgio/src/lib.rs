@@ -6,7 +6,7 @@
 //! | level | modules |
 //! |---|---|
 //! | 0 | [`units`], [`rng`], [`histogram`], [`warning`], and the crate `benchmath` |
-//! | 1 | [`config`]: pgio.conf and experiment files, parsed |
+//! | 1 | [`config`]: pgio.conf and experiment files, parsed; [`files`]: reading and writing where others may write |
 //! | 2 | [`host`]: processes and /proc; [`results`]: what is stored |
 //! | 3 | [`pg`]: PostgreSQL; [`analysis`]: verdicts, from stored results alone |
 //! | 4 | [`dataset`]: plan, load, verify |
@@ -22,6 +22,7 @@ pub mod units;
 pub mod warning;
 
 pub mod config;
+pub mod files;
 
 pub mod host;
 pub mod results;

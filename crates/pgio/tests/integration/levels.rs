@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Top-level modules by level; families that must not see each other share a level.
 const LEVELS: &[&[&str]] = &[
     &["units", "rng", "histogram", "warning"],
-    &["config"],
+    &["config", "files"],
     &["host", "results"],
     &["pg", "analysis", "checks"],
     &["dataset"],

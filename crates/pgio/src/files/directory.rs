@@ -1,0 +1,395 @@
+//! A directory held open, and the files below it.
+//!
+//! Every name is resolved from the descriptor, one component after the other and without links, so
+//! that nothing that happens to the path meanwhile leads elsewhere.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, fchmod, fchown, fstat, fsync, mkdirat, open, openat,
+    renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+
+use super::Refused;
+
+/// A directory where `O_NOFOLLOW` meets no link any more.
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+/// `NONBLOCK`: opening a FIFO must not wait for its other end.
+const CAREFULLY: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Names that other processes may take before us; each try draws a new one.
+const TRIES: usize = 16;
+
+#[derive(Debug)]
+pub struct Directory(OwnedFd);
+
+impl Directory {
+    /// Links on the way are followed: the path is the user's.
+    pub fn open(path: &Path) -> io::Result<Directory> {
+        Ok(Directory(open(path, DIRECTORY | OFlags::RDONLY, Mode::empty())?))
+    }
+
+    /// As [`Directory::open`], and makes what is missing, closed to writers other than its owner
+    /// whatever the umask.
+    pub fn make(path: &Path) -> io::Result<Directory> {
+        DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+        Directory::open(path)
+    }
+
+    /// One that is itself no link.
+    pub fn open_exactly(path: &Path) -> io::Result<Directory> {
+        let flags = DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW;
+        Ok(Directory(open(path, flags, Mode::empty())?))
+    }
+
+    pub fn below(&self, name: impl AsRef<OsStr>) -> io::Result<Directory> {
+        let name = name.as_ref();
+        let flags = DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Ok(directory) => Ok(Directory(directory)),
+            Err(Errno::NOTDIR | Errno::LOOP) if self.is_link(name) => Err(Refused::Link.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A directory with exactly these rights; one that is already there is an error.
+    pub fn make_new_below(&self, name: &str, mode: u32) -> io::Result<Directory> {
+        mkdirat(&self.0, name, Mode::from_raw_mode(0o700))?;
+        let made = self.below(name)?;
+        fchmod(&made.0, Mode::from_raw_mode(mode))?;
+        Ok(made)
+    }
+
+    /// A directory that may be there already.
+    pub fn make_below(&self, name: &str) -> io::Result<Directory> {
+        match mkdirat(&self.0, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => self.below(name),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub fn stat(&self) -> io::Result<Stat> {
+        Ok(fstat(&self.0)?)
+    }
+
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        Ok(fchmod(&self.0, Mode::from_raw_mode(mode))?)
+    }
+
+    pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        set_owner(&self.0, uid, gid)
+    }
+
+    /// Whether anything has that name, a link that leads nowhere included.
+    pub fn has(&self, name: &str) -> bool {
+        statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Whether that name is still this open file's.
+    pub fn is_named(&self, name: &str, file: &File) -> io::Result<bool> {
+        let open = fstat(file)?;
+        match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok((found.st_dev, found.st_ino) == (open.st_dev, open.st_ino)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A regular file of at most `limit` bytes, for reading. `name` may have several components, of
+    /// which none is a link.
+    pub fn open_file(&self, name: &Path, limit: u64) -> io::Result<File> {
+        let wrong = || Refused::Name(name.display().to_string());
+        let mut components = Vec::new();
+        for component in name.components() {
+            let Component::Normal(part) = component else { return Err(wrong().into()) };
+            components.push(part);
+        }
+        let (last, parents) = components.split_last().ok_or_else(wrong)?;
+        let mut inner = None;
+        for parent in parents {
+            inner = Some(inner.as_ref().unwrap_or(self).below(parent)?);
+        }
+        let directory = inner.as_ref().unwrap_or(self);
+        let file = directory.open_regular(last, OFlags::RDONLY)?;
+        let bytes = file.metadata()?.len();
+        if bytes > limit {
+            return Err(Refused::TooLarge { bytes, limit }.into());
+        }
+        Ok(file)
+    }
+
+    pub fn read_bytes(&self, name: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        // It may grow while it is read.
+        let bytes = self.open_file(name, limit)?.take(limit + 1).read_to_end(&mut all)? as u64;
+        match bytes > limit {
+            true => Err(Refused::TooLarge { bytes, limit }.into()),
+            false => Ok(all),
+        }
+    }
+
+    /// The text of such a file.
+    pub fn read(&self, name: &Path, limit: u64) -> io::Result<String> {
+        let text = String::from_utf8(self.read_bytes(name, limit)?);
+        text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// A regular file to be added to, which has no other name that would change with it.
+    pub fn append_to(&self, name: &str) -> io::Result<File> {
+        let file = self.open_regular(OsStr::new(name), OFlags::RDWR | OFlags::APPEND)?;
+        match fstat(&file)?.st_nlink {
+            0 | 1 => Ok(file),
+            _ => Err(Refused::HardLink.into()),
+        }
+    }
+
+    /// A file that was not there; its rights are these less the umask's.
+    pub fn create_new(&self, name: &str, mode: u32) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | CAREFULLY;
+        Ok(openat(&self.0, name, flags, Mode::from_raw_mode(mode))?.into())
+    }
+
+    /// A file in the place of whatever had the name.
+    pub fn create_anew(&self, name: &str, mode: u32) -> io::Result<File> {
+        for _ in 0..TRIES {
+            self.remove(name)?;
+            match self.create_new(name, mode) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made,
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    /// Removes a file or a link, not what it leads to. Returns whether there was one.
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
+        match unlinkat(&self.0, name.as_ref(), AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fsync(&self.0)?)
+    }
+
+    /// Replaces a file: written beside under a name that nobody can guess, synced, renamed.
+    pub fn write(&self, name: &Path, bytes: &[u8]) -> io::Result<()> {
+        let (mut file, beside) = self.create_beside()?;
+        let mut write = || -> io::Result<()> {
+            file.write_all(bytes)?;
+            if let Some(mode) = self.mode_of_file(name) {
+                fchmod(&file, mode)?;
+            }
+            file.sync_all()?;
+            renameat(&self.0, &beside, &self.0, name)?;
+            self.sync()
+        };
+        write().inspect_err(|_| {
+            // Of no use; that it cannot be removed changes nothing.
+            let _ = self.remove(&beside);
+        })
+    }
+
+    /// Never writable by others than its owner, whatever the umask: `--resume` trusts it.
+    fn create_beside(&self) -> io::Result<(File, String)> {
+        for attempt in 0..TRIES {
+            // Keyed by the system's random numbers.
+            let name = format!(".pgio-{:016x}.partial", RandomState::new().hash_one(attempt));
+            match self.create_new(&name, 0o644) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return Ok((made?, name)),
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    /// What is replaced keeps its rights.
+    fn mode_of_file(&self, name: &Path) -> Option<Mode> {
+        let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        regular.then(|| Mode::from_raw_mode(found.st_mode & 0o755))
+    }
+
+    /// Looked at before it is opened, since to open a device may already do something, and after,
+    /// since it may be another file by then.
+    fn open_regular(&self, name: &OsStr, how: OFlags) -> io::Result<File> {
+        regular(&statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?)?;
+        let opened = match openat(&self.0, name, how | CAREFULLY, Mode::empty()) {
+            Err(Errno::LOOP) => return Err(Refused::Link.into()),
+            opened => opened?,
+        };
+        regular(&fstat(&opened)?)?;
+        Ok(opened.into())
+    }
+
+    fn is_link(&self, name: &OsStr) -> bool {
+        statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
+    }
+}
+
+impl AsRawFd for Directory {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+fn set_owner(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    Ok(fchown(fd, uid.map(Uid::from_raw), gid.map(Gid::from_raw))?)
+}
+
+fn regular(found: &Stat) -> Result<(), Refused> {
+    Err(match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => return Ok(()),
+        FileType::Symlink => Refused::Link,
+        FileType::Directory => Refused::NotRegular("a directory"),
+        FileType::Fifo => Refused::NotRegular("a FIFO"),
+        FileType::Socket => Refused::NotRegular("a socket"),
+        FileType::CharacterDevice | FileType::BlockDevice => Refused::NotRegular("a device"),
+        FileType::Unknown => Refused::NotRegular("of an unknown kind"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::files::write_durably;
+
+    fn place() -> (TempDir, Directory, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        (dir, directory, victim)
+    }
+
+    fn refused(error: &io::Error) -> Option<&Refused> {
+        error.get_ref()?.downcast_ref()
+    }
+
+    fn fifo(path: &Path) {
+        rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::from_raw_mode(0o666), 0)
+            .unwrap();
+    }
+
+    #[test]
+    fn a_planted_link_is_replaced_and_not_followed() {
+        let (dir, _, victim) = place();
+        let file = dir.path().join("manifest.json");
+        // The name of the part was predictable once, and the file itself always is.
+        for planted in ["manifest.partial", "manifest.json"] {
+            symlink(&victim, dir.path().join(planted)).unwrap();
+        }
+        write_durably(&file, "new").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(fs::symlink_metadata(&file).unwrap().is_file());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        let names = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(names, 3, "nothing is left beside");
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_leaves_nothing_beside() {
+        let (dir, _, _) = place();
+        let taken = dir.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        write_durably(&taken, "text").unwrap_err();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_rights_and_gives_none_to_other_writers() {
+        let (dir, _, victim) = place();
+        for (before, after) in [(0o600, 0o600), (0o666, 0o644)] {
+            fs::set_permissions(&victim, fs::Permissions::from_mode(before)).unwrap();
+            write_durably(&victim, "new").unwrap();
+            assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o777, after);
+        }
+        write_durably(&dir.path().join("fresh"), "new").unwrap();
+        let mode = fs::metadata(dir.path().join("fresh")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o022, 0);
+    }
+
+    #[test]
+    fn only_regular_files_are_read_and_none_blocks() {
+        let (dir, directory, victim) = place();
+        let read = |name: &str| directory.read(Path::new(name), 100);
+        assert_eq!(read("victim").unwrap(), "precious");
+        symlink(&victim, dir.path().join("link")).unwrap();
+        symlink("/dev/zero", dir.path().join("device")).unwrap();
+        fifo(&dir.path().join("fifo"));
+        for name in ["link", "device"] {
+            assert_eq!(refused(&read(name).unwrap_err()), Some(&Refused::Link), "{name}");
+        }
+        let error = read("fifo").unwrap_err();
+        assert_eq!(error.to_string(), "it is a FIFO and not a regular file");
+        let devices = Directory::open(Path::new("/dev")).unwrap();
+        let error = devices.read(Path::new("zero"), 100).unwrap_err();
+        assert_eq!(refused(&error), Some(&Refused::NotRegular("a device")));
+    }
+
+    #[test]
+    fn names_stay_below_the_directory() {
+        let (dir, directory, _) = place();
+        let inner = dir.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        fs::write(inner.join("a"), "a").unwrap();
+        symlink(&inner, dir.path().join("linked")).unwrap();
+        let read = |name: &str| directory.read(Path::new(name), 100);
+        assert_eq!(read("inner/a").unwrap(), "a");
+        for name in ["../x", "inner/../victim", "/etc/passwd", "", "."] {
+            let error = read(name).unwrap_err();
+            assert!(matches!(refused(&error), Some(Refused::Name(_))), "{name}: {error}");
+        }
+        assert_eq!(refused(&read("linked/a").unwrap_err()), Some(&Refused::Link));
+    }
+
+    #[test]
+    fn a_file_too_large_is_refused_with_both_sizes() {
+        let (_dir, directory, _) = place();
+        let error = directory.read(Path::new("victim"), 7).unwrap_err();
+        assert_eq!(refused(&error), Some(&Refused::TooLarge { bytes: 8, limit: 7 }));
+        assert_eq!(directory.read(Path::new("victim"), 8).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_file_with_a_second_name_is_not_added_to() {
+        let (dir, directory, victim) = place();
+        fs::hard_link(&victim, dir.path().join("other")).unwrap();
+        let error = directory.append_to("other").unwrap_err();
+        assert_eq!(refused(&error), Some(&Refused::HardLink));
+        fs::remove_file(dir.path().join("other")).unwrap();
+        let mut file = directory.append_to("victim").unwrap();
+        file.write_all(b"!").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious!");
+        assert!(directory.is_named("victim", &file).unwrap());
+        fs::rename(&victim, dir.path().join("away")).unwrap();
+        assert!(!directory.is_named("victim", &file).unwrap());
+    }
+
+    #[test]
+    fn made_anew_is_a_file_of_our_own() {
+        let (dir, directory, victim) = place();
+        symlink(&victim, dir.path().join("iostat.out")).unwrap();
+        directory.create_anew("iostat.out", 0o644).unwrap().write_all(b"x").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(dir.path().join("iostat.out")).unwrap(), "x");
+    }
+}
