@@ -13,6 +13,7 @@ pub mod engine;
 pub mod error;
 pub mod experiment;
 pub mod keys;
+pub mod name;
 pub mod pgio_conf;
 pub mod resolve;
 pub mod value;

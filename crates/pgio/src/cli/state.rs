@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jiff::Zoned;
 use rustix::fs::Access;
 
+use crate::config::name;
 use crate::rng::SplitMix64;
 
 /// Where journals of runs are kept.
@@ -55,9 +56,6 @@ pub(super) fn new_seed() -> u64 {
 }
 
 pub(super) fn new_results_dir(experiment: &str) -> PathBuf {
-    let safe: String = experiment
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
-        .collect();
-    PathBuf::from("pgio-results").join(format!("{safe}-{}", Zoned::now().strftime("%Y%m%dT%H%M%S")))
+    let name = name::like(experiment);
+    PathBuf::from("pgio-results").join(format!("{name}-{}", Zoned::now().strftime("%Y%m%dT%H%M%S")))
 }

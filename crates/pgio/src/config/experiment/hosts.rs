@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
+use crate::config::name;
 
 /// This machine's name in results, whether the file names it or not.
 const THIS_MACHINE: &str = "local";
@@ -39,6 +40,7 @@ pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, HostSpec>, Co
         if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(hosts.error(name, "is no name for a host: use one word"));
         }
+        name::check(name).map_err(|message| hosts.error(name, message))?;
         let spec = host(&section)?;
         if name == THIS_MACHINE && spec.ssh.is_some() {
             let message = "contradicts the name `local`, which is this machine: use another name";

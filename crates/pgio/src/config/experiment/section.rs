@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer};
+use crate::config::name;
 use crate::config::value::Kind;
 use crate::units;
 
@@ -121,6 +122,13 @@ impl<'a> Section<'a> {
             let message = "must be one line of text without spaces at its ends";
             return Err(self.error(key, message));
         }
+        Ok(Some(text.to_owned()))
+    }
+
+    /// The name of a directory, too.
+    pub(super) fn file_name(&self, key: &str) -> Result<Option<String>, ConfigError> {
+        let Some(text) = self.string(key)? else { return Ok(None) };
+        name::check(text).map_err(|message| self.error(key, message))?;
         Ok(Some(text.to_owned()))
     }
 

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use super::hosts::{self, HostSpec};
 use super::section::Section;
 use crate::config::error::ConfigError;
+use crate::config::name;
 use crate::config::value::ConnectString;
 
 /// The name of the one `[target]`.
@@ -76,7 +77,10 @@ pub(super) fn parse(
             .keys()
             .into_iter()
             .filter_map(|name| Some((name, targets.section(name).transpose()?)))
-            .map(|(name, section)| Ok((name.to_owned(), target(&section?, hosts)?)))
+            .map(|(name, section)| {
+                name::check(name).map_err(|message| targets.error(name, message))?;
+                Ok((name.to_owned(), target(&section?, hosts)?))
+            })
             .collect(),
         (None, None) => Ok(BTreeMap::new()),
     }

@@ -491,6 +491,11 @@ fn workloads() {
             "3: workload.name: `slob` is the name of two workloads: name each",
         ),
         (
+            "[workload]\nname = '../../x'",
+            "2: workload.name: must be a name for a directory: letters a to z and A to Z, digits, \
+             `_`, `-`, `.` and spaces within, at most 64 of them, not beginning with `.` or `-`",
+        ),
+        (
             "[workload]\nconditions = ['a', 'c']",
             "2: workload.conditions: `c` is no condition; the nearest valid one is `a`",
         ),

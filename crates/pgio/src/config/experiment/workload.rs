@@ -190,7 +190,7 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
         command::check_keys(section, command, &layer)?;
     }
     Ok(WorkloadSpec {
-        name: section.name("name")?.unwrap_or_else(|| kind.name().to_owned()),
+        name: section.file_name("name")?.unwrap_or_else(|| kind.name().to_owned()),
         kind,
         layer,
         axes,
