@@ -251,7 +251,7 @@ fn tell(args: &Args, record: &DeviceRecord) -> Outcome {
             output::print(&document);
             return Ok(());
         }
-        store::write_durably(path, &document)?;
+        store::write_named(path, &document)?;
     }
     output::print(&text::render(&report::document(record, &results)));
     Ok(())

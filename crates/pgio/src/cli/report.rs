@@ -1,13 +1,11 @@
 //! `pgio report`: tells a stored experiment again, in any of its forms, or holds two against each
 //! other.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::exit::{FILES, Failure, USAGE};
+use super::exit::{Failure, USAGE};
 use super::{Outcome, output};
 use crate::analysis::across::across;
 use crate::analysis::{self, Analysis};
@@ -59,7 +57,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         },
     }?;
     match &args.out {
-        Some(file) => Ok(store::write_durably(file, &told)?),
+        Some(file) => Ok(store::write_named(file, &told)?),
         None => {
             output::print(&told);
             Ok(())
@@ -189,16 +187,9 @@ fn page(dir: &Path, stored: &Stored) -> Result<String, Failure> {
         .iter()
         .map(|trial| store::read_series(dir, trial))
         .collect::<Result<_, _>>()?;
-    let file = dir.join("experiment.toml");
-    let experiment = match fs::read_to_string(&file) {
-        Ok(text) => text,
-        // The page tells all the rest without it.
-        Err(e) if e.kind() == ErrorKind::NotFound => "# not among these results\n".to_owned(),
-        Err(e) => {
-            let doing = format!("cannot read {}", file.display());
-            return Err(Failure::new(FILES, e).context(doing));
-        }
-    };
+    // The page has all the rest without it.
+    let experiment = store::read_experiment(dir)?;
+    let experiment = experiment.unwrap_or_else(|| "# not among these results\n".to_owned());
     let analysis = analysis::analyse(stored);
     let source =
         html::Source { stored, analysis: &analysis, series: &series, experiment: &experiment };

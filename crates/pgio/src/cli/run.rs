@@ -184,7 +184,8 @@ pub(super) fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, Res
 /// As given, unless a password is in it.
 fn shown_connect_string(given: &crate::config::ConnectString, params: &ConnectParams) -> String {
     let text = given.expose();
-    let holds_secret = params.password.as_ref().is_some_and(|p| text.contains(p.expose()));
+    let holds_secret =
+        params.password.as_ref().is_some_and(|p| text.contains(p.expose()) || p.is_in(text));
     // A password may be spelled with escapes, so any that may be there is taken for one.
     if holds_secret || text.contains("password") || text.contains('@') {
         params.without_secrets()
@@ -211,7 +212,7 @@ fn store_json(path: &Path, trial: &Trial) -> Outcome {
         output::print(&text);
         return Ok(());
     }
-    Ok(store::write_durably(path, &text)?)
+    Ok(store::write_named(path, &text)?)
 }
 
 fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome {

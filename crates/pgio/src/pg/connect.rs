@@ -20,6 +20,7 @@ mod keywords;
 mod open;
 mod params;
 mod passfile;
+mod redact;
 mod resolve;
 mod service;
 mod spell;

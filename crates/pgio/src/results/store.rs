@@ -2,28 +2,37 @@
 //!
 //! A record is appended in one write and fsynced before the next trial begins, so that whatever
 //! stops the tool leaves complete records and at most one torn last line, which [`reading`] skips
-//! and [`resume`] cuts off. Who writes holds a lock on trials.jsonl, so that no two runs mix.
+//! and [`resume`] cuts off. Who writes holds a lock on trials.jsonl, so that no two runs mix, and looks
+//! before each record whether the file still is where it was made: what is appended to a removed file
+//! is lost.
+//!
+//! A results directory may come from anywhere: everything in it is read and written through
+//! [`crate::files`].
 
 mod manifest;
 mod reading;
 mod resume;
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::model::Trial;
 use super::series::Series;
 use super::wire::{self, WireError};
+use crate::files::{Directory, Refused};
 
 pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Resumed, Rules, read_manifest};
-pub use self::reading::{Stored, experiments, read, read_series};
+pub use self::reading::{
+    Stored, experiments, read, read_experiment, read_own_experiment, read_series,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("cannot {doing} {}", path.display())]
-    Io { doing: &'static str, path: PathBuf, source: std::io::Error },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("{} already holds an experiment; name another directory with --out", .0.display())]
     Occupied(PathBuf),
     #[error("{} holds no pgio results: {missing} is missing", dir.display())]
@@ -34,6 +43,20 @@ pub enum StoreError {
     ManifestVersion { path: PathBuf, found: String },
     #[error("another pgio is writing to {} at this moment: wait for it to end", .0.display())]
     Busy(PathBuf),
+    #[error(
+        "{} was removed, renamed or replaced while the experiment ran, and no further trial can be kept: keep the directory in its place and run the experiment anew, or continue one that was renamed with --resume",
+        .0.display()
+    )]
+    Gone(PathBuf),
+    #[error("{place} has more than {limit} bytes: it was not written by pgio, or it is damaged")]
+    LongLine { place: String, limit: u64 },
+    #[error("{place} names its samples `{name}`, and these are always below series/")]
+    SeriesName { place: String, name: String },
+    #[error(
+        "{} is not to be trusted with the commands that would run, because {why}: look at the stored experiment.toml, then name an experiment file of your own before --resume, or make it yours (chown, chmod go-w)",
+        path.display()
+    )]
+    Untrusted { path: PathBuf, why: Refused },
     #[error(transparent)]
     Wire(#[from] WireError),
 }
@@ -50,18 +73,23 @@ pub struct NoSuchCondition {
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
+    directory: Directory,
     trials: File,
     /// Lines of trials.jsonl.
     records: usize,
 }
 
 /// What [`Store::create`] makes.
-const FILES: &[&str] = &["trials.jsonl", "experiment.toml", "manifest.json"];
+const FILES: &[&str] = &[TRIALS, EXPERIMENT, "manifest.json"];
+const EXPERIMENT: &str = "experiment.toml";
+const TRIALS: &str = "trials.jsonl";
+/// Others may read results, and write nowhere.
+const MODE: u32 = 0o644;
 
 impl Store {
     /// Refuses what [`Store::create`] would refuse, before any work was done for it.
     pub fn check_free(dir: &Path) -> Result<(), StoreError> {
-        if FILES.iter().any(|name| dir.join(name).exists()) {
+        if FILES.iter().any(|name| dir.join(name).symlink_metadata().is_ok()) {
             return Err(StoreError::Occupied(dir.to_owned()));
         }
         // What is missing of the path is made below the nearest directory that is there.
@@ -77,27 +105,28 @@ impl Store {
     /// Creates the directory; one that already holds an experiment is refused.
     pub fn create(dir: &Path, experiment: &str, manifest: &Manifest) -> Result<Store, StoreError> {
         Self::check_free(dir)?;
-        fs::create_dir_all(dir).map_err(|source| io("create", dir, source))?;
-        let path = dir.join("trials.jsonl");
-        let trials = match OpenOptions::new().append(true).create_new(true).open(&path) {
+        let directory = Directory::make(dir).map_err(|source| io("create", dir, source))?;
+        let trials = match directory.create_new(TRIALS, MODE) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                 return Err(StoreError::Occupied(dir.to_owned()));
             }
-            Err(e) => return Err(io("create", &path, e)),
+            Err(e) => return Err(io("create", &dir.join(TRIALS), e)),
         };
         lock(&trials, dir)?;
-        let begun = write_durably(&dir.join("experiment.toml"), experiment)
-            .and_then(|()| manifest::write(dir, manifest))
-            .and_then(|()| sync_dir(dir));
-        if let Err(error) = begun {
-            // Else the next attempt would meet an experiment that never was.
-            for name in FILES {
-                let _ = fs::remove_file(dir.join(name));
-            }
-            return Err(error);
+        let store = Store { dir: dir.to_owned(), directory, trials, records: 0 };
+        let begun = store
+            .write(EXPERIMENT, experiment)
+            .and_then(|()| store.write_manifest(manifest))
+            .inspect_err(|_| store.discard());
+        begun.map(|()| store)
+    }
+
+    /// Else the next attempt would meet an experiment that never was.
+    fn discard(&self) {
+        for name in FILES {
+            let _ = self.directory.remove(name);
         }
-        Ok(Store { dir: dir.to_owned(), trials, records: 0 })
     }
 
     pub fn dir(&self) -> &Path {
@@ -107,12 +136,10 @@ impl Store {
     /// Writes the samples of the trial that is appended next, and returns the file's name for its
     /// record. Before the record, so that a record never names a file that is not there.
     pub fn write_series(&mut self, series: &Series) -> Result<String, StoreError> {
-        let name = format!("series/{:04}.json", self.records + 1);
-        let dir = self.dir.join("series");
-        fs::create_dir_all(&dir).map_err(|source| io("create", &dir, source))?;
+        let name = format!("{:04}.json", self.records + 1);
         let text = serde_json::to_string(series).expect("plain data always serializes");
-        write_durably(&self.dir.join(&name), &(text + "\n"))?;
-        Ok(name)
+        self.write_below("series", &name, &(text + "\n"))?;
+        Ok(format!("series/{name}"))
     }
 
     /// Keeps what the program of the trial that is appended next wrote on one of its streams; of a
@@ -121,42 +148,58 @@ impl Store {
         if text.is_empty() {
             return Ok(());
         }
-        let dir = self.dir.join("output");
-        fs::create_dir_all(&dir).map_err(|source| io("create", &dir, source))?;
-        let path = dir.join(format!("{:04}.{stream}", self.records + 1));
-        write_durably(&path, &bounded(text))
+        let name = format!("{:04}.{stream}", self.records + 1);
+        self.write_below("output", &name, &bounded(text))
     }
 
     /// Appends one record and returns only when it is on disk.
     pub fn append(&mut self, trial: &Trial) -> Result<(), StoreError> {
+        self.check_in_place()?;
         let line = wire::to_json(trial) + "\n";
         self.trials
             .write_all(line.as_bytes())
             .and_then(|()| self.trials.sync_data())
-            .map_err(|source| io("append to", &self.dir.join("trials.jsonl"), source))?;
+            .map_err(|source| io("append to", &self.dir.join(TRIALS), source))?;
         self.records += 1;
         Ok(())
     }
+
+    /// The file that is open has a name, and it is the one that the user expects it under.
+    fn check_in_place(&self) -> Result<(), StoreError> {
+        let path = self.dir.join(TRIALS);
+        let open = self.trials.metadata().map_err(|source| io("look at", &path, source))?;
+        let named = match fs::symlink_metadata(&path) {
+            Ok(found) => (found.dev(), found.ino()) == (open.dev(), open.ino()),
+            Err(e) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&e.kind()) => false,
+            Err(source) => return Err(io("look at", &path, source)),
+        };
+        if named && open.nlink() > 0 { Ok(()) } else { Err(StoreError::Gone(self.dir.clone())) }
+    }
+
+    fn write_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        self.write("manifest.json", &manifest::text(manifest))
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), StoreError> {
+        let written = self.directory.write(Path::new(name), text.as_bytes());
+        written.map_err(|source| io("write", &self.dir.join(name), source))
+    }
+
+    fn write_below(&self, below: &str, name: &str, text: &str) -> Result<(), StoreError> {
+        self.check_in_place()?;
+        let write = || self.directory.make_below(below)?.write(Path::new(name), text.as_bytes());
+        write().map_err(|source| io("write", &self.dir.join(below).join(name), source))
+    }
 }
 
-/// Writes beside, syncs, then renames: the file is the old one or the new one, never a part.
+/// Writes a file beside the results or wherever the user asks for it, as [`crate::files`] does.
 pub fn write_durably(path: &Path, text: &str) -> Result<(), StoreError> {
-    // /dev/null or a pipe is written to, never replaced.
-    if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-        return fs::write(path, text).map_err(|source| io("write", path, source));
-    }
-    let beside = path.with_extension("partial");
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().map_err(|source| {
-        // The partial file is ours and of no use; that it cannot be removed changes nothing.
-        let _ = fs::remove_file(&beside);
-        io("write", path, source)
-    })
+    crate::files::write_durably(path, text).map_err(|source| io("write", path, source))
+}
+
+/// The same for a path from the command line, which may be /dev/stdout.
+pub fn write_named(path: &Path, text: &str) -> Result<(), StoreError> {
+    crate::files::write_named(path, text).map_err(|source| io("write", path, source))
 }
 
 /// Of what a program wrote in one trial, as much is kept.
@@ -187,11 +230,7 @@ fn lock(trials: &File, dir: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn sync_dir(dir: &Path) -> Result<(), StoreError> {
-    File::open(dir).and_then(|d| d.sync_all()).map_err(|source| io("sync", dir, source))
-}
-
-fn io(doing: &'static str, path: &Path, source: std::io::Error) -> StoreError {
+fn io(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: path.to_owned(), source }
 }
 
@@ -200,12 +239,12 @@ mod tests {
     use super::*;
     use crate::results::test_support::{full_trial, manifest};
 
-    const EXPERIMENT: &str = "[experiment]\nname = \"test\"\n";
+    const TEXT: &str = "[experiment]\nname = \"test\"\n";
 
     fn stored() -> (tempfile::TempDir, PathBuf) {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("results");
-        let mut store = Store::create(&dir, EXPERIMENT, &manifest()).unwrap();
+        let mut store = Store::create(&dir, TEXT, &manifest()).unwrap();
         for block in 1..=3 {
             let mut trial = full_trial();
             trial.place.as_mut().unwrap().block = block;
@@ -215,7 +254,7 @@ mod tests {
     }
 
     fn append(dir: &Path, text: &str) {
-        let mut file = OpenOptions::new().append(true).open(dir.join("trials.jsonl")).unwrap();
+        let mut file = File::options().append(true).open(dir.join("trials.jsonl")).unwrap();
         file.write_all(text.as_bytes()).unwrap();
     }
 
@@ -229,7 +268,7 @@ mod tests {
         let read = read(&dir).unwrap();
         assert_eq!((blocks(&read), read.torn), (vec![1, 2, 3], false));
         assert_eq!(read.manifest, manifest());
-        assert_eq!(fs::read_to_string(dir.join("experiment.toml")).unwrap(), EXPERIMENT);
+        assert_eq!(fs::read_to_string(dir.join("experiment.toml")).unwrap(), TEXT);
         let mut names: Vec<_> =
             fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
@@ -239,7 +278,7 @@ mod tests {
     #[test]
     fn output_is_kept_beside_its_record_within_bounds() {
         let parent = tempfile::tempdir().unwrap();
-        let mut store = Store::create(parent.path(), EXPERIMENT, &manifest()).unwrap();
+        let mut store = Store::create(parent.path(), TEXT, &manifest()).unwrap();
         store.append(&full_trial()).unwrap();
         store.write_output("stdout", "tps = 1\n").unwrap();
         store.write_output("stderr", "").unwrap();
@@ -260,7 +299,7 @@ mod tests {
     #[test]
     fn no_trial_yet_is_an_empty_experiment() {
         let parent = tempfile::tempdir().unwrap();
-        Store::create(parent.path(), EXPERIMENT, &manifest()).unwrap();
+        Store::create(parent.path(), TEXT, &manifest()).unwrap();
         let read = read(parent.path()).unwrap();
         assert_eq!((read.trials.len(), read.torn), (0, false));
     }
@@ -311,7 +350,7 @@ mod tests {
         let error = Store::create(&dir, "other", &manifest()).unwrap_err();
         assert!(matches!(error, StoreError::Occupied(_)));
         assert!(error.to_string().contains("--out"), "{error}");
-        assert_eq!(fs::read_to_string(dir.join("experiment.toml")).unwrap(), EXPERIMENT);
+        assert_eq!(fs::read_to_string(dir.join("experiment.toml")).unwrap(), TEXT);
         assert_eq!(read(&dir).unwrap().trials.len(), 3);
     }
 
@@ -319,14 +358,52 @@ mod tests {
     fn an_experiment_that_could_not_be_begun_is_not_in_the_way() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("results");
-        // Where the manifest is first written to.
-        let taken = dir.join("manifest.partial");
-        fs::create_dir_all(&taken).unwrap();
-        let error = Store::create(&dir, EXPERIMENT, &manifest()).unwrap_err();
-        assert!(matches!(error, StoreError::Io { .. }), "{error}");
-        fs::remove_dir(&taken).unwrap();
+        let store = Store::create(&dir, TEXT, &manifest()).unwrap();
+        store.discard();
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
-        Store::create(&dir, EXPERIMENT, &manifest()).unwrap();
+        Store::create(&dir, TEXT, &manifest()).unwrap();
+    }
+
+    /// Whatever the umask: `--resume` does not trust what others may have written.
+    #[test]
+    fn results_are_made_closed_to_other_writers() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_parent, dir) = stored();
+        for name in ["", "experiment.toml", "manifest.json", "trials.jsonl"] {
+            let mode = fs::metadata(dir.join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o022, 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_removed_or_renamed_takes_no_further_record() {
+        type Attack = fn(&Path);
+        let attacks: [(&str, Attack); 4] = [
+            ("removed", |dir| fs::remove_dir_all(dir).unwrap()),
+            ("renamed", |dir| fs::rename(dir, dir.with_extension("away")).unwrap()),
+            ("replaced", |dir| {
+                fs::rename(dir, dir.with_extension("away")).unwrap();
+                fs::create_dir(dir).unwrap();
+                fs::write(dir.join("trials.jsonl"), "").unwrap();
+            }),
+            ("file removed", |dir| fs::remove_file(dir.join("trials.jsonl")).unwrap()),
+        ];
+        for (name, attack) in attacks {
+            let parent = tempfile::tempdir().unwrap();
+            let dir = parent.path().join("results");
+            let mut store = Store::create(&dir, TEXT, &manifest()).unwrap();
+            store.append(&full_trial()).unwrap();
+            attack(&dir);
+            let error = store.append(&full_trial()).unwrap_err();
+            assert!(matches!(&error, StoreError::Gone(d) if *d == dir), "{name}: {error}");
+            assert!(
+                matches!(store.write_output("stdout", "x"), Err(StoreError::Gone(_))),
+                "{name}"
+            );
+            if name == "removed" {
+                assert!(!dir.exists(), "nothing is made anew in its place");
+            }
+        }
     }
 
     #[test]
@@ -340,7 +417,7 @@ mod tests {
         // A file of the user's that has the name of one of ours.
         let theirs = parent.path().join("experiment.toml");
         fs::write(&theirs, "theirs").unwrap();
-        let error = Store::create(parent.path(), EXPERIMENT, &manifest()).unwrap_err();
+        let error = Store::create(parent.path(), TEXT, &manifest()).unwrap_err();
         assert!(matches!(error, StoreError::Occupied(_)), "{error}");
         assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
     }
@@ -351,7 +428,7 @@ mod tests {
         let begun = |workload: &str, name: &str, at: &str| {
             let mut manifest = manifest();
             (manifest.name, manifest.created_at) = (name.to_owned(), at.to_owned());
-            Store::create(&parent.path().join(workload), EXPERIMENT, &manifest).unwrap();
+            Store::create(&parent.path().join(workload), TEXT, &manifest).unwrap();
         };
         assert!(matches!(experiments(parent.path()), Err(StoreError::NotResults { .. })));
         begun("a", "e a", "2026-02");
@@ -374,14 +451,5 @@ mod tests {
         let (_other, dir) = stored();
         fs::remove_file(dir.join("trials.jsonl")).unwrap();
         assert_eq!(missing(&dir), "trials.jsonl");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_replaced_leaves_no_part_behind() {
-        let parent = tempfile::tempdir().unwrap();
-        let taken = parent.path().join("manifest.json");
-        fs::create_dir(&taken).unwrap();
-        assert!(matches!(write_durably(&taken, "text").unwrap_err(), StoreError::Io { .. }));
-        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
     }
 }

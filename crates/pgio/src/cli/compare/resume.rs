@@ -16,7 +16,7 @@ use crate::cli::output;
 use crate::experiment::live::{LiveCell, Target};
 use crate::pg::connect::{self, ConnectParams, Env};
 use crate::results::model::Warning;
-use crate::results::store::{self, Manifest, Resumed, Store, Stored};
+use crate::results::store::{self, Manifest, Resumed, Store, StoreError, Stored};
 
 const PGIO: &str = env!("CARGO_PKG_VERSION");
 
@@ -26,7 +26,11 @@ pub(super) fn job(dir: &Path, file: Option<&Path>) -> Result<Job, Failure> {
     let found = store::experiments(dir)?.remove(0);
     let manifest = store::read_manifest(&found)?;
     let path = file.map_or_else(|| found.join("experiment.toml"), Path::to_owned);
-    let text = super::read_file(&path)?;
+    // Its commands will be run: the stored one must be the present user's own.
+    let text = match file {
+        Some(file) => super::read_file(file)?,
+        None => store::read_own_experiment(&found)?.ok_or_else(|| missing(&found))?,
+    };
     if file.is_none() && text == NOT_STORED {
         return Err(Failure::message(
             USAGE,
@@ -56,6 +60,10 @@ pub(super) fn job(dir: &Path, file: Option<&Path>) -> Result<Job, Failure> {
     Ok(job)
 }
 
+fn missing(dir: &Path) -> StoreError {
+    StoreError::NotResults { dir: dir.to_owned(), missing: "experiment.toml" }
+}
+
 /// An experiment of several workloads has added the workload's name, as its directory has.
 fn name_of_file(name: &str, found: &Path, dir: &Path) -> String {
     let workload = found.strip_prefix(dir).unwrap_or(Path::new("")).display().to_string();
@@ -66,7 +74,7 @@ fn name_of_file(name: &str, found: &Path, dir: &Path) -> String {
 
 /// Opens what is there for going on; none where this workload had not been begun.
 pub(super) fn open(dir: &Path) -> Result<Option<(Store, Stored)>, Failure> {
-    if !dir.join("manifest.json").exists() {
+    if dir.join("manifest.json").symlink_metadata().is_err() {
         return Ok(None);
     }
     Ok(Some(Store::resume(dir)?))
@@ -78,7 +86,7 @@ pub(super) fn check_file(
     dir: &Path,
     params: &BTreeMap<String, ConnectParams>,
 ) -> Result<(), Failure> {
-    if !dir.join("manifest.json").exists() {
+    if dir.join("manifest.json").symlink_metadata().is_err() {
         return Ok(());
     }
     let manifest = store::read_manifest(dir)?;
@@ -93,8 +101,7 @@ pub(super) fn check_file(
             ),
         ));
     }
-    let path = dir.join("experiment.toml");
-    let stored = super::read_file(&path)?;
+    let stored = store::read_experiment(dir)?.ok_or_else(|| missing(dir))?;
     let now = job.stored_text(params);
     let differing = differences(&stored, &now);
     if differing.is_empty() {

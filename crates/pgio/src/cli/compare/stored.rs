@@ -86,7 +86,7 @@ impl Job {
         let leaked = params
             .values()
             .filter_map(|p| p.password.as_ref())
-            .any(|p| !p.expose().is_empty() && text.contains(p.expose()));
+            .any(|p| p.is_in(&text) || !p.expose().is_empty() && text.contains(p.expose()));
         if leaked { NOT_STORED.to_owned() } else { text }
     }
 }

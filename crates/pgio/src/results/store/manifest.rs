@@ -1,13 +1,13 @@
 //! manifest.json, `pgio.manifest/1`: what the experiment was, as far as reading its trials needs it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{StoreError, io, write_durably};
+use super::reading::open;
+use super::{StoreError, io};
 use crate::results::metrics::DeclaredMetric;
 use crate::results::sweep::{NOWHERE, Point, Sweep};
 
@@ -98,9 +98,12 @@ pub struct ConditionInfo {
     pub treatments: Vec<String>,
 }
 
-pub(super) fn write(dir: &Path, manifest: &Manifest) -> Result<(), StoreError> {
-    let text = serde_json::to_string_pretty(manifest).expect("plain data always serializes");
-    write_durably(&dir.join("manifest.json"), &(text + "\n"))
+/// A file of more bytes is not one.
+const LIMIT: u64 = 64 << 20;
+
+/// The file's text.
+pub(super) fn text(manifest: &Manifest) -> String {
+    serde_json::to_string_pretty(manifest).expect("plain data always serializes") + "\n"
 }
 
 pub fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
@@ -109,7 +112,8 @@ pub fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
         schema: String,
     }
     let path = dir.join("manifest.json");
-    let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
+    let read = open(dir, "manifest.json")?.read(Path::new("manifest.json"), LIMIT);
+    let text = read.map_err(|source| match source.kind() {
         ErrorKind::NotFound => {
             StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }
         }

@@ -3,59 +3,58 @@
 //! A torn last line is cut off, since what is appended after it would be torn too; it is kept in a
 //! file beside, as everything that was ever written there.
 
-use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Seek};
 use std::path::Path;
 
-use super::{
-    Resumed, Store, StoreError, Stored, io, lock, manifest, read, sync_dir, write_durably,
-};
+use super::reading::{Records, open, records};
+use super::{Resumed, Store, StoreError, Stored, TRIALS, io, lock, read_manifest};
 
 impl Store {
     /// Opens a directory with results for appending, and reads what is there.
     pub fn resume(dir: &Path) -> Result<(Store, Stored), StoreError> {
-        let path = dir.join("trials.jsonl");
-        let trials = match OpenOptions::new().append(true).open(&path) {
+        let path = dir.join(TRIALS);
+        let directory = open(dir, TRIALS)?;
+        let mut trials = match directory.append_to(TRIALS) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let missing = "trials.jsonl";
-                return Err(StoreError::NotResults { dir: dir.to_owned(), missing });
+                return Err(StoreError::NotResults { dir: dir.to_owned(), missing: TRIALS });
             }
             Err(e) => return Err(io("open", &path, e)),
         };
         lock(&trials, dir)?;
-        let stored = read(dir)?;
-        if stored.torn {
-            let bytes = fs::read(&path).map_err(|e| io("read", &path, e))?;
-            let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-            keep(dir, &String::from_utf8_lossy(&bytes[whole..]))?;
-            trials
-                .set_len(whole as u64)
-                .and_then(|()| trials.sync_all())
-                .map_err(|e| io("cut the torn record off", &path, e))?;
+        let manifest = read_manifest(dir)?;
+        trials.rewind().map_err(|e| io("read", &path, e))?;
+        let Records { trials: read, whole, torn } = records(&trials, &path)?;
+        let (records, is_torn) = (read.len(), !torn.is_empty());
+        let store = Store { dir: dir.to_owned(), directory, trials, records };
+        if is_torn {
+            store.keep(&String::from_utf8_lossy(&torn))?;
+            let cut = store.trials.set_len(whole).and_then(|()| store.trials.sync_all());
+            cut.map_err(|e| io("cut the torn record off", &path, e))?;
         }
-        let records = stored.trials.len();
-        Ok((Store { dir: dir.to_owned(), trials, records }, stored))
+        Ok((store, Stored { manifest, trials: read, torn: is_torn, own_baseline: None }))
     }
 
     /// Notes in the manifest that and how the experiment goes on.
     pub fn note_resumed(&mut self, stored: &mut Stored, note: Resumed) -> Result<(), StoreError> {
         stored.manifest.resumed.push(note);
-        manifest::write(&self.dir, &stored.manifest)
+        self.write_manifest(&stored.manifest)
     }
-}
 
-/// Under the first name that is free.
-fn keep(dir: &Path, torn: &str) -> Result<(), StoreError> {
-    let free = (1..).map(|n| dir.join(format!("torn-{n}.txt"))).find(|path| !path.exists());
-    let path = free.expect("no directory holds as many files as there are numbers");
-    write_durably(&path, torn)?;
-    sync_dir(dir)
+    /// Keeps a torn record under the first name that is free.
+    fn keep(&self, torn: &str) -> Result<(), StoreError> {
+        let free = (1..).map(|n| format!("torn-{n}.txt")).find(|name| !self.directory.has(name));
+        let name = free.expect("no directory holds as many files as there are numbers");
+        self.write(&name, torn)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::results::store::read;
     use crate::results::test_support::{full_trial, manifest};
     use crate::results::wire;
 

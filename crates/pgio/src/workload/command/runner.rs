@@ -223,10 +223,7 @@ impl Runner {
 }
 
 pub(super) fn hide(text: &str, secret: Option<&connect::Secret>) -> String {
-    match secret.map(connect::Secret::expose) {
-        Some(secret) if secret.len() > 2 => text.replace(secret, HIDDEN),
-        _ => text.to_owned(),
-    }
+    secret.map_or_else(|| text.to_owned(), |secret| secret.hidden_in(text, HIDDEN))
 }
 
 impl State {

@@ -1,7 +1,9 @@
 //! Results that cannot be written or read: a clear error, and nothing lost.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use crate::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::loading::TinyFileSystem;
@@ -65,4 +67,159 @@ fn results_of_a_newer_version_are_refused_by_name() {
         }
         fs::write(&path, text).unwrap();
     }
+}
+
+/// Removed, renamed: what would be appended then is lost.
+#[test]
+fn results_that_vanish_stop_the_experiment_and_all_is_put_back() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys = "blocks = 12\nduration = \"300ms\"\naa = false\nseed = 3";
+    let conditions = [("a", ""), ("b", "bgwriter_lru_maxpages = 90")];
+    let attacks: [fn(&Path); 2] = [
+        |out| fs::remove_dir_all(out).unwrap(),
+        |out| fs::rename(out, out.with_extension("away")).unwrap(),
+    ];
+    for attack in attacks {
+        let dir = Workdir::new();
+        let out = dir.out();
+        let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
+        let stored = || fs::read_to_string(out.join("trials.jsonl")).unwrap_or_default();
+        running.until("two trials", || stored().lines().count() >= 2);
+        attack(&out);
+        let said = running.wait().expect(7, &["was removed, renamed or replaced"]);
+        assert!(!out.exists(), "nothing is made anew in its place: {said}");
+        assert_eq!(auto_conf(&dsn, "bgwriter_lru_maxpages"), None);
+        assert!(dir.journals().is_empty());
+        dir.pgio(&["undo"]).expect(0, &["Nothing to undo"]);
+    }
+}
+
+/// Results that come from elsewhere are read, and nothing that they point at.
+#[test]
+fn crafted_results_read_nothing_from_elsewhere() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    dir.compare(&experiment(&dsn, keys, "", &[("a", "")])).expect(0, &[]);
+    fs::create_dir_all(dir.out().join("series")).unwrap();
+    dir.write("secret", "geheim");
+    let secret = dir.path().join("secret");
+    let mut record = dir.trials().remove(0);
+    let mut with_series = |name: &str| {
+        record["series"] = name.into();
+        format!("{record}\n")
+    };
+    let fifo = |path: &Path| {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let page = ["report", "out", "--format", "html", "--out", "page.html"];
+    let trials = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
+    for (file, why) in [
+        ("trials.jsonl", "symbolic link"),
+        ("trials.jsonl", "FIFO"),
+        ("manifest.json", "symbolic link"),
+        ("manifest.json", "FIFO"),
+        ("experiment.toml", "symbolic link"),
+        ("experiment.toml", "FIFO"),
+        ("series/0001.json", "symbolic link"),
+        ("series/0001.json", "FIFO"),
+        ("../secret", "below series/"),
+        ("series/../../secret", "no name of a file below"),
+    ] {
+        let path = dir.out().join(file);
+        let kept = fs::read(&path).unwrap_or_default();
+        if file.contains("se") {
+            fs::write(dir.out().join("trials.jsonl"), with_series(file)).unwrap();
+        }
+        if !file.contains("secret") {
+            let _ = fs::remove_file(&path);
+            match why {
+                "FIFO" => fifo(&path),
+                _ => symlink(&secret, &path).unwrap(),
+            }
+        }
+        // A FIFO that is opened would never end this.
+        let said = dir.start(dir.command(&page)).wait().expect(7, &[why]);
+        assert!(!said.err.contains("geheim"), "{said}");
+        assert!(!dir.path().join("page.html").exists(), "{file}");
+        if !file.contains("secret") {
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, &kept).unwrap();
+        }
+        fs::write(dir.out().join("trials.jsonl"), &trials).unwrap();
+    }
+    let _ = fs::remove_file(dir.out().join("trials.jsonl"));
+    let large = fs::File::create(dir.out().join("trials.jsonl")).unwrap();
+    for (bytes, why) in [(1 << 40, "at most"), (100 << 20, "line 1 has more than")] {
+        large.set_len(bytes).unwrap();
+        dir.pgio(&page).expect(7, &[why]);
+    }
+}
+
+/// What is written has another name until it is complete, and a link of that name was once followed.
+#[test]
+fn planted_links_are_not_written_through() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    dir.write("victim", "precious");
+    let victim = dir.path().join("victim");
+    let names = ["experiment", "manifest", "report"];
+    fs::create_dir(dir.out()).unwrap();
+    for name in names {
+        symlink(&victim, dir.out().join(name).with_extension("partial")).unwrap();
+    }
+    symlink(&victim, dir.out().join("report.html")).unwrap();
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    dir.compare(&experiment(&dsn, keys, "", &[("a", "")])).expect(0, &[]);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    for name in ["experiment.toml", "manifest.json", "trials.jsonl", "report.html"] {
+        let found = dir.out().join(name).symlink_metadata().unwrap();
+        assert!(found.is_file(), "{name}");
+        assert_eq!(found.permissions().mode() & 0o022, 0, "{name}");
+    }
+}
+
+/// The stored experiment holds commands, which would run as whoever goes on with it.
+#[test]
+fn an_experiment_of_another_user_is_not_resumed() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    dir.compare(&experiment(&dsn, keys, "", &[("a", "")])).expect(0, &[]);
+    let file = dir.out().join("experiment.toml");
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let resume = ["compare", "--resume", "out"];
+    dir.pgio(&resume).expect(0, &["nothing is left to do"]);
+    for (path, open, closed) in [(&file, 0o664, 0o644), (&dir.out(), 0o777, 0o755)] {
+        mode(path, open);
+        dir.pgio(&resume).expect(7, &["not to be trusted", "other than its owner", "chmod go-w"]);
+        mode(path, closed);
+    }
+    if rustix::process::geteuid().is_root() {
+        for path in [&file, &dir.out()] {
+            chown(path, Some(65534), None).unwrap();
+            dir.pgio(&resume).expect(7, &["belongs to another user (uid 65534)", "chown"]);
+            // With a file of one's own nothing of theirs is run.
+            let own = ["compare", "experiment.toml", "--resume", "out"];
+            dir.pgio(&own).expect(0, &["nothing is left to do"]);
+            chown(path, Some(0), None).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_workload_has_no_name_that_leads_elsewhere() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let workload = |name: &str| format!("[[workload]]\nname = \"{name}\"\nkind = \"commit\"\n");
+    let text = format!(
+        "[experiment]\nblocks = 1\nduration = \"100ms\"\naa = false\n[target]\ndsn = \"{dsn}\"\n{}{}[[condition]]\nname = \"a\"\n",
+        workload("../elsewhere"),
+        workload("here"),
+    );
+    dir.compare(&text).expect(2, &["workload.name", "must be a name for a directory"]);
+    assert!(!dir.path().join("elsewhere").exists());
+    assert!(!dir.out().exists());
 }
