@@ -15,6 +15,7 @@ mod cluster;
 mod download;
 mod find;
 mod layout;
+mod place;
 mod protocol;
 mod server;
 mod supervisor;
@@ -30,6 +31,7 @@ pub use supervisor::supervise;
 pub use sweep::{sweep, sweep_default};
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
+use crate::files::Refused;
 use crate::host::exec::ExecError;
 
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +47,7 @@ pub enum Error {
     )]
     BindirVersion { directory: PathBuf, found: ServerVersion, wanted: VersionRequest },
     #[error(
-        "PostgreSQL {wanted} is neither installed nor to be downloaded: install it, or choose one of {builds}"
+        "PostgreSQL {wanted} is neither installed nor to be downloaded: install it, set PGIO_BINDIR to its directory, or choose one of {builds}"
     )]
     NotToBeHad { wanted: String, builds: String },
     #[error("no place to keep a downloaded PostgreSQL: set HOME or XDG_CACHE_HOME")]
@@ -60,6 +62,22 @@ pub enum Error {
         "the downloaded PostgreSQL {version} is not the one pgio was tested with (SHA-256 {found}, not {pinned}): install a server instead"
     )]
     WrongHash { version: ServerVersion, found: String, pinned: &'static str },
+    #[cfg(feature = "download")]
+    #[error(
+        "PostgreSQL {version} is not downloaded for {processor}, as pgio knows no SHA-256 of that archive: install a server, or set PGIO_BINDIR to the directory of one"
+    )]
+    NoHash { version: ServerVersion, processor: &'static str },
+    #[cfg(feature = "download")]
+    #[error(
+        "{holder} has held {} for {seconds} s: wait for its download to end, or end it",
+        path.display()
+    )]
+    CacheBusy { path: PathBuf, holder: String, seconds: u64 },
+    #[error(
+        "programs of {} are not run, because {why}: remove it, and pgio will download it again, or set PGIO_BINDIR",
+        path.display()
+    )]
+    ForeignCache { path: PathBuf, why: Refused },
     #[cfg(not(feature = "download"))]
     #[error(
         "PostgreSQL {version} is not installed, and this pgio was built without downloads: install a server or set PGIO_BINDIR"

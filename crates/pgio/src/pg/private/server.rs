@@ -6,8 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::layout::{Layout, Role};
+use super::place::Place;
 use super::{Error, at};
 use crate::host::exec::{CommandLine, Exec, Ids, Local, Ties, spawn};
 
@@ -33,6 +33,7 @@ const END: Duration = Duration::from_secs(10);
 pub(super) struct Programs<'a> {
     pub(super) bindir: &'a Path,
     pub(super) user: Option<Ids>,
+    pub(super) place: &'a Place,
 }
 
 impl Programs<'_> {
@@ -50,30 +51,33 @@ impl Programs<'_> {
     /// A new primary's data directory. Not synced: a crash of the machine ends the cluster
     /// anyhow. The server itself runs with fsync on.
     pub(super) fn initdb(&self, layout: &Layout) -> Result<(), Error> {
+        let data = layout.data(Role::Primary);
+        self.place.make_data(Role::Primary).map_err(at(&data))?;
         let initdb = self
             .command(layout, self.bindir.join("initdb"))
             .args(["--no-sync", "--username=postgres", "--auth=trust"])
             .args(["--encoding=UTF8", "--no-locale"])
             .arg("--pgdata")
-            .arg(layout.data(Role::Primary));
+            .arg(data);
         Local.run(&initdb)?;
         Ok(())
     }
 
     /// Both servers begin as the same files, so no base backup is needed.
     pub(super) fn copy_for_standby(&self, layout: &Layout) -> Result<(), Error> {
+        let data = layout.data(Role::Standby);
+        self.place.make_data(Role::Standby).map_err(at(&data))?;
+        // As the server's user, who gains nothing by a link in his own files.
         let copy = self.command(layout, "cp").arg("-a");
-        let copy = copy.arg(layout.data(Role::Primary)).arg(layout.data(Role::Standby));
+        let copy = copy.arg(layout.data(Role::Primary).join(".")).arg(&data);
         Local.run(&copy)?;
-        // Its owner does not matter: the server only looks for it and may remove it.
-        let signal = layout.data(Role::Standby).join("standby.signal");
-        File::create(&signal).map_err(at(&signal))?;
-        Ok(())
+        let signal = "standby.signal";
+        self.place.create_data_file(Role::Standby, signal).map_err(at(&data.join(signal)))
     }
 
     pub(super) fn start(&self, layout: &Layout, role: Role) -> Result<Child, Error> {
-        let path = layout.log(role);
-        let log = OpenOptions::new().create(true).append(true).open(&path).map_err(at(&path))?;
+        let path = layout.root.join(role.log());
+        let log = self.place.open_log(role).map_err(at(&path))?;
         let twin = log.try_clone().map_err(at(&path))?;
         let postgres = self.command(layout, self.bindir.join("postgres"));
         let ties = Ties {
@@ -90,15 +94,14 @@ impl Programs<'_> {
 /// Adds to postgresql.conf what makes the server one of this cluster, and then `extra`, of
 /// which the last wins. Not on the command line, where ALTER SYSTEM could not override it.
 pub(super) fn configure(
-    layout: &Layout,
+    (layout, place): (&Layout, &Place),
     role: Role,
     has_standby: bool,
     extra: &[Setting],
 ) -> Result<(), Error> {
-    let path = layout.data(role).join("postgresql.conf");
-    let mut file = OpenOptions::new().append(true).open(&path).map_err(at(&path))?;
+    let name = "postgresql.conf";
     let text = configuration(layout, role, has_standby, extra);
-    file.write_all(text.as_bytes()).map_err(at(&path))
+    place.append(role, name, &text).map_err(at(&layout.data(role).join(name)))
 }
 
 fn configuration(layout: &Layout, role: Role, has_standby: bool, extra: &[Setting]) -> String {
@@ -107,6 +110,8 @@ fn configuration(layout: &Layout, role: Role, has_standby: bool, extra: &[Settin
     let mut settings: Vec<Setting> = vec![
         ("listen_addresses".into(), String::new()),
         ("unix_socket_directories".into(), format!("\"{sockets}\"")),
+        // Beside the directory, which keeps others out too.
+        ("unix_socket_permissions".into(), "0700".into()),
         ("port".into(), role.port().to_string()),
         ("cluster_name".into(), format!("pgio {}", role.name())),
     ];
@@ -149,25 +154,25 @@ pub(super) fn for_standby(primary: &[Setting], own: &[Setting]) -> Vec<Setting> 
 }
 
 /// Waits until the server takes connections. An error holds the end of its log.
-pub(super) fn wait_ready(layout: &Layout, role: Role, child: &mut Child) -> Result<(), Error> {
-    let data = layout.data(role);
+pub(super) fn wait_ready(place: &Place, role: Role, child: &mut Child) -> Result<(), Error> {
     let deadline = Instant::now() + START;
     loop {
-        if is_ready(&data, child.id()) {
+        // What cannot be read yet says no more than what is not there.
+        if place.pid_file(role).is_ok_and(|text| is_ready(&text, child.id())) {
             return Ok(());
         }
-        if child.try_wait().map_err(at(&data))?.is_some() || Instant::now() > deadline {
-            let log = fs::read_to_string(layout.log(role)).unwrap_or_default();
+        let ended = child.try_wait().map_err(at(Path::new(role.name())))?.is_some();
+        if ended || Instant::now() > deadline {
+            let log = place.log_tail(role).unwrap_or_default();
             return Err(Error::NotStarted { role: role.name(), log: last_lines(&log, 15) });
         }
         thread::sleep(POLL);
     }
 }
 
-/// Line 1 is the process, line 8 its state, padded with blanks.
-fn is_ready(data: &Path, pid: u32) -> bool {
-    let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else { return false };
-    let mut lines = text.lines().map(str::trim);
+/// Line 1 of postmaster.pid is the process, line 8 its state, padded with blanks.
+fn is_ready(pid_file: &str, pid: u32) -> bool {
+    let mut lines = pid_file.lines().map(str::trim);
     lines.next() == Some(&pid.to_string()) && lines.nth(6) == Some("ready")
 }
 
@@ -244,16 +249,10 @@ mod tests {
 
     #[test]
     fn ready_is_what_the_pid_file_says_of_this_process() {
-        let data = tempfile::TempDir::new().unwrap();
-        let says = |state| {
-            let text = format!("42\n/d\n1700000000\n5432\n/s\n\n  1 2\n{state}\n");
-            fs::write(data.path().join("postmaster.pid"), text).unwrap();
-        };
-        assert!(!is_ready(data.path(), 42), "no file");
-        says("starting");
-        assert!(!is_ready(data.path(), 42));
-        says("ready   ");
-        assert!(is_ready(data.path(), 42));
-        assert!(!is_ready(data.path(), 43), "left by another process");
+        let says = |state| format!("42\n/d\n1700000000\n5432\n/s\n\n  1 2\n{state}\n");
+        assert!(!is_ready("", 42), "no file");
+        assert!(!is_ready(&says("starting"), 42));
+        assert!(is_ready(&says("ready   "), 42));
+        assert!(!is_ready(&says("ready"), 43), "left by another process");
     }
 }

@@ -15,7 +15,7 @@
 use std::env;
 use std::error::Error as _;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -29,6 +29,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::layout::{self, Layout, Role};
+use super::place::Place;
 use super::protocol::{Answer, Command, write_answer};
 use super::server::{self, Programs, Setting};
 use super::{Error, at};
@@ -183,8 +184,7 @@ fn end(lines: &Sender<Option<String>>, gone: &AtomicBool) {
 /// The running servers and their directory; both go when this is dropped.
 struct Servers {
     layout: Layout,
-    /// Held open for its lock.
-    _marker: File,
+    place: Place,
     bindir: PathBuf,
     user: Option<Ids>,
     has_standby: bool,
@@ -198,10 +198,10 @@ impl Servers {
         env::set_current_dir("/").map_err(at(Path::new("/")))?;
         let user = layout::server_user()?;
         layout::check_way(&task.bindir, user)?;
-        let (layout, marker) = layout::create(&task.base_dir, user)?;
+        let (layout, place) = layout::create(&task.base_dir, user)?;
         let mut servers = Self {
             layout,
-            _marker: marker,
+            place,
             bindir: task.bindir.clone(),
             user,
             has_standby: task.standby,
@@ -214,9 +214,14 @@ impl Servers {
         if task.standby {
             programs.copy_for_standby(layout)?;
             let settings = server::for_standby(&task.primary_settings, &task.standby_settings);
-            server::configure(layout, Role::Standby, true, &settings)?;
+            server::configure((layout, &servers.place), Role::Standby, true, &settings)?;
         }
-        server::configure(layout, Role::Primary, task.standby, &task.primary_settings)?;
+        server::configure(
+            (layout, &servers.place),
+            Role::Primary,
+            task.standby,
+            &task.primary_settings,
+        )?;
         owner.check()?;
         // Both at once: the standby asks every 50 ms whether its primary is there.
         servers.primary = Some(servers.start(Role::Primary)?);
@@ -229,7 +234,7 @@ impl Servers {
     }
 
     fn programs(&self) -> Programs<'_> {
-        Programs { bindir: &self.bindir, user: self.user }
+        Programs { bindir: &self.bindir, user: self.user, place: &self.place }
     }
 
     fn start(&self, role: Role) -> Result<Child, Error> {
@@ -240,7 +245,7 @@ impl Servers {
         let both = [(Role::Primary, &mut self.primary), (Role::Standby, &mut self.standby)];
         for (role, child) in both {
             if let Some(child) = child {
-                server::wait_ready(&self.layout, role, child)?;
+                server::wait_ready(&self.place, role, child)?;
             }
         }
         Ok(())
@@ -278,7 +283,7 @@ impl Servers {
 
     fn remove(mut self) -> Result<(), Error> {
         self.end_servers();
-        remove_directory(&self.layout.root)
+        remove_directory(&self.place, &self.layout.root)
     }
 }
 
@@ -286,7 +291,7 @@ impl Drop for Servers {
     fn drop(&mut self) {
         self.end_servers();
         // What cannot be removed now is swept at the next start.
-        let _ = remove_directory(&self.layout.root);
+        let _ = remove_directory(&self.place, &self.layout.root);
     }
 }
 
@@ -299,11 +304,12 @@ fn stop(role: Role, child: &mut Option<Child>) -> Result<(), Error> {
 }
 
 /// A server that had to be killed may leave children for a moment, and these files.
-pub(super) fn remove_directory(root: &Path) -> Result<(), Error> {
+pub(super) fn remove_directory(place: &Place, root: &Path) -> Result<(), Error> {
     let mut tries = 20;
     loop {
         tries -= 1;
-        match fs::remove_dir_all(root) {
+        // At the path there may be something else by now, which goes only if it is empty.
+        match place.clear().and_then(|()| fs::remove_dir(root)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) if tries == 0 => return Err(at(root)(error)),
             Err(_) => thread::sleep(Duration::from_millis(100)),

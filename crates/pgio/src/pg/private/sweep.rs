@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open, pidfd_send_signal,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::layout;
 use super::supervisor::remove_directory;
@@ -28,14 +26,11 @@ const OURS: [&str; 2] = ["postgres", "initdb"];
 /// What cannot be removed stays for the next time: it must not hinder a start.
 pub fn sweep(base: &Path) -> Vec<PathBuf> {
     let Ok(base) = fs::canonicalize(base) else { return Vec::new() };
-    let server_user = layout::server_user().ok().flatten();
-    let owners: Vec<u32> =
-        [Some(geteuid().as_raw()), server_user.map(|ids| ids.uid)].into_iter().flatten().collect();
     let mut removed = Vec::new();
     // Each lock is kept until its directory is gone.
-    for (layout, _lock) in layout::abandoned(&base, &owners) {
+    for (layout, place) in layout::abandoned(&base) {
         stop_all(&layout.root);
-        if remove_directory(&layout.root).is_ok() {
+        if remove_directory(&place, &layout.root).is_ok() {
             removed.push(layout.root);
         }
     }

@@ -10,7 +10,6 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,6 +63,7 @@ impl Way {
 #[derive(Debug)]
 pub(super) struct Relay {
     socket: PathBuf,
+    listener: UnixListener,
     shared: Arc<Shared>,
 }
 
@@ -78,7 +78,7 @@ impl Relay {
     /// Listens at `socket` for anyone who may enter its directory, and connects each to `to`.
     pub(super) fn start(socket: &Path, to: &Path, way: Way) -> io::Result<Relay> {
         let listener = UnixListener::bind(socket)?;
-        fs::set_permissions(socket, fs::Permissions::from_mode(0o777))?;
+        let ours = listener.try_clone()?;
         let shared = Arc::new(Shared::default());
         let (to, of_thread) = (to.to_owned(), Arc::clone(&shared));
         thread::spawn(move || {
@@ -92,7 +92,7 @@ impl Relay {
                 }
             }
         });
-        Ok(Relay { socket: socket.to_owned(), shared })
+        Ok(Relay { socket: socket.to_owned(), listener: ours, shared })
     }
 
     /// Passed so far, both ways together.
@@ -104,8 +104,9 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        // Wakes the listener, which then sees that it is over.
-        let _ = UnixStream::connect(&self.socket);
+        // Wakes the listener, which then sees that it is over. Not by a connection: others may have
+        // put another socket there.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Read);
         let _ = fs::remove_file(&self.socket);
         for stream in lock(&self.shared.streams).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);

@@ -5,7 +5,8 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io;
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use serde_json::json;
 use super::KIND;
 use super::relay::{Relay, Way};
 use super::shape::Shape;
+use crate::files::Directory;
 use crate::pg::quote::literal;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{Outlook, Pair, Step, Treatment, TreatmentError, Undone, World};
@@ -23,6 +25,9 @@ use crate::units::human;
 const HOW: &str = "by a relay in pgio, each way";
 
 const WHAT: &str = "primary_conninfo of the standby";
+
+/// Below the cluster's directory.
+const RELAY: &str = "relay";
 
 /// For the standby to stream again after it has been pointed elsewhere.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -112,6 +117,25 @@ fn wait(
     }
 }
 
+impl Relayed {
+    /// In a new directory, which the server's user gets when nothing more is to be done in it: a link
+    /// that he planted there would be followed by root.
+    fn listen(&self, pair: &Pair, directory: &Path) -> io::Result<Relay> {
+        match fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let made = Directory::open_exactly(&pair.directory)?.make_new_below(RELAY, 0o700)?;
+        let server = fs::symlink_metadata(&pair.primary_socket)?;
+        let socket = directory.join(pair.primary_socket.file_name().unwrap_or_default());
+        let Shape { delay, jitter, rate, .. } = self.shape;
+        let relay = Relay::start(&socket, &pair.primary_socket, Way { delay, jitter, rate })?;
+        lchown(&socket, Some(server.uid()), Some(server.gid()))?;
+        made.set_owner(Some(server.uid()), Some(server.gid()))?;
+        Ok(relay)
+    }
+}
+
 impl Treatment for Relayed {
     fn describe(&self) -> Vec<String> {
         vec![format!("link by a relay = {}", self.shape)]
@@ -142,7 +166,7 @@ impl Treatment for Relayed {
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
-        let directory = pair(world)?.directory.join("relay");
+        let directory = pair(world)?.directory.join(RELAY);
         Ok(vec![Step {
             kind: KIND.name.to_owned(),
             what: WHAT.to_owned(),
@@ -155,16 +179,9 @@ impl Treatment for Relayed {
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
         let pair = pair(world)?;
         let directory = Path::new(step.ours.as_str().unwrap_or_default());
-        let io =
-            |e: std::io::Error| TreatmentError::Refused(format!("cannot start the relay: {e}"));
+        let io = |e: io::Error| TreatmentError::Refused(format!("cannot start the relay: {e}"));
         self.held.take();
-        fs::create_dir_all(directory).map_err(io)?;
-        // The directory above keeps everyone else out.
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).map_err(io)?;
-        let name = pair.primary_socket.file_name().unwrap_or_default();
-        let Shape { delay, jitter, rate, .. } = self.shape;
-        let way = Way { delay, jitter, rate };
-        let relay = Relay::start(&directory.join(name), &pair.primary_socket, way).map_err(io)?;
+        let relay = self.listen(&pair, directory).map_err(io)?;
         let mut standby = connect(&pair)?;
         let own: String = standby
             .query_one("SELECT reset_val FROM pg_settings WHERE name = 'primary_conninfo'", &[])
