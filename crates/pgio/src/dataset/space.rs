@@ -5,7 +5,6 @@
 //! without I/O. Next: `load`, which asks.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use super::error::DatasetError;
 use super::mark::{Named, Part};
 use super::plan::LoadSpec;
 use super::sql;
+use crate::files::Directory;
 use crate::results::Warning;
 use crate::units::human;
 
@@ -149,6 +149,9 @@ fn unchecked(needs: Needs, why: &str, try_: &str) -> Warning {
     Warning::new("free disk space was not checked", why, format!("{try_}; needed: about {parts}"))
 }
 
+/// postmaster.pid has eight lines.
+const PID_FILE: u64 = 16 << 10;
+
 struct Server {
     started: i64,
     port: i32,
@@ -160,7 +163,9 @@ impl Server {
     /// same; over TCP, or when the directory is of another server (in a container, say), postmaster.pid
     /// decides.
     fn is_here(&self, directory: &Path) -> bool {
-        match fs::read_to_string(directory.join("postmaster.pid")) {
+        // The server says which directory that is: the file may be anything.
+        let read = |open: Directory| open.read(Path::new("postmaster.pid"), PID_FILE);
+        match Directory::open(directory).and_then(read) {
             Ok(text) => is_of(&text, self.started, self.port),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => self.by_socket,
             Err(_) => false,

@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -65,7 +65,9 @@ impl Drop for LoopDisk {
 /// Returns the device's number.
 fn mount(dir: &Path, bytes: u64) -> Result<String, LoopDiskError> {
     let image = dir.with_extension("image");
-    File::create(&image).and_then(|f| f.set_len(bytes)).map_err(at(&image))?;
+    // Its place is open to all: nobody else's file or link is taken for it.
+    let new = File::options().write(true).create_new(true).mode(0o600).open(&image);
+    new.and_then(|f| f.set_len(bytes)).map_err(at(&image))?;
     // Nothing is to be initialised in the background later.
     let mkfs = CommandLine::new("mkfs.ext4")
         .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])

@@ -5,13 +5,14 @@
 //! with this process if it is killed. Start them in the main thread: a child's death signal comes
 //! with the end of the thread that started it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
+use crate::files::Directory;
 use crate::host::exec::{CommandLine, ExecError, Ties, spawn};
 use crate::results::Warning;
 
@@ -32,7 +33,7 @@ pub struct FileError {
 /// The tools at work.
 #[derive(Debug)]
 pub struct Monitors {
-    dir: PathBuf,
+    diskstats: (PathBuf, File),
     running: Vec<Child>,
     /// Which do not run, and what to install.
     pub warning: Option<Warning>,
@@ -41,12 +42,24 @@ pub struct Monitors {
 impl Monitors {
     /// Starts those that are installed and takes the first look at /proc/diskstats.
     pub fn start(dir: &Path) -> Result<Monitors, FileError> {
-        let mut monitors = Monitors { dir: dir.to_owned(), running: Vec::new(), warning: None };
-        let mut missing = Vec::new();
+        let (first, mut missing) = (dir.join(TOOLS[0].0), Vec::new());
+        let directory = Directory::open(dir).map_err(|source| FileError { path: first, source })?;
+        // Nobody else's file or link of that name is written to.
+        let create = |name: &str| {
+            let path = dir.join(name);
+            match directory.create_anew(name, 0o644) {
+                Ok(file) => Ok((path, file)),
+                Err(source) => Err(FileError { path, source }),
+            }
+        };
+        let mut monitors = Monitors {
+            diskstats: create("pgio_diskstats.out")?,
+            running: Vec::new(),
+            warning: None,
+        };
         for (file, program, args) in TOOLS {
-            let path = dir.join(file);
+            let (path, out) = create(file)?;
             let cannot = |source| FileError { path: path.clone(), source };
-            let out = File::create(&path).map_err(cannot)?;
             let ties = Ties {
                 stdin: Stdio::null(),
                 stderr: out.try_clone().map_err(cannot)?.into(),
@@ -59,7 +72,7 @@ impl Monitors {
                 Ok(child) => monitors.running.push(child),
                 Err(ExecError::Start { source, .. }) => {
                     // An empty file would look like a machine at rest.
-                    let _ = fs::remove_file(&path);
+                    let _ = directory.remove(file);
                     missing.push(match source.kind() {
                         io::ErrorKind::NotFound => program.to_owned(),
                         _ => format!("{program} ({source})"),
@@ -75,8 +88,6 @@ impl Monitors {
                 "install the packages sysstat and, for vmstat, procps",
             ));
         }
-        let first = dir.join("pgio_diskstats.out");
-        File::create(&first).map_err(|source| FileError { path: first, source })?;
         monitors.diskstats()?;
         Ok(monitors)
     }
@@ -94,11 +105,8 @@ impl Monitors {
     }
 
     fn diskstats(&self) -> Result<(), FileError> {
-        let path = self.dir.join("pgio_diskstats.out");
-        let append = || -> io::Result<()> {
-            let mut file = OpenOptions::new().append(true).open(&path)?;
-            writeln!(file, "{}", fs::read_to_string("/proc/diskstats")?)
-        };
+        let (path, mut file) = (&self.diskstats.0, &self.diskstats.1);
+        let mut append = || writeln!(file, "{}", fs::read_to_string("/proc/diskstats")?);
         append().map_err(|source| FileError { path: path.clone(), source })
     }
 

@@ -24,10 +24,17 @@ elif ! dir=$(mktemp -d "${TMPDIR:-/tmp}/pgio-fio.XXXXXX" 2>&1); then
 elif [ "$make" = no ]; then
     echo "ready $version $where"
 elif file=$(mktemp -- "$where/.pgio-device.XXXXXX" 2>&1); then
+    # The directory may be another user's, who could put a link in the place of a file that is opened by
+    # a name which he has seen: with -C the shell makes it itself, under a name that nobody knows yet.
+    rm -f -- "$file"
+    umask 077
+    file=$(mktemp -u -- "$where/.pgio-device.XXXXXXXXXX")
+    set -C
+    exec 9>"$file"
+    set +C
     # Of full size, or fio would make it anew. Without a name it is gone with the last who has it
     # open.
-    truncate -s "$bytes" -- "$file"
-    exec 9<>"$file"
+    truncate -s "$bytes" -- "/proc/$$/fd/9"
     rm -f -- "$file"
     echo "ready $version /proc/$$/fd/9"
 else

@@ -12,12 +12,15 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::message::{MARK, Sum};
+use crate::files::{Directory, Refused};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 
 const SCRIPT: &str = include_str!("maildir.sh");
 /// Directories in one command line, which has to fit into 128 kB.
 const BATCH: usize = 250;
+/// No message of ours has more bytes.
+const MESSAGE: u64 = 256 << 20;
 /// Of every id of ours.
 const DOMAIN: &str = "@pgio";
 
@@ -57,21 +60,25 @@ fn here(places: &[String]) -> Result<Vec<Found>, LookError> {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 entries => entries.map_err(failed(&directory))?,
             };
+            let open = Directory::open(&directory).map_err(failed(&directory))?;
             for entry in entries {
                 let entry = entry.map_err(failed(&directory))?;
                 let path = entry.path();
                 if !entry.file_type().is_ok_and(|t| t.is_file()) {
                     continue;
                 }
-                let text = match fs::read(&path) {
+                // Its users may put a link or a FIFO there meanwhile.
+                let name = entry.file_name();
+                let text = match open.read_bytes(Path::new(&name), MESSAGE) {
                     // A reader of mail moves files from one directory to the other.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    // Not of our size or kind.
+                    Err(error) if Refused::is_cause_of(&error) => continue,
                     text => text.map_err(failed(&path))?,
                 };
                 if let Some((id, sum)) = ours(&text) {
-                    match fs::remove_file(&path) {
-                        Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                        removed => removed.map_err(failed(&path))?,
+                    if !open.remove(&name).map_err(failed(&path))? {
+                        continue;
                     }
                     found.push(Found { id, place: place.clone(), sum });
                 }

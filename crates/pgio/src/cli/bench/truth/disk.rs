@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cli::exit::{FAILED, FILES, Failure, REFUSED, USAGE};
+use crate::files::Directory;
 use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use crate::host::exec::{self, Local};
 use crate::host::loop_disk::{self, LoopDisk};
@@ -82,7 +83,8 @@ impl Disk {
     /// Limits a server: its first process, whose later children follow it, and those it has.
     pub(super) fn limit(&self, data_dir: &Path) -> Result<(), Failure> {
         let file = data_dir.join("postmaster.pid");
-        let text = fs::read_to_string(&file).map_err(at(&file))?;
+        let read = |open: Directory| open.read(Path::new("postmaster.pid"), 16 << 10);
+        let text = Directory::open(data_dir).and_then(read).map_err(at(&file))?;
         let postmaster = text.lines().next().and_then(|line| line.trim().parse().ok());
         let lost = || Failure::message(FAILED, format!("no process id in {}", file.display()));
         let postmaster = postmaster.ok_or_else(lost)?;
