@@ -1,11 +1,14 @@
 //! Checks of a trial that need the other trials: was the environment the same, did a checkpoint
-//! hit some and not others, did the data grow.
+//! hit some and not others, did the data grow, did one read from the cache what another had fetched.
+//! A burn-in trial is no part of any of them.
 //!
 //! Applied before trials are paired, so that what fails here is left out like any other INVALID
 //! trial. Only faults are returned; a trial that already carries a check of the same name keeps
 //! its own. The experiment loop asks after each trial to decide on repeating one, so a verdict may
 //! change as more trials come. Next: `pairing` for what counts, `findings` for the experiment as a
 //! whole.
+
+mod carry_over;
 
 use std::collections::BTreeMap;
 
@@ -32,6 +35,7 @@ const FOLLOWS: &[(&str, &str)] = &[
 /// What is wrong, by the trial's index, in their order. Of trials that did not complete nothing is said.
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut found = growth(trials);
+    found.extend(carry_over::checks(trials));
     for point in manifest.points() {
         found.extend(environment(manifest, trials, point));
         found.extend(checkpoints(manifest, trials, point));
@@ -62,7 +66,7 @@ fn condition(trial: &Trial) -> Option<&str> {
 }
 
 fn is_at(trial: &Trial, point: &Point) -> bool {
-    trial.place.as_ref().is_some_and(|p| p.point == *point)
+    trial.place.as_ref().is_some_and(|p| p.point == *point && !p.is_burn_in())
 }
 
 /// Of the trials at one point: an axis may change what is found.
@@ -260,7 +264,7 @@ fn counted_checkpoints(n: f64) -> String {
 fn growth(trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut first: BTreeMap<&str, u64> = BTreeMap::new();
     let mut found = Vec::new();
-    for (i, trial) in trials.iter().enumerate() {
+    for (i, trial) in trials.iter().enumerate().filter(|(_, t)| !t.is_burn_in()) {
         let Some(data) = &trial.dataset else { continue };
         let began = *first.entry(&trial.server.target).or_insert(data.bytes_before);
         let grown = data.bytes_before as f64 / began.max(1) as f64 - 1.0;

@@ -9,7 +9,7 @@ use postgres::Client;
 pub use super::admin::{check_unpooled, open_admin};
 use super::controlled::Controlled;
 use super::judging;
-use super::plan::Planned;
+use super::plan::{Planned, trial_seed};
 use super::reset;
 use super::run::{Invalid, News, Stage};
 use super::trial::{self, Request};
@@ -138,6 +138,9 @@ pub struct Live<'a> {
     /// How, for the journal.
     pub host_specs: BTreeMap<String, HostSpec>,
     pub cells: Vec<LiveCell>,
+    /// The workload's name in the file, and the experiment's seed: of these each trial's is made.
+    pub workload: String,
+    pub seed: u64,
     pub warmup: Duration,
     pub rules: Rules,
     pub journal: Journal,
@@ -346,7 +349,7 @@ impl Stage for Live<'_> {
             treatments: &cell.treatments,
             session_settings,
             warmup: self.warmup,
-            seed: planned.seed,
+            seed: trial_seed(self.seed, &self.workload, &cell.cell, planned.block, planned.attempt),
             stop: &self.stop,
             scene: target.scene.as_ref(),
             hosts: &self.hosts,

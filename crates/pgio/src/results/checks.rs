@@ -222,6 +222,12 @@ pub const CHECKS: &[CheckDef] = &[
         "raise max_wal_size and checkpoint_timeout",
     ),
     def(
+        "cache-carry-over",
+        "",
+        "the first trial of most blocks, the experiment's first, or those of its first half, missed shared buffers or read from the device at least a quarter more per visit than others of the same condition (or less, over the experiment)",
+        "leave burn_in on, use a longer warm-up, a data set that is several times the cache or all in it, or cache = \"cold\" in every condition",
+    ),
+    def(
         "data-drift",
         "the data set is more than 5 % larger than at the first trial",
         "",

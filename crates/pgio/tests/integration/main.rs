@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+mod carry_over;
 mod client_engine;
 mod command;
 mod command_workload;

@@ -98,16 +98,28 @@ impl Job {
             add(text, &format!("  {change}"));
         }
         let each = trial.map_or_else(|| "as long as it takes".to_owned(), seconds);
+        if e.burns_in(workload) {
+            let title = &cells[self.baseline_cell(cells)].title;
+            add(
+                text,
+                &format!(
+                    "  burn-in first, {each}: {title}, never counted (burn_in = false leaves it out)"
+                ),
+            );
+        }
         for p in plan(cells.len(), e.blocks, self.seed) {
             let title = &cells[p.cell].title;
             add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
         }
         let trials = u32::try_from(cells.len()).unwrap_or(u32::MAX).saturating_mul(e.blocks);
+        let burn_in = u32::from(e.burns_in(workload));
+        let and_burn_in = if burn_in > 0 { " and the burn-in" } else { "" };
         let total = |trials: u32| match trial {
             Some(trial) => {
-                format!("{trials} trials, {} of warm-up and windows", seconds(trial * trials))
+                let time = seconds(trial * trials.saturating_add(burn_in));
+                format!("{trials} trials{and_burn_in}, {time} of warm-up and windows")
             }
-            None => format!("{trials} trials"),
+            None => format!("{trials} trials{and_burn_in}"),
         };
         add(text, &format!("  {}", total(trials)));
         for (why, most) in self.limits(trials) {
