@@ -9,10 +9,10 @@
 //! whole.
 
 mod carry_over;
+mod checkpoints;
 
 use std::collections::BTreeMap;
 
-use super::pairing;
 use crate::results::checks::tolerate;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::sweep::Point;
@@ -38,7 +38,7 @@ pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     found.extend(carry_over::checks(trials));
     for point in manifest.points() {
         found.extend(environment(manifest, trials, point));
-        found.extend(checkpoints(manifest, trials, point));
+        found.extend(checkpoints::checks(manifest, trials, point));
     }
     found.sort_by_key(|(i, _)| *i);
     for (_, check) in &mut found {
@@ -227,37 +227,6 @@ fn other_server(
     );
     let is_here = |t: &Trial| condition(t) == Some(info.name.as_str()) && is_at(t, point);
     trials.iter().enumerate().filter(|(_, t)| is_here(t)).map(|(i, _)| (i, check.clone())).collect()
-}
-
-/// A checkpoint costs a trial much; where only some have one, it is no part of the condition.
-fn checkpoints(manifest: &Manifest, trials: &[Trial], point: &Point) -> Vec<(usize, Check)> {
-    let begun = |t: &Trial| t.metrics.get("checkpoints").and_then(|m| m.value);
-    let arms = pairing::arms_at(manifest, trials, point);
-    let last = || arms.values().flat_map(|arm| arm.last_attempts());
-    let counted = last().filter(|t| t.outcome == Outcome::Complete && begun(t).is_some()).count();
-    let hit = |t: &Trial| t.outcome == Outcome::Complete && begun(t).is_some_and(|n| n > 0.0);
-    let with = last().filter(|t| hit(t)).count();
-    if with * 2 > counted {
-        return Vec::new();
-    }
-    let check = |t: &Trial| {
-        Check::invalid(
-            "checkpoint-in-one-condition",
-            format!(
-                "{} began inside the window, as in {with} of {counted} trials: it slows some and \
-                 not the others",
-                counted_checkpoints(begun(t).unwrap_or_default())
-            ),
-            "raise max_wal_size and checkpoint_timeout, or make windows long enough that each \
-             holds several",
-        )
-    };
-    let affected = trials.iter().enumerate().filter(|(_, t)| hit(t) && is_at(t, point));
-    affected.map(|(i, t)| (i, check(t))).collect()
-}
-
-fn counted_checkpoints(n: f64) -> String {
-    if n == 1.0 { "a checkpoint".to_owned() } else { format!("{n} checkpoints") }
 }
 
 /// Each server's trials against the first of them.

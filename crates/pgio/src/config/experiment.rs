@@ -26,7 +26,7 @@ use super::error::{ConfigError, nearest};
 
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::hosts::HostSpec;
-pub use self::rules::{Reset, Rules};
+pub use self::rules::{Checkpoint, Reset, Rules};
 pub use self::size::Size;
 pub use self::sweep::{Axis, AxisValue, PointSpec, SweepKind};
 pub use self::target::{ControlWay, SINGLE_TARGET, Target};

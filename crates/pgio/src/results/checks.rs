@@ -218,7 +218,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "checkpoint-in-one-condition",
         "a checkpoint fell inside this window and in hardly any other",
-        "",
+        "it did, and the condition or one it is compared with sets max_wal_size, checkpoint_timeout or the like, or checkpoint is not \"before\": then it is part of what is measured",
         "raise max_wal_size and checkpoint_timeout",
     ),
     def(
@@ -234,6 +234,22 @@ pub const CHECKS: &[CheckDef] = &[
         "use reset = \"vacuum\" or \"reload\"",
     ),
 ];
+
+/// Settings that decide when a checkpoint begins and how long it takes: by themselves, or by how much WAL
+/// there is until max_wal_size.
+pub fn decides_checkpoints(setting: &str) -> bool {
+    const SETTINGS: &[&str] = &[
+        "max_wal_size",
+        "min_wal_size",
+        "checkpoint_timeout",
+        "checkpoint_completion_target",
+        "full_page_writes",
+        "wal_compression",
+        "wal_level",
+        "wal_log_hints",
+    ];
+    SETTINGS.contains(&setting)
+}
 
 pub fn definition(id: &str) -> Option<&'static CheckDef> {
     CHECKS.iter().find(|c| c.id == id)

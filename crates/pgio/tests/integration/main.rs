@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod carry_over;
+mod checkpoint_modes;
 mod client_engine;
 mod command;
 mod command_workload;

@@ -71,6 +71,7 @@ fn a_name_is_all_that_must_be_said() {
                 max_blocks: 6,
                 repeats: 2,
                 reset: Reset::Checkpoint,
+                checkpoint: Checkpoint::Before,
                 tolerate: Vec::new(),
             },
             sweep: SweepKind::OneAtATime,
@@ -146,6 +147,19 @@ fn a_burn_in_comes_first_where_trials_share_a_data_set() {
         };
         assert_eq!(experiment.burns_in(&experiment.workloads[0]), expected, "{text}");
     }
+}
+
+#[test]
+fn which_checkpoints_a_window_meets() {
+    let of = |key: &str| {
+        let text = format!("[experiment]\n{key}\n[[condition]]\nname = 'a'\n");
+        parse(&text, "x.toml", "x", TREATMENTS, CHECKS).map(|e| e.rules.checkpoint)
+    };
+    assert_eq!(of("").unwrap(), Checkpoint::Before);
+    assert_eq!(of("checkpoint = 'spread'").unwrap(), Checkpoint::Spread);
+    assert_eq!(of("checkpoint = 'none'").unwrap(), Checkpoint::None);
+    let error = of("checkpoint = 'never'").unwrap_err();
+    assert_eq!(error.message, "must be one of before, spread, none, not `never`");
 }
 
 #[test]
