@@ -29,7 +29,7 @@ complete -c pgio -n "__fish_pgio_needs_command" -s V -l version -d 'Print versio
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "demo" -d 'See in about a minute what synchronous replication costs, on servers of pgio\'s own'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "setup" -d 'Load the data set, as ./pgio.conf and the flags say'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: the classic lines, then what they cannot say'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same work under each condition, in random order'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same kind of work under each condition, in random order'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Tell a stored experiment again'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Say what is here, what is missing and what would spoil a measurement, and change nothing'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure a device, or two in turn, without PostgreSQL: throughput, latency, random I/O'

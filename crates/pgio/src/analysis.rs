@@ -20,6 +20,7 @@ mod compare;
 pub mod cross;
 pub mod device;
 mod findings;
+mod images;
 mod pairing;
 pub mod reconcile;
 pub mod replica;
@@ -251,7 +252,11 @@ pub fn analyse(stored: &Stored) -> Analysis {
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         checks: findings::all(stored, &everywhere, &comparisons),
         warnings: findings::warnings(stored),
-        notes: compare::notes(&comparisons),
+        notes: [
+            compare::notes(&comparisons),
+            images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
+        ]
+        .concat(),
         conditions,
         comparisons,
         noise_floor: noise_floor.unwrap_or_default(),

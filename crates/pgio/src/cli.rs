@@ -54,7 +54,7 @@ enum Command {
     Setup(setup::Args),
     /// Run one trial: the classic lines, then what they cannot say
     Run(run::Args),
-    /// Run an experiment: the same work under each condition, in random order
+    /// Run an experiment: the same kind of work under each condition, in random order
     Compare(compare::Args),
     /// Tell a stored experiment again
     Report(report::Args),

@@ -8,6 +8,7 @@
 
 mod admin;
 mod controlled;
+mod cycles;
 pub mod environment;
 pub mod judging;
 pub mod live;

@@ -12,4 +12,5 @@ pub mod leftovers;
 pub mod private;
 pub mod quote;
 pub mod server;
+pub mod standby_names;
 pub mod words;

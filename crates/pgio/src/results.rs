@@ -18,4 +18,6 @@ pub(crate) mod test_support;
 pub mod waits;
 pub mod wire;
 
-pub use model::{Check, CheckVerdict, Evidence, Metric, Outcome, Place, Trial, Warning};
+pub use model::{
+    BURN_IN_BLOCK, Check, CheckVerdict, Evidence, Metric, Outcome, Place, Trial, Warning,
+};

@@ -251,9 +251,9 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
 /// All of a condition, in the order in which they are applied. That of `postgres` is always among
 /// them: what a server does by default needs proof as well.
 pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
-    let mut sorted: Vec<&TreatmentSpec> = specs.iter().collect();
+    let mut sorted = postgres::as_one(specs);
     sorted.sort_by_key(|spec| KINDS.iter().position(|kind| kind.name == spec.kind));
-    let mut all = sorted.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut all = sorted.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
         all.push(postgres::unchanged());
     }
@@ -262,8 +262,14 @@ pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, Tre
 
 /// Whether any of them says the value of this setting.
 pub fn declare(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
+    declared(treatments, setting).is_some()
+}
+
+/// The value that they say a setting is to have; of several the last, which is applied last.
+pub fn declared(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<String> {
     let said = format!("{setting} = ");
-    treatments.iter().flat_map(|t| t.describe()).any(|change| change.starts_with(&said))
+    let changes = treatments.iter().flat_map(|t| t.describe());
+    changes.filter_map(|change| change.strip_prefix(&said).map(str::to_owned)).last()
 }
 
 /// Refuses what could not work, each treatment seen as it will be met: after those before it.

@@ -1,5 +1,6 @@
 //! Checks of a trial that need the other trials: was the environment the same, did a checkpoint
-//! hit some and not others, did the data grow.
+//! hit some and not others, did the data grow, did one read from the cache what another had fetched.
+//! A burn-in trial is no part of any of them.
 //!
 //! Applied before trials are paired, so that what fails here is left out like any other INVALID
 //! trial. Only faults are returned; a trial that already carries a check of the same name keeps
@@ -7,9 +8,11 @@
 //! change as more trials come. Next: `pairing` for what counts, `findings` for the experiment as a
 //! whole.
 
+mod carry_over;
+mod checkpoints;
+
 use std::collections::BTreeMap;
 
-use super::pairing;
 use crate::results::checks::tolerate;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::sweep::Point;
@@ -32,9 +35,10 @@ const FOLLOWS: &[(&str, &str)] = &[
 /// What is wrong, by the trial's index, in their order. Of trials that did not complete nothing is said.
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut found = growth(trials);
+    found.extend(carry_over::checks(trials));
     for point in manifest.points() {
         found.extend(environment(manifest, trials, point));
-        found.extend(checkpoints(manifest, trials, point));
+        found.extend(checkpoints::checks(manifest, trials, point));
     }
     found.sort_by_key(|(i, _)| *i);
     for (_, check) in &mut found {
@@ -62,7 +66,7 @@ fn condition(trial: &Trial) -> Option<&str> {
 }
 
 fn is_at(trial: &Trial, point: &Point) -> bool {
-    trial.place.as_ref().is_some_and(|p| p.point == *point)
+    trial.place.as_ref().is_some_and(|p| p.point == *point && !p.is_burn_in())
 }
 
 /// Of the trials at one point: an axis may change what is found.
@@ -225,42 +229,11 @@ fn other_server(
     trials.iter().enumerate().filter(|(_, t)| is_here(t)).map(|(i, _)| (i, check.clone())).collect()
 }
 
-/// A checkpoint costs a trial much; where only some have one, it is no part of the condition.
-fn checkpoints(manifest: &Manifest, trials: &[Trial], point: &Point) -> Vec<(usize, Check)> {
-    let begun = |t: &Trial| t.metrics.get("checkpoints").and_then(|m| m.value);
-    let arms = pairing::arms_at(manifest, trials, point);
-    let last = || arms.values().flat_map(|arm| arm.last_attempts());
-    let counted = last().filter(|t| t.outcome == Outcome::Complete && begun(t).is_some()).count();
-    let hit = |t: &Trial| t.outcome == Outcome::Complete && begun(t).is_some_and(|n| n > 0.0);
-    let with = last().filter(|t| hit(t)).count();
-    if with * 2 > counted {
-        return Vec::new();
-    }
-    let check = |t: &Trial| {
-        Check::invalid(
-            "checkpoint-in-one-condition",
-            format!(
-                "{} began inside the window, as in {with} of {counted} trials: it slows some and \
-                 not the others",
-                counted_checkpoints(begun(t).unwrap_or_default())
-            ),
-            "raise max_wal_size and checkpoint_timeout, or make windows long enough that each \
-             holds several",
-        )
-    };
-    let affected = trials.iter().enumerate().filter(|(_, t)| hit(t) && is_at(t, point));
-    affected.map(|(i, t)| (i, check(t))).collect()
-}
-
-fn counted_checkpoints(n: f64) -> String {
-    if n == 1.0 { "a checkpoint".to_owned() } else { format!("{n} checkpoints") }
-}
-
 /// Each server's trials against the first of them.
 fn growth(trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut first: BTreeMap<&str, u64> = BTreeMap::new();
     let mut found = Vec::new();
-    for (i, trial) in trials.iter().enumerate() {
+    for (i, trial) in trials.iter().enumerate().filter(|(_, t)| !t.is_burn_in()) {
         let Some(data) = &trial.dataset else { continue };
         let began = *first.entry(&trial.server.target).or_insert(data.bytes_before);
         let grown = data.bytes_before as f64 / began.max(1) as f64 - 1.0;

@@ -31,14 +31,15 @@ pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) 
     }
     found.extend(steady::findings(manifest, arms));
     found.extend(strangers(stored, arms));
-    found.extend((1..).zip(&stored.trials).flat_map(|(line, trial)| trial_checks(line, trial)));
+    let counting = (1..).zip(&stored.trials).filter(|(_, trial)| !trial.is_burn_in());
+    found.extend(counting.flat_map(|(line, trial)| trial_checks(line, trial)));
     found
 }
 
 /// The trials' warnings, each once, with the number of trials that raised it.
 pub(super) fn warnings(stored: &Stored) -> Vec<(Warning, usize)> {
     let mut counts: BTreeMap<&Warning, usize> = BTreeMap::new();
-    for trial in &stored.trials {
+    for trial in stored.trials.iter().filter(|t| !t.is_burn_in()) {
         for warning in trial.warnings.iter().collect::<BTreeSet<_>>() {
             *counts.entry(warning).or_default() += 1;
         }
@@ -226,7 +227,8 @@ fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
 /// Records that belong to no condition of the manifest: two experiments in one directory, perhaps.
 fn strangers(stored: &Stored, arms: &Arms<'_>) -> Option<Finding> {
     let known: usize = arms.values().map(|arm| arm.all.len()).sum();
-    let strange = stored.trials.len() - known;
+    let burn_in = stored.trials.iter().filter(|t| t.is_burn_in()).count();
+    let strange = stored.trials.len() - known - burn_in;
     (strange > 0).then(|| {
         warning(
             "unknown-condition",

@@ -3,7 +3,7 @@
 //! An arm is a condition's trials. Of a block only the last attempt counts, valid or not: an
 //! earlier one was repeated for a reason. Two arms are paired by block, and a block enters only
 //! where both sides have a valid trial with the metric, so an experiment cut short anywhere is
-//! compared on what is complete. In a sweep this holds at each point: trials at two points are never
+//! compared on what is complete. A burn-in trial is in no arm. In a sweep this holds at each point: trials at two points are never
 //! compared. Nothing here computes.
 
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ fn collect<'a>(
     let names = manifest.conditions.iter().map(|c| (c.name.as_str(), Arm::default()));
     let mut arms: Arms<'_> = names.collect();
     for (line, trial) in (1..).zip(trials) {
-        let Some(place) = &trial.place else { continue };
+        let Some(place) = trial.place.as_ref().filter(|p| !p.is_burn_in()) else { continue };
         let arm = arms.get_mut(place.condition.as_str());
         if let (Some(arm), Some(point)) = (arm, number(&place.point)) {
             arm.add(line, (place.block, point), place.attempt, trial);

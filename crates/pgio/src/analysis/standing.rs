@@ -15,6 +15,8 @@ pub enum Standing {
     Interrupted,
     /// A later attempt of the same block stands in its place.
     Repeated,
+    /// Measured before block 1 to warm the server up, complete or not.
+    BurnIn,
     /// Of no condition or point of the manifest.
     Stranger,
 }
@@ -35,6 +37,7 @@ pub fn standings(stored: &Stored) -> Vec<Standing> {
         .map(|trial| match (&trial.place, &trial.outcome) {
             (Some(place), _) if !known(place) => Standing::Stranger,
             (None, _) => Standing::Stranger,
+            (Some(place), _) if place.is_burn_in() => Standing::BurnIn,
             (_, Outcome::Failed { .. }) => Standing::Failed,
             (_, Outcome::Interrupted) => Standing::Interrupted,
             _ if !trial.is_valid() => Standing::Invalid,
@@ -63,10 +66,14 @@ mod tests {
         trials[5].outcome = Outcome::Interrupted;
         trials.push(t("local", 2));
         trials[6].outcome = Outcome::Failed { error: "connection reset".to_owned() };
-        use Standing::{Counts, Failed, Interrupted, Invalid, Repeated, Stranger};
+        let mut burn_in = t("local", 0);
+        burn_in.place.as_mut().unwrap().block = 0;
+        burn_in.checks.push(Check::invalid("foreign-load", "3 cores", "stop it"));
+        trials.push(burn_in);
+        use Standing::{BurnIn, Counts, Failed, Interrupted, Invalid, Repeated, Stranger};
         assert_eq!(
             standings(&experiment(&["local", "on"], trials)),
-            [Repeated, Invalid, Repeated, Counts, Stranger, Interrupted, Failed]
+            [Repeated, Invalid, Repeated, Counts, Stranger, Interrupted, Failed, BurnIn]
         );
     }
 }

@@ -26,6 +26,7 @@ use super::connection;
 use super::exit::{Failure, USAGE};
 use super::{Outcome, output, setup, signals, state};
 use crate::config::ConnectString;
+use crate::config::experiment::Checkpoint;
 use crate::dataset::LoadSpec;
 use crate::experiment::live;
 use crate::experiment::trial::{self, Request};
@@ -196,6 +197,7 @@ impl Bench {
             treatments: &[],
             session_settings: Vec::new(),
             warmup,
+            checkpoint: Checkpoint::Before,
             seed: 42,
             stop: &self.stop,
             scene,

@@ -171,7 +171,7 @@ coded! {
         LiveError::Treatment { source, .. } => source.code(),
         LiveError::Store(_) => FILES,
         LiveError::Connect(_) | LiveError::Gone(_) => CONNECT,
-        LiveError::Server(_) => REFUSED,
+        LiveError::Server(_) | LiveError::Cycles { .. } => REFUSED,
         LiveError::Engine(source) => source.code(),
         LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),

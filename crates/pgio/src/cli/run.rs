@@ -13,6 +13,7 @@ use super::exit::{FILES, Failure};
 use super::flags::Source;
 use super::output::{self, Status};
 use super::{Outcome, ballast, connection, signals, state};
+use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
 use crate::config::{Layer, ResolveError, SlobSettings};
 use crate::dataset::{self, Mark, sizes, verify};
@@ -97,6 +98,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         treatments: &[],
         session_settings: Vec::new(),
         warmup: settings.warmup,
+        checkpoint: Checkpoint::Before,
         seed: settings.seed.unwrap_or_else(state::new_seed),
         stop: &stop,
         scene: scene.as_ref(),

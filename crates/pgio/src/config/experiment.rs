@@ -26,7 +26,7 @@ use super::error::{ConfigError, nearest};
 
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::hosts::HostSpec;
-pub use self::rules::{Reset, Rules};
+pub use self::rules::{Checkpoint, Reset, Rules};
 pub use self::size::Size;
 pub use self::sweep::{Axis, AxisValue, PointSpec, SweepKind};
 pub use self::target::{ControlWay, SINGLE_TARGET, Target};
@@ -46,6 +46,8 @@ pub struct Experiment {
     pub baseline: String,
     /// Whether the baseline runs twice in each block, to show the noise.
     pub aa: bool,
+    /// Whether an uncounted trial of the baseline comes before block 1; absent: where it is of use.
+    pub burn_in: Option<bool>,
     /// Server and hosts are observed this often; zero: not at all.
     pub telemetry: Duration,
     /// The metric that is judged; absent: each workload's own.
@@ -68,6 +70,13 @@ impl Experiment {
         condition.target.as_ref().and_then(|name| self.targets.get(name))
     }
 
+    /// Whether a burn-in trial comes first: unless the file says, where trials share a data set that they
+    /// find more or less of in memory. What a command prepares once is such a one.
+    pub fn burns_in(&self, workload: &WorkloadSpec) -> bool {
+        let prepared = workload.command.as_ref().is_some_and(|command| command.setup_once);
+        self.burn_in.unwrap_or(prepared || workload.kind == WorkloadKind::Slob)
+    }
+
     pub fn reset_of<'a>(&'a self, workload: &'a WorkloadSpec) -> &'a Reset {
         workload.reset.as_ref().unwrap_or(&self.rules.reset)
     }
@@ -84,8 +93,18 @@ impl Experiment {
 const SECTIONS: &[&str] =
     &["experiment", "hosts", "target", "targets", "workload", "axis", "condition"];
 /// Of `[experiment]`.
-const KEYS: &[&str] =
-    &["name", "blocks", "warmup", "duration", "seed", "baseline", "aa", "primary", "telemetry"];
+const KEYS: &[&str] = &[
+    "name",
+    "blocks",
+    "warmup",
+    "duration",
+    "seed",
+    "baseline",
+    "aa",
+    "burn_in",
+    "primary",
+    "telemetry",
+];
 
 /// Reads an experiment file. `file` names it in errors, `stem` is the experiment's name
 /// where it gives itself none, `treatments` are the kinds that a condition may have, `checks` the
@@ -124,6 +143,7 @@ pub fn parse(
         seed: head.whole("seed", 0..=u64::MAX)?,
         baseline,
         aa: head.boolean("aa")?.unwrap_or(true),
+        burn_in: head.boolean("burn_in")?,
         telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
         primary: head.name("primary")?,
         hosts,

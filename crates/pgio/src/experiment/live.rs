@@ -8,15 +8,16 @@ use postgres::Client;
 
 pub use super::admin::{check_unpooled, open_admin};
 use super::controlled::Controlled;
+use super::cycles;
 use super::judging;
-use super::plan::Planned;
+use super::plan::{Planned, trial_seed};
 use super::reset;
 use super::run::{Invalid, News, Stage};
 use super::trial::{self, Request};
 use super::trial_checks;
 use crate::analysis;
 use crate::analysis::width::{self, Width};
-use crate::config::experiment::{HostSpec, Rules};
+use crate::config::experiment::{Checkpoint, HostSpec, Rules};
 use crate::dataset::DatasetError;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
@@ -43,6 +44,8 @@ pub enum LiveError {
     Treatment { condition: String, source: Box<TreatmentError> },
     #[error("condition `{condition}`")]
     Room { condition: String, source: Box<EngineError> },
+    #[error("condition `{condition}`: {why}")]
+    Cycles { condition: String, why: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -138,6 +141,9 @@ pub struct Live<'a> {
     /// How, for the journal.
     pub host_specs: BTreeMap<String, HostSpec>,
     pub cells: Vec<LiveCell>,
+    /// The workload's name in the file, and the experiment's seed: of these each trial's is made.
+    pub workload: String,
+    pub seed: u64,
     pub warmup: Duration,
     pub rules: Rules,
     pub journal: Journal,
@@ -173,6 +179,12 @@ impl Live<'_> {
                 condition: cell.title.clone(),
                 source: Box::new(source),
             })?;
+            if self.rules.checkpoint == Checkpoint::Spread {
+                let declared = treatment::declared(&cell.treatments, "checkpoint_timeout");
+                let timeout = cycles::timeout(&mut target.admin, declared.as_deref())?;
+                cycles::whole(target.workloads[cell.work].extent(), timeout)
+                    .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
+            }
             // What a condition of its own number has room for is known in its trials only.
             if !treatment::declare(&cell.treatments, "max_connections") {
                 let needed = target.workloads[cell.work].connections();
@@ -346,7 +358,8 @@ impl Stage for Live<'_> {
             treatments: &cell.treatments,
             session_settings,
             warmup: self.warmup,
-            seed: planned.seed,
+            checkpoint: self.rules.checkpoint,
+            seed: trial_seed(self.seed, &self.workload, &cell.cell, planned.block, planned.attempt),
             stop: &self.stop,
             scene: target.scene.as_ref(),
             hosts: &self.hosts,

@@ -4,20 +4,19 @@
 //! Interleaving in randomised blocks is what makes a ratio hold on a machine whose speed drifts
 //! (Abedi and Brecht, ICPE 2017): drift hits all conditions of a block alike.
 
+use crate::results::BURN_IN_BLOCK;
+use crate::results::sweep::Cell;
 use crate::rng::{SplitMix64, derive};
 
 /// One trial to be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Planned {
-    /// Counted from 1.
+    /// Counted from 1; [`BURN_IN_BLOCK`] for the burn-in trial.
     pub block: u32,
     /// Within the block, counted from 1.
     pub position: u32,
     /// Index into the experiment's cells, the A/A twin's included.
     pub cell: usize,
-    /// The same for all trials of a block, so that they do the same work; 53 bits, which survive
-    /// readers that take JSON numbers for doubles.
-    pub seed: u64,
     /// How often it was tried before.
     pub attempt: u32,
 }
@@ -34,12 +33,28 @@ pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
                 block,
                 position: u32::try_from(at + 1).expect("no sweep has four billion cells"),
                 cell,
-                seed: derive(seed, "work", u64::from(block)) >> 11,
                 attempt: 0,
             });
         }
     }
     planned
+}
+
+/// The trial before block 1 that takes the cold start upon itself: of the baseline, never counted.
+pub fn burn_in(baseline: usize) -> Planned {
+    Planned { block: BURN_IN_BLOCK, position: 1, cell: baseline, attempt: 0 }
+}
+
+/// The seed of one trial's work. Every trial draws its own stream: one that repeats another's visits
+/// finds in the cache what the other fetched. Derived from names and not from indexes, so that a further
+/// condition, point or block leaves the seeds of the others as they are. 53 bits, which survive
+/// readers that take JSON numbers for doubles.
+pub fn trial_seed(seed: u64, workload: &str, cell: &Cell, block: u32, attempt: u32) -> u64 {
+    let point = serde_json::to_string(&cell.point).expect("names and plain values serialize");
+    // No name holds the separator, so no two cells share a text.
+    let purpose = ["work", workload, &cell.condition, &point].join("\0");
+    let of_block = derive(seed, &purpose, u64::from(block));
+    derive(of_block, "attempt", u64::from(attempt)) >> 11
 }
 
 #[cfg(test)]
@@ -72,6 +87,34 @@ mod tests {
     fn the_seed_decides_the_order() {
         assert_eq!(plan(5, 6, 42), plan(5, 6, 42));
         assert_ne!(plan(5, 6, 42), plan(5, 6, 43));
+    }
+
+    #[test]
+    fn every_trial_has_a_seed_of_its_own_that_names_decide() {
+        let cell = |condition: &str, point: &[(&str, i32)]| Cell {
+            condition: condition.to_owned(),
+            point: point.iter().map(|(axis, v)| ((*axis).to_owned(), (*v).into())).collect(),
+        };
+        let mut seeds = std::collections::BTreeSet::new();
+        let mut n = 0;
+        for workload in ["slob", "commit"] {
+            for cell in
+                [cell("a", &[]), cell("b", &[]), cell("a", &[("x", 1)]), cell("a", &[("x", 2)])]
+            {
+                for (block, attempt) in [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)] {
+                    let seed = trial_seed(7, workload, &cell, block, attempt);
+                    assert_eq!(seed, trial_seed(7, workload, &cell, block, attempt));
+                    assert!(seed < 1 << 53);
+                    n += 1;
+                    seeds.insert(seed);
+                }
+            }
+        }
+        assert_eq!(seeds.len(), n, "no two trials share a stream");
+        let a = cell("a", &[]);
+        assert_ne!(trial_seed(7, "slob", &a, 1, 0), trial_seed(8, "slob", &a, 1, 0));
+        // A stored experiment is continued by later versions, so this never changes.
+        assert_eq!(trial_seed(7, "slob", &a, 1, 0), 8_945_354_527_159_504);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! before the next begins; what was put in force is taken back whatever happened in between.
 //! Invalid trials are repeated at the end of their block, so that a block stays one pass through
 //! one stretch of time. Blocks beyond those asked for come one at a time, until the intervals are
-//! narrow enough or the plan ends.
+//! narrow enough or the plan ends. A plan may begin with a burn-in trial, a block of its own that is
+//! neither judged nor repeated.
 
 mod block;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use super::plan::Planned;
+use crate::results::BURN_IN_BLOCK;
 use crate::results::model::{Outcome, Trial};
 
 /// What the loop acts on.
@@ -89,10 +91,14 @@ impl Done {
         self.0.last_key_value().map_or(0, |((block, _), _)| *block)
     }
 
-    /// Trials of these blocks that have not been completed.
+    /// Trials of these blocks that have not been completed, and the burn-in trial where it was not and
+    /// others are left that need it.
     pub fn left(&self, plan: &[Planned], blocks: u32) -> usize {
         let asked = plan.iter().filter(|p| p.block <= blocks.max(self.last_block()));
-        asked.filter(|p| self.due(p).is_some()).count()
+        let due = |p: &&Planned| self.due(p).is_some();
+        let (burn_in, counted): (Vec<&Planned>, Vec<&Planned>) =
+            asked.filter(due).partition(|p| p.block == BURN_IN_BLOCK);
+        if counted.is_empty() { 0 } else { counted.len() + burn_in.len() }
     }
 }
 
@@ -119,6 +125,16 @@ pub fn run<S: Stage>(
     let mut failures = 0;
     for block in plan.chunk_by(|a, b| a.block == b.block) {
         let number = block[0].block;
+        if number == BURN_IN_BLOCK {
+            let due = block.iter().filter_map(|p| done.due(p));
+            // Where nothing is left it would warm the server up for nothing.
+            for planned in due.filter(|_| done.left(plan, rules.blocks) > 0) {
+                if let Some(ended) = block::one_trial(&planned, &mut failures, stage)? {
+                    return Ok(ended);
+                }
+            }
+            continue;
+        }
         if number > rules.blocks && number > done.last_block() {
             if stage.stop_requested() {
                 return Ok(Ended::Interrupted);

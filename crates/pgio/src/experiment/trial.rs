@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use postgres::Client;
 
-use super::{environment, trial_checks};
+use super::{cycles, environment, trial_checks};
+use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
@@ -49,6 +50,7 @@ pub struct Request<'a> {
     pub treatments: &'a [Box<dyn Treatment>],
     pub session_settings: Vec<(String, String)>,
     pub warmup: Duration,
+    pub checkpoint: Checkpoint,
     pub seed: u64,
     pub stop: &'a Stop,
     /// What is observed beside it; absent: nothing.
@@ -140,8 +142,8 @@ fn measure(
     request.workload.before_trial(admin).map_err(pg("preparing the trial"))?;
     (trial.server.fsync, trial.server.full_page_writes) =
         durability(admin).map_err(pg("reading settings"))?;
-    if let Err(warning) = server::checkpoint(admin, request.server) {
-        trial.warnings.push(warning);
+    if request.checkpoint != Checkpoint::None {
+        trial.warnings.extend(server::checkpoint(admin, request.server).err());
     }
     // Sessions that are made ready without it would wait for the standby already.
     let first = request.verify(admin, When::Before);
@@ -231,6 +233,12 @@ fn measure(
     }
     trial.database = Some(DatabaseCounters { before, after });
     counters::add_metrics(trial, counters_before, counters_after);
+    if request.checkpoint == Checkpoint::Spread {
+        let timeout = cycles::timeout(admin, None).map_err(pg("reading settings"))?;
+        let whole = cycles::whole(request.workload.extent(), timeout);
+        let cycles = whole.map_err(EngineError::NotInForce)?;
+        trial.checks.push(cycles::check(trial, cycles));
+    }
     observed::add_metrics(trial);
     let now = environment::of_trial(admin, request.scene).map_err(pg("reading settings"))?;
     trial.checks.push(environment::unchanged(&trial.environment, &now));

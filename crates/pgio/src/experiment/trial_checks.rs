@@ -5,7 +5,7 @@ mod mail;
 mod observed;
 
 use crate::results::checks;
-use crate::results::model::{Check, Evidence, Outcome, Trial, When};
+use crate::results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use crate::results::series::Series;
 use crate::treatment::Treatment;
 
@@ -27,7 +27,10 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
     let declared: Vec<String> = treatments.iter().flat_map(|t| t.describe()).collect();
     let mut found = vec![in_force(&trial.evidence), durability(trial, &declared)];
     if trial.outcome == Outcome::Complete {
-        found.push(checkpoints(trial));
+        // With windows of whole cycles it is judged already.
+        if !trial.checks.iter().any(|c| c.id == "checkpoints") {
+            found.push(checkpoints(trial));
+        }
         found.extend(size(trial));
         found.extend(unlogged(trial));
         found.extend(sessions(trial));
@@ -36,9 +39,26 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
         found.extend(observed::checks(trial, series));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
     }
+    found.iter_mut().for_each(|check| own_effect(check, &declared));
     trial.checks.extend(found);
     // One that is not in the table can neither be tolerated nor looked up: a mistake of ours.
     debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));
+}
+
+/// What follows from a setting that the condition declares is its effect, and no fault of the trial.
+fn own_effect(check: &mut Check, declared: &[String]) {
+    let causes: fn(&str) -> bool = match check.id.as_str() {
+        "checkpoints" => checks::decides_checkpoints,
+        "autovacuum" => |name| name.starts_with("autovacuum"),
+        _ => return,
+    };
+    let names = declared.iter().filter_map(|change| change.split_once(" = ")).map(|(name, _)| name);
+    if let (CheckVerdict::Warning, Some(name)) =
+        (check.verdict, names.into_iter().find(|name| causes(name)))
+    {
+        check.message = format!("{}; the condition sets {name}", check.message);
+        check.remedy = format!("leave it where {name} is what is compared; else {}", check.remedy);
+    }
 }
 
 fn in_force(evidence: &[Evidence]) -> Check {

@@ -181,6 +181,8 @@ pub struct Counters {
     /// Bytes of WAL ever written: the insert position.
     pub wal_bytes: Option<f64>,
     pub wal_full_page_images: Option<i64>,
+    /// Bytes of a page, as it stands in such an image where it is not compressed and has no hole.
+    pub block_bytes: Option<f64>,
     /// Checkpoints ever begun, timed and requested; from 18 on those done.
     pub checkpoints: Option<i64>,
     /// Moves with each that was done. 17 also counts those that were skipped, since nothing had
@@ -209,6 +211,7 @@ pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
             STAT_WAL_SINCE.. => one(client, "SELECT wal_fpi FROM pg_stat_wal"),
             _ => None,
         },
+        block_bytes: one(client, "SELECT current_setting('block_size')::float8"),
         checkpoints: match version_num {
             CHECKPOINTS_DONE_SINCE.. => one(client, "SELECT num_done FROM pg_stat_checkpointer"),
             STAT_CHECKPOINTER_SINCE.. => {

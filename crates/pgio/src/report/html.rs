@@ -69,17 +69,29 @@ impl<'a> Page<'a> {
     /// 1.
     fn trials(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
         let middle = self.stored.manifest.middle();
-        let here = move |p: &Place| p.condition == condition && p.point == *middle;
+        let here =
+            move |p: &Place| p.condition == condition && p.point == *middle && !p.is_burn_in();
         let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
         let stored: &'a Stored = self.stored;
         (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
     }
 
-    /// At whatever point.
+    /// At whatever point. Here and above without the burn-in trial.
     fn trials_anywhere(&self, condition: &str) -> impl Iterator<Item = &'a Trial> {
-        let of = move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == condition);
+        let here = move |p: &Place| p.condition == condition && !p.is_burn_in();
+        let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
         let stored: &'a Stored = self.stored;
         stored.trials.iter().filter(of)
+    }
+
+    /// How many trials are no burn-in.
+    fn count(&self) -> usize {
+        self.standings.iter().filter(|s| **s != Standing::BurnIn).count()
+    }
+
+    /// Whether charts show trials that do not count.
+    fn has_left_out(&self) -> bool {
+        self.standings.iter().any(|s| !matches!(s, Standing::Counts | Standing::BurnIn))
     }
 
     fn conditions(&self) -> impl Iterator<Item = &'a str> {

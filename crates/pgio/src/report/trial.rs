@@ -44,7 +44,11 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     }
     facts.extend(metric("wal_bytes_per_second").map(|rate| {
         let per_commit = metric("wal_bytes_per_commit").map(|b| format!(", {b} per commit"));
-        let images = count("wal_full_page_images").map(|n| format!(", {n} full-page images"));
+        let share = trial.metrics.get("wal_fpi_share").and_then(|m| m.value);
+        let share =
+            share.map_or_else(String::new, |s| format!(" (at most {:.0} % of it)", s * 100.0));
+        let images =
+            count("wal_full_page_images").map(|n| format!(", {n} full-page images{share}"));
         ("WAL", format!("{rate}{}{}", per_commit.unwrap_or_default(), images.unwrap_or_default()))
     }));
     facts.extend(count("checkpoints").map(|n| ("checkpoints", format!("{n} inside the window"))));

@@ -218,8 +218,14 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "checkpoint-in-one-condition",
         "a checkpoint fell inside this window and in hardly any other",
-        "",
+        "it did, and the condition or one it is compared with sets max_wal_size, checkpoint_timeout or the like, or checkpoint is not \"before\": then it is part of what is measured",
         "raise max_wal_size and checkpoint_timeout",
+    ),
+    def(
+        "cache-carry-over",
+        "",
+        "the first trial of most blocks, the experiment's first, or those of its first half, missed shared buffers or read from the device at least a quarter more per visit than others of the same condition (or less, over the experiment)",
+        "leave burn_in on, use a longer warm-up, a data set that is several times the cache or all in it, or cache = \"cold\" in every condition",
     ),
     def(
         "data-drift",
@@ -228,6 +234,22 @@ pub const CHECKS: &[CheckDef] = &[
         "use reset = \"vacuum\" or \"reload\"",
     ),
 ];
+
+/// Settings that decide when a checkpoint begins and how long it takes: by themselves, or by how much WAL
+/// there is until max_wal_size.
+pub fn decides_checkpoints(setting: &str) -> bool {
+    const SETTINGS: &[&str] = &[
+        "max_wal_size",
+        "min_wal_size",
+        "checkpoint_timeout",
+        "checkpoint_completion_target",
+        "full_page_writes",
+        "wal_compression",
+        "wal_level",
+        "wal_log_hints",
+    ];
+    SETTINGS.contains(&setting)
+}
 
 pub fn definition(id: &str) -> Option<&'static CheckDef> {
     CHECKS.iter().find(|c| c.id == id)

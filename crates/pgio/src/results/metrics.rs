@@ -195,6 +195,12 @@ pub const METRICS: &[MetricDef<'static>] = &[
         Neutral,
         "write-ahead log written per updated row, all else in it too",
     ),
+    def(
+        "wal_fpi_share",
+        "share",
+        Neutral,
+        "of the WAL's bytes: full-page images, estimated as whole blocks, so at most that where they are compressed or have holes (14+)",
+    ),
     def("wal_full_page_images", "images", Neutral, "full-page images inside the window (14+)"),
     def("checkpoints", "checkpoints", Neutral, "checkpoints begun inside the window"),
     def("update_pct_measured", "%", Neutral, "share of calls that were updates"),

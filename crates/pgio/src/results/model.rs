@@ -47,7 +47,15 @@ pub struct Trial {
     pub warnings: Vec<Warning>,
 }
 
+/// The block of the burn-in trial, which comes before block 1.
+pub const BURN_IN_BLOCK: u32 = 0;
+
 impl Trial {
+    /// Measured before block 1 to warm the server up: stored and shown, never counted or compared.
+    pub fn is_burn_in(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_burn_in)
+    }
+
     /// Complete, and no check says it must not count.
     pub fn is_valid(&self) -> bool {
         self.outcome == Outcome::Complete
@@ -61,7 +69,7 @@ impl Trial {
 pub struct Place {
     pub experiment: String,
     pub condition: String,
-    /// Counted from 1.
+    /// Counted from 1; 0 is the burn-in trial, which never counts.
     pub block: u32,
     /// The order within its block, counted from 1.
     pub position: u32,
@@ -71,6 +79,12 @@ pub struct Place {
     /// A value of every axis of the sweep; absent without one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub point: Point,
+}
+
+impl Place {
+    pub fn is_burn_in(&self) -> bool {
+        self.block == BURN_IN_BLOCK
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

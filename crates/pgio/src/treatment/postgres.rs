@@ -10,17 +10,20 @@
 
 mod setting;
 
+use std::time::{Duration, Instant};
+
 use postgres::Client;
 use serde_json::{Value, json};
 
 use self::setting::{
-    Route, alter_system, auto_conf, check_privileges, denied, describe_setting, failed, reload,
-    route, same_line, wait_for,
+    RELOAD_SECONDS, Route, alter_system, auto_conf, check_privileges, denied, describe_setting,
+    failed, reload, route, same_line, wait_for,
 };
 use super::values::{agree, refusal};
 use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
-use crate::pg::server;
+use crate::pg::server::{self, Replication};
+use crate::pg::standby_names::StandbyNames;
 use crate::results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
@@ -63,6 +66,22 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     Ok(Box::new(Postgres { settings }))
 }
 
+/// All that a condition says of settings in one place: what commits wait for is decided by two of them
+/// together. A body that says a setting otherwise than an earlier one stays apart and is applied later.
+pub(super) fn as_one(specs: &[TreatmentSpec]) -> Vec<TreatmentSpec> {
+    let mut all: Vec<TreatmentSpec> = Vec::new();
+    for spec in specs {
+        let earlier = all.iter_mut().rfind(|s| s.kind == KIND.name && spec.kind == KIND.name);
+        match (earlier.and_then(|s| s.body.as_table_mut()), spec.body.as_table()) {
+            (Some(earlier), Some(more)) if more.keys().all(|key| !earlier.contains_key(key)) => {
+                earlier.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
+            }
+            _ => all.push(spec.clone()),
+        }
+    }
+    all
+}
+
 /// A condition that leaves the server's settings alone.
 pub(super) fn unchanged() -> Box<dyn Treatment> {
     Box::new(Postgres::default())
@@ -85,7 +104,8 @@ impl Postgres {
 
     /// Whether the condition means nothing without a synchronous standby.
     fn needs_standby(&self) -> bool {
-        matches!(self.value_of("synchronous_commit"), Some("remote_write" | "remote_apply"))
+        let level = self.value_of("synchronous_commit").map(str::to_ascii_lowercase);
+        matches!(level.as_deref(), Some("remote_write" | "remote_apply"))
     }
 
     /// All but `local` and `off` wait for a standby where one is asked for; what a condition does
@@ -183,8 +203,12 @@ impl Treatment for Postgres {
                 Route::Restart => {}
             }
         }
+        let declared = self.value_of(NAMES);
+        if let Some(names) = declared {
+            check_named(world.admin()?, names)?;
+        }
         if self.may_wait_for_standby(world.admin()?)? {
-            check_standby(world.admin()?, self.needs_standby())?;
+            check_standby(world.admin()?, self.needs_standby(), declared)?;
         }
         Ok(())
     }
@@ -228,7 +252,11 @@ impl Treatment for Postgres {
                 wait_for(world.admin()?, &setting.name, &|found| agree(found, &setting.value))?;
             }
         }
-        Ok(())
+        // A walsender hears of a reload when it next does anything.
+        match self.value_of(NAMES).is_some_and(|names| !names.trim().is_empty()) {
+            true => wait_for_standby(world),
+            false => Ok(()),
+        }
     }
 
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence> {
@@ -279,6 +307,7 @@ fn unreadable(when: When, what: &str) -> Evidence {
 }
 
 const SYNCHRONOUS: &str = "synchronous standby";
+const NAMES: &str = "synchronous_standby_names";
 
 fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
     let Ok(replication) = server::replication(admin) else {
@@ -295,9 +324,71 @@ fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
     Evidence { when, what: SYNCHRONOUS.to_owned(), found, expected }
 }
 
-fn check_standby(admin: &mut Client, needed: bool) -> Result<(), TreatmentError> {
-    let replication =
-        server::replication(admin).map_err(|e| TreatmentError::Refused(e.to_string()))?;
+fn replication(admin: &mut Client) -> Result<Replication, TreatmentError> {
+    server::replication(admin).map_err(|e| TreatmentError::Refused(e.to_string()))
+}
+
+/// Refuses names of the condition's own that would let commits wait for ever.
+fn check_named(admin: &mut Client, names: &str) -> Result<(), TreatmentError> {
+    if names.trim().is_empty() {
+        return Ok(());
+    }
+    let refused = |why: String| Err(TreatmentError::Refused(why));
+    let Some(asked) = StandbyNames::parse(names) else {
+        return refused(format!(
+            "{NAMES} cannot be `{names}`: write a list of standbys, such as `ANY 1 (a, b)`"
+        ));
+    };
+    let replication = replication(admin)?;
+    let found = asked.connected(&replication).len();
+    if found >= asked.wanted || replication.is_hidden() {
+        return Ok(());
+    }
+    let all: Vec<&str> = replication.standbys.iter().map(|s| s.name.as_str()).collect();
+    let connected = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    refused(match found {
+        0 => format!("`{names}` names no connected standby (connected: {connected})"),
+        _ => format!(
+            "`{names}` asks for {} standbys and {found} of them is connected (connected: {connected})",
+            asked.wanted
+        ),
+    })
+}
+
+/// Until one that the new names ask for is synchronous.
+fn wait_for_standby(world: &mut World<'_>) -> Result<(), TreatmentError> {
+    let deadline = Instant::now() + Duration::from_secs(RELOAD_SECONDS);
+    loop {
+        let found = replication(world.admin()?)?;
+        if found.has_synchronous() || found.is_hidden() || world.stop.requested() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(TreatmentError::NotInForce {
+                what: NAMES.to_owned(),
+                seconds: RELOAD_SECONDS,
+                why: format!("no standby became synchronous ({})", found.describe()),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// `declared` is what the condition makes of synchronous_standby_names, checked already.
+fn check_standby(
+    admin: &mut Client,
+    needed: bool,
+    declared: Option<&str>,
+) -> Result<(), TreatmentError> {
+    if let Some(names) = declared {
+        return match names.trim().is_empty() && needed {
+            true => Err(TreatmentError::Refused(format!(
+                "remote_write and remote_apply silently mean local where {NAMES} is empty, as the condition makes it: name a connected standby there"
+            ))),
+            false => Ok(()),
+        };
+    }
+    let replication = replication(admin)?;
     let asked = !replication.synchronous_standby_names.trim().is_empty();
     match (asked, replication.has_synchronous() || replication.is_hidden()) {
         (true, true) => Ok(()),

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+mod carry_over;
+mod checkpoint_modes;
 mod client_engine;
 mod command;
 mod command_workload;

@@ -55,6 +55,52 @@ fn a_condition_that_needs_a_standby_is_refused_without_one() {
 }
 
 #[test]
+fn names_of_the_conditions_own_are_what_it_waits_for() {
+    let cluster = pair();
+    let dsn = cluster.primary_conninfo();
+    alter_system(&dsn, "synchronous_standby_names", Some(""));
+    wait_until("demoted", || show(&dsn, "synchronous_standby_names").is_empty());
+    let keys = "blocks = 1\nduration = \"500ms\"\naa = false";
+    let text = |body: &str| experiment(&dsn, keys, "", &[("none", ""), ("waiting", body)]);
+    let level = "synchronous_commit = \"remote_apply\"";
+    let names = |names: &str| format!("synchronous_standby_names = '{names}'");
+    for body in [
+        format!("{level}, {}", names("pgio_standby")),
+        format!("{}, {level}", names("pgio_standby")),
+        format!("{level}, {}", names("ANY 1 (elsewhere, \"PGIO_standby\")")),
+        format!("{}, synchronous_commit = \"remote_write\"", names("*")),
+        format!("{}, synchronous_commit = \"on\"", names("FIRST 1 (*)")),
+    ] {
+        let dir = Workdir::new();
+        dir.compare(&text(&body)).expect(0, &[]);
+        for trial in dir.trials() {
+            assert_eq!(failed_checks(&trial, "invalid"), [""; 0], "{trial:#}");
+            let standby = trial["evidence"].as_array().unwrap().iter();
+            let standby = standby.filter(|e| e["what"] == "synchronous standby");
+            let synchronous = standby.filter(|e| !e["found"].as_str().unwrap().contains("async"));
+            let waits = condition_of(&trial) == "waiting";
+            assert_eq!(synchronous.count() > 0, waits, "{trial:#}");
+        }
+        assert_eq!(auto_conf(&dsn, "synchronous_standby_names").as_deref(), Some(""));
+        wait_until("put back", || show(&dsn, "synchronous_standby_names").is_empty());
+    }
+    let local = "synchronous_commit = \"local\"";
+    for (level, names_, texts) in [
+        (level, "elsewhere", "`elsewhere` names no connected standby (connected: pgio_standby)"),
+        // Other sessions of the server's would wait for ever.
+        (local, "elsewhere", "`elsewhere` names no connected standby (connected: pgio_standby)"),
+        (level, "2 (pgio_standby, b)", "asks for 2 standbys and 1 of them is connected"),
+        (level, "ANY 1 (", "cannot be `ANY 1 (`: write a list of standbys"),
+        (level, "", "silently mean local where synchronous_standby_names is empty"),
+    ] {
+        let dir = Workdir::new();
+        let body = format!("{level}, {}", names(names_));
+        dir.compare(&text(&body)).expect(4, &["condition `waiting`", texts]);
+        assert!(!dir.out().exists() && dir.journals().is_empty());
+    }
+}
+
+#[test]
 fn a_condition_without_treatment_does_not_wait_for_ever() {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();

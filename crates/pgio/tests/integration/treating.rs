@@ -530,7 +530,7 @@ fn a_cache_is_cold_or_warm_as_asked() {
     let dir = Workdir::new();
     let said = dir.compare(&format!(
         "[experiment]\nblocks = 2\nwarmup = \"500ms\"\nduration = \"500ms\"\naa = false\nrepeats = 0\n\
-         seed = 5\n{}\n\
+         seed = 5\nburn_in = false\n{}\n\
          [target]\nprivate = true\npg = {INSTALLED}\n\
          [workload]\nkind = \"slob\"\nscale = \"32M\"\nupdate_pct = 0\n\
          [[condition]]\nname = \"cold\"\ncache = \"cold\"\n\
@@ -566,7 +566,7 @@ fn a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database() {
     let dsn = cluster.primary_conninfo();
     let text = |workload: &str, cache: &str| {
         format!(
-            "[experiment]\nblocks = 1\nwarmup = \"0s\"\nduration = \"300ms\"\naa = false\n{}\n\
+            "[experiment]\nblocks = 1\nwarmup = \"0s\"\nduration = \"300ms\"\naa = false\nburn_in = false\n{}\n\
              [target]\ndsn = {dsn:?}\n[workload]\n{workload}\n\
              [[condition]]\nname = \"a\"\ncache = {cache:?}\n",
             tolerate(&[])

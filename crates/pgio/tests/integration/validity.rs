@@ -67,7 +67,7 @@ fn a_table_bloated_between_trials_makes_the_later_ones_invalid() {
     let dir = Workdir::new();
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "1024"]).expect(0, &[]);
     let text = format!(
-        "[experiment]\nblocks = 2\nwarmup = \"0s\"\nduration = \"1s\"\naa = false\nrepeats = 0\n\
+        "[experiment]\nblocks = 2\nwarmup = \"0s\"\nduration = \"1s\"\naa = false\nburn_in = false\nrepeats = 0\n\
          [target]\ndsn = {dsn:?}\n[workload]\nwork_unit = 8\n\
          [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\n"
     );

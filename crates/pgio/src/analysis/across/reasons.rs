@@ -72,7 +72,8 @@ fn first(stored: &Stored) -> Option<&Trial> {
 
 fn counted(stored: &Stored) -> impl Iterator<Item = &Trial> {
     let middle = stored.manifest.middle();
-    let there = move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.point == *middle);
+    let there =
+        move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.point == *middle && !p.is_burn_in());
     stored.trials.iter().filter(|t| t.outcome == Outcome::Complete).filter(there)
 }
 

@@ -158,6 +158,50 @@ fn a_checkpoint_in_some_trials_leaves_these_out() {
 }
 
 #[test]
+fn checkpoints_of_a_setting_that_is_compared_are_its_effect() {
+    let verdicts = |stored: &Stored| -> Vec<(usize, CheckVerdict)> {
+        let all = checks(&stored.manifest, &stored.trials);
+        let of_it = all.into_iter().filter(|(_, c)| c.id == "checkpoint-in-one-condition");
+        of_it.map(|(i, c)| (i, c.verdict)).collect()
+    };
+    let declared = |on: &[&str], local: &[&str]| {
+        let mut stored = sound();
+        let own = |all: &[&str]| all.iter().map(|t| (*t).to_owned()).collect();
+        stored.manifest.conditions[0].treatments = own(local);
+        stored.manifest.conditions[1].treatments = own(on);
+        of(&mut stored, "on").into_iter().take(2).for_each(|t| set(t, "checkpoints", 2.0));
+        stored
+    };
+    let excused = [(1, CheckVerdict::Warning), (3, CheckVerdict::Warning)];
+    let accused = [(1, CheckVerdict::Invalid), (3, CheckVerdict::Invalid)];
+    for setting in ["max_wal_size = 64MB", "checkpoint_timeout = 30s", "full_page_writes = off"] {
+        let mut stored = declared(&[setting], &[]);
+        assert_eq!(verdicts(&stored), excused, "{setting}");
+        assert_eq!(analyse(&stored).primary("on").unwrap().blocks, 6);
+        // The baseline has fewer of them, and they are the other half of the same effect.
+        set(&mut stored.trials[0], "checkpoints", 1.0);
+        assert_eq!(verdicts(&stored)[0], (0, CheckVerdict::Warning));
+        // Declared by the baseline alone it is no less what is compared.
+        assert_eq!(verdicts(&declared(&[], &[setting])), excused, "{setting}");
+        // What both have explains nothing.
+        assert_eq!(verdicts(&declared(&[setting], &[setting])), accused, "{setting}");
+    }
+    assert_eq!(verdicts(&declared(&["work_mem = 64MB"], &[])), accused);
+    let (_, check) = &checks(
+        &declared(&["max_wal_size = 64MB"], &[]).manifest,
+        &declared(&["max_wal_size = 64MB"], &[]).trials,
+    )[0];
+    assert_eq!(
+        check.message,
+        "2 checkpoints began inside the window: `on` and `local` differ in max_wal_size, so this is part of the effect"
+    );
+    // Nobody forces them to any phase.
+    let mut stored = declared(&[], &[]);
+    stored.manifest.rules.checkpoint = "none".to_owned();
+    assert_eq!(verdicts(&stored), excused);
+}
+
+#[test]
 fn repeating_a_trial_does_not_make_its_fault_the_rule() {
     let mut stored = sound();
     of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));

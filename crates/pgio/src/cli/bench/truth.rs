@@ -5,6 +5,7 @@
 //! so that chance alone hardly ever fails the bench. One file a case, in one shape: `run`.
 
 mod aa;
+mod cache;
 mod commit_delay;
 mod disk;
 mod read_iops;
@@ -35,8 +36,10 @@ pub(super) struct Args {
 enum Case {
     /// The baseline against its twin: nothing differs
     Aa(Plan),
-    /// A disk of 950 read IOPS against one of 1000, by loop devices and cgroup v1 (needs root)
-    ReadIops(Plan),
+    /// Three equal conditions on data larger than the buffers: do trials read what others fetched?
+    Cache(cache::Args),
+    /// A disk of fewer read IOPS against another, by loop devices and cgroup v1 (needs root)
+    ReadIops(read_iops::Args),
     /// commit_delay = 20 ms against none, beside a plain psql loop (needs psql)
     CommitDelay(Plan),
 }
@@ -63,7 +66,8 @@ struct Plan {
 pub(super) fn run(args: &Args) -> Outcome {
     match &args.case {
         Case::Aa(plan) => aa::run(plan),
-        Case::ReadIops(plan) => read_iops::run(plan),
+        Case::Cache(args) => cache::run(args),
+        Case::ReadIops(args) => read_iops::run(args),
         Case::CommitDelay(plan) => commit_delay::run(plan),
     }
 }
@@ -198,6 +202,12 @@ fn private(
     })?)
 }
 
+/// For results that nobody keeps.
+fn scratch() -> Result<tempfile::TempDir, Failure> {
+    tempfile::tempdir()
+        .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))
+}
+
 /// The experiments one after the other, a line each and the sum; `what` names the estimate.
 fn each(
     plan: &Plan,
@@ -205,8 +215,7 @@ fn each(
     mut one: impl FnMut(&Round<'_>) -> Result<Judged, Failure>,
 ) -> Outcome {
     let stop = signals::stop_on_signals()?;
-    let scratch = tempfile::tempdir()
-        .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))?;
+    let scratch = scratch()?;
     let out = plan.out.as_deref().unwrap_or(scratch.path());
     output::line(&format!(
         "experiment  {what:>9}  {:20}  {:13}  {:>8}",

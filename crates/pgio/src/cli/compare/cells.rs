@@ -55,6 +55,12 @@ impl Job {
         Ok(all)
     }
 
+    /// The baseline's at the middle point, which comes first.
+    pub(super) fn baseline_cell(&self, cells: &[LiveCell]) -> usize {
+        let is_baseline = |c: &LiveCell| c.cell.condition == self.experiment.baseline;
+        cells.iter().position(is_baseline).expect("every workload runs under the baseline")
+    }
+
     /// Every treatment of the file, at every point: refuses what cannot be read.
     pub(super) fn check_treatments(&self) -> Result<(), Failure> {
         let e = &self.experiment;

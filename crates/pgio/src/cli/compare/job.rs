@@ -11,7 +11,7 @@ use crate::cli::{Outcome, ballast, connection, report, state};
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::judging;
 use crate::experiment::live::{Happening, Live};
-use crate::experiment::plan::plan;
+use crate::experiment::plan::{burn_in, plan};
 use crate::experiment::run::{Done, Ended, Rules, run as run_plan};
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
@@ -154,7 +154,10 @@ impl Job {
         rules.reset = self.experiment.reset_of(spec).clone();
         let cells = self.cells(spec)?;
         let ids: Vec<Cell> = cells.iter().map(|c| c.cell.clone()).collect();
-        let plan = plan(cells.len(), rules.max_blocks, self.seed);
+        let mut plan = plan(cells.len(), rules.max_blocks, self.seed);
+        if self.experiment.burns_in(spec) {
+            plan.insert(0, burn_in(self.baseline_cell(&cells)));
+        }
         let earlier = match start {
             Start::New => None,
             Start::Resume => resume::open(dir)?,
@@ -203,6 +206,8 @@ impl Job {
             hosts: servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
             host_specs: self.experiment.hosts.clone(),
             cells,
+            workload: spec.name.clone(),
+            seed: self.seed,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
             rules: rules.clone(),
             journal: Journal::new(&state::journal_dir(), run_id),

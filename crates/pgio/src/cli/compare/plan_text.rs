@@ -16,7 +16,7 @@ use super::job::Job;
 use crate::cli::exit::Failure;
 use crate::cli::state;
 use crate::config::command::{CommandSpec, Line};
-use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{Checkpoint, Reset, Target, WorkloadKind, WorkloadSpec};
 use crate::config::resolve::Extent;
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::plan;
@@ -91,6 +91,9 @@ impl Job {
             add(text, &format!("  {told}"));
         }
         add(text, &format!("  before each trial: {}", self.reset_text(workload)));
+        if e.rules.checkpoint == Checkpoint::Spread {
+            add(text, "  windows hold whole checkpoint cycles (checkpoint = \"spread\")");
+        }
         for line in workload.command.iter().flat_map(command_lines) {
             add(text, &format!("  {line}"));
         }
@@ -98,16 +101,28 @@ impl Job {
             add(text, &format!("  {change}"));
         }
         let each = trial.map_or_else(|| "as long as it takes".to_owned(), seconds);
+        if e.burns_in(workload) {
+            let title = &cells[self.baseline_cell(cells)].title;
+            add(
+                text,
+                &format!(
+                    "  burn-in first, {each}: {title}, never counted (burn_in = false leaves it out)"
+                ),
+            );
+        }
         for p in plan(cells.len(), e.blocks, self.seed) {
             let title = &cells[p.cell].title;
             add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
         }
         let trials = u32::try_from(cells.len()).unwrap_or(u32::MAX).saturating_mul(e.blocks);
+        let burn_in = u32::from(e.burns_in(workload));
+        let and_burn_in = if burn_in > 0 { " and the burn-in" } else { "" };
         let total = |trials: u32| match trial {
             Some(trial) => {
-                format!("{trials} trials, {} of warm-up and windows", seconds(trial * trials))
+                let time = seconds(trial * trials.saturating_add(burn_in));
+                format!("{trials} trials{and_burn_in}, {time} of warm-up and windows")
             }
-            None => format!("{trials} trials"),
+            None => format!("{trials} trials{and_burn_in}"),
         };
         add(text, &format!("  {}", total(trials)));
         for (why, most) in self.limits(trials) {
@@ -244,16 +259,20 @@ impl Job {
             }
             WorkloadKind::Mail => "messages of an earlier trial are removed",
         };
+        let checkpoint = match self.experiment.rules.checkpoint {
+            Checkpoint::Before | Checkpoint::Spread => "CHECKPOINT",
+            Checkpoint::None => "no CHECKPOINT",
+        };
         match self.experiment.reset_of(workload) {
-            Reset::Checkpoint if kind == WorkloadKind::Slob => "CHECKPOINT".to_owned(),
+            Reset::Checkpoint if kind == WorkloadKind::Slob => checkpoint.to_owned(),
             Reset::Vacuum if kind == WorkloadKind::Slob => {
-                "VACUUM of the data set's tables, then CHECKPOINT".to_owned()
+                format!("VACUUM of the data set's tables, then {checkpoint}")
             }
             Reset::Checkpoint | Reset::Vacuum | Reset::Reload => {
-                format!("{again}, then CHECKPOINT")
+                format!("{again}, then {checkpoint}")
             }
             Reset::Recreate { named } => format!(
-                "DROP DATABASE and CREATE DATABASE{}, {again}, then CHECKPOINT",
+                "DROP DATABASE and CREATE DATABASE{}, {again}, then {checkpoint}",
                 named.as_ref().map_or(String::new(), |n| format!(" {n}"))
             ),
         }

@@ -65,6 +65,7 @@ impl Job {
                 max_blocks: rules.precision.map(|_| rules.max_blocks),
                 repeats: rules.repeats,
                 reset: rules.reset.name().to_owned(),
+                checkpoint: rules.checkpoint.name().to_owned(),
                 tolerate: rules.tolerate.clone(),
             },
             resumed: Vec::new(),

@@ -6,6 +6,7 @@ use crate::cli::output::{self, Status};
 use crate::experiment::live::Happening;
 use crate::experiment::plan::Planned;
 use crate::experiment::run::News;
+use crate::results::BURN_IN_BLOCK;
 use crate::results::model::{Outcome, Trial};
 use crate::warning::Warning;
 
@@ -73,6 +74,10 @@ impl Teller {
             eprintln!("pgio: {} of {} trials", self.done, self.trials);
         }
         self.block = planned.block;
+        if planned.block == BURN_IN_BLOCK {
+            let text = format!("trial {} of {}: burn-in, {condition}", self.done + 1, self.trials);
+            return self.status.show(&text);
+        }
         self.status.show(&format!(
             "trial {} of {}: block {} of {}, {condition}",
             self.done + 1,
@@ -86,7 +91,11 @@ impl Teller {
         self.done += 1;
         if let Outcome::Failed { error } = &trial.outcome {
             let place = trial.place.as_ref().map_or("", |p| p.condition.as_str());
-            self.lasting(&format!("block {}, {place}: failed: {error}", planned.block));
+            let at = match planned.block {
+                BURN_IN_BLOCK => "burn-in".to_owned(),
+                block => format!("block {block}"),
+            };
+            self.lasting(&format!("{at}, {place}: failed: {error}"));
         }
         if !self.status.is_live() && self.done == self.trials {
             eprintln!("pgio: {} of {} trials", self.done, self.trials);

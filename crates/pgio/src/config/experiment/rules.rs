@@ -15,6 +15,7 @@ pub struct Rules {
     /// How often an invalid trial is repeated.
     pub repeats: u32,
     pub reset: Reset,
+    pub checkpoint: Checkpoint,
     /// Ids of checks that only warn.
     pub tolerate: Vec<String>,
 }
@@ -33,6 +34,30 @@ pub enum Reset {
     Recreate { named: Option<String> },
 }
 
+/// Which checkpoints a window meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// A CHECKPOINT before each warm-up: windows at the beginning of a cycle.
+    Before,
+    /// Windows of whole checkpoint cycles.
+    Spread,
+    /// pgio issues none.
+    None,
+}
+
+impl Checkpoint {
+    const NAMES: &[(&str, Checkpoint)] =
+        &[("before", Self::Before), ("spread", Self::Spread), ("none", Self::None)];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::Spread => "spread",
+            Self::None => "none",
+        }
+    }
+}
+
 impl Reset {
     pub fn name(&self) -> &'static str {
         match self {
@@ -47,7 +72,7 @@ impl Reset {
 const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 
 pub(super) const KEYS: &[&str] =
-    &["precision", "max_blocks", "repeats", "reset", "recreate_database", "tolerate"];
+    &["precision", "max_blocks", "repeats", "reset", "checkpoint", "recreate_database", "tolerate"];
 
 /// Where `precision` says when to stop, so many blocks are enough for anything worth it.
 const MAX_BLOCKS: u32 = 30;
@@ -77,7 +102,17 @@ pub(super) fn parse<'a>(
         max_blocks,
         repeats: whole("repeats", 0, REPEATS)?,
         reset: reset(head, targets)?,
+        checkpoint: checkpoint(head)?,
         tolerate: tolerate(head, checks)?,
+    })
+}
+
+fn checkpoint(head: &Section<'_>) -> Result<Checkpoint, ConfigError> {
+    let Some(text) = head.string("checkpoint")? else { return Ok(Checkpoint::Before) };
+    let found = Checkpoint::NAMES.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Checkpoint::NAMES.iter().map(|(name, _)| *name).collect();
+        head.error("checkpoint", format!("must be one of {}, not `{text}`", names.join(", ")))
     })
 }
 

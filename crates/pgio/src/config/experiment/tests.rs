@@ -62,6 +62,7 @@ fn a_name_is_all_that_must_be_said() {
             seed: None,
             baseline: "a".to_owned(),
             aa: true,
+            burn_in: None,
             telemetry: seconds(1),
             primary: None,
             hosts: BTreeMap::new(),
@@ -70,6 +71,7 @@ fn a_name_is_all_that_must_be_said() {
                 max_blocks: 6,
                 repeats: 2,
                 reset: Reset::Checkpoint,
+                checkpoint: Checkpoint::Before,
                 tolerate: Vec::new(),
             },
             sweep: SweepKind::OneAtATime,
@@ -125,6 +127,39 @@ fn a_list_of_tables_is_as_many_treatments() {
         experiment.conditions[0].treatments.iter().map(|t| (t.kind.as_str(), t.line)).collect();
     assert_eq!(seen, [("drbd", 3), ("throttle", 4), ("throttle", 4), ("postgres", 5)]);
     assert_eq!(experiment.conditions[0].treatments[2].body["host"].as_str(), Some("y"));
+}
+
+#[test]
+fn a_burn_in_comes_first_where_trials_share_a_data_set() {
+    for (workload, key, expected) in [
+        ("kind = 'slob'", "", true),
+        ("kind = 'commit'", "", false),
+        ("kind = 'mail'", "", false),
+        ("kind = 'command'\npreset = 'pgbench'", "", false),
+        ("kind = 'command'\npreset = 'pgbench-S'", "", true),
+        ("kind = 'slob'", "burn_in = false", false),
+        ("kind = 'commit'", "burn_in = true", true),
+    ] {
+        let text =
+            format!("[experiment]\n{key}\n[workload]\n{workload}\n[[condition]]\nname = 'a'\n");
+        let Ok(experiment) = parse(&text, "x.toml", "x", TREATMENTS, CHECKS) else {
+            panic!("{text}: {:?}", parse(&text, "x.toml", "x", TREATMENTS, CHECKS))
+        };
+        assert_eq!(experiment.burns_in(&experiment.workloads[0]), expected, "{text}");
+    }
+}
+
+#[test]
+fn which_checkpoints_a_window_meets() {
+    let of = |key: &str| {
+        let text = format!("[experiment]\n{key}\n[[condition]]\nname = 'a'\n");
+        parse(&text, "x.toml", "x", TREATMENTS, CHECKS).map(|e| e.rules.checkpoint)
+    };
+    assert_eq!(of("").unwrap(), Checkpoint::Before);
+    assert_eq!(of("checkpoint = 'spread'").unwrap(), Checkpoint::Spread);
+    assert_eq!(of("checkpoint = 'none'").unwrap(), Checkpoint::None);
+    let error = of("checkpoint = 'never'").unwrap_err();
+    assert_eq!(error.message, "must be one of before, spread, none, not `never`");
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub(super) fn run<S: Stage>(
     }
 }
 
-fn one_trial<S: Stage>(
+pub(super) fn one_trial<S: Stage>(
     planned: &Planned,
     failures: &mut u32,
     stage: &mut S,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::plan::plan;
+use crate::experiment::plan::{burn_in, plan};
 use crate::experiment::trial::blank;
 use proptest::prelude::*;
 
@@ -220,6 +220,62 @@ fn blocks_go_on_until_the_intervals_are_narrow_or_the_limit_is_reached() {
         assert_eq!(fake.trials().len(), trials, "{precise_after:?}");
         let told = fake.log.iter().filter(|l| l.starts_with("block ")).count();
         assert_eq!(told, trials - 2);
+    }
+}
+
+/// One block of two cells after the burn-in of the second.
+fn with_burn_in() -> Vec<Planned> {
+    [vec![burn_in(1)], plan(2, 1, 1)].concat()
+}
+
+#[test]
+fn a_burn_in_trial_comes_first_and_is_never_judged_or_repeated() {
+    let mut fake = Fake::default();
+    let plan = with_burn_in();
+    assert_eq!(Done::default().left(&plan, 1), 3);
+    assert_eq!(run(&plan, FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
+    let order: Vec<String> = plan.iter().map(|p| p.cell.to_string()).collect();
+    assert_eq!(fake.trials(), order);
+    assert_eq!(fake.trials()[0], "1");
+
+    // What is invalid is said of block 1 alone.
+    let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
+    run(&plan, FIXED, &Done::default(), &mut fake).unwrap();
+    assert_eq!(fake.trials().len(), 4);
+
+    // A failed one does not end it, and counts with those that follow at once.
+    let failed = || Outcome::Failed { error: "gone".to_owned() };
+    let mut fake = Fake { outcomes: vec![failed()], ..Fake::default() };
+    assert_eq!(run(&plan, FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
+    let mut fake = Fake { outcomes: vec![failed(), failed(), failed()], ..Fake::default() };
+    let ended = run(&plan, FIXED, &Done::default(), &mut fake);
+    assert_eq!(ended, Ok(Ended::Failing("gone".to_owned())));
+    let mut fake = Fake { outcomes: vec![Outcome::Interrupted], ..Fake::default() };
+    assert_eq!(run(&plan, FIXED, &Done::default(), &mut fake), Ok(Ended::Interrupted));
+    assert_eq!(fake.trials().len(), 1);
+}
+
+#[test]
+fn a_burn_in_trial_is_repeated_unless_it_is_complete_or_nothing_is_left() {
+    let plan = with_burn_in();
+    let done = |burn_in: Option<Last>, cells: usize| {
+        let burn_in = burn_in.map(|last| ((0, 1), last));
+        let counted = (0..cells).map(|cell| ((1, cell), last(0, true)));
+        Done(burn_in.into_iter().chain(counted).collect())
+    };
+    for (earlier, cells, left, first) in [
+        (Some(last(0, true)), 1, 1, Some("1")),
+        (Some(last(0, false)), 1, 2, Some("1 again 1")),
+        (None, 1, 2, Some("1")),
+        (Some(last(0, false)), 2, 0, None),
+        (None, 2, 0, None),
+    ] {
+        let done = done(earlier, cells);
+        assert_eq!(done.left(&plan, 1), left);
+        let mut fake = Fake::default();
+        assert_eq!(run(&plan, FIXED, &done, &mut fake), Ok(Ended::Complete));
+        assert_eq!(fake.trials().len(), left);
+        assert_eq!(fake.trials().first().copied(), first);
     }
 }
 

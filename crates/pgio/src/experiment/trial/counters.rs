@@ -67,6 +67,11 @@ pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) 
     if images.is_some() {
         put(trial, "wal_full_page_images", images);
     }
+    if let (Some(images), Some(block), Some(wal)) = (images, after.block_bytes, wal) {
+        // An upper bound where images are compressed, or leave out the hole in a page.
+        let share = (images * block / wal).min(1.0);
+        put(trial, "wal_fpi_share", Some(share).filter(|_| wal > 0.0));
+    }
     put(trial, "checkpoints", after.checkpoints_since(&before));
 }
 

@@ -61,7 +61,7 @@ type Said<'a> = (usize, &'a str, &'a str);
 /// in the trials' records; what did not is the analysis's, which adds checks across trials.
 fn every_check(page: &Page<'_>) -> Table {
     let mut found: BTreeMap<(&str, CheckVerdict), Vec<Said<'_>>> = BTreeMap::new();
-    for (line, trial) in (1..).zip(&page.stored.trials) {
+    for (line, trial) in (1..).zip(&page.stored.trials).filter(|(_, t)| !t.is_burn_in()) {
         for c in trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Ok) {
             found.entry((&c.id, c.verdict)).or_default().push((line, &c.message, &c.remedy));
         }
@@ -73,7 +73,7 @@ fn every_check(page: &Page<'_>) -> Table {
     let row = |((id, verdict), all): (&(&str, CheckVerdict), &Vec<Said<'_>>)| {
         let lines: Vec<usize> = all.iter().map(|(line, ..)| *line).collect();
         let which = if *verdict == CheckVerdict::Ok {
-            format!("{} of {}", lines.len(), page.standings.len())
+            format!("{} of {}", lines.len(), page.count())
         } else {
             numbers(&lines)
         };
@@ -167,7 +167,7 @@ fn trials(page: &Page<'_>) -> Table {
             place.map_or_else(String::new, |p| cell(page, p)),
             standing_word(*standing).to_owned(),
             value,
-            in_place(|p| p.block.to_string()),
+            in_place(|p| if p.is_burn_in() { NONE.to_owned() } else { p.block.to_string() }),
             in_place(|p| (p.attempt + 1).to_string()),
             trial.started_at.get(11..19).unwrap_or(&trial.started_at).to_owned(),
             why(page, line, trial),
@@ -208,6 +208,7 @@ fn standing_word(standing: Standing) -> &'static str {
         Standing::Failed => "FAILED",
         Standing::Interrupted => "interrupted",
         Standing::Repeated => "repeated later",
+        Standing::BurnIn => "burn-in",
         Standing::Stranger => "no such condition",
     }
 }

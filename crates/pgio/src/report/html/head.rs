@@ -61,14 +61,18 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
     let manifest = &page.stored.manifest;
     let mut facts = vec![("Measured", moment(&manifest.created_at))];
     let trials = format!(
-        "{} of {}{}, {}",
-        counted(page.standings.len(), "trial"),
+        "{} of {}{}, {}{}",
+        counted(page.count(), "trial"),
         counted(manifest.conditions.len(), "condition"),
         match manifest.points().len() {
             1 => String::new(),
             n => format!(" at {}", counted(n, "point")),
         },
         counted(blocks(page.stored.trials.iter()), "block"),
+        match page.standings.len() - page.count() {
+            0 => String::new(),
+            n => format!(", after {}", counted(n, "burn-in trial")),
+        },
     );
     facts.push(("Trials", trials));
     let is_middle = |t: &&Trial| t.place.as_ref().is_none_or(|p| p.point == *manifest.middle());

@@ -59,8 +59,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 }
 
 fn left_out(page: &Page<'_>) -> &'static str {
-    let any = page.standings.iter().any(|s| *s != Standing::Counts);
-    if any { " Trials that do not count are grey and dotted." } else { "" }
+    if page.has_left_out() { " Trials that do not count are grey and dotted." } else { "" }
 }
 
 /// What the workload does, and how to count it in a slice.

@@ -39,11 +39,10 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         (page.looks.get(name).mark(x, y, &tip))
         @if !counts(*line) { (crossed_out(x, y, &tip)) }
     } } };
-    let left_out = page.standings.iter().any(|s| *s != Standing::Counts);
     let body = html! {
         p { "In the order in which they ran, blocks between the vertical lines. "
             @if page.stored.manifest.sweep.is_some() { "Those at the middle point. " }
-            @if left_out { "What is crossed out does not count; the table of trials says why." } }
+            @if page.has_left_out() { "What is crossed out does not count; the table of trials says why." } }
         figure.chart {
             (page.looks.legend(all.iter().map(|(name, _)| *name)))
             (frame.draw(&html! { (frame.lines(&lines)) (marks) }))
@@ -95,7 +94,7 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
 fn block_starts(page: &Page<'_>) -> Vec<(f64, String)> {
     let mut starts: Vec<(u32, usize)> = Vec::new();
     for (line, trial) in (1..).zip(&page.stored.trials) {
-        let Some(place) = &trial.place else { continue };
+        let Some(place) = trial.place.as_ref().filter(|p| !p.is_burn_in()) else { continue };
         if starts.last().is_none_or(|(block, _)| *block != place.block) {
             starts.push((place.block, line));
         }

@@ -73,6 +73,9 @@ pub struct Rules {
     /// `checkpoint`, `vacuum`, `reload` or `recreate`: what came before each trial.
     #[serde(default)]
     pub reset: String,
+    /// `before`, `spread` or `none`; empty in records of before there was a choice, when it was `before`.
+    #[serde(default)]
+    pub checkpoint: String,
     /// Checks that were to warn only.
     #[serde(default)]
     pub tolerate: Vec<String>,

@@ -13,7 +13,7 @@ use crate::treatment::TreatmentError;
 use crate::treatment::values::Described;
 
 /// How long a reload may take to reach this session.
-const RELOAD_SECONDS: u64 = 5;
+pub(super) const RELOAD_SECONDS: u64 = 5;
 
 /// Where a setting can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -79,7 +79,7 @@ fn data_are_made_before_each_trial_or_once() {
              run = \"psql -qAtX -c 'UPDATE t SET x = x + 1' -c 'SELECT x FROM t'\"\n\
              metric = [{{ name = \"x\", unit = \"x\", better = \"higher\", regex = \"^[0-9]+$\" }}]"
         );
-        let keys = "blocks = 2\naa = false";
+        let keys = "blocks = 2\naa = false\nburn_in = false";
         dir.compare(&experiment(&format!("dsn = {dsn:?}"), keys, &workload, &[("a", "")]))
             .expect(0, &[]);
         assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), makings);
@@ -103,7 +103,7 @@ fn data_of_one_point_are_not_taken_for_those_of_another() {
              run = \"psql -qAtX -c 'SELECT x FROM t' -c 'SELECT 0 AS s{{sessions}}'\"\n\
              metric = [{{ name = \"x\", unit = \"x\", better = \"higher\", regex = \"^[1-9]$\" }}]"
         );
-        let keys = "blocks = 3\naa = false";
+        let keys = "blocks = 3\naa = false\nburn_in = false";
         dir.compare(&experiment(&format!("dsn = {dsn:?}"), keys, &workload, &[("a", "")]))
             .expect(0, &[]);
         let trials = dir.trials();

@@ -6,7 +6,7 @@ use crate::workdir::{Workdir, experiment_on, tolerate};
 const SCALE: &str = "scale = \"8M\"\nwork_unit = 8\nupdate_work_unit = 8\nupdate_pct = 50";
 
 fn slob(dsn: &str, keys: &str) -> String {
-    let keys = format!("blocks = 2\nduration = \"200ms\"\naa = false\n{keys}");
+    let keys = format!("blocks = 2\nduration = \"200ms\"\naa = false\nburn_in = false\n{keys}");
     let workload = format!("{SCALE}\n\n[[condition]]\nname = \"a\"");
     experiment_on(&format!("dsn = {dsn:?}"), &keys, &workload, &[("b", "")])
         .replace("kind = \"commit\"", "kind = \"slob\"")
@@ -191,7 +191,7 @@ fn what_comes_into_the_database_between_trials_is_not_dropped() {
 #[test]
 fn in_a_private_cluster_the_database_need_not_be_named() {
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"200ms\"\nreset = \"recreate\"";
+    let keys = "blocks = 1\nduration = \"200ms\"\nburn_in = false\nreset = \"recreate\"";
     let target = format!("private = true\npg = {INSTALLED}");
     let workload = format!("{SCALE}\ncreate_base_table = false");
     let text = experiment_on(&target, keys, &workload, &[("a", "")]);

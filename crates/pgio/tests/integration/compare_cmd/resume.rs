@@ -25,14 +25,16 @@ fn resume(dir: &Workdir) -> crate::workdir::Said {
     dir.pgio(&["compare", "experiment.toml", "--resume", "out"])
 }
 
-fn complete(dir: &Workdir) -> Vec<(u64, String, u64)> {
+fn complete(dir: &Workdir) -> Vec<(u64, String, Option<u64>)> {
     let trials = dir.trials();
     let complete = trials.iter().filter(|t| t["outcome"]["state"] == "complete");
     complete
         .map(|t| {
             let place = &t["place"];
             let block = place["block"].as_u64().unwrap();
-            (block, condition_of(t).to_owned(), place["seed"].as_u64().unwrap_or_default())
+            // A trial that is tried again draws a stream of its own.
+            let first = place["attempt"] == 0;
+            (block, condition_of(t).to_owned(), first.then(|| t["seed"].as_u64().unwrap()))
         })
         .collect()
 }

@@ -45,7 +45,7 @@ impl Bench {
     /// A server that nobody may stop: none of this needs it.
     fn experiment(&self, keys: &str, conditions: &[(&str, &str)]) -> String {
         let mut text = format!(
-            "[experiment]\nwarmup = \"0s\"\naa = false\nrepeats = 0\n{keys}\n{}\n\
+            "[experiment]\nwarmup = \"0s\"\naa = false\nburn_in = false\nrepeats = 0\n{keys}\n{}\n\
              [target]\ndsn = {:?}\nhost = \"local\"\n[workload]\nkind = \"slob\"\nscale = \"8M\"\n\
              num_schemas = 2\nnum_threads = 1\nupdate_pct = 0\nwork_unit = 8\n",
             tolerate(&[]),

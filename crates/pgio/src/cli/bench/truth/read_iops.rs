@@ -1,5 +1,7 @@
-//! Two servers that differ in the reads per second that their disks allow: 1000 and 950. All reads
-//! go to the disk, so the true ratio is 0.95. What the devices really did is counted beside it.
+//! Two servers that differ in the reads per second that their disks allow: 1000 and 950, or as asked. All
+//! misses go to the disk, since data go past the page cache, and both servers miss equally often, since
+//! their buffers hold as much of the data before the disks are limited. So the true ratio is that of the
+//! limits. What the devices really did is counted beside it.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +11,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use benchmath::summary;
+use postgres::NoTls;
 
 use super::disk::{Disk, enter_namespace};
 use super::{Judged, Plan, each, private};
-use crate::cli::exit::Failure;
+use crate::cli::exit::{FAILED, Failure, USAGE};
 use crate::cli::{Outcome, connection, setup, state};
 use crate::config::ConnectString;
 use crate::dataset::LoadSpec;
@@ -21,14 +24,13 @@ use crate::host::stop::Stop;
 use crate::pg::private::{PrivateCluster, VersionRequest};
 use crate::units::{Layout, Scale};
 
-const LIMITS: [(&str, u32); 2] = [("full", 1000), ("limited", 950)];
+const NAMES: [&str; 2] = ["full", "limited"];
 /// The first version that can go past the page cache is 16.
 const MAJOR: u32 = 18;
 const SCALE: &str = "512M";
 /// Direct I/O, little memory, and nothing that would read or write by itself.
 const SETTINGS: &[(&str, &str)] = &[
     ("debug_io_direct", "data"),
-    ("shared_buffers", "16MB"),
     ("autovacuum", "off"),
     ("max_wal_size", "2GB"),
     ("wal_level", "minimal"),
@@ -43,19 +45,40 @@ struct Side {
     disk: Disk,
 }
 
-pub(super) fn run(plan: &Plan) -> Outcome {
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    plan: Plan,
+    /// Reads a second of the two disks; the second against the first is the truth
+    #[arg(long, value_name = "FULL,LIMITED", value_delimiter = ',', default_values_t = [1000, 950])]
+    limits: Vec<u32>,
+    /// Of each server; the data are 512M, and no page cache holds any of them
+    #[arg(long, value_name = "SIZE", default_value = "16MB")]
+    shared_buffers: String,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let plan = &args.plan;
+    let limits = match args.limits.as_slice() {
+        [full, limited] if *full > 0 && *limited > 0 => [*full, *limited],
+        _ => {
+            let text = "--limits takes two numbers above 0, such as 1000,500";
+            return Err(Failure::message(USAGE, text));
+        }
+    };
     enter_namespace()?;
-    let sides = LIMITS
-        .map(|(name, iops)| Side::make(name, iops, plan))
+    let sides = NAMES
         .into_iter()
+        .zip(limits)
+        .map(|(name, iops)| Side::make(name, iops, args))
         .collect::<Result<Vec<Side>, Failure>>()?;
     let text = text(plan, &sides);
-    let truth = f64::from(LIMITS[1].1) / f64::from(LIMITS[0].1);
+    let truth = f64::from(limits[1]) / f64::from(limits[0]);
     each(plan, "ratio", |round| {
         let meters: Vec<Meter> = sides.iter().map(|s| Meter::start(&s.disk.stat_file())).collect();
         let analysis = round.analysis(&text)?;
         let reads: Vec<String> = meters.into_iter().map(|m| format!("{:.0}", m.stop())).collect();
-        let mut judged = Judged::of_ratio(analysis.primary(LIMITS[1].0), truth);
+        let mut judged = Judged::of_ratio(analysis.primary(NAMES[1]), truth);
         judged.remark = format!("devices: {} reads/s", reads.join(" and "));
         Ok(judged)
     })
@@ -79,27 +102,41 @@ fn text(plan: &Plan, sides: &[Side]) -> String {
 }
 
 impl Side {
-    fn make(name: &'static str, read_iops: u32, plan: &Plan) -> Result<Side, Failure> {
+    fn make(name: &'static str, read_iops: u32, args: &Args) -> Result<Side, Failure> {
         let disk = Disk::make(name, read_iops)?;
-        let pg = plan.pg.or(Some(VersionRequest::major(MAJOR)));
-        let cluster = private(pg, Some(disk.path()), SETTINGS)?;
-        load(&cluster)?;
+        let pg = args.plan.pg.or(Some(VersionRequest::major(MAJOR)));
+        let settings = [SETTINGS, &[("shared_buffers", args.shared_buffers.as_str())]].concat();
+        let cluster = private(pg, Some(disk.path()), &settings)?;
+        load(&cluster, SCALE)?;
+        fill(&cluster)?;
         // Not before: loading may take what it needs.
         disk.limit(&cluster.data_dir())?;
         Ok(Side { name, cluster, disk })
     }
 }
 
-fn load(cluster: &PrivateCluster) -> Outcome {
+/// As many blocks of the table as the buffers hold, and its index: a cache that fills in the course of the
+/// experiment would fill faster on the faster disk.
+fn fill(cluster: &PrivateCluster) -> Outcome {
+    let failed = |e| Failure::new(FAILED, e).context("cannot fill the buffers by pg_prewarm");
+    let mut client =
+        postgres::Client::connect(&cluster.primary_conninfo(), NoTls).map_err(failed)?;
+    let sql = "CREATE EXTENSION pg_prewarm; SELECT pg_prewarm('pgio1'); \
+               SELECT pg_prewarm(indexrelid) FROM pg_index WHERE indrelid = 'pgio1'::regclass";
+    client.batch_execute(sql).map_err(failed)
+}
+
+pub(super) fn load(cluster: &PrivateCluster, scale: &str) -> Outcome {
     let run_id = state::new_run_id();
     let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
     let (mut admin, _) = live::open_admin(&params, &run_id)?;
-    let scale: Scale = SCALE.parse().expect("a valid size");
+    let scale_text = scale;
+    let scale: Scale = scale_text.parse().map_err(|e| Failure::new(USAGE, e))?;
     let spec = LoadSpec {
         tables: 1,
         streams: 1,
         blocks: scale.blocks(),
-        scale: SCALE.to_owned(),
+        scale: scale_text.to_owned(),
         seed: 42,
         base_table: false,
         tablespace: None,
