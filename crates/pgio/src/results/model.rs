@@ -178,6 +178,15 @@ pub struct Metric {
     /// Absent where it could not be measured or means nothing.
     pub value: Option<f64>,
     pub unit: String,
+    /// The value is a lower bound: it depends on operations that the window's end cut off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
+}
+
+impl Metric {
+    pub fn new(value: Option<f64>, unit: impl Into<String>) -> Metric {
+        Metric { value, unit: unit.into(), at_least: false }
+    }
 }
 
 /// The columns of the classic BEFORE and AFTER lines.
