@@ -13,13 +13,10 @@ use super::pairing::{Arm, trial_pairs, value};
 use super::{Bound, Comparison, Verdict};
 use crate::histogram::COARSEST_QUANTILE_NS;
 use crate::results::Trial;
-use crate::results::latency::percentile;
+use crate::results::latency::{FEWEST_BEYOND, needed, percentile};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::store::Manifest;
 use crate::units::human;
-
-/// Operations slower than a percentile, in every trial that is compared by it.
-const FEWEST_BEYOND: f64 = 20.0;
 
 /// A percentile that some trial has too few operations for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +41,7 @@ impl TooShort {
 /// `None` for what is no percentile, or where nobody knows of how many operations it is.
 pub(super) fn too_short(arms: [&Arm<'_>; 2], metric: &str) -> Option<TooShort> {
     let (class, q) = percentile(metric)?;
-    let needed = (FEWEST_BEYOND / (1.0 - q)).round() as u64;
+    let needed = needed(q);
     let trials = arms.into_iter().flat_map(Arm::valid).filter(|t| value(t, metric).is_some());
     let counts = trials.filter_map(|t| t.histograms.get(class)).map(|h| h.observed());
     let operations = counts.min().filter(|n| *n < needed)?;

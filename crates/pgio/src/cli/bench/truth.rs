@@ -2,15 +2,19 @@
 //!
 //! Each goes the way of `compare`: a text is parsed, run, stored and analysed. Counted is how often
 //! the 95 % interval covers the truth; a tenth of the experiments may miss it, twice what 95 % says,
-//! so that chance alone hardly ever fails the bench. One file a case, in one shape: `run`.
+//! so that chance alone hardly ever fails the bench. One file a case, in one shape: `run`. `tail` asks
+//! of single trials instead, whether a percentile shows what happened.
 
 mod aa;
 mod commit_delay;
 mod disk;
 mod read_iops;
+mod tail;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use super::{Outcome, output};
 use crate::analysis::{Analysis, Comparison, Verdict};
@@ -39,6 +43,8 @@ enum Case {
     ReadIops(Plan),
     /// commit_delay = 20 ms against none, beside a plain psql loop (needs psql)
     CommitDelay(Plan),
+    /// A lock until after the end of an open loop's window: p99 must show it
+    Tail(tail::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -65,6 +71,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Case::Aa(plan) => aa::run(plan),
         Case::ReadIops(plan) => read_iops::run(plan),
         Case::CommitDelay(plan) => commit_delay::run(plan),
+        Case::Tail(args) => tail::run(args),
     }
 }
 
@@ -198,6 +205,11 @@ fn private(
     })?)
 }
 
+fn scratch() -> Result<TempDir, Failure> {
+    tempfile::tempdir()
+        .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))
+}
+
 /// The experiments one after the other, a line each and the sum; `what` names the estimate.
 fn each(
     plan: &Plan,
@@ -205,8 +217,7 @@ fn each(
     mut one: impl FnMut(&Round<'_>) -> Result<Judged, Failure>,
 ) -> Outcome {
     let stop = signals::stop_on_signals()?;
-    let scratch = tempfile::tempdir()
-        .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))?;
+    let scratch = scratch()?;
     let out = plan.out.as_deref().unwrap_or(scratch.path());
     output::line(&format!(
         "experiment  {what:>9}  {:20}  {:13}  {:>8}",

@@ -10,6 +10,12 @@ use crate::results::{latency, metrics};
 use crate::workload::command::Left;
 use crate::workload::{EngineError, Ran};
 
+/// Means that a workload makes of classes of operations: lower bounds where those are.
+const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
+    ("call_latency_mean", &["read", "update", "scan", "insert", "delete", "commit"]),
+    ("mail_lag_mean", &["delivery"]),
+];
+
 /// What the sessions read back of the condition's settings when they were made ready.
 pub(super) fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evidence> {
     request
@@ -62,6 +68,11 @@ pub(super) fn record_run(
     }
     for (class, h) in &ran.totals.histograms {
         put_latencies(trial, class, h);
+    }
+    for (name, classes) in MEANS_OF_CLASSES {
+        let of = |class: &&str| ran.totals.histograms.get(*class).and_then(Histogram::mean);
+        let at_least = classes.iter().filter_map(of).any(|mean| mean.at_least);
+        trial.metrics.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
     }
     trial.histograms =
         ran.totals.histograms.into_iter().filter(|(_, h)| h.observed() > 0).collect();
