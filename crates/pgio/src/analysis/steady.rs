@@ -198,7 +198,8 @@ mod tests {
             }
             look(&t, "commit_latency_p99")
         };
-        let waiting = paced(|_| 1000, |i| if i < 15 { 1.0 } else { 90.0 } + jitter(i) as f64 / 1e2);
+        let step = |i: u64| if i < 12 { 1.0 } else { 1.6 } + jitter(i) as f64 / 1e3;
+        let waiting = paced(|_| 1000, step);
         let Shown::Unsteady(how) = waiting else { panic!("{waiting:?}") };
         assert!(
             how.starts_with("latency jumps by ") && how.ends_with(" after about 16 s"),
