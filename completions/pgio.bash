@@ -88,6 +88,9 @@ _pgio() {
             pgio__subcmd__bench__subcmd__truth,read-iops)
                 cmd="pgio__subcmd__bench__subcmd__truth__subcmd__read__subcmd__iops"
                 ;;
+            pgio__subcmd__bench__subcmd__truth,tail)
+                cmd="pgio__subcmd__bench__subcmd__truth__subcmd__tail"
+                ;;
             *)
                 ;;
         esac
@@ -317,7 +320,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth)
-            opts="-h --help aa read-iops commit-delay"
+            opts="-h --help aa read-iops commit-delay tail"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -430,6 +433,44 @@ _pgio() {
                     return 0
                     ;;
                 --tolerate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__bench__subcmd__truth__subcmd__tail)
+            opts="-h --trials --seconds --at --hold --rate --pg --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --trials)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --at)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hold)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

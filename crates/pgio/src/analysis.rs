@@ -4,7 +4,7 @@
 //! record always gives the same verdicts. The trial is the unit. Trials that stand out from the
 //! others are left out (`cross`), the rest paired by block (`pairing`), each condition described
 //! (`summary`) and compared (`compare`), and what speaks against trusting the result is collected
-//! (`findings`, `steady`). Beside the verdicts: where the time went (`waits`) and which reads
+//! (`findings`, `steady`); what a percentile of few or cut-off operations is worth is `tail`'s. Beside the verdicts: where the time went (`waits`) and which reads
 //! reached the device (`reconcile`). Of a sweep all this is said of its middle point; [`sweep`] has
 //! the other cells and the curves.
 //!
@@ -28,6 +28,7 @@ mod standing;
 mod steady;
 mod summary;
 pub mod sweep;
+mod tail;
 #[cfg(test)]
 pub(crate) mod test_support;
 #[cfg(test)]
@@ -146,8 +147,20 @@ pub struct Comparison {
     pub blocks_needed: Option<u32>,
     /// Sample standard deviation of the per-block log-ratios.
     pub sd_log: Option<f64>,
+    /// The ratio and the one bound of its interval that is left are no more than this: trials of
+    /// one side have lower bounds in place of values. `None`: both sides are known.
+    pub bound: Option<Bound>,
     /// What to doubt.
     pub warnings: Vec<String>,
+}
+
+/// What is known of an effect where the window's end cut off operations of one side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    AtLeast,
+    AtMost,
 }
 
 /// What a comparison says, in the direction of its metric.
@@ -163,7 +176,7 @@ pub enum Verdict {
     /// No difference shown, which is not "no difference".
     NoDifference,
     TooFewBlocks,
-    /// A value of 0 or below has no ratio.
+    /// A value of 0 or below has no ratio, and a percentile of too few operations is not compared.
     NotApplicable,
 }
 
@@ -254,6 +267,7 @@ pub fn analyse(stored: &Stored) -> Analysis {
         warnings: findings::warnings(stored),
         notes: [
             compare::notes(&comparisons),
+            tail::notes(manifest, &arms),
             images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
         ]
         .concat(),

@@ -13,6 +13,7 @@ pub mod device;
 pub mod engine;
 pub mod mail;
 mod notice;
+mod overdue;
 mod ready;
 mod session;
 mod slice;

@@ -20,7 +20,7 @@ use benchmath::welch;
 use serde::{Deserialize, Serialize};
 
 use super::pairing::{self, Arm, Arms};
-use super::{ALPHA, Verdict, compare, cross};
+use super::{ALPHA, Verdict, compare, cross, tail};
 use crate::results::metrics::{self, DeclaredMetric, MetricDef};
 use crate::results::store::{Manifest, Stored};
 
@@ -182,7 +182,13 @@ fn condition(
         let (values_a, values_b) = (values(a), values(b));
         let is_primary = def.name == primary;
         let shown = is_primary || !(values_a.is_empty() || values_b.is_empty());
-        shown.then(|| metric(name, &def, is_primary, &values_a, &values_b))
+        let mut compared = shown.then(|| metric(name, &def, is_primary, &values_a, &values_b))?;
+        if !is_known(a, b, def.name) {
+            compared.verdict = Verdict::NotApplicable;
+            (compared.ratio, compared.low, compared.high) = (None, None, None);
+            (compared.p, compared.p_adjusted) = (None, None);
+        }
+        Some(compared)
     };
     let mut family: Vec<AcrossComparison> = metrics::all(declared).filter_map(one).collect();
     family.sort_by_key(|c| !c.primary);
@@ -235,6 +241,13 @@ fn adjust(family: &mut [AcrossComparison]) {
     compare::adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
 }
 
+/// Whether all trials of both have values of this metric that can be compared.
+fn is_known(one: &Arm<'_>, other: &Arm<'_>, metric: &str) -> bool {
+    let arms = [one, other];
+    let cut_off = |arm: &Arm<'_>| arm.valid().any(|t| tail::is_lower_bound(t, metric));
+    tail::too_short(arms, metric).is_none() && !arms.into_iter().any(cut_off)
+}
+
 /// Only where both have the same baseline: an effect is against something.
 fn effects(
     common: &[String],
@@ -259,7 +272,12 @@ fn effects(
             );
             let ratios: Vec<f64> =
                 pairs.condition.iter().zip(&pairs.baseline).map(|(c, b)| c / b).collect();
-            ratios.iter().all(|r| r.is_finite() && *r > 0.0).then(|| logs(&ratios))
+            let known = is_known(
+                arms.get(name.as_str())?,
+                arms.get(m.baseline.as_str())?,
+                &m.primary_metric,
+            );
+            (known && ratios.iter().all(|r| r.is_finite() && *r > 0.0)).then(|| logs(&ratios))
         };
         let (blocks_a, blocks_b) = (by_block(a, arms_a)?, by_block(b, arms_b)?);
         let change = mean(&blocks_b).zip(mean(&blocks_a)).map(|(b, a)| (b - a).exp());

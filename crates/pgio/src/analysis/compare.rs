@@ -13,8 +13,7 @@ use benchmath::{holm, power};
 
 use super::findings;
 use super::pairing::{self, Arm, Pairs};
-use super::{ALPHA, Comparison, NoiseFloor, Verdict};
-use crate::histogram::COARSEST_QUANTILE_NS;
+use super::{ALPHA, Comparison, NoiseFloor, Verdict, tail};
 use crate::results::metrics::{self, Direction, MetricDef};
 use crate::results::store::Manifest;
 
@@ -28,10 +27,13 @@ pub(super) fn with_baseline(
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
         let mut family: Vec<Comparison> = metrics::all(&manifest.metrics)
-            .filter(|def| is_primary(def, manifest) || (has(condition, def) && has(baseline, def)))
+            .filter(|def| {
+                let fit = has(condition, def) && has(baseline, def);
+                is_primary(def, manifest)
+                    || (fit && tail::too_short([condition, baseline], def.name).is_none())
+            })
             .map(|def| {
-                let pairs = pairing::pairs(condition, baseline, def.name);
-                let mut comparison = one(&def, &pairs, manifest.seed);
+                let mut comparison = paired(&def, condition, baseline, manifest.seed);
                 comparison.condition.clone_from(&info.name);
                 comparison.primary = is_primary(&def, manifest);
                 comparison
@@ -48,14 +50,28 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
     def.name == manifest.primary_metric
 }
 
-/// Whether the arm has values that mean something: a percentile finer than the clock in any trial
-/// is not compared at all, since leaving out just those trials would favour the slow ones.
+/// Whether the arm has values that mean something.
 pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
-    // fio's clock is finer than the server's, and a command has its own.
-    let by_the_server = !def.name.starts_with("device_") && metrics::definition(def.name).is_some();
-    let is_percentile = by_the_server && def.name.contains("_latency_p");
-    let mut values = arm.valid().filter_map(|t| pairing::value(t, def.name)).peekable();
-    values.peek().is_some() && values.all(|v| !is_percentile || v * 1e9 >= COARSEST_QUANTILE_NS)
+    arm.valid().any(|t| pairing::value(t, def.name).is_some()) && !tail::is_coarse(arm, def)
+}
+
+/// One metric of a condition against the baseline's, with what its trials know of it: a percentile
+/// of too few operations is not compared, and one that the window's end cut off is bounded.
+pub(super) fn paired(
+    def: &MetricDef,
+    condition: &Arm<'_>,
+    baseline: &Arm<'_>,
+    seed: u64,
+) -> Comparison {
+    let pairs = pairing::pairs(condition, baseline, def.name);
+    let comparison = one(def, &pairs, seed);
+    if comparison.blocks == 0 {
+        return comparison;
+    }
+    match tail::too_short([condition, baseline], def.name) {
+        Some(short) => tail::not_compared(comparison, short.reason()),
+        None => tail::bounded(comparison, condition, baseline),
+    }
 }
 
 pub(super) fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
@@ -78,6 +94,7 @@ pub(super) fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
         blocks: found.blocks,
         blocks_needed: found.blocks_needed,
         sd_log: found.sd_log,
+        bound: None,
         warnings: found
             .warnings
             .iter()
@@ -144,7 +161,8 @@ pub(super) fn adjust_together<'a>(
 }
 
 pub(super) fn noise_floor(aa: &str, comparisons: &[Comparison]) -> BTreeMap<String, NoiseFloor> {
-    let twin = comparisons.iter().filter(|c| c.condition == aa && c.ratio.is_some());
+    let twin =
+        comparisons.iter().filter(|c| c.condition == aa && c.ratio.is_some() && c.bound.is_none());
     twin.map(|c| {
         let change = |sd| power::minimum_detectable_change(sd, c.blocks, ALPHA, PLANNED_POWER);
         let floor = NoiseFloor {

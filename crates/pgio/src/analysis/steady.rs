@@ -1,4 +1,5 @@
-//! Did the rate stay level inside each window: `benchmath::steady` on the timelines.
+//! Did the rate stay level inside each window: `benchmath::steady` on the timelines. Of an open
+//! loop it is the mean latency that is judged: its rate is given, and stays level while calls wait.
 //!
 //! A trial is one number and enters comparisons as such; this only says where that number is the
 //! average of things that differ, such as a cache that still filled or a device that used up its
@@ -79,16 +80,29 @@ fn look(trial: &Trial, primary: &str) -> Shown {
     let slices = judged(trial);
     let Some(first) = slices.first() else { return Shown::TooShort };
     let together = slices.len().div_ceil(MOST_POINTS);
+    let is_paced = slices.iter().any(|s| s.timed > 0);
     let done = counted_by(primary);
-    let rates = slices.chunks_exact(together).map(|some| {
+    let values = slices.chunks_exact(together).map(|some| {
         let seconds: f64 = some.iter().map(|s| s.seconds).sum();
-        some.iter().map(done).sum::<u64>() as f64 / seconds
+        match is_paced {
+            true => mean_latency(some, seconds),
+            false => some.iter().map(done).sum::<u64>() as f64 / seconds,
+        }
     });
-    let Ok(found) = steady::judge(&rates.collect::<Vec<_>>()) else { return Shown::TooShort };
+    let Ok(found) = steady::judge(&values.collect::<Vec<_>>()) else { return Shown::TooShort };
     let seconds_at = |point: usize| first.at + first.seconds * ((point * together) as f64 - 1.0);
     match change(&found, seconds_at(found.shift.at)) {
+        Some(how) if is_paced => Shown::Unsteady(format!("latency {how}")),
         Some(how) => Shown::Unsteady(how),
         None => Shown::Steady,
+    }
+}
+
+/// In seconds. Where nothing was answered at all, whatever was due waited for that long.
+fn mean_latency(some: &[Slice], seconds: f64) -> f64 {
+    match some.iter().map(|s| s.timed).sum::<u64>() {
+        0 => seconds,
+        calls => some.iter().map(|s| s.latency_seconds).sum::<f64>() / calls as f64,
     }
 }
 
@@ -171,6 +185,31 @@ mod tests {
         assert_eq!(stepped, Shown::Unsteady("drops by 40 % after about 13 s".to_owned()));
         assert_eq!(look(&timed((0..7).map(jitter)), PRIMARY), Shown::TooShort);
         assert_eq!(look(&timed([]), PRIMARY), Shown::TooShort);
+    }
+
+    /// A given rate stays level while calls wait longer and longer, and may move where they do not.
+    #[test]
+    fn an_open_loop_is_judged_by_its_latency() {
+        let paced = |commits: fn(u64) -> u64, milliseconds: fn(u64) -> f64| {
+            let mut t = timed((0..30).map(commits));
+            for (i, slice) in (0..).zip(&mut t.timeline) {
+                slice.timed = slice.commits;
+                slice.latency_seconds = slice.commits as f64 * milliseconds(i) / 1e3;
+            }
+            look(&t, "commit_latency_p99")
+        };
+        let step = |i: u64| if i < 12 { 1.0 } else { 1.6 } + jitter(i) as f64 / 1e3;
+        let waiting = paced(|_| 1000, step);
+        let Shown::Unsteady(how) = waiting else { panic!("{waiting:?}") };
+        assert!(
+            how.starts_with("latency jumps by ") && how.ends_with(" after about 16 s"),
+            "{how}"
+        );
+        let level = paced(|i| 1000 - 10 * i, |i| 2.0 + jitter(i) as f64 / 1e3);
+        assert_eq!(level, Shown::Steady);
+        let standing = |i: u64| if (20..25).contains(&i) { 0 } else { 1000 };
+        let slice = |commits| Slice { seconds: 1.0, timed: commits, ..Slice::default() };
+        assert_eq!(mean_latency(&[slice(standing(21)), slice(standing(22))], 2.0), 2.0);
     }
 
     #[test]

@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use benchmath::{holm, student, summary};
 use serde::{Deserialize, Serialize};
 
-use super::compare::{adjust_together, has, one};
+use super::compare::{adjust_together, has, paired};
 use super::pairing::{self, Arm, value};
 use super::waits::Predicted;
 use super::waits::predicted::alone;
-use super::{ALPHA, Comparison, Verdict, findings};
+use super::{ALPHA, Bound, Comparison, Verdict, findings, tail};
 use crate::results::metrics::{self, Direction, definition};
 use crate::results::store::Manifest;
 use crate::results::sweep::{Axis, Point, Sweep, SweepKind};
@@ -29,7 +29,7 @@ use crate::results::{Metric, Trial};
 pub use curve::{Curve, CurveKnee, CurvePoint, KneePlace, Slope};
 
 /// Of the class of operations that a session waits for.
-const STATISTICS: [&str; 4] = ["mean", "p50", "p95", "p99"];
+const STATISTICS: [&str; 5] = ["mean", "p50", "p95", "p99", "p99_9"];
 
 /// With fewer trials an interval says next to nothing.
 pub(super) const ENOUGH_TRIALS: usize = 3;
@@ -80,6 +80,9 @@ pub struct Estimate {
     pub low: Option<f64>,
     pub high: Option<f64>,
     pub unit: String,
+    /// The value is a lower bound, and there is no interval: the window's end cut off operations.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
 }
 
 /// condition / baseline within one point.
@@ -95,6 +98,9 @@ pub struct CellEffect {
     pub p_adjusted: Option<f64>,
     pub verdict: Verdict,
     pub blocks: usize,
+    /// As in a comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
 }
 
 impl Swept {
@@ -217,7 +223,11 @@ fn metrics(arm: &Arm<'_>, told: &[String]) -> BTreeMap<String, Estimate> {
         }
         let values: Vec<f64> = arm.valid().filter_map(|t| value(t, name)).collect();
         let unit = arm.valid().find_map(|t| t.metrics.get(name).map(|m: &Metric| m.unit.clone()));
-        Some((name.clone(), estimate(&values, unit.unwrap_or_default())?))
+        let mut estimate = estimate(&values, unit.unwrap_or_default())?;
+        if arm.valid().any(|t| tail::is_lower_bound(t, name)) {
+            (estimate.at_least, estimate.low, estimate.high) = (true, None, None);
+        }
+        Some((name.clone(), estimate))
     };
     told.iter().filter_map(one).collect()
 }
@@ -235,6 +245,7 @@ fn estimate(values: &[f64], unit: String) -> Option<Estimate> {
         low: interval.map(|i| back(i.low)),
         high: interval.map(|i| back(i.high)),
         unit,
+        at_least: false,
     })
 }
 
@@ -245,8 +256,7 @@ fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
 
 fn effect(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<CellEffect> {
     let def = metrics::find(&manifest.metrics, &manifest.primary_metric)?;
-    let pairs = pairing::pairs(arm, baseline, def.name);
-    Some(as_effect(&one(&def, &pairs, manifest.seed)))
+    Some(as_effect(&paired(&def, arm, baseline, manifest.seed)))
 }
 
 fn as_effect(c: &Comparison) -> CellEffect {
@@ -258,6 +268,7 @@ fn as_effect(c: &Comparison) -> CellEffect {
         p_adjusted: c.p_adjusted,
         verdict: c.verdict,
         blocks: c.blocks,
+        bound: c.bound,
     }
 }
 

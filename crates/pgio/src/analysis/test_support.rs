@@ -48,7 +48,7 @@ pub(crate) fn trial(condition: &str, block: u32, metrics: &[(&str, f64)]) -> Tri
 
 pub(crate) fn set(trial: &mut Trial, name: &str, value: f64) {
     let unit = metrics::definition(name).expect("a metric of the table").unit.to_owned();
-    trial.metrics.insert(name.to_owned(), Metric { value: Some(value), unit });
+    trial.metrics.insert(name.to_owned(), Metric::new(Some(value), unit));
 }
 
 /// A histogram of `n` latencies around `milliseconds`, the longest ten times as long.

@@ -239,7 +239,7 @@ fn stored_run(round: u32, place: usize, test: &Test, ran: &device::Ran) -> Devic
         seconds: ran.seconds,
         operations: ran.operations,
         bytes: ran.bytes,
-        metrics: ran.metrics().into_iter().map(|(name, v)| (name.to_owned(), v)).collect(),
+        metrics: ran.metrics().into_iter().collect(),
     }
 }
 

@@ -94,9 +94,12 @@ impl Engine {
         }
     }
 
-    /// Whether calls begin at a rate of their own.
-    pub fn is_paced(&self) -> bool {
-        matches!(self, Engine::Client(ClientSettings { pace: Some(_), .. }))
+    /// Where calls begin at a rate of their own.
+    pub fn pace(&self) -> Option<Pace> {
+        match self {
+            Engine::Client(client) => client.pace,
+            Engine::Server => None,
+        }
     }
 
     /// For the record: the keys that say it.

@@ -130,6 +130,17 @@ pub enum Extent {
     Calls(u64),
 }
 
+impl Extent {
+    /// Calls of an open loop.
+    pub fn calls_at(self, per_second: f64, sessions: u32) -> f64 {
+        match self {
+            Extent::Time(window) => per_second * window.as_secs_f64(),
+            Extent::Transactions(n) => n as f64,
+            Extent::Calls(n) => n as f64 * f64::from(sessions),
+        }
+    }
+}
+
 /// What `setup` loads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadSettings {

@@ -99,7 +99,7 @@ fn primary(across: &Across) -> Table {
 
 fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
     let unit = across.unit(&c.metric);
-    let shown = |value| format::metric(&Metric { value, unit: unit.to_owned() });
+    let shown = |value| format::metric(&Metric::new(value, unit));
     [shown(c.a), shown(c.b), change(c)]
 }
 

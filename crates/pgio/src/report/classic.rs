@@ -182,7 +182,7 @@ mod tests {
     fn rates_are_truncated_and_the_stored_one_counts() {
         let mut trial = classic_trial();
         trial.window.seconds = 119.6;
-        let metric = |value| crate::results::Metric { value: Some(value), unit: String::new() };
+        let metric = |value| crate::results::Metric::new(Some(value), "");
         trial.metrics.insert("riops".to_owned(), metric(5032.999));
         let printed = tail(&trial);
         assert!(printed.contains("Run time: 120 seconds. RIOPS >5032< "), "{printed}");

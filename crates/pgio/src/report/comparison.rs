@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::{explain, sweep};
-use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, Verdict};
+use crate::analysis::{ALPHA, Analysis, Bound, Comparison, Condition, Finding, Verdict};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric};
 
@@ -119,6 +119,10 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
         (Verdict::TooFewBlocks, ..) => {
             format!("~ {}{}", format::counted(c.blocks, "block"), needed(c, is_aa))
         }
+        (_, Some(ratio), low, high) if c.bound.is_some() => {
+            let mark = if c.verdict.is_decided() { "" } else { "~ " };
+            format!("{mark}{}", format::one_sided(ratio, low, high))
+        }
         (Verdict::NoDifference, _, Some(low), Some(high)) => {
             format!("~ {}{}", format::interval(low, high), needed(c, is_aa))
         }
@@ -142,17 +146,11 @@ fn needed(c: &Comparison, is_aa: bool) -> String {
 
 /// `0.310 / 0.522 / 1.10 ms`, all in the unit of the last.
 fn commit_percentiles(condition: &Condition) -> Option<String> {
-    let values: Vec<Option<f64>> = COMMIT_PERCENTILES
-        .iter()
-        .map(|name| condition.metrics.get(*name).and_then(|m| m.value))
-        .collect();
-    let largest = values.iter().flatten().copied().reduce(f64::max)?;
-    let (factor, unit) = format::time_unit(largest);
-    let shown: Vec<String> = values
-        .iter()
-        .map(|v| v.map_or_else(|| NONE.to_owned(), |v| format::number(v * factor)))
-        .collect();
-    Some(format!("{} {unit}", shown.join(" / ")))
+    let values = COMMIT_PERCENTILES.map(|name| {
+        let metric = condition.metrics.get(name)?;
+        Some((metric.value?, metric.at_least))
+    });
+    format::side_by_side(&values)
 }
 
 fn primary_notes(analysis: &Analysis) -> Vec<String> {
@@ -164,6 +162,13 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     notes.extend(chosen_afterwards(analysis));
     notes.extend(noise_floor(analysis));
     notes.extend(sweep::where_judged(analysis));
+    let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
+    if analysis.conditions.iter().any(cut_off) {
+        notes.push(
+            "≥ marks a lower bound: the window's end cut off calls that were due and not answered."
+                .to_owned(),
+        );
+    }
     let percentile_missing = |c: &Condition| {
         let value = |name| c.metrics.get(name).map(|m: &Metric| m.value);
         COMMIT_PERCENTILES.iter().any(|name| value(*name) == Some(None))
@@ -266,8 +271,13 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
     let value = metric(condition, name);
     let Some(c) = analysis.comparison(&condition.name, name) else { return value };
     let star = if c.verdict.is_decided() { STAR } else { "" };
+    let mark = match c.bound {
+        Some(Bound::AtLeast) => format::AT_LEAST,
+        Some(Bound::AtMost) => format::AT_MOST,
+        None => "",
+    };
     match c.ratio {
-        Some(ratio) => format!("{value} {}{star}", format::change(ratio)),
+        Some(ratio) => format!("{value} {mark}{}{star}", format::change(ratio)),
         None => value,
     }
 }

@@ -7,7 +7,7 @@
 
 use super::table::{Column, Table};
 use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
-use crate::analysis::{Analysis, Comparison, Condition, Verdict};
+use crate::analysis::{Analysis, Bound, Comparison, Condition, Verdict};
 use crate::results::metrics;
 use crate::results::sweep::{Point, shown};
 
@@ -38,6 +38,8 @@ const COLUMNS: &[&str] = &[
     "point",
     "value_low",
     "value_high",
+    "value_bound",
+    "ratio_bound",
 ];
 
 /// All of an analysis that is a number.
@@ -53,6 +55,8 @@ pub fn flat(analysis: &Analysis) -> Table {
                 row.push((def.name == analysis.primary_metric).to_string());
                 row.extend(compared.map_or_else(nothing, comparison));
                 row.extend([at(analysis), String::new(), String::new()]);
+                let cut_off = condition.metrics.get(def.name).is_some_and(|m| m.at_least);
+                row.extend([at_least(cut_off), bound(compared.and_then(|c| c.bound))]);
                 rows.push(row);
             }
         }
@@ -94,6 +98,8 @@ fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
         row.push(primary.to_string());
         row.extend(cell.effect.as_ref().filter(|_| primary).map_or_else(nothing, cell_effect));
         row.extend([point(&cell.point), number(estimate.low), number(estimate.high)]);
+        let effect = cell.effect.as_ref().filter(|_| primary);
+        row.extend([at_least(estimate.at_least), bound(effect.and_then(|e| e.bound))]);
         row
     };
     cell.metrics.iter().map(one).collect()
@@ -133,6 +139,20 @@ fn comparison(c: &Comparison) -> Vec<String> {
     cells.extend([c.p, c.p_adjusted].map(number));
     cells.push(c.blocks_needed.map_or_else(String::new, |n| n.to_string()));
     cells
+}
+
+/// Empty where the value is not one.
+fn at_least(is_bound: bool) -> String {
+    bound(is_bound.then_some(Bound::AtLeast))
+}
+
+/// The same words as in the JSON.
+fn bound(bound: Option<Bound>) -> String {
+    let word = |bound| match bound {
+        Bound::AtLeast => "at_least",
+        Bound::AtMost => "at_most",
+    };
+    bound.map_or_else(String::new, |bound| word(bound).to_owned())
 }
 
 /// The same word as in the JSON.

@@ -21,12 +21,22 @@ pub(super) fn number(value: f64) -> String {
     if value < 0.0 { format!("−{text}") } else { text }
 }
 
-/// `2,919 commits/s`, `1.85 ms`, `4.77 MiB/s`, `10.1 %`, `3 checkpoints`
+/// Before a value that is a lower bound, and before an effect that is one.
+pub(super) const AT_LEAST: &str = "≥ ";
+/// Before an effect that is an upper bound.
+pub(super) const AT_MOST: &str = "≤ ";
+
+/// `2,919 commits/s`, `≥ 355 ms`, `4.77 MiB/s`, `10.1 %`, `3 checkpoints`
 pub(super) fn metric(metric: &Metric) -> String {
     match metric.value {
-        Some(value) if value.is_finite() => quantity(value, &metric.unit),
+        Some(value) if value.is_finite() => marked(quantity(value, &metric.unit), metric.at_least),
         _ => NONE.to_owned(),
     }
+}
+
+/// With its mark, where the value is a lower bound.
+pub(super) fn marked(text: String, at_least: bool) -> String {
+    if at_least { format!("{AT_LEAST}{text}") } else { text }
 }
 
 pub(super) fn quantity(value: f64, unit: &str) -> String {
@@ -36,6 +46,19 @@ pub(super) fn quantity(value: f64, unit: &str) -> String {
         "bytes/s" => human::byte_rate(value),
         _ => format!("{} {unit}", number(value)),
     }
+}
+
+/// `0.310 / 0.522 / ≥ 1.10 ms`: seconds, each with whether it is a lower bound, all in the unit of
+/// the largest.
+pub(super) fn side_by_side(values: &[Option<(f64, bool)>]) -> Option<String> {
+    let largest = values.iter().flatten().map(|(v, _)| *v).reduce(f64::max)?;
+    let (factor, unit) = time_unit(largest);
+    let one = |v: &Option<(f64, bool)>| match v {
+        Some((value, at_least)) => marked(number(value * factor), *at_least),
+        None => NONE.to_owned(),
+    };
+    let shown: Vec<String> = values.iter().map(one).collect();
+    Some(format!("{} {unit}", shown.join(" / ")))
 }
 
 /// Without the unit, where the heading or the axis has it.
@@ -85,6 +108,17 @@ fn change_of(ratio: f64, neighbours: &[f64]) -> String {
 pub(super) fn interval(low: f64, high: f64) -> String {
     let d = decimals(&[low, high]);
     format!("[{}, {}]", signed(low, d), signed(high, d))
+}
+
+/// `≥ +53.5 % [from +51.9]`, `≤ −53.5 % [to −51.9]`: an effect of which one side alone is known.
+pub(super) fn one_sided(ratio: f64, low: Option<f64>, high: Option<f64>) -> String {
+    let (mark, word, bound) = match (low, high) {
+        (Some(low), None) => (AT_LEAST, "from", low),
+        (None, Some(high)) => (AT_MOST, "to", high),
+        _ => return change(ratio),
+    };
+    let d = decimals(&[ratio, bound]);
+    format!("{mark}{} % [{word} {}]", signed(ratio, d), signed(bound, d))
 }
 
 /// The size of a change and its bounds without signs, ascending: `53.5 %`, `51.9 to 55.0 %`.
@@ -158,11 +192,13 @@ mod tests {
 
     #[test]
     fn values_carry_their_unit() {
-        let shown = |value, unit: &str| metric(&Metric { value, unit: unit.to_owned() });
+        let shown = |value, unit: &str| metric(&Metric::new(value, unit));
         assert_eq!(shown(Some(2919.4), "commits/s"), "2,919 commits/s");
         assert_eq!(shown(Some(0.00185), "s"), "1.85 ms");
         assert_eq!(shown(Some(5e6), "bytes/s"), "4.77 MiB/s");
         assert_eq!(shown(Some(10.12), "%"), "10.1 %");
+        let cut = Metric { at_least: true, ..Metric::new(Some(0.355), "s") };
+        assert_eq!(metric(&cut), "≥ 355 ms");
         assert_eq!(shown(None, "s"), "–");
         assert_eq!(shown(Some(f64::NAN), "s"), "–");
         assert_eq!(number(-0.05), "−0.050");
@@ -173,6 +209,9 @@ mod tests {
     fn changes_have_a_sign_and_one_decimal() {
         assert_eq!(change_with_interval(0.465, 0.45, 0.481), "−53.5 % [−55.0, −51.9]");
         assert_eq!(change(1.023), "+2.3 %");
+        assert_eq!(one_sided(1.535, Some(1.5), None), "≥ +53.5 % [from +50.0]");
+        assert_eq!(one_sided(0.5, None, Some(0.55)), "≤ −50.0 % [to −45.0]");
+        assert_eq!(one_sided(0.5, None, None), "−50.0 %");
         assert_eq!(
             size_with_interval(0.465, 0.45, 0.481),
             ("53.5 %".into(), "51.9 to 55.0 %".into())

@@ -16,7 +16,7 @@ use crate::analysis::replica::Replica;
 use crate::analysis::sweep::Swept;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
 use crate::analysis::{
-    ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
+    ALPHA, Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
 };
 use crate::results::{CheckVerdict, Metric};
 
@@ -107,6 +107,10 @@ pub struct ComparisonV1 {
     pub blocks: usize,
     /// How many blocks would decide four times in five, where these did not.
     pub blocks_needed: Option<u32>,
+    /// Ratio and difference are no more than this, and one side of each interval is null: the
+    /// window's end cut off operations. Absent where they are estimates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
     pub warnings: Vec<String>,
 }
 
@@ -204,6 +208,7 @@ impl From<Comparison> for ComparisonV1 {
             verdict: c.verdict,
             blocks: c.blocks,
             blocks_needed: c.blocks_needed,
+            bound: c.bound,
             warnings: c.warnings,
         }
     }

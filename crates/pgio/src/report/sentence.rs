@@ -34,6 +34,12 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
     let metric = format::metric_name(&c.metric);
     let blocks = format::counted(c.blocks, "block");
     match (c.verdict, c.ratio, c.low, c.high) {
+        (Verdict::NotApplicable, ..) if c.ratio.is_none() && !c.warnings.is_empty() => {
+            format!(
+                "{condition} cannot be compared with {baseline} by {metric}: {}.",
+                c.warnings[0]
+            )
+        }
         (Verdict::NotApplicable, ..) => format!(
             "{condition} cannot be compared with {baseline}: {metric} is zero in some block."
         ),
@@ -47,6 +53,17 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             format::change_with_interval(ratio, low, high),
             // Nobody wants to tell the twin apart.
             if analysis.is_aa(condition) { String::new() } else { needed(c, "would be needed") }
+        ),
+        (Verdict::NoDifference, Some(ratio), low, high) => format!(
+            "{condition} cannot be told apart from {baseline}: {metric} {}, {blocks}; the window's \
+             end cut off operations, so this is a bound.",
+            format::one_sided(ratio, low, high)
+        ),
+        (verdict, Some(ratio), low, high) if c.bound.is_some() => format!(
+            "{condition} is {} {baseline}: {metric} {}, {blocks}; the window's end cut off \
+             operations, so this is a bound.",
+            comparative(verdict),
+            format::one_sided(ratio, low, high)
         ),
         (verdict, Some(ratio), low, high) => {
             let (size, range) =

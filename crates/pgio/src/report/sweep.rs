@@ -148,7 +148,7 @@ fn value(swept: &Swept, cell: &SweptCell, curve: &Curve, point: &CurvePoint) -> 
 /// `4,031 ± 2.1 %`
 fn rate(estimate: Option<&Estimate>) -> String {
     let Some(e) = estimate else { return NONE.to_owned() };
-    let text = format::bare(e.value, &e.unit);
+    let text = format::marked(format::bare(e.value, &e.unit), e.at_least);
     match (e.low, e.high) {
         (Some(low), Some(high)) if low > 0.0 => {
             format!("{text} ± {}", format::size(half_width(low, high)))
@@ -158,19 +158,18 @@ fn rate(estimate: Option<&Estimate>) -> String {
 }
 
 fn time(estimate: Option<&Estimate>) -> String {
-    estimate.map_or_else(|| NONE.to_owned(), |e| format::seconds(e.value))
+    let shown = |e: &Estimate| format::marked(format::seconds(e.value), e.at_least);
+    estimate.map_or_else(|| NONE.to_owned(), shown)
 }
 
 /// All in the unit of the largest.
 fn percentiles(cell: &SweptCell, class: &str) -> String {
-    let of = |p: &str| cell.metrics.get(&format!("{class}_latency_{p}")).map(|e| e.value);
-    let values = ["p50", "p95", "p99"].map(of);
-    let Some(largest) = values.iter().flatten().copied().reduce(f64::max) else {
-        return NONE.to_owned();
+    let of = |p: &str| {
+        let estimate = cell.metrics.get(&format!("{class}_latency_{p}"))?;
+        Some((estimate.value, estimate.at_least))
     };
-    let (factor, unit) = format::time_unit(largest);
-    let shown = values.map(|v| v.map_or_else(|| NONE.to_owned(), |v| format::number(v * factor)));
-    format!("{} {unit}", shown.join(" / "))
+    let values = ["p50", "p95", "p99"].map(of);
+    format::side_by_side(&values).unwrap_or_else(|| NONE.to_owned())
 }
 
 /// `−53.5 % [−55.0, −51.9]*`
@@ -181,7 +180,9 @@ fn effect(cell: &SweptCell) -> String {
         (_, Some(ratio), Some(low), Some(high)) => {
             format!("{}{}", format::change_with_interval(ratio, low, high), star(e))
         }
-        (_, Some(ratio), ..) => format::change(ratio),
+        (_, Some(ratio), low, high) => {
+            format!("{}{}", format::one_sided(ratio, low, high), star(e))
+        }
     }
 }
 

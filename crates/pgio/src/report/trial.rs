@@ -6,8 +6,8 @@
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::text;
-use crate::histogram::{COARSEST_QUANTILE_NS, Histogram};
-use crate::results::{CheckVerdict, Outcome, Trial};
+use crate::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading};
+use crate::results::{CheckVerdict, Outcome, Trial, latency};
 use crate::units::human;
 
 /// Widest label of the plain lines, with the gap after it.
@@ -126,38 +126,50 @@ fn latencies(trial: &Trial) -> Vec<Table> {
         ["read", "update", "scan", "insert", "delete", "commit", "lag"]
             .iter()
             .filter_map(|class| Some((*class, trial.histograms.get(*class)?)))
-            .filter(|(_, h)| h.count() > 0)
+            .filter(|(_, h)| h.observed() > 0)
             .collect();
     if classes.is_empty() {
         return Vec::new();
     }
     let mut columns = vec![Column::left("latency")];
-    columns.extend(["calls", "mean", "p50", "p95", "p99", "max"].map(Column::right));
+    columns.extend(["calls", "mean", "p50", "p95", "p99", "p99.9", "max"].map(Column::right));
     let coarse = classes.iter().any(|(_, h)| quantile(h, 0.5).is_none());
+    let cut_off: u64 = classes.iter().map(|(_, h)| h.censored_count()).sum();
     let why = format!(
         "{NONE}: the server's clock has steps of 1 µs, so a percentile under {} says nothing; the \
          mean does.",
         human::latency(COARSEST_QUANTILE_NS)
     );
+    let bounds = format!(
+        "≥: the window's end cut off calls that were due and not answered ({}); with what they had \
+         waited by then this is a lower bound.",
+        human::count(cut_off)
+    );
+    let rows: Vec<Vec<String>> = classes.iter().map(|(class, h)| latency_row(class, h)).collect();
+    let marked = rows.iter().flatten().any(|cell| cell.starts_with(format::AT_LEAST));
+    let notes = [coarse.then_some(why), marked.then_some(bounds)];
     vec![Table {
         title: String::new(),
         columns,
-        rows: classes.iter().map(|(class, h)| latency_row(class, h)).collect(),
-        notes: if coarse { vec![why] } else { Vec::new() },
+        rows,
+        notes: notes.into_iter().flatten().collect(),
     }]
 }
 
 fn latency_row(class: &str, h: &Histogram) -> Vec<String> {
-    let shown = |ns: Option<f64>| ns.map_or_else(|| NONE.to_owned(), human::latency);
-    let mut cells = vec![class.to_owned(), human::count(h.count()), shown(h.mean_ns())];
-    cells.extend([0.50, 0.95, 0.99].map(|q| shown(quantile(h, q))));
-    cells.push(shown(h.max_ns()));
+    let shown = |reading: Option<Reading>| {
+        let text = |r: Reading| format::marked(human::latency(r.ns), r.at_least);
+        reading.map_or_else(|| NONE.to_owned(), text)
+    };
+    let mut cells = vec![class.to_owned(), human::count(h.count()), shown(h.mean())];
+    cells.extend(latency::QUANTILES.map(|(_, q)| shown(quantile(h, q))));
+    cells.push(shown(h.longest()));
     cells
 }
 
 /// A percentile, where the clock is fine enough for it.
-fn quantile(h: &Histogram, q: f64) -> Option<f64> {
-    h.quantile_ns(q).filter(|ns| *ns >= COARSEST_QUANTILE_NS)
+fn quantile(h: &Histogram, q: f64) -> Option<Reading> {
+    h.quantile(q).filter(|reading| reading.ns >= COARSEST_QUANTILE_NS)
 }
 
 fn remarks(trial: &Trial) -> Vec<Remark> {

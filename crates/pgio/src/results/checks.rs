@@ -206,7 +206,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "not-steady",
         "",
-        "the rate had a trend or a step inside the window",
+        "the rate, or in an open loop the latency, had a trend or a step inside the window",
         "use a longer warm-up, or longer windows",
     ),
     def(

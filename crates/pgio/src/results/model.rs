@@ -179,11 +179,22 @@ pub struct Slice {
     pub commits: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub messages: u64,
+    /// Of an open loop: calls or messages that were answered in the slice; in the last one also
+    /// those that the window's end cut off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub timed: u64,
+    /// The sum of their latencies, or of what is known of them.
+    #[serde(default, skip_serializing_if = "is_zero_span")]
+    pub latency_seconds: f64,
 }
 
 /// What most workloads do not have is not written.
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn is_zero_span(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -192,6 +203,15 @@ pub struct Metric {
     /// Absent where it could not be measured or means nothing.
     pub value: Option<f64>,
     pub unit: String,
+    /// The value is a lower bound: it depends on operations that the window's end cut off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
+}
+
+impl Metric {
+    pub fn new(value: Option<f64>, unit: impl Into<String>) -> Metric {
+        Metric { value, unit: unit.into(), at_least: false }
+    }
 }
 
 /// The columns of the classic BEFORE and AFTER lines.

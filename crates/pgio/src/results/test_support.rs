@@ -18,8 +18,8 @@ pub(crate) fn full_trial() -> Trial {
     for ns in [1000.0, 1000.0, 2000.0] {
         commits.record(ns);
     }
-    let commit_rate = Metric { value: Some(2919.5), unit: "commits/s".to_owned() };
-    let unknown = Metric { value: None, unit: "s".to_owned() };
+    let commit_rate = Metric::new(Some(2919.5), "commits/s");
+    let unknown = Metric::new(None, "s");
     Trial {
         run_id: "20180602T050946Z-1".to_owned(),
         place: Some(Place {

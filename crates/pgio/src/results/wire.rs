@@ -13,7 +13,7 @@ use super::model::{
     SessionTotals, Slice, Trial, Warning, Window, WorkloadInfo,
 };
 use super::telemetry::Telemetry;
-use crate::histogram::{BUCKETS, Histogram};
+use crate::histogram::{BUCKETS, Counts, Histogram};
 
 pub const TRIAL_SCHEMA: &str = "pgio.trial/1";
 
@@ -71,6 +71,25 @@ pub struct HistogramV1 {
     pub max_seconds: f64,
     /// Pairs of bucket (counted from 1) and count, empty buckets left out.
     pub buckets: Vec<(usize, u64)>,
+    /// Operations that the window's end cut off, by the lower bounds of their latencies; not in
+    /// the counts above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub censored: Option<CensoredV1>,
+}
+
+/// The same buckets, of operations that took at least so long.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CensoredV1 {
+    pub count: u64,
+    pub sum_seconds: f64,
+    pub max_seconds: f64,
+    pub buckets: Vec<(usize, u64)>,
+}
+
+/// Pairs of bucket and count.
+fn pairs(counts: &[u64]) -> Vec<(usize, u64)> {
+    (1..).zip(counts).filter(|(_, n)| **n > 0).map(|(bucket, n)| (bucket, *n)).collect()
 }
 
 impl From<&Histogram> for HistogramV1 {
@@ -79,28 +98,35 @@ impl From<&Histogram> for HistogramV1 {
             count: h.count(),
             sum_seconds: h.sum_ns() / 1e9,
             max_seconds: h.max_ns().unwrap_or(0.0) / 1e9,
-            buckets: h
-                .counts()
-                .iter()
-                .enumerate()
-                .filter(|(_, n)| **n > 0)
-                .map(|(i, n)| (i + 1, *n))
-                .collect(),
+            buckets: pairs(h.counts()),
+            censored: h.censored().map(|c| CensoredV1 {
+                count: c.count(),
+                sum_seconds: c.sum_ns() / 1e9,
+                max_seconds: c.max_ns() / 1e9,
+                buckets: pairs(c.counts()),
+            }),
         }
     }
 }
 
 impl HistogramV1 {
     fn into_memory(self, at: &str, class: &str) -> Result<Histogram, WireError> {
-        let mut counts = vec![0; BUCKETS];
-        for (bucket, n) in self.buckets {
-            let slot = bucket.checked_sub(1).and_then(|i| counts.get_mut(i)).ok_or_else(|| {
-                WireError::Bucket { at: at.to_owned(), class: class.to_owned(), bucket }
-            })?;
-            *slot = n;
-        }
-        Ok(Histogram::from_parts(&counts, self.sum_seconds * 1e9, self.max_seconds * 1e9)
-            .expect("BUCKETS counts are never too many"))
+        let read = |buckets: Vec<(usize, u64)>, sum_seconds: f64, max_seconds: f64| {
+            let mut counts = vec![0; BUCKETS];
+            for (bucket, n) in buckets {
+                let slot = bucket.checked_sub(1).and_then(|i| counts.get_mut(i));
+                *slot.ok_or_else(|| WireError::Bucket {
+                    at: at.to_owned(),
+                    class: class.to_owned(),
+                    bucket,
+                })? = n;
+            }
+            Ok(Counts::from_parts(&counts, sum_seconds * 1e9, max_seconds * 1e9)
+                .expect("BUCKETS counts are never too many"))
+        };
+        let answered = read(self.buckets, self.sum_seconds, self.max_seconds)?;
+        let censored = self.censored.map(|c| read(c.buckets, c.sum_seconds, c.max_seconds));
+        Ok(Histogram::new(answered, censored.transpose()?))
     }
 }
 
@@ -251,15 +277,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn histograms_read_back(latencies in prop::collection::vec(0.0f64..1e12, 0..40)) {
+        fn histograms_read_back(
+            latencies in prop::collection::vec(0.0f64..1e12, 0..40),
+            cut_off in prop::collection::vec(0.0f64..1e12, 0..5),
+        ) {
             let mut trial = full_trial();
             let mut h = Histogram::default();
             latencies.iter().for_each(|ns| h.record(*ns));
+            cut_off.iter().for_each(|ns| h.record_censored(*ns, 2));
             trial.histograms.insert("read".to_owned(), h.clone());
             let read = from_json(&to_json(&trial), "here").unwrap();
             prop_assert_eq!(read.histograms["read"].counts(), h.counts());
             let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
             prop_assert!(near(read.histograms["read"].sum_ns(), h.sum_ns()));
+            let censored = |h: &Histogram| h.censored().map(|c| c.counts().to_vec());
+            prop_assert_eq!(censored(&read.histograms["read"]), censored(&h));
+            let sums = [&read.histograms["read"], &h].map(Histogram::observed_sum_ns);
+            prop_assert!(near(sums[0], sums[1]));
         }
     }
 }

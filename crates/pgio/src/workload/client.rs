@@ -34,7 +34,7 @@ use super::{Ready, Totals};
 use crate::config::resolve::Extent;
 use crate::config::{Arrivals, ClientSettings, Pace};
 use crate::pg::connect::Canceller;
-use crate::results::model::SessionTotals;
+use crate::results::model::{SessionTotals, Slice};
 use crate::rng;
 use calls::Calls;
 use driver::{Driver, Go, Quit};
@@ -145,6 +145,9 @@ impl Crew {
                     progress.block_visits += totals.block_visits();
                     progress.commits += totals.commits();
                     engine::add_slice(&mut ran.timeline, number, plan, &totals);
+                    if self.settings.pace.is_some() {
+                        add_latency(&mut ran.timeline[number], &totals);
+                    }
                 }
                 Ok(Told::Worked { seconds, late }) => {
                     ran.seconds = ran.seconds.max(seconds);
@@ -254,6 +257,15 @@ pub(super) fn assemble(
     let mut crew = assemble::assemble(calls, settings, setup, admin)?;
     crew.warm_up(admin)?;
     Ok(Box::new(crew))
+}
+
+/// In an open loop it is the latency that says how the window went.
+fn add_latency(slice: &mut Slice, totals: &Totals) {
+    // The commit of a transaction is the transaction itself, and a lag is in the latency.
+    for h in ["read", "update", "transaction"].iter().filter_map(|c| totals.histograms.get(*c)) {
+        slice.timed += h.observed();
+        slice.latency_seconds += h.observed_sum_ns() / 1e9;
+    }
 }
 
 /// Metrics of this engine, beside those of the workload: what was begun of what was due.

@@ -13,6 +13,7 @@ use super::sql::{self, fill};
 use super::{EngineError, Gang, Ready, Script, Sessions, Setup, Totals, Workload, client};
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
+use crate::results::latency;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 
 pub const TABLE: &str = "pgio_commit";
@@ -69,9 +70,12 @@ impl Workload for Commit {
         WorkloadInfo {
             kind: "commit".to_owned(),
             // At a rate that is given, what differs is how long each takes.
-            primary_metric: match s.engine.is_paced() {
-                true => "transaction_latency_p99".to_owned(),
-                false => "commits_per_second".to_owned(),
+            primary_metric: match s.engine.pace() {
+                Some(pace) => {
+                    let calls = s.extent.calls_at(pace.rate as f64, s.sessions);
+                    latency::primary("transaction", calls).to_owned()
+                }
+                None => "commits_per_second".to_owned(),
             },
             keys,
         }

@@ -52,6 +52,8 @@ pub struct Test {
     pub depth: u32,
 }
 
+/// In histograms and in the names of latencies.
+const CLASS: &str = "device";
 const MIB: u64 = 1 << 20;
 /// PostgreSQL's block.
 const BLOCK: u64 = 8192;

@@ -184,6 +184,14 @@ fn a_rate_above_capacity_is_invalid_and_its_latency_grows() {
     assert!(value(trial, "mail_rate_reached") < 50.0);
     assert!(value(trial, "delivery_latency_p95") > 4.0 * latency);
     assert!(value(trial, "mail_lag_mean") > latency);
+    // Most of what was due never began: its latency is known to be no less.
+    for name in ["delivery_latency_p95", "delivery_latency_mean", "mail_lag_mean"] {
+        assert_eq!(trial["metrics"][name]["at_least"], true, "{name}: {trial:#}");
+    }
+    let delivery = &trial["histograms"]["delivery"];
+    let known =
+        delivery["count"].as_u64().unwrap() + delivery["censored"]["count"].as_u64().unwrap();
+    assert_eq!(known, 200, "a message for each moment of the window: {delivery:#}");
     assert_eq!(value(trial, "mail_offered_per_minute"), 12_000.0);
 }
 

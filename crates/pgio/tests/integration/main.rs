@@ -14,6 +14,7 @@ mod conditions;
 mod config;
 mod connecting;
 mod controlling;
+mod cut_off;
 mod demo_cmd;
 mod device_cmd;
 mod disk;

@@ -2,16 +2,20 @@
 //!
 //! Each goes the way of `compare`: a text is parsed, run, stored and analysed. Counted is how often
 //! the 95 % interval covers the truth; a tenth of the experiments may miss it, twice what 95 % says,
-//! so that chance alone hardly ever fails the bench. One file a case, in one shape: `run`.
+//! so that chance alone hardly ever fails the bench. One file a case, in one shape: `run`. `tail` asks
+//! of single trials instead, whether a percentile shows what happened.
 
 mod aa;
 mod cache;
 mod commit_delay;
 mod disk;
 mod read_iops;
+mod tail;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use super::{Outcome, output};
 use crate::analysis::{Analysis, Comparison, Verdict};
@@ -42,6 +46,8 @@ enum Case {
     ReadIops(read_iops::Args),
     /// commit_delay = 20 ms against none, beside a plain psql loop (needs psql)
     CommitDelay(Plan),
+    /// A lock until after the end of an open loop's window: p99 must show it
+    Tail(tail::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -69,6 +75,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Case::Cache(args) => cache::run(args),
         Case::ReadIops(args) => read_iops::run(args),
         Case::CommitDelay(plan) => commit_delay::run(plan),
+        Case::Tail(args) => tail::run(args),
     }
 }
 

@@ -94,7 +94,7 @@ mod tests {
             telemetry: Some(Telemetry { hosts, storage, waits, ..Telemetry::default() }),
             ..blank()
         };
-        let riops = Metric { value: Some(250.0), unit: "blocks/s".to_owned() };
+        let riops = Metric::new(Some(250.0), "blocks/s");
         trial.metrics.insert("riops".to_owned(), riops);
         add_metrics(&mut trial);
         trial

@@ -5,10 +5,16 @@ use jiff::Timestamp;
 use super::super::trial_checks;
 use super::Request;
 use crate::histogram::Histogram;
-use crate::results::metrics;
 use crate::results::model::{Evidence, Metric, Trial, When};
+use crate::results::{latency, metrics};
 use crate::workload::command::Left;
 use crate::workload::{EngineError, Ran};
+
+/// Means that a workload makes of classes of operations: lower bounds where those are.
+const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
+    ("call_latency_mean", &["read", "update", "scan", "insert", "delete", "commit"]),
+    ("mail_lag_mean", &["delivery"]),
+];
 
 /// What the sessions read back of the condition's settings when they were made ready.
 pub(super) fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evidence> {
@@ -63,7 +69,13 @@ pub(super) fn record_run(
     for (class, h) in &ran.totals.histograms {
         put_latencies(trial, class, h);
     }
-    trial.histograms = ran.totals.histograms.into_iter().filter(|(_, h)| h.count() > 0).collect();
+    for (name, classes) in MEANS_OF_CLASSES {
+        let of = |class: &&str| ran.totals.histograms.get(*class).and_then(Histogram::mean);
+        let at_least = classes.iter().filter_map(of).any(|mean| mean.at_least);
+        trial.metrics.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
+    }
+    trial.histograms =
+        ran.totals.histograms.into_iter().filter(|(_, h)| h.observed() > 0).collect();
     trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
     if ran.cancelled_sync_rep > 0 {
         trial.checks.push(trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep));
@@ -86,24 +98,11 @@ pub(super) fn record_left(trial: &mut Trial, left: &Left) {
 }
 
 fn put_latencies(trial: &mut Trial, class: &str, h: &Histogram) {
-    if h.count() == 0 {
-        return;
-    }
-    let seconds = |ns: Option<f64>| ns.map(|ns| ns / 1e9);
-    let values = [
-        ("mean", h.mean_ns()),
-        ("p50", h.quantile_ns(0.50)),
-        ("p95", h.quantile_ns(0.95)),
-        ("p99", h.quantile_ns(0.99)),
-        ("max", h.max_ns()),
-    ];
-    for (suffix, ns) in values {
-        // How late a call is sent is no latency of the server's.
-        let name = match class {
-            "lag" => format!("schedule_lag_{suffix}"),
-            _ => format!("{class}_latency_{suffix}"),
-        };
-        put(trial, &name, seconds(ns));
+    for (name, reading) in latency::of_class(class, h) {
+        put(trial, &name, Some(reading.seconds()));
+        if let Some(metric) = trial.metrics.get_mut(&name) {
+            metric.at_least = reading.at_least;
+        }
     }
 }
 
@@ -111,7 +110,7 @@ pub(super) fn put(trial: &mut Trial, name: &str, value: Option<f64>) {
     // A name that is not in the table would have no unit and no direction: a mistake of ours that
     // the test over all workloads' metrics finds.
     if let Some(definition) = metrics::definition(name) {
-        trial.metrics.insert(name.to_owned(), Metric { value, unit: definition.unit.to_owned() });
+        trial.metrics.insert(name.to_owned(), Metric::new(value, definition.unit));
     } else {
         debug_assert!(false, "metric `{name}` is not in the table");
     }

@@ -62,7 +62,7 @@ mod tests {
         let mut trial = blank();
         trial.workload.kind = "mail".to_owned();
         for (name, value) in metrics {
-            let metric = Metric { value: Some(*value), unit: String::new() };
+            let metric = Metric::new(Some(*value), "");
             trial.metrics.insert((*name).to_owned(), metric);
         }
         checks(&trial).into_iter().map(|c| c.verdict).collect()

@@ -147,7 +147,7 @@ fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
 fn effect(c: &Comparison) -> String {
     let found = match (c.ratio, c.low, c.high) {
         (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
-        (Some(ratio), ..) => format::change(ratio),
+        (Some(ratio), low, high) => format::one_sided(ratio, low, high),
         _ => format::NONE.to_owned(),
     };
     format!("{found} {}", word(c.verdict))

@@ -14,10 +14,11 @@ use super::super::table::{Column, Table};
 use super::svg::{Axis, Frame, Scale};
 use super::zoom::{self, Line, Zoom};
 use super::{Page, Section, table};
-use crate::histogram::{COARSEST_QUANTILE_NS, Histogram, centre_ns};
+use crate::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading, center_ns};
 use crate::units::human;
 
-const CLASSES: [&str; 5] = ["read", "update", "commit", "transaction", "lag"];
+const CLASSES: [&str; 9] =
+    ["read", "update", "scan", "insert", "delete", "commit", "transaction", "delivery", "lag"];
 const FEWEST_BEYOND: f64 = 10.0;
 const HEIGHT: f64 = 260.0;
 const QUANTILES: [(&str, f64); 5] =
@@ -36,7 +37,8 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         .filter(|(_, all)| !all.is_empty())
         .collect();
     let body = html! {
-        p { "All operations of the trials that count, together. From 90 on, each label to the right \
+        p { "All operations of the trials that count, together: the merged distribution, not the \
+             typical trial's percentiles that are compared above. From 90 on, each label to the right \
              looks at ten times fewer operations; lines end where fewer than " (FEWEST_BEYOND)
             " were slower." }
         (page.looks.legend(page.conditions()))
@@ -56,21 +58,21 @@ fn merged<'a>(page: &Page<'a>, class: &str) -> Vec<Merged<'a>> {
         }
         Merged { condition, histogram }
     };
-    page.conditions().map(of).filter(|m| m.histogram.count() > 0).collect()
+    page.conditions().map(of).filter(|m| m.histogram.observed() > 0).collect()
 }
 
 /// How far out, in powers of ten of what is left above, and the latency in seconds.
 fn curve(h: &Histogram) -> Vec<(f64, Option<f64>)> {
-    let total = h.count() as f64;
-    let slowest = h.max_ns().unwrap_or(0.0);
+    let total = h.observed() as f64;
+    let slowest = h.longest().map_or(0.0, |r| r.ns);
     let mut below = 0.0;
     let mut points = Vec::new();
-    for (at, n) in h.counts().iter().enumerate() {
+    for (at, n) in h.together().counts().iter().enumerate() {
         let n = *n as f64;
         let beyond = total - below - n / 2.0;
         below += n;
         // The centre of the last bucket may lie beyond what was seen.
-        let ns = centre_ns(at + 1).min(slowest);
+        let ns = center_ns(at + 1).min(slowest);
         if n > 0.0 && beyond >= FEWEST_BEYOND && ns >= COARSEST_QUANTILE_NS {
             points.push((-(beyond / total).log10(), Some(ns / 1e9)));
         }
@@ -157,9 +159,9 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
     columns.push(Column::right("max"));
     let row = |m: &Merged<'_>| {
         let h = &m.histogram;
-        let mut cells = vec![m.condition.to_owned(), human::count(h.count()), shown(h.mean_ns())];
+        let mut cells = vec![m.condition.to_owned(), human::count(h.count()), shown(h.mean())];
         cells.extend(QUANTILES.map(|(_, q)| shown(quantile(h, q))));
-        cells.push(shown(h.max_ns()));
+        cells.push(shown(h.longest()));
         cells
     };
     let missing =
@@ -169,22 +171,31 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
          {FEWEST_BEYOND} operations slower.",
         human::latency(COARSEST_QUANTILE_NS)
     );
+    let cut_off = all.iter().any(|m| m.histogram.censored_count() > 0);
+    let bounds = format!(
+        "{}marks a lower bound: windows' ends cut off calls that were due and not answered. Lines \
+         hold these with what they had waited by then.",
+        format::AT_LEAST
+    );
+    let notes = [missing.then_some(why), cut_off.then_some(bounds)];
     Table {
-        title: format!("Latency: {class}"),
+        title: format!("Latency: {class}, all trials merged"),
         columns,
         rows: all.iter().map(row).collect(),
-        notes: if missing { vec![why] } else { Vec::new() },
+        notes: notes.into_iter().flatten().collect(),
     }
 }
 
-/// A percentile in nanoseconds, where the clock is fine enough and enough operations are slower.
-fn quantile(h: &Histogram, q: f64) -> Option<f64> {
-    let beyond = h.count() as f64 * (1.0 - q);
-    h.quantile_ns(q).filter(|ns| *ns >= COARSEST_QUANTILE_NS && beyond >= FEWEST_BEYOND * 0.999)
+/// A percentile, where the clock is fine enough and enough operations are slower.
+fn quantile(h: &Histogram, q: f64) -> Option<Reading> {
+    let beyond = h.observed() as f64 * (1.0 - q);
+    let fit = |r: &Reading| r.ns >= COARSEST_QUANTILE_NS && beyond >= FEWEST_BEYOND * 0.999;
+    h.quantile(q).filter(fit)
 }
 
-fn shown(ns: Option<f64>) -> String {
-    ns.map_or_else(|| NONE.to_owned(), |ns| format::seconds(ns / 1e9))
+fn shown(reading: Option<Reading>) -> String {
+    let text = |r: Reading| format::marked(format::seconds(r.seconds()), r.at_least);
+    reading.map_or_else(|| NONE.to_owned(), text)
 }
 
 #[cfg(test)]

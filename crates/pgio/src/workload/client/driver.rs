@@ -167,6 +167,9 @@ impl Driver {
             let error = EngineError::Wire { doing: "waiting for sessions", source: source.into() };
             let _ = tell.send(Told::Failed { error });
         }
+        for session in &mut self.sessions {
+            session.cut_off(go, shift.now, &mut shift.tally);
+        }
         shift.tell_slice();
         let late = self.sessions.iter().filter_map(|s| s.late).max().unwrap_or(0);
         // A window in which little was to be done is as long as it was meant to be.

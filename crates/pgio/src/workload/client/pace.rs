@@ -7,6 +7,7 @@
 
 use crate::config::{Arrivals, Pace};
 use crate::rng::{self, SplitMix64};
+use crate::workload::overdue;
 
 /// As many draws take a few milliseconds; nobody misses the difference of a larger number to its
 /// expectation, and a rate far above what the server can do would leave billions.
@@ -53,11 +54,12 @@ impl Schedule {
         };
     }
 
-    /// How many are left before `end`; then none is. It takes as long for many as for few.
-    pub(super) fn left_before(&mut self, end: i64) -> u64 {
+    /// Those that are left before `end`, by moment and number; then none is. Returns how many. It
+    /// takes no longer for billions than for some ten thousand.
+    pub(super) fn left_before(&mut self, end: i64, mut each: impl FnMut(i64, u64)) -> u64 {
         let distances = (end as f64 - self.next) / self.every;
         if self.draw.is_some() && distances <= MOST_DRAWN {
-            return self.drawn_before(end);
+            return self.drawn_before(end, each);
         }
         if distances <= 0.0 {
             return 0;
@@ -68,13 +70,17 @@ impl Schedule {
             // The next one, and what is expected after it.
             Some(_) => 1.0 + distances.round(),
         };
+        for (last, calls) in overdue::groups(left as u64) {
+            each((self.next + last as f64 * self.every) as i64, calls);
+        }
         self.next = (self.next + left * self.every).max(end as f64);
         left as u64
     }
 
-    fn drawn_before(&mut self, end: i64) -> u64 {
+    fn drawn_before(&mut self, end: i64, mut each: impl FnMut(i64, u64)) -> u64 {
         let mut left = 0;
         while self.next() < end {
+            each(self.next(), 1);
             self.advance();
             left += 1;
         }
@@ -129,8 +135,12 @@ mod tests {
         let pace = Pace { rate: 10, arrivals: Arrivals::Fixed };
         let mut schedule = Schedule::new(&pace, 0, 1, 0);
         schedule.advance();
-        assert_eq!(schedule.left_before(SECOND), 9);
-        assert_eq!(schedule.left_before(SECOND), 0);
+        let mut moments = Vec::new();
+        let left = schedule.left_before(SECOND, |moment, calls| moments.push((moment, calls)));
+        assert_eq!(left, 9);
+        assert_eq!(moments[0], (SECOND / 10, 1));
+        assert_eq!((moments.len(), moments[8]), (9, (9 * SECOND / 10, 1)));
+        assert_eq!(schedule.left_before(SECOND, |_, _| panic!("none is left")), 0);
         assert!(schedule.next() >= SECOND);
     }
 
@@ -142,10 +152,14 @@ mod tests {
                 for index in 0..sessions {
                     let mut schedule = Schedule::new(&pace, index, u64::from(sessions), 7);
                     let mut one_by_one = schedule.clone();
-                    let expected = one_by_one.drawn_before(SECOND);
-                    let found = schedule.left_before(SECOND);
-                    assert_eq!(found, expected, "{arrivals:?} {rate} {index}");
-                    assert_eq!(schedule.left_before(SECOND), 0);
+                    let expected = one_by_one.drawn_before(SECOND, |_, _| {});
+                    let mut told = 0;
+                    let found = schedule.left_before(SECOND, |moment, calls| {
+                        assert!((0..SECOND).contains(&moment));
+                        told += calls;
+                    });
+                    assert_eq!((found, told), (expected, expected), "{arrivals:?} {rate} {index}");
+                    assert_eq!(schedule.left_before(SECOND, |_, _| {}), 0);
                 }
             }
         }
@@ -158,11 +172,13 @@ mod tests {
         for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
             let mut schedule = Schedule::new(&Pace { rate, arrivals }, 0, 1, 7);
             let counting = Instant::now();
-            let left = schedule.left_before(seconds * SECOND);
+            let mut told = 0;
+            let left = schedule.left_before(seconds * SECOND, |_, calls| told += calls);
+            assert_eq!(told, left);
             assert!(counting.elapsed() < Duration::from_secs(1), "{arrivals:?}");
             let due = rate * seconds.unsigned_abs();
             assert!(left.abs_diff(due) <= due / 1_000_000, "{left} {arrivals:?}");
-            assert_eq!(schedule.left_before(seconds * SECOND), 0, "{arrivals:?}");
+            assert_eq!(schedule.left_before(seconds * SECOND, |_, _| {}), 0, "{arrivals:?}");
         }
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Session {
     pub asleep: bool,
     /// How late the first call began, in nanoseconds; absent before it.
     pub late: Option<i64>,
+    /// When the last answer to a call came.
+    answered: i64,
     pub totals: SessionTotals,
 }
 
@@ -82,6 +84,15 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Of the class of a call.
+    fn latency(&mut self, counts: Counts) -> &mut Histogram {
+        match counts {
+            Counts::Read | Counts::ReadCount => &mut self.read,
+            Counts::Update => &mut self.update,
+            Counts::Insert => &mut self.transaction,
+        }
+    }
+
     /// What was done since it was last asked.
     pub(super) fn take(&mut self) -> (Totals, BTreeSet<(String, String)>) {
         let ended = self.ended;
@@ -95,7 +106,7 @@ impl Tally {
             ("transaction", slice.transaction),
             ("lag", slice.lag),
         ];
-        let done = classes.into_iter().filter(|(_, h)| h.count() > 0);
+        let done = classes.into_iter().filter(|(_, h)| h.observed() > 0);
         totals.histograms = done.map(|(class, h)| (class.to_owned(), h)).collect();
         (totals, slice.readings)
     }
@@ -128,6 +139,7 @@ impl Session {
             blocked: false,
             asleep: false,
             late: None,
+            answered: 0,
             totals: SessionTotals::default(),
         }
     }
@@ -139,7 +151,7 @@ impl Session {
         self.schedule = go.pace.map(|pace| Schedule::new(&pace, self.index, go.members, go.seed));
         self.left = share;
         self.stage = Stage::Working;
-        (self.reading_due, self.asleep, self.late) = (false, false, None);
+        (self.reading_due, self.asleep, self.late, self.answered) = (false, false, None, 0);
         self.totals = SessionTotals::default();
     }
 
@@ -173,7 +185,8 @@ impl Session {
         while self.stage == Stage::Working && !self.reading_due && self.flights.len() < go.pipeline
         {
             if now >= go.end() || self.left == Some(0) || go.quit.is_asked() {
-                self.end(go, tally);
+                // No call begins any more.
+                self.stage = Stage::Ending;
                 break;
             }
             let began = match &mut self.schedule {
@@ -232,25 +245,30 @@ impl Session {
         }
     }
 
-    /// No call begins any more; what was due and did not begin is counted.
-    fn end(&mut self, go: &Go, tally: &mut Tally) {
-        self.stage = Stage::Ending;
-        let whole = go.is_finite() && !go.quit.is_asked();
-        if let (Some(schedule), true) = (&mut self.schedule, whole) {
-            tally.counted.due += schedule.left_before(go.end());
+    /// After the window: calls that were due and did not begin, and those that began and were never
+    /// answered, count with what is known of them.
+    pub(super) fn cut_off(&mut self, go: &Go, now: i64, tally: &mut Tally) {
+        for flight in self.flights.drain(..) {
+            if let Some(counts) = flight.counts {
+                tally.latency(counts).record_censored((now - flight.began).max(0) as f64, 1);
+            }
         }
+        let whole = go.is_finite() && !go.quit.is_asked();
+        let Some(mut schedule) = self.schedule.take().filter(|_| whole) else { return };
+        // A session's answers come in the order of its calls: none comes before that of the last
+        // call that began, nor does a call begin before it where they go one by one.
+        let answered = self.answered.max(go.end());
+        let begun = if go.pipeline == 1 { answered } else { go.end() };
+        tally.counted.due += schedule.left_before(go.end(), |moment, calls| {
+            let counts = choose(&self.prepared, &mut self.rng).counts;
+            tally.latency(counts).record_censored((answered - moment) as f64, calls);
+            tally.lag.record_censored((begun - moment) as f64, calls);
+        });
     }
 
     #[inline]
     fn draw(&mut self, began: i64) {
-        let call = match self.prepared.as_slice() {
-            [only] => only,
-            several => {
-                let draw = self.rng.next_u64();
-                let drawn = several.iter().find(|call| draw < call.up_to);
-                drawn.unwrap_or(&several[several.len() - 1])
-            }
-        };
+        let call = choose(&self.prepared, &mut self.rng);
         call.write(&mut self.rng, &mut self.out);
         self.flights.push_back(Flight { began, counts: Some(call.counts) });
     }
@@ -344,6 +362,9 @@ impl Session {
     #[inline]
     fn landed(&mut self, status: &[u8], now: i64, tally: &mut Tally) -> Result<(), WireError> {
         let flight = self.flights.pop_front().ok_or(WireError::Garbled)?;
+        if self.stage != Stage::LastReading {
+            self.answered = now;
+        }
         let rows = std::mem::take(&mut self.rows);
         if let Some(refusal) = self.refused.take() {
             // Rolled back as a whole: it is counted, and the session goes on.
@@ -384,6 +405,19 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+/// One of the kinds of calls, by their shares.
+#[inline]
+fn choose<'a>(prepared: &'a [Prepared], rng: &mut SplitMix64) -> &'a Prepared {
+    match prepared {
+        [only] => only,
+        several => {
+            let draw = rng.next_u64();
+            let drawn = several.iter().find(|call| draw < call.up_to);
+            drawn.unwrap_or(&several[several.len() - 1])
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn metrics(
                 lines => lines,
             },
         })?;
-        all.insert(spec.name.clone(), Metric { value, unit: spec.unit.clone() });
+        all.insert(spec.name.clone(), Metric::new(value, spec.unit.clone()));
     }
     Ok(all)
 }

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Test;
+use super::{CLASS, Test};
 use crate::config::value::DeviceTest;
 use crate::histogram::{BUCKETS, Histogram, bucket_of};
+use crate::results::latency;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
@@ -47,18 +48,15 @@ pub struct Ran {
 
 impl Ran {
     /// By the names of the table of metrics.
-    pub fn metrics(&self) -> Vec<(&'static str, f64)> {
-        let seconds = |ns: Option<f64>| ns.unwrap_or_default() / 1e9;
-        let quantile = |q| seconds(self.latency.quantile_ns(q));
-        vec![
-            ("device_bytes_per_second", self.bytes_per_second),
-            ("device_operations_per_second", self.operations_per_second),
-            ("device_latency_mean", seconds(self.latency.mean_ns())),
-            ("device_latency_p50", quantile(0.50)),
-            ("device_latency_p95", quantile(0.95)),
-            ("device_latency_p99", quantile(0.99)),
-            ("device_latency_max", seconds(self.latency.max_ns())),
+    pub fn metrics(&self) -> Vec<(String, f64)> {
+        let latencies = latency::of_class(CLASS, &self.latency);
+        [
+            ("device_bytes_per_second".to_owned(), self.bytes_per_second),
+            ("device_operations_per_second".to_owned(), self.operations_per_second),
         ]
+        .into_iter()
+        .chain(latencies.into_iter().map(|(name, reading)| (name, reading.seconds())))
+        .collect()
     }
 }
 

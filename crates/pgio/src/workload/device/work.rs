@@ -12,7 +12,7 @@ use postgres::Client;
 use serde_json::json;
 
 use super::place::{Consent, Place};
-use super::{Bench, DeviceError, Extent as Amount, Job, SMALLEST_REGION, Test};
+use super::{Bench, CLASS, DeviceError, Extent as Amount, Job, SMALLEST_REGION, Test};
 use crate::config::resolve::{DeviceSettings, Extent};
 use crate::host::Host;
 use crate::host::stop::Stop;
@@ -22,8 +22,6 @@ use crate::workload::engine::{EngineError, Progress, Ran, WindowEvent};
 use crate::workload::session::server_clock;
 use crate::workload::{self, Setup, Totals, Workload};
 
-/// In histograms and in the names of latencies.
-const CLASS: &str = "device";
 const HINT: &str = "; if that is meant, write uuid = \"...\" beside destroy = true";
 
 #[derive(Debug)]

@@ -79,7 +79,7 @@ pub(super) struct Shift {
 
 impl Shift {
     /// When this message of an open loop is to begin.
-    fn intended(&self, number: u64, rate: MailRate) -> Instant {
+    pub(super) fn intended(&self, number: u64, rate: MailRate) -> Instant {
         self.start + Duration::from_secs_f64(number as f64 / rate.per_second())
     }
 
@@ -165,6 +165,8 @@ impl Postman {
         for held in std::mem::take(&mut self.held) {
             self.leave_over(held, &mut tally);
         }
+        tally.overdue.extend(taken.filter(|intended| *intended < shift.end));
+        tally.free = Some(Instant::now());
         Ok(tally)
     }
 
@@ -319,6 +321,10 @@ impl Postman {
 
     fn leave_over(&self, held: Held, tally: &mut Tally) {
         tally.left_over += held.open.len() as u64;
+        // What was refused is not delivered, however long it takes.
+        if !held.refused {
+            tally.latency.record_censored(held.since.elapsed().as_nanos() as f64, 1);
+        }
         self.settle(held);
     }
 

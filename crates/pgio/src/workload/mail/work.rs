@@ -22,6 +22,7 @@ use crate::config::resolve::{Extent, MailSettings};
 use crate::config::value::mail::{MailProtocol, SizeDistribution};
 use crate::host::Host;
 use crate::host::stop::Stop;
+use crate::results::latency;
 use crate::results::model::{Check, DatasetInfo, WorkloadInfo};
 use crate::workload::engine::{EngineError, Progress, Ran, WindowEvent};
 use crate::workload::session::server_clock;
@@ -110,7 +111,13 @@ impl workload::Ready for Ready {
                 WindowEvent::Progress(Progress { elapsed, messages, ..Progress::default() }),
             );
         });
-        came.tally.due = self.round.settings.rate.map_or(0, |rate| shift.due(rate));
+        if let Some(rate) = self.round.settings.rate {
+            came.tally.due = shift.due(rate);
+            // A window that was ended early cuts off everything, and is compared with nothing.
+            if came.error.is_none() {
+                came.tally.cut_off(&shift, rate);
+            }
+        }
         let asked_seconds = window.as_secs_f64();
         // A session that waits for an answer that never comes has a window, too.
         let ended = came.tally.ended.map_or(shift.end, |ended| ended.max(shift.end));
@@ -129,7 +136,10 @@ impl workload::Ready for Ready {
         Ok(Ran {
             totals: came.tally.totals(),
             sessions: Vec::new(),
-            timeline: came.tally.timeline(shift.slice, asked_seconds),
+            timeline: {
+                let is_paced = self.round.settings.rate.is_some();
+                came.tally.timeline(shift.slice, asked_seconds, is_paced)
+            },
             started: clock + (start - asked).as_secs_f64(),
             seconds,
             late: came.tally.late.map_or(0.0, |late| late.as_secs_f64()),
@@ -172,7 +182,10 @@ impl Workload for Mail {
             kind: "mail".to_owned(),
             // At a rate that is given, what differs is how long each takes.
             primary_metric: match s.rate {
-                Some(_) => "delivery_latency_p99".to_owned(),
+                Some(rate) => {
+                    let messages = self.extent().calls_at(rate.per_second(), s.threads);
+                    latency::primary(CLASS, messages).to_owned()
+                }
                 None => "messages_per_minute".to_owned(),
             },
             keys,
@@ -251,8 +264,9 @@ impl Workload for Mail {
             let reached = 100.0 * scheduled / due;
             all.push(("mail_rate_reached", (due > 0.0).then_some(reached)));
             all.push(("mail_offered_per_minute", Some(rate.per_second() * 60.0)));
-            let lag = count("lag_us") / 1e6 / scheduled;
-            all.push(("mail_lag_mean", (scheduled > 0.0).then_some(lag)));
+            let begun_or_not = scheduled + count("unbegun");
+            let lag = (count("lag_us") + count("unbegun_lag_us")) / 1e6 / begun_or_not;
+            all.push(("mail_lag_mean", (begun_or_not > 0.0).then_some(lag)));
         }
         all
     }

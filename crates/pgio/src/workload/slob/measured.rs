@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::draw::Draw;
 use crate::config::resolve::{Features, SlobSettings, Visits};
 use crate::histogram::Histogram;
+use crate::results::latency;
 use crate::units::exact_duration;
 use crate::workload::Totals;
 
@@ -20,8 +21,13 @@ pub(super) fn primary(s: &SlobSettings) -> &'static str {
         return "blocks_scanned_per_second";
     }
     // At a rate that is given, what differs is how long each call takes.
-    if s.engine.is_paced() {
-        return if s.read_only() { "read_latency_p99" } else { "update_latency_p99" };
+    if let Some(pace) = s.engine.pace() {
+        let calls = s.extent().calls_at(pace.rate as f64, s.sessions());
+        let updates = f64::from(s.update_pct) / 100.0;
+        return match s.read_only() {
+            true => latency::primary("read", calls),
+            false => latency::primary("update", calls * updates),
+        };
     }
     // With one transaction a session there is no rate of commits to speak of.
     if s.read_only() || s.commit_every == 0 {
@@ -115,8 +121,11 @@ pub(super) fn metrics(
     let is_mix = !s.read_only() || !f.scan_pct.is_zero() || !f.turnover_pct.is_zero();
     if is_mix {
         // Of all classes, since what a call waits for may be its commit's.
-        let busy: f64 =
-            CLASSES.iter().filter_map(|c| totals.histograms.get(*c)).map(Histogram::sum_ns).sum();
+        let of = |class: &str| totals.histograms.get(class);
+        let busy: f64 = CLASSES.iter().filter_map(|c| of(c)).map(Histogram::observed_sum_ns).sum();
+        let cut_off: u64 =
+            CLASSES.iter().filter_map(|c| of(c)).map(Histogram::censored_count).sum();
+        let calls = calls + cut_off as f64;
         metrics.push(("call_latency_mean", (calls > 0.0).then(|| busy / 1e9 / calls)));
     }
     if !s.read_only() {

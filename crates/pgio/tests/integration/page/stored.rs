@@ -224,7 +224,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
     }
     let metrics = values.into_iter().map(|(name, value)| {
         let unit = definition(name).unwrap().unit.to_owned();
-        (name.to_owned(), Metric { value: Some(value), unit })
+        (name.to_owned(), Metric::new(Some(value), unit))
     });
     let metrics = metrics.collect();
     let histograms = BTreeMap::from(

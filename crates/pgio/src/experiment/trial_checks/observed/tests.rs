@@ -55,7 +55,7 @@ fn observed() -> (Trial, Series) {
 }
 
 fn commits(trial: &mut Trial, rate: f64) {
-    let metric = Metric { value: Some(rate), unit: "commits/s".to_owned() };
+    let metric = Metric::new(Some(rate), "commits/s");
     trial.metrics.insert("commits_per_second".to_owned(), metric);
 }
 
