@@ -3,12 +3,14 @@
 //! [`job`] is the file on its way to being run, [`cells`] what each block runs, [`plan_text`] what
 //! `--plan` prints, [`rights`] refuses who may not, [`targets`] finds or starts the servers,
 //! [`observing`] says what is watched there, [`stored`] is what is kept beside the trials, [`resume`]
-//! decides whether an interrupted run may go on, [`telling`] says on stderr how far it is. The loop itself is in
-//! `experiment`.
+//! decides whether an interrupted run may go on, [`telling`] says on stderr how far it is, [`pace`] how long it still
+//! takes, [`estimate`] how long it should. The loop itself is in `experiment`.
 
 mod cells;
+mod estimate;
 mod job;
 mod observing;
+mod pace;
 mod plan_text;
 mod resume;
 mod rights;

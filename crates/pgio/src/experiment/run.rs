@@ -43,13 +43,15 @@ pub struct Invalid {
     /// As in [`Planned`].
     pub cell: usize,
     pub why: String,
+    /// Ids of the checks that say so.
+    pub checks: Vec<String>,
 }
 
 /// What the loop decided, beside what was planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News<'a> {
     /// The trial is measured again, now.
-    Repeats { planned: &'a Planned, why: &'a str },
+    Repeats { planned: &'a Planned, why: &'a str, checks: &'a [String] },
     /// It was repeated as often as allowed and stays invalid.
     GivesUp { planned: &'a Planned, why: &'a str },
     /// The intervals are still too wide.
@@ -90,9 +92,9 @@ impl Done {
     }
 
     /// Trials of these blocks that have not been completed.
-    pub fn left(&self, plan: &[Planned], blocks: u32) -> usize {
+    pub fn left(&self, plan: &[Planned], blocks: u32) -> Vec<Planned> {
         let asked = plan.iter().filter(|p| p.block <= blocks.max(self.last_block()));
-        asked.filter(|p| self.due(p).is_some()).count()
+        asked.filter_map(|p| self.due(p)).collect()
     }
 }
 

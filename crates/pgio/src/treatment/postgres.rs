@@ -18,7 +18,7 @@ use self::setting::{
     route, same_line, wait_for,
 };
 use super::values::{agree, refusal};
-use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::{Cost, Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::server;
 use crate::results::model::{Evidence, When};
@@ -111,6 +111,12 @@ impl Postgres {
 impl Treatment for Postgres {
     fn describe(&self) -> Vec<String> {
         self.settings.iter().map(|s| format!("{} = {}", s.name, s.value)).collect()
+    }
+
+    fn costs(&self) -> Vec<Cost> {
+        let restarts = self.settings.iter().any(|s| setting::needs_restart(&s.name));
+        // The former value comes back the same way.
+        if restarts { vec![Cost::Restart, Cost::Restart] } else { Vec::new() }
     }
 
     fn intents(&self) -> Vec<String> {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
+use super::estimate::Estimate;
 use super::job::Job;
 use crate::cli::exit::Failure;
 use crate::cli::state;
@@ -102,14 +103,27 @@ impl Job {
             let title = &cells[p.cell].title;
             add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
         }
-        let trials = u32::try_from(cells.len()).unwrap_or(u32::MAX).saturating_mul(e.blocks);
-        let total = |trials: u32| match trial {
-            Some(trial) => {
-                format!("{trials} trials, {} of warm-up and windows", seconds(trial * trials))
-            }
+        let of_block: Option<Vec<Estimate>> =
+            cells.iter().map(|cell| self.estimate(workload, cell)).collect();
+        let of_block =
+            of_block.map(|all| all.into_iter().fold(Estimate::default(), Estimate::plus));
+        let cells = u32::try_from(cells.len()).unwrap_or(u32::MAX);
+        let trials = cells.saturating_mul(e.blocks);
+        let start = self.estimate_start(workload);
+        // Whole blocks, and repeats as if they were.
+        let of = |trials: u32| Some(of_block?.times(trials / cells.max(1)).plus(start));
+        let total = |trials: u32| match trial.zip(of(trials)) {
+            Some((trial, estimate)) => format!(
+                "{trials} trials, {} of warm-up and windows, about {} in all",
+                seconds(trial.saturating_mul(trials)),
+                seconds(estimate.total())
+            ),
             None => format!("{trials} trials"),
         };
         add(text, &format!("  {}", total(trials)));
+        if let Some(estimate) = of(trials) {
+            add(text, &format!("  beside the windows: {}", estimate.basis()));
+        }
         for (why, most) in self.limits(trials) {
             add(text, &format!("  at most {} {why}", total(most)));
         }

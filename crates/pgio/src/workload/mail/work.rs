@@ -107,7 +107,13 @@ impl workload::Ready for Ready {
             let messages = done.load(Ordering::Relaxed);
             hear(
                 admin,
-                WindowEvent::Progress(Progress { elapsed, messages, ..Progress::default() }),
+                WindowEvent::Progress(Progress {
+                    elapsed,
+                    // Counted at this moment.
+                    covered: elapsed,
+                    messages,
+                    ..Progress::default()
+                }),
             );
         });
         came.tally.due = self.round.settings.rate.map_or(0, |rate| shift.due(rate));
