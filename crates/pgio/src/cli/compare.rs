@@ -27,9 +27,14 @@ use crate::results::store;
 
 pub(super) use self::job::{Job, Start};
 
+/// clap would write `[EXPERIMENT]` and leave open when it may be missing.
+const USAGE: &str = "pgio compare [OPTIONS] <EXPERIMENT>
+       pgio compare --resume <DIR> [EXPERIMENT]";
+
 #[derive(Debug, clap::Args)]
+#[command(override_usage = USAGE)]
 pub(super) struct Args {
-    /// The experiment file; `pgio example` prints some to start from
+    /// The experiment file, required without --resume; `pgio example` prints some to start from
     #[arg(required_unless_present = "resume")]
     experiment: Option<PathBuf>,
     /// Keep the results here instead of pgio-results/NAME-TIME

@@ -307,11 +307,12 @@ fn check_standby(admin: &mut Client, needed: bool) -> Result<(), TreatmentError>
     let asked = !replication.synchronous_standby_names.trim().is_empty();
     match (asked, replication.has_synchronous() || replication.is_hidden()) {
         (true, true) => Ok(()),
-        (true, false) => Err(TreatmentError::Refused(format!(
-            "synchronous_standby_names is `{}` but no such standby streams ({}): commits would wait for ever; start the standby first",
-            replication.synchronous_standby_names,
-            replication.describe(),
-        ))),
+        (true, false) => {
+            let why = replication.missing().unwrap_or_else(|| replication.describe());
+            Err(TreatmentError::Refused(format!(
+                "{why}: commits would wait for ever; start the standby, or correct the name in synchronous_standby_names or the standby's application_name"
+            )))
+        }
         (false, _) if needed => Err(TreatmentError::Refused(
             "remote_write and remote_apply silently mean local here, since synchronous_standby_names is empty: name a connected standby there first".to_owned(),
         )),
