@@ -586,7 +586,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__destroy)
-            opts="-y -h --yes --config --update-pct --run-time --num-schemas --num-threads --work-unit --update-work-unit --scale --dbname --connect-string --create-base-table --access --commit-every --batch --skew --zipf-exponent --gaussian-mean --gaussian-sd --hot-spot --hot-offset --hot-pct --hot-table --hot-table-pct --scan-pct --insert-pct --delete-pct --update-width --think-pct --think-min --think-max --work-loop --ramp --table-model --tablespace --filler --filler-width --fillfactor --unlogged --scan-scale --seed --warmup --sessions --rows-per-transaction --payload --transactions --index --engine --pipeline --rate --arrivals --client-threads --help"
+            opts="-y -h --yes --config --dbname --connect-string --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -596,203 +596,11 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --update-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --run-time)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --num-schemas)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --num-threads)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --work-unit)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --update-work-unit)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --scale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --dbname)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --connect-string)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --create-base-table)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --access)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --commit-every)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --batch)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --skew)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --zipf-exponent)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --gaussian-mean)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --gaussian-sd)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-spot)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-offset)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-table)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-table-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --scan-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --insert-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --delete-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --update-width)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --think-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --think-min)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --think-max)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --work-loop)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --ramp)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --table-model)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --tablespace)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --filler)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --filler-width)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --fillfactor)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --unlogged)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --scan-scale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --seed)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --warmup)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --sessions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --rows-per-transaction)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --payload)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --transactions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --index)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --engine)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --pipeline)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --rate)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --arrivals)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --client-threads)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -846,7 +654,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__doctor)
-            opts="-h --format --config --update-pct --run-time --num-schemas --num-threads --work-unit --update-work-unit --scale --dbname --connect-string --create-base-table --access --commit-every --batch --skew --zipf-exponent --gaussian-mean --gaussian-sd --hot-spot --hot-offset --hot-pct --hot-table --hot-table-pct --scan-pct --insert-pct --delete-pct --update-width --think-pct --think-min --think-max --work-loop --ramp --table-model --tablespace --filler --filler-width --fillfactor --unlogged --scan-scale --seed --warmup --sessions --rows-per-transaction --payload --transactions --index --engine --pipeline --rate --arrivals --client-threads --help"
+            opts="-h --format --config --dbname --connect-string --num-schemas --num-threads --scale --filler --filler-width --fillfactor --unlogged --scan-scale --update-pct --run-time --work-unit --update-work-unit --access --commit-every --batch --skew --zipf-exponent --gaussian-mean --gaussian-sd --hot-spot --hot-offset --hot-pct --hot-table --hot-table-pct --scan-pct --insert-pct --delete-pct --update-width --think-pct --think-min --think-max --work-loop --ramp --table-model --seed --warmup --sessions --engine --pipeline --rate --arrivals --client-threads --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -860,11 +668,11 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --update-pct)
+                --dbname)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --run-time)
+                --connect-string)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -876,27 +684,43 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --scale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --filler)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --filler-width)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fillfactor)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --unlogged)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scan-scale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --update-pct)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --run-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --work-unit)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --update-work-unit)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --scale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --dbname)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --connect-string)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --create-base-table)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -988,30 +812,6 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --tablespace)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --filler)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --filler-width)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --fillfactor)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --unlogged)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --scan-scale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --seed)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1021,22 +821,6 @@ _pgio() {
                     return 0
                     ;;
                 --sessions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --rows-per-transaction)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --payload)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --transactions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --index)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1082,7 +866,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__report)
-            opts="-h --format --baseline --out --help"
+            opts="-h --format --baseline --output --out --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1100,6 +884,10 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1108,7 +896,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__run)
-            opts="-h --json --classic-files --telemetry --config --update-pct --run-time --num-schemas --num-threads --work-unit --update-work-unit --scale --dbname --connect-string --create-base-table --access --commit-every --batch --skew --zipf-exponent --gaussian-mean --gaussian-sd --hot-spot --hot-offset --hot-pct --hot-table --hot-table-pct --scan-pct --insert-pct --delete-pct --update-width --think-pct --think-min --think-max --work-loop --ramp --table-model --tablespace --filler --filler-width --fillfactor --unlogged --scan-scale --seed --warmup --sessions --rows-per-transaction --payload --transactions --index --engine --pipeline --rate --arrivals --client-threads --help"
+            opts="-h --json --classic-files --telemetry --config --dbname --connect-string --num-schemas --num-threads --scale --filler --filler-width --fillfactor --unlogged --scan-scale --update-pct --run-time --work-unit --update-work-unit --access --commit-every --batch --skew --zipf-exponent --gaussian-mean --gaussian-sd --hot-spot --hot-offset --hot-pct --hot-table --hot-table-pct --scan-pct --insert-pct --delete-pct --update-width --think-pct --think-min --think-max --work-loop --ramp --table-model --seed --warmup --sessions --engine --pipeline --rate --arrivals --client-threads --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1130,11 +918,11 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --update-pct)
+                --dbname)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --run-time)
+                --connect-string)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1146,27 +934,43 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --scale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --filler)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --filler-width)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fillfactor)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --unlogged)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scan-scale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --update-pct)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --run-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --work-unit)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --update-work-unit)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --scale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --dbname)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --connect-string)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --create-base-table)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1258,30 +1062,6 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --tablespace)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --filler)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --filler-width)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --fillfactor)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --unlogged)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --scan-scale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --seed)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1291,22 +1071,6 @@ _pgio() {
                     return 0
                     ;;
                 --sessions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --rows-per-transaction)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --payload)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --transactions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --index)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1338,7 +1102,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__setup)
-            opts="-h --classic-files --config --update-pct --run-time --num-schemas --num-threads --work-unit --update-work-unit --scale --dbname --connect-string --create-base-table --access --commit-every --batch --skew --zipf-exponent --gaussian-mean --gaussian-sd --hot-spot --hot-offset --hot-pct --hot-table --hot-table-pct --scan-pct --insert-pct --delete-pct --update-width --think-pct --think-min --think-max --work-loop --ramp --table-model --tablespace --filler --filler-width --fillfactor --unlogged --scan-scale --seed --warmup --sessions --rows-per-transaction --payload --transactions --index --engine --pipeline --rate --arrivals --client-threads --help"
+            opts="-h --classic-files --config --dbname --connect-string --num-schemas --num-threads --scale --create-base-table --tablespace --filler --filler-width --fillfactor --unlogged --scan-scale --seed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1352,11 +1116,11 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --update-pct)
+                --dbname)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --run-time)
+                --connect-string)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1368,115 +1132,11 @@ _pgio() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --work-unit)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --update-work-unit)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --scale)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --dbname)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --connect-string)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --create-base-table)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --access)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --commit-every)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --batch)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --skew)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --zipf-exponent)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --gaussian-mean)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --gaussian-sd)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-spot)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-offset)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-table)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hot-table-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --scan-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --insert-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --delete-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --update-width)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --think-pct)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --think-min)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --think-max)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --work-loop)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --ramp)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --table-model)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1505,50 +1165,6 @@ _pgio() {
                     return 0
                     ;;
                 --seed)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --warmup)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --sessions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --rows-per-transaction)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --payload)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --transactions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --index)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --engine)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --pipeline)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --rate)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --arrivals)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --client-threads)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -43,38 +43,12 @@ complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'The major vers
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l classic-files -d 'Write pgio_objects_creation.out and pgio_data_load_table_sizes.out here' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G, of setup 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l skew -d 'how likely each key is visited [SKEW; default uniform]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l zipf-exponent -d 'with skew zipf, key k is visited as often as 1 / k to this power; without it 1 [ZIPF_EXPONENT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l gaussian-mean -d 'with skew gaussian, where the visits centre, in % of the table; without it 50 [GAUSSIAN_MEAN]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l gaussian-sd -d 'with skew gaussian, their standard deviation, in % of the table; without it 10 [GAUSSIAN_SD]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l hot-spot -d 'size of the hot spot of each table [HOT_SPOT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l hot-offset -d 'what lies before the hot spot; without it nothing [HOT_OFFSET]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l hot-pct -d 'percentage of calls that visit the hot spot, the others visit the rest [HOT_PCT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l hot-table -d 'number of the table that all sessions visit beside their own [HOT_TABLE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l hot-table-pct -d 'percentage of reads and updates that visit the hot table [HOT_TABLE_PCT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scan-pct -d 'percentage of calls that scan the whole table pgio_scan [SCAN_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l insert-pct -d 'percentage of calls that insert a row into the table pgio_turnover [INSERT_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l delete-pct -d 'percentage of calls that delete the oldest row there; as many as insert [DELETE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l update-width -d 'bytes of filler that an update writes anew beside its counter, for more WAL [UPDATE_WIDTH; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l think-pct -d 'percentage of calls after which a session rests [THINK_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l think-min -d 'shortest rest; without it 0 [THINK_MIN]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l think-max -d 'longest rest [THINK_MAX]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l work-loop -d 'calls that each session makes, instead of a fixed time [WORK_LOOP]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l ramp -d 'part of the warm-up over which the sessions connect one after the other [RAMP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l table-model -d 'many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1 [TABLE_MODEL; default many]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
@@ -82,32 +56,25 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l fillfactor -d 'fillf
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l sessions -d 'sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn [SESSIONS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l index -d 'give the table a primary key, made by a sequence, beside the rows\' own columns [INDEX; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l engine -d 'who sends the statements: server (blocks in the sessions) or client (pgio, one by one, prepared) [ENGINE; default server]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l pipeline -d 'calls that a session may have under way; with engine = client [PIPELINE; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l rate -d 'calls per second that all sessions together are to begin (open loop), instead of one after the other; with engine = client [RATE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l arrivals -d 'how the calls of a rate lie in time: fixed (equal distances) or poisson (independent of each other) [ARRIVALS; default fixed]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l client-threads -d 'threads of pgio that send and hear; with engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write the files that the original leaves here: iostat.out, vmstat.out, mpstat.out, pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l telemetry -d 'Observe server and host this often; 0 is not at all' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G, of setup 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l fillfactor -d 'fillfactor of the tables, as long as each row is alone in its block [FILLFACTOR; default 10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
@@ -130,19 +97,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l think-max -d 'longest 
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-loop -d 'calls that each session makes, instead of a fixed time [WORK_LOOP]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l ramp -d 'part of the warm-up over which the sessions connect one after the other [RAMP; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l table-model -d 'many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1 [TABLE_MODEL; default many]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l fillfactor -d 'fillfactor of the tables, as long as each row is alone in its block [FILLFACTOR; default 10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l sessions -d 'sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn [SESSIONS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l index -d 'give the table a primary key, made by a sequence, beside the rows\' own columns [INDEX; default FALSE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l sessions -d 'sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn [SESSIONS]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l engine -d 'who sends the statements: server (blocks in the sessions) or client (pgio, one by one, prepared) [ENGINE; default server]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l pipeline -d 'calls that a session may have under way; with engine = client [PIPELINE; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l rate -d 'calls per second that all sessions together are to begin (open loop), instead of one after the other; with engine = client [RATE]' -r
@@ -159,21 +116,25 @@ markdown\t''
 csv\t'A row for each condition and metric'
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l baseline -d 'Compare with this condition instead of the experiment\'s own baseline' -r
-complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -d 'Write to this file instead of stdout' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -l output -d 'Write to this file instead of stdout' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l format -r -f -a "text\t''
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G, of setup 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l fillfactor -d 'fillfactor of the tables, as long as each row is alone in its block [FILLFACTOR; default 10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
@@ -196,19 +157,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l think-max -d 'longe
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-loop -d 'calls that each session makes, instead of a fixed time [WORK_LOOP]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l ramp -d 'part of the warm-up over which the sessions connect one after the other [RAMP; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l table-model -d 'many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1 [TABLE_MODEL; default many]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l fillfactor -d 'fillfactor of the tables, as long as each row is alone in its block [FILLFACTOR; default 10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l sessions -d 'sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn [SESSIONS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l index -d 'give the table a primary key, made by a sequence, beside the rows\' own columns [INDEX; default FALSE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l sessions -d 'sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn [SESSIONS]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l engine -d 'who sends the statements: server (blocks in the sessions) or client (pgio, one by one, prepared) [ENGINE; default server]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l pipeline -d 'calls that a session may have under way; with engine = client [PIPELINE; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rate -d 'calls per second that all sessions together are to begin (open loop), instead of one after the other; with engine = client [RATE]' -r
@@ -232,56 +183,8 @@ complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a sett
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G, of setup 4G]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l skew -d 'how likely each key is visited [SKEW; default uniform]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l zipf-exponent -d 'with skew zipf, key k is visited as often as 1 / k to this power; without it 1 [ZIPF_EXPONENT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l gaussian-mean -d 'with skew gaussian, where the visits centre, in % of the table; without it 50 [GAUSSIAN_MEAN]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l gaussian-sd -d 'with skew gaussian, their standard deviation, in % of the table; without it 10 [GAUSSIAN_SD]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l hot-spot -d 'size of the hot spot of each table [HOT_SPOT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l hot-offset -d 'what lies before the hot spot; without it nothing [HOT_OFFSET]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l hot-pct -d 'percentage of calls that visit the hot spot, the others visit the rest [HOT_PCT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l hot-table -d 'number of the table that all sessions visit beside their own [HOT_TABLE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l hot-table-pct -d 'percentage of reads and updates that visit the hot table [HOT_TABLE_PCT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l scan-pct -d 'percentage of calls that scan the whole table pgio_scan [SCAN_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l insert-pct -d 'percentage of calls that insert a row into the table pgio_turnover [INSERT_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l delete-pct -d 'percentage of calls that delete the oldest row there; as many as insert [DELETE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l update-width -d 'bytes of filler that an update writes anew beside its counter, for more WAL [UPDATE_WIDTH; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l think-pct -d 'percentage of calls after which a session rests [THINK_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l think-min -d 'shortest rest; without it 0 [THINK_MIN]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l think-max -d 'longest rest [THINK_MAX]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l work-loop -d 'calls that each session makes, instead of a fixed time [WORK_LOOP]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l ramp -d 'part of the warm-up over which the sessions connect one after the other [RAMP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l table-model -d 'many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1 [TABLE_MODEL; default many]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l fillfactor -d 'fillfactor of the tables, as long as each row is alone in its block [FILLFACTOR; default 10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l sessions -d 'sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn [SESSIONS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l rows-per-transaction -d 'rows inserted by each transaction [ROWS_PER_TRANSACTION; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l payload -d 'bytes of filler in each row [PAYLOAD; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l transactions -d 'transactions in all, instead of a fixed time [TRANSACTIONS]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l index -d 'give the table a primary key, made by a sequence, beside the rows\' own columns [INDEX; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l engine -d 'who sends the statements: server (blocks in the sessions) or client (pgio, one by one, prepared) [ENGINE; default server]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l pipeline -d 'calls that a session may have under way; with engine = client [PIPELINE; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l rate -d 'calls per second that all sessions together are to begin (open loop), instead of one after the other; with engine = client [RATE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l arrivals -d 'how the calls of a rate lie in time: fixed (equal distances) or poisson (independent of each other) [ARRIVALS; default fixed]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l client-threads -d 'threads of pgio that send and hear; with engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'

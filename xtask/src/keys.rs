@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use pgio::cli::exit;
 use pgio::config::experiment::WorkloadKind;
 use pgio::config::value::Kind;
-use pgio::config::{KEYS, Key, Use};
+use pgio::config::{KEYS, Key, SECTIONS, SectionDef, Use};
 use pgio::results::checks::{CHECKS, CheckDef};
 use pgio::results::metrics::{Direction, METRICS, MetricDef};
 use pgio::treatment::KINDS;
@@ -23,7 +23,9 @@ file, `--update-pct` as a flag. A flag overrides the file. In an experiment file
 comes from ./pgio.conf, then from the data set's own mark, then it has the default below.
 
 Used by: `connect` finding the server (in an experiment file: `[target]`), `load` loading the data
-set, `slob`, `commit`, `device`, `command` and `mail` the workloads of these names. What a command is and
+set, `slob`, `commit`, `device`, `command` and `mail` the workloads of these names. Flags are for the commands that
+use the key: `connect` for `setup`, `run`, `doctor` and `destroy`, `load` for `setup`, `slob` for `run` and `doctor`; what only
+the other workloads use is a key of pgio.conf and of experiment files, and no flag. What a command is and
 prints is said in README.md, [Any program](../README.md#any-program).
 ";
 
@@ -31,6 +33,8 @@ pub(crate) fn artefacts() -> Vec<(PathBuf, String)> {
     let sections = [
         HEAD.to_owned(),
         keys(),
+        "## Sections of an experiment file\n\nKeys of the sections themselves. The keys of the work in `[workload]` are those above.\n".to_owned(),
+        sections(),
         "## Metrics\n\nBetter: which way is faster; `-` is a plain quantity, neither better nor worse.\n".to_owned(),
         metrics(),
         workloads(),
@@ -48,14 +52,14 @@ fn keys() -> String {
     table(
         ["Key", "pgio.conf", "Flag", "Value", "Default", "Used by", "Meaning"],
         KEYS.iter().map(|key| {
-            let conf = |name: &str| match key.is_of_conf() {
+            let shown = |name: String, has: bool| match has {
                 true => format!("`{name}`"),
                 false => "-".to_owned(),
             };
             [
                 format!("`{}`", key.name),
-                conf(&key.conf_name()),
-                conf(&format!("--{}", key.flag())),
+                shown(key.conf_name(), key.is_of_conf()),
+                shown(format!("--{}", key.flag()), key.is_flag()),
                 value(&key.kind),
                 default(key),
                 key.uses.iter().map(|u| name_of(*u)).collect::<Vec<_>>().join(", "),
@@ -63,6 +67,22 @@ fn keys() -> String {
             ]
         }),
     )
+}
+
+fn sections() -> String {
+    let one = |section: &SectionDef| {
+        let rows = section.keys.iter().map(|key| {
+            [
+                format!("`{}`", key.name),
+                key.value.to_owned(),
+                key.default.to_owned(),
+                key.help.to_owned(),
+            ]
+        });
+        let table = table(["Key", "Value", "Default", "Meaning"], rows);
+        format!("### `{}`\n\n{}\n\n{table}", section.title, section.about)
+    };
+    SECTIONS.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
 fn value(kind: &Kind) -> String {

@@ -90,6 +90,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         // Help and version are no errors, and clap knows which stream they belong to.
         Err(error) => {
+            let error = flags::explain(error);
             let _ = error.print();
             let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
             return code.into();

@@ -6,7 +6,8 @@
 //! for the errors. No environment, no PostgreSQL; what a treatment's keys mean is known
 //! in `treatment`.
 //!
-//! A new workload key is one line in [`keys`].
+//! A new workload key is one line in [`keys`], a key of a section of an experiment file one in
+//! [`sections`].
 
 pub mod command;
 pub mod engine;
@@ -16,6 +17,7 @@ pub mod keys;
 pub mod name;
 pub mod pgio_conf;
 pub mod resolve;
+pub mod sections;
 pub mod value;
 
 pub use command::{CommandSettings, CommandSpec};
@@ -28,4 +30,5 @@ pub use pgio_conf::PgioConf;
 pub use resolve::{
     CommitSettings, DeviceSettings, LoadSettings, MailSettings, ResolveError, SlobSettings,
 };
+pub use sections::{SECTIONS, SectionDef};
 pub use value::{Access, Arrivals, ConnectString};

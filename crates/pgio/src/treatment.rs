@@ -152,6 +152,19 @@ pub struct Replica {
     pub devices: Vec<String>,
 }
 
+/// What a treatment adds to the time between two trials, for estimates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cost {
+    /// A stop and a start of the server.
+    Restart,
+    /// mkfs and mount.
+    NewFileSystem,
+    /// The data set, or the data directory, is written once more.
+    CopyData,
+    /// A wait for a resync.
+    Resync,
+}
+
 /// One thing applied to the world.
 pub trait Treatment: fmt::Debug {
     /// Each change in words, such as `synchronous_commit = local`.
@@ -197,6 +210,10 @@ pub trait Treatment: fmt::Debug {
     /// What can be read back now to prove that it is in force. Also inside the window, several times a
     /// second where it is cheap; what the telemetry sees is for `judge`.
     fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence>;
+    /// What it costs to put it in force and take it back, from the file alone.
+    fn costs(&self) -> Vec<Cost> {
+        Vec::new()
+    }
     /// What it adds to the way to a standby and back, for what a commit should cost.
     fn round_trip(&self) -> Option<Duration> {
         None

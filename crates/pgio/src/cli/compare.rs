@@ -3,12 +3,14 @@
 //! [`job`] is the file on its way to being run, [`cells`] what each block runs, [`plan_text`] what
 //! `--plan` prints, [`rights`] refuses who may not, [`targets`] finds or starts the servers,
 //! [`observing`] says what is watched there, [`stored`] is what is kept beside the trials, [`resume`]
-//! decides whether an interrupted run may go on, [`telling`] says on stderr how far it is. The loop itself is in
-//! `experiment`.
+//! decides whether an interrupted run may go on, [`telling`] says on stderr how far it is, [`pace`] how long it still
+//! takes, [`estimate`] how long it should. The loop itself is in `experiment`.
 
 mod cells;
+mod estimate;
 mod job;
 mod observing;
+mod pace;
 mod plan_text;
 mod resume;
 mod rights;
@@ -25,9 +27,14 @@ use crate::results::store;
 
 pub(super) use self::job::{Job, Start};
 
+/// clap would write `[EXPERIMENT]` and leave open when it may be missing.
+const USAGE: &str = "pgio compare [OPTIONS] <EXPERIMENT>
+       pgio compare --resume <DIR> [EXPERIMENT]";
+
 #[derive(Debug, clap::Args)]
+#[command(override_usage = USAGE)]
 pub(super) struct Args {
-    /// The experiment file; `pgio example` prints some to start from
+    /// The experiment file, required without --resume; `pgio example` prints some to start from
     #[arg(required_unless_present = "resume")]
     experiment: Option<PathBuf>,
     /// Keep the results here instead of pgio-results/NAME-TIME

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::exit::{FILES, Failure};
-use super::flags::Source;
+use super::flags::{Source, TakesKeys};
 use super::output;
 use crate::config::{ConnectString, Layer, pgio_conf, resolve};
 use crate::pg::connect::{self, ConnectParams, Env};
@@ -23,7 +23,7 @@ pub(super) struct Given {
 }
 
 /// Reads pgio.conf if it is there (or must be, when named) and lays the flags over it.
-pub(super) fn given(source: &Source) -> Result<Given, Failure> {
+pub(super) fn given<C: TakesKeys>(source: &Source<C>) -> Result<Given, Failure> {
     let conf = read_conf(source.config.as_deref())?;
     let from_conf = conf.is_some();
     let layer = source.keys.0.clone().over(conf.unwrap_or_default());

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal};
 
 use super::exit::{Failure, REFUSED};
-use super::flags::Source;
+use super::flags::{ForDestroy, Source};
 use super::{Outcome, connection, output, state};
 use crate::dataset::{self, lines, mark};
 use crate::experiment::live;
@@ -16,7 +16,7 @@ pub(super) struct Args {
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
-    source: Source,
+    source: Source<ForDestroy>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::exit::{Failure, REFUSED};
-use super::flags::Source;
+use super::exit::{Failure, REFUSED, USAGE};
+use super::flags::{ForDoctor, Source};
 use super::{Outcome, output};
 use crate::results::{Check, CheckVerdict};
 
@@ -31,7 +31,7 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
     #[command(flatten)]
-    source: Source,
+    source: Source<ForDoctor>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,6 +48,12 @@ struct Section {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
+    if args.experiment.is_some() && !args.source.is_empty() {
+        return Err(Failure::message(
+            USAGE,
+            "--config and flags for keys have no effect beside an experiment file, which says them itself: leave one of the two out",
+        ));
+    }
     let scope = subject::scope(args.experiment.as_deref(), &args.source)?;
     let (machines, hosts) = machine::look(&scope.hosts);
     let mut sections = vec![here::look()];

@@ -1,42 +1,77 @@
-//! Every key of pgio.conf as a flag, from the one table of keys.
+//! Keys of pgio.conf as flags, from the one table of keys: each command has those that it uses.
+//!
+//! A flag of another command is refused with the name of the command that takes it ([`explain`]).
 
+use std::marker::PhantomData;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, FromArgMatches};
 
 use crate::config::value::Kind;
-use crate::config::{KEYS, Layer, Use};
+use crate::config::{KEYS, Key, Layer, Use};
+
+/// A command that takes keys as flags.
+pub(super) trait TakesKeys: Clone + Default + Send + Sync + 'static {
+    const NAME: &'static str;
+    const USES: &'static [Use];
+
+    fn takes(key: &Key) -> bool {
+        is_used(key, Self::USES)
+    }
+}
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $name:ident: $text:literal, $uses:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Default)]
+            pub(super) struct $name;
+
+            impl TakesKeys for $name {
+                const NAME: &'static str = $text;
+                const USES: &'static [Use] = $uses;
+            }
+        )*
+
+        /// The commands and what they use.
+        const COMMANDS: &[(&str, &[Use])] = &[$(($name::NAME, $name::USES),)*];
+    };
+}
+
+commands! {
+    ForSetup: "setup", &[Use::Connect, Use::Load];
+    ForRun: "run", &[Use::Connect, Use::Slob];
+    /// It looks at what `run` would do.
+    ForDoctor: "doctor", &[Use::Connect, Use::Slob];
+    ForDestroy: "destroy", &[Use::Connect];
+}
+
+fn is_used(key: &Key, uses: &[Use]) -> bool {
+    key.uses.iter().any(|using| uses.contains(using))
+}
+
+/// Keys of the server first, then of the data, then of the work.
+fn heading(key: &Key) -> &'static str {
+    match key.uses {
+        uses if uses.contains(&Use::Connect) => "Connection",
+        uses if uses.contains(&Use::Load) && key.name != "seed" => "Data set",
+        _ => "Work",
+    }
+}
+
+const HEADINGS: [&str; 3] = ["Connection", "Data set", "Work"];
 
 /// The keys given on the command line: the uppermost layer.
 #[derive(Debug, Clone, Default)]
-pub(super) struct KeyFlags(pub(super) Layer);
+pub(super) struct KeyFlags<C>(pub(super) Layer, PhantomData<C>);
 
-impl clap::Args for KeyFlags {
+impl<C: TakesKeys> clap::Args for KeyFlags<C> {
     fn augment_args(command: clap::Command) -> clap::Command {
-        KEYS.iter().filter(|k| k.is_of_conf()).fold(command, |command, key| {
-            let default = match (key.default, key.default_for(Use::Load)) {
-                (None, _) => String::new(),
-                (Some(run), Some(load)) if run != load => {
-                    format!("; default {run}, of setup {load}")
-                }
-                (Some(default), _) => format!("; default {default}"),
-            };
-            let help = format!("{} [{}{default}]", key.help, key.conf_name());
-            command.arg(
-                Arg::new(key.name)
-                    .long(key.flag())
-                    .value_name(key.kind.placeholder())
-                    // A size of -8M is a wrong value, not a flag that nobody knows.
-                    .allow_hyphen_values(!matches!(key.kind, Kind::Text))
-                    // Said here, clap adds the flag and the value, and no usage after it.
-                    .value_parser(move |text: &str| {
-                        key.set(&mut Layer::default(), text).map(|()| text.to_owned())
-                    })
-                    .help(help)
-                    .help_heading("Keys of pgio.conf"),
-            )
-        })
+        let of = |heading_of: &'static str| {
+            KEYS.iter().filter(move |k| C::takes(k) && heading(k) == heading_of)
+        };
+        HEADINGS.into_iter().flat_map(of).fold(command, |command, key| command.arg(arg::<C>(key)))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -44,15 +79,32 @@ impl clap::Args for KeyFlags {
     }
 }
 
-impl FromArgMatches for KeyFlags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<KeyFlags, clap::Error> {
+fn arg<C: TakesKeys>(key: &'static Key) -> Arg {
+    let using = if C::USES.contains(&Use::Load) { Use::Load } else { Use::Slob };
+    let default = key.default_for(using).map_or_else(String::new, |d| format!("; default {d}"));
+    let help = format!("{} [{}{default}]", key.help, key.conf_name());
+    Arg::new(key.name)
+        .long(key.flag())
+        .value_name(key.kind.placeholder())
+        // A size of -8M is a wrong value, not a flag that nobody knows.
+        .allow_hyphen_values(!matches!(key.kind, Kind::Text))
+        // Said here, clap adds the flag and the value, and no usage after it.
+        .value_parser(move |text: &str| {
+            key.set(&mut Layer::default(), text).map(|()| text.to_owned())
+        })
+        .help(help)
+        .help_heading(heading(key))
+}
+
+impl<C: TakesKeys> FromArgMatches for KeyFlags<C> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<KeyFlags<C>, clap::Error> {
         let mut flags = KeyFlags::default();
         flags.update_from_arg_matches(matches)?;
         Ok(flags)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for key in KEYS.iter().filter(|k| k.is_of_conf()) {
+        for key in KEYS.iter().filter(|k| C::takes(k)) {
             if let Some(text) = matches.get_one::<String>(key.name) {
                 key.set(&mut self.0, text)
                     .map_err(|message| clap::Error::raw(ErrorKind::InvalidValue, message))?;
@@ -64,10 +116,84 @@ impl FromArgMatches for KeyFlags {
 
 /// Where the keys come from.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Source {
+pub(super) struct Source<C: TakesKeys> {
     /// Read this instead of ./pgio.conf
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) keys: KeyFlags,
+    pub(super) keys: KeyFlags<C>,
+}
+
+impl<C: TakesKeys> Source<C> {
+    /// Whether the command line says nothing of it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.config.is_none() && self.keys.0 == Layer::default()
+    }
+}
+
+/// A flag that is a key which the command does not use: says who does.
+pub(super) fn explain(error: clap::Error) -> clap::Error {
+    let flag = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => flag,
+        _ => return error,
+    };
+    let named = |key: &&Key| flag.strip_prefix("--") == Some(key.flag().as_str());
+    match KEYS.iter().find(named) {
+        Some(key) => {
+            clap::Error::raw(ErrorKind::UnknownArgument, format!("{flag} {}\n", elsewhere(key)))
+        }
+        None => error,
+    }
+}
+
+fn elsewhere(key: &Key) -> String {
+    let takes = |(_, uses): &&(&str, &[Use])| is_used(key, uses);
+    let commands: Vec<String> =
+        COMMANDS.iter().filter(takes).map(|(name, _)| format!("`pgio {name}`")).collect();
+    match commands.as_slice() {
+        [] => format!(
+            "has no effect on this command: {} is a key of [workload] in the experiment file of `pgio compare`",
+            key.name
+        ),
+        commands => format!("has no effect on this command: it is for {}", commands.join(" and ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags<C: TakesKeys>() -> Vec<String> {
+        let command = <Source<C> as clap::Args>::augment_args(clap::Command::new("x"));
+        command.get_arguments().filter_map(|a| a.get_long().map(str::to_owned)).collect()
+    }
+
+    #[test]
+    fn a_command_has_the_flags_that_it_uses() {
+        assert_eq!(flags::<ForDestroy>(), ["config", "dbname", "connect-string"]);
+        let (setup, run) = (flags::<ForSetup>(), flags::<ForRun>());
+        let has = |all: &[String], flag: &str| all.iter().any(|f| f == flag);
+        assert!(has(&setup, "filler") && has(&setup, "tablespace") && has(&setup, "seed"));
+        assert!(!has(&setup, "update-pct") && !has(&setup, "engine"));
+        // It refuses a data set that is not of this filler, and cannot tell a tablespace.
+        assert!(has(&run, "update-pct") && has(&run, "filler") && !has(&run, "tablespace"));
+        assert!(!has(&run, "payload"), "commit runs in experiments only");
+        assert_eq!(run, flags::<ForDoctor>());
+    }
+
+    #[test]
+    fn a_flag_of_another_command_is_refused_with_its_name() {
+        let refused = |flag: &str| {
+            let command = <Source<ForDestroy> as clap::Args>::augment_args(clap::Command::new("x"));
+            explain(command.try_get_matches_from(["x", flag, "1"]).unwrap_err()).to_string()
+        };
+        assert_eq!(
+            refused("--update-pct"),
+            "error: --update-pct has no effect on this command: it is for `pgio run` and `pgio doctor`\n"
+        );
+        assert!(refused("--tablespace").contains("it is for `pgio setup`\n"));
+        let payload = refused("--payload");
+        assert!(payload.contains("payload is a key of [workload] in the experiment"), "{payload}");
+        assert!(refused("--no-such").contains("unexpected argument"));
+    }
 }

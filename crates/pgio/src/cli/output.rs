@@ -2,7 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use rustix::termios::tcgetwinsize;
+
 use crate::results::Warning;
+
+/// Of a terminal that does not say how wide it is.
+const USUAL_WIDTH: usize = 79;
 
 /// Prints to stdout. A reader that has gone away, such as `head`, is not an error.
 pub(super) fn print(text: &str) {
@@ -34,14 +39,20 @@ impl Status {
         Status { terminal: io::stderr().is_terminal(), shown: 0 }
     }
 
-    pub(super) fn is_live(&self) -> bool {
-        self.terminal
+    /// Columns that a line may have; none without a terminal. Asked each time: it may be resized.
+    pub(super) fn width(&self) -> Option<usize> {
+        // A line that fills the last column would wrap on some terminals.
+        let columns = || match tcgetwinsize(io::stderr()) {
+            Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
+            _ => USUAL_WIDTH,
+        };
+        self.terminal.then(columns)
     }
 
     pub(super) fn show(&mut self, text: &str) {
-        if !self.terminal {
-            return;
-        }
+        let Some(columns) = self.width() else { return };
+        let text: String = text.chars().take(columns).collect();
+        self.shown = self.shown.min(columns);
         let width = text.chars().count();
         let blank = " ".repeat(self.shown.saturating_sub(width));
         let mut err = io::stderr().lock();

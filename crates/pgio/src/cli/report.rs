@@ -29,6 +29,9 @@ pub(super) enum Format {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exits with 2 when two experiments have no condition, or no workload, in common."
+)]
 pub(super) struct Args {
     /// What compare or demo wrote, or one workload of it; of two the second is compared with the first
     #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
@@ -39,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "CONDITION")]
     baseline: Option<String>,
     /// Write to this file instead of stdout
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "output", value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
@@ -53,6 +56,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
         dirs => match dirs.concat().as_slice() {
             all if all.len() > 1 && args.format == Format::Csv => rows(all, args),
+            all if all.len() > 1 && args.format == Format::Html => index(&args.dirs[0], all, args),
             all => one_by_one(all, args.format, |dir| one(dir, args)),
         },
     }?;
@@ -117,6 +121,29 @@ fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failur
     Ok(pairs)
 }
 
+/// The page that `compare` left beside several workloads: it leads to theirs.
+fn index(dir: &Path, dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
+    let all: Vec<_> = dirs.iter().map(|d| args.read(d)).collect::<Result<_, _>>()?;
+    let analyses: Vec<Analysis> = all.iter().map(analysis::analyse).collect();
+    // Each workload's experiment is called as the file's, then as its own directory.
+    let name = |stored: &Stored, dir: &PathBuf| {
+        let own = dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
+        let name = &stored.manifest.name;
+        name.strip_suffix(&own).unwrap_or(name).to_owned()
+    };
+    let title = all.first().zip(dirs.first()).map_or_else(String::new, |(s, d)| name(s, d));
+    Ok(index_of(dir, &title, dirs, &analyses))
+}
+
+fn index_of(dir: &Path, title: &str, dirs: &[PathBuf], analyses: &[Analysis]) -> String {
+    let place = |d: &PathBuf| {
+        let below = d.strip_prefix(dir).unwrap_or(d);
+        below.join(PAGE).display().to_string()
+    };
+    let workloads: Vec<_> = dirs.iter().map(place).zip(analyses).collect();
+    html::index(title, &workloads)
+}
+
 /// Of all in one table, which names the experiment in each row.
 fn rows(dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
     let mut all = Table::default();
@@ -141,7 +168,9 @@ fn one(dir: &Path, args: &Args) -> Result<String, Failure> {
 }
 
 fn both(a: &Path, b: &Path, args: &Args) -> Result<String, Failure> {
-    let found = across(&args.read(a)?, &args.read(b)?);
+    let (stored_a, stored_b) = (args.read(a)?, args.read(b)?);
+    must_have_a_condition_in_common((a, &stored_a), (b, &stored_b))?;
+    let found = across(&stored_a, &stored_b);
     let document = || report::across::document(&found);
     Ok(match args.format {
         Format::Text => report::text::render(&document()),
@@ -150,6 +179,27 @@ fn both(a: &Path, b: &Path, args: &Args) -> Result<String, Failure> {
         Format::Csv => report::csv::render(&report::across::flat(&found)),
         Format::Json => report::json::across::render(&found),
     })
+}
+
+/// Without one there is nothing to compare, and an empty table would look like an answer.
+fn must_have_a_condition_in_common(
+    a: (&Path, &Stored),
+    b: (&Path, &Stored),
+) -> Result<(), Failure> {
+    fn names(stored: &Stored) -> Vec<&str> {
+        stored.manifest.conditions.iter().map(|c| c.name.as_str()).collect()
+    }
+    let (of_a, of_b) = (names(a.1), names(b.1));
+    if of_a.iter().any(|name| of_b.contains(name)) {
+        return Ok(());
+    }
+    let list = |(dir, _): (&Path, &Stored), names: &[&str]| {
+        format!("{} has {}", dir.display(), names.join(", "))
+    };
+    Err(Failure::message(
+        USAGE,
+        format!("no condition is in both experiments: {}; {}", list(a, &of_a), list(b, &of_b)),
+    ))
 }
 
 impl Args {
@@ -206,14 +256,7 @@ pub(super) fn leave_page(dir: &Path) {
 /// Leaves a page that leads to those of the workloads below.
 pub(super) fn leave_index(dir: &Path, title: &str, dirs: &[PathBuf]) {
     let analyses: Result<Vec<Analysis>, StoreError> = dirs.iter().map(|d| analyse(d)).collect();
-    let index = analyses.map(|all| {
-        let place = |d: &PathBuf| {
-            let below = d.strip_prefix(dir).unwrap_or(d);
-            below.join(PAGE).display().to_string()
-        };
-        let workloads: Vec<_> = dirs.iter().map(place).zip(&all).collect();
-        html::index(title, &workloads)
-    });
+    let index = analyses.map(|all| index_of(dir, title, dirs, &all));
     leave(dir, index.map_err(Failure::from));
 }
 

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use postgres::Client;
 
 use super::exit::{FILES, Failure};
-use super::flags::Source;
+use super::flags::{ForRun, Source};
 use super::output::{self, Status};
 use super::{Outcome, ballast, connection, signals, state};
 use crate::config::experiment::Checkpoint;
@@ -35,18 +35,18 @@ use crate::workload::{SHORTEST_TURN, Workload};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Store the trial as JSON; `-` is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
     /// Write the files that the original leaves here: iostat.out, vmstat.out, mpstat.out,
     /// pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and
     /// pgio_data_load_table_sizes.out
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     classic_files: Option<PathBuf>,
     /// Observe server and host this often; 0 is not at all
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
     telemetry: Duration,
     #[command(flatten)]
-    source: Source,
+    source: Source<ForRun>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use postgres::Client;
 
 use super::exit::{FILES, Failure};
-use super::flags::Source;
+use super::flags::{ForSetup, Source};
 use super::output::{self, Status};
 use super::{Outcome, connection, signals, state};
 use crate::config::LoadSettings;
@@ -20,10 +20,10 @@ use crate::results::store;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Write pgio_objects_creation.out and pgio_data_load_table_sizes.out here
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     classic_files: Option<PathBuf>,
     #[command(flatten)]
-    source: Source,
+    source: Source<ForSetup>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {

@@ -23,6 +23,7 @@ use toml::de::DeTable;
 
 use self::section::{Document, Section};
 use super::error::{ConfigError, nearest};
+use super::sections;
 
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::hosts::HostSpec;
@@ -92,19 +93,6 @@ impl Experiment {
 
 const SECTIONS: &[&str] =
     &["experiment", "hosts", "target", "targets", "workload", "axis", "condition"];
-/// Of `[experiment]`.
-const KEYS: &[&str] = &[
-    "name",
-    "blocks",
-    "warmup",
-    "duration",
-    "seed",
-    "baseline",
-    "aa",
-    "burn_in",
-    "primary",
-    "telemetry",
-];
 
 /// Reads an experiment file. `file` names it in errors, `stem` is the experiment's name
 /// where it gives itself none, `treatments` are the kinds that a condition may have, `checks` the
@@ -126,7 +114,7 @@ pub fn parse(
     let conditions = condition::parse(&root, treatments, &targets)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
-    head.only(&[KEYS, rules::KEYS, size::KEYS].concat())?;
+    head.only_keys_of(&sections::EXPERIMENT)?;
     let blocks = head.whole("blocks", 1..=u64::from(u32::MAX))?.unwrap_or(6);
     let blocks = u32::try_from(blocks).expect("the range above ends at u32::MAX");
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));

@@ -24,7 +24,7 @@ pub enum Use {
     Connect,
     /// Loading the data set.
     Load,
-    /// The workload `slob`.
+    /// The workload `slob`, which also checks that the data set is as asked for.
     Slob,
     /// The workload `commit`.
     Commit,
@@ -167,15 +167,15 @@ workload_keys! {
         "many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1";
     tablespace: String, Kind::Text, None, &[Load],
         "tablespace of the tables";
-    filler: Filler, Kind::OneOf(Filler::NAMES), Some("plain"), &[Load],
+    filler: Filler, Kind::OneOf(Filler::NAMES), Some("plain"), &[Load, Slob],
         "what fills the rows: plain (all the same, as the original's) or random (does not compress)";
-    filler_width: u32, Kind::Whole(FILLER_WIDTHS), Some("1024"), &[Load],
+    filler_width: u32, Kind::Whole(FILLER_WIDTHS), Some("1024"), &[Load, Slob],
         "bytes of filler in each row; above 4028 an updated row has no room in its block";
-    fillfactor: u8, Kind::Whole(FILLFACTORS), Some("10"), &[Load],
+    fillfactor: u8, Kind::Whole(FILLFACTORS), Some("10"), &[Load, Slob],
         "fillfactor of the tables, as long as each row is alone in its block";
-    unlogged: bool, Kind::Switch, Some("FALSE"), &[Load],
+    unlogged: bool, Kind::Switch, Some("FALSE"), &[Load, Slob],
         "make unlogged tables, whose changes write no WAL";
-    scan_scale: Scale, Kind::Scale, None, &[Load],
+    scan_scale: Scale, Kind::Scale, None, &[Load, Slob],
         "size of the table pgio_scan, which is for scans of a whole table; without it none is made";
     seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device, Command],
         "seed of all random choices; without it one is drawn and recorded";
@@ -264,6 +264,11 @@ impl Key {
     /// is measured by those or by `pgio device`, whose flags are its own.
     pub fn is_of_conf(&self) -> bool {
         self.uses.iter().any(|using| !matches!(using, Device | Command | Mail))
+    }
+
+    /// Whether a command takes it as a flag: `run` runs `slob`, the other workloads are of experiments.
+    pub fn is_flag(&self) -> bool {
+        self.uses.iter().any(|using| matches!(using, Connect | Load | Slob))
     }
 
     pub fn default_for(&self, using: Use) -> Option<&'static str> {

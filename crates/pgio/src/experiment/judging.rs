@@ -26,17 +26,18 @@ pub(super) fn invalid(stored: &Stored, block: u32, cells: &[Cell]) -> Vec<Invali
             continue;
         };
         let of_others = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
-        let why = reasons(trial.checks.iter().chain(of_others));
-        if !why.is_empty() {
-            found.push(Invalid { cell, why });
+        let all = trial.checks.iter().chain(of_others);
+        let bad: Vec<&Check> = all.filter(|c| c.verdict == CheckVerdict::Invalid).collect();
+        if !bad.is_empty() {
+            let checks = bad.iter().map(|c| c.id.clone()).collect();
+            found.push(Invalid { cell, why: reasons(&bad), checks });
         }
     }
     found
 }
 
-fn reasons<'a>(checks: impl Iterator<Item = &'a Check>) -> String {
-    let invalid = checks.filter(|c| c.verdict == CheckVerdict::Invalid);
-    invalid.map(|c| format!("{}: {}", c.id, c.message)).collect::<Vec<_>>().join("; ")
+fn reasons(checks: &[&Check]) -> String {
+    checks.iter().map(|c| format!("{}: {}", c.id, c.message)).collect::<Vec<_>>().join("; ")
 }
 
 /// The last attempt of each planned trial on record.
@@ -114,7 +115,10 @@ mod tests {
         let cells = cells(&[("a", &nowhere), ("b", &nowhere)]);
         assert_eq!(invalid(&stored, 1, &cells), []);
         let why = "durability: fsync is off".to_owned();
-        assert_eq!(invalid(&stored, 2, &cells), [Invalid { cell: 0, why }]);
+        assert_eq!(
+            invalid(&stored, 2, &cells),
+            [Invalid { cell: 0, why, checks: vec!["durability".to_owned()] }]
+        );
         assert_eq!(invalid(&stored, 3, &cells), []);
 
         let done = done(&stored.trials, &cells);

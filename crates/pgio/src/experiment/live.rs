@@ -110,6 +110,7 @@ pub enum Happening<'a> {
     },
     /// The data set is being made anew.
     Resets {
+        planned: &'a Planned,
         condition: &'a str,
     },
     Warns(&'a Warning),
@@ -285,8 +286,10 @@ impl Stage for Live<'_> {
         if matches!(target.reset, reset::Way::Checkpoint) {
             return Ok(());
         }
-        (self.observe)(Happening::Resets { condition: &title });
-        for warning in reset::perform(target, &self.run_id, &self.stop)? {
+        (self.observe)(Happening::Resets { planned, condition: &title });
+        let observe = &mut *self.observe;
+        let mut tick = || observe(Happening::Resets { planned, condition: &title });
+        for warning in reset::perform(target, &self.run_id, &self.stop, &mut tick)? {
             (self.observe)(Happening::Warns(&warning));
         }
         Ok(())

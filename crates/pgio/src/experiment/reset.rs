@@ -49,8 +49,13 @@ pub fn prepare(reset: &Reset, target: &mut Target) -> Result<Way, DatasetError> 
     }
 }
 
-/// Does it; returns what the load warned of.
-pub fn perform(target: &mut Target, run_id: &str, stop: &Stop) -> Result<Vec<Warning>, LiveError> {
+/// Does it; returns what the load warned of. `tick` is called as a load goes on.
+pub fn perform(
+    target: &mut Target,
+    run_id: &str,
+    stop: &Stop,
+    tick: &mut dyn FnMut(),
+) -> Result<Vec<Warning>, LiveError> {
     let way = target.reset.clone();
     let spec = match &way {
         Way::Checkpoint => None,
@@ -68,7 +73,9 @@ pub fn perform(target: &mut Target, run_id: &str, stop: &Stop) -> Result<Vec<War
     if let Some(spec) = spec {
         let params = &target.params;
         dataset::load(&mut target.admin, &|| connect::connect(params), spec, stop, &mut |event| {
-            if let LoadEvent::Warning(warning) = event {
+            if let LoadEvent::Progress { .. } = event {
+                tick();
+            } else if let LoadEvent::Warning(warning) = event {
                 warnings.push(warning);
             }
         })?;

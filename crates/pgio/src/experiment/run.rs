@@ -45,13 +45,15 @@ pub struct Invalid {
     /// As in [`Planned`].
     pub cell: usize,
     pub why: String,
+    /// Ids of the checks that say so.
+    pub checks: Vec<String>,
 }
 
 /// What the loop decided, beside what was planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News<'a> {
     /// The trial is measured again, now.
-    Repeats { planned: &'a Planned, why: &'a str },
+    Repeats { planned: &'a Planned, why: &'a str, checks: &'a [String] },
     /// It was repeated as often as allowed and stays invalid.
     GivesUp { planned: &'a Planned, why: &'a str },
     /// The intervals are still too wide.
@@ -93,12 +95,11 @@ impl Done {
 
     /// Trials of these blocks that have not been completed, and the burn-in trial where it was not and
     /// others are left that need it.
-    pub fn left(&self, plan: &[Planned], blocks: u32) -> usize {
+    pub fn left(&self, plan: &[Planned], blocks: u32) -> Vec<Planned> {
         let asked = plan.iter().filter(|p| p.block <= blocks.max(self.last_block()));
-        let due = |p: &&Planned| self.due(p).is_some();
-        let (burn_in, counted): (Vec<&Planned>, Vec<&Planned>) =
-            asked.filter(due).partition(|p| p.block == BURN_IN_BLOCK);
-        if counted.is_empty() { 0 } else { counted.len() + burn_in.len() }
+        let due: Vec<Planned> = asked.filter_map(|p| self.due(p)).collect();
+        let only_burn_in = due.iter().all(|p| p.block == BURN_IN_BLOCK);
+        if only_burn_in { Vec::new() } else { due }
     }
 }
 

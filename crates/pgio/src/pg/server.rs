@@ -300,6 +300,28 @@ impl Replication {
         all.join(", ")
     }
 
+    /// Why no commit can be confirmed by a standby, where one is asked for; the names that are
+    /// connected are said, since a name is what mostly is wrong.
+    pub fn missing(&self) -> Option<String> {
+        let names = self.synchronous_standby_names.trim();
+        if names.is_empty() || self.has_synchronous() || self.is_hidden() {
+            return None;
+        }
+        let mut connected: Vec<&str> = self.standbys.iter().map(|s| s.name.as_str()).collect();
+        connected.sort_unstable();
+        connected.dedup();
+        Some(match connected.as_slice() {
+            [] => format!("synchronous_standby_names is `{names}` and no standby is connected"),
+            all if self.standbys.iter().all(|s| s.sync_state.as_deref() == Some("async")) => {
+                format!("`{names}` names no connected standby (connected: {})", all.join(", "))
+            }
+            _ => format!(
+                "synchronous_standby_names is `{names}` but no such standby streams ({})",
+                self.describe()
+            ),
+        })
+    }
+
     /// Details of pg_stat_replication are hidden from roles without pg_monitor.
     pub fn is_hidden(&self) -> bool {
         self.standbys.iter().any(|s| s.sync_state.is_none())
@@ -344,6 +366,34 @@ mod tests {
         assert!(!standby("catchup", Some("sync")).is_synchronous());
         assert!(!standby("streaming", Some("potential")).is_synchronous());
         assert!(!standby("streaming", None).is_synchronous());
+    }
+
+    #[test]
+    fn a_name_that_matches_no_standby_is_said_beside_those_that_are_connected() {
+        let replication = |names: &str, standbys: &[(&str, &str, &str)]| Replication {
+            synchronous_standby_names: names.to_owned(),
+            standbys: standbys
+                .iter()
+                .map(|(name, state, sync)| Standby {
+                    name: (*name).to_owned(),
+                    state: (*state).to_owned(),
+                    sync_state: Some((*sync).to_owned()),
+                })
+                .collect(),
+        };
+        let async_ones = [("b", "streaming", "async"), ("a", "streaming", "async")];
+        assert_eq!(
+            replication("ANY 1 (x,y)", &async_ones).missing().unwrap(),
+            "`ANY 1 (x,y)` names no connected standby (connected: a, b)"
+        );
+        assert_eq!(
+            replication("x", &[]).missing().unwrap(),
+            "synchronous_standby_names is `x` and no standby is connected"
+        );
+        let lagging = replication("a", &[("a", "catchup", "sync")]).missing().unwrap();
+        assert!(lagging.ends_with("`a` but no such standby streams (a: sync)"), "{lagging}");
+        assert_eq!(replication("", &async_ones).missing(), None);
+        assert_eq!(replication("a", &[("a", "streaming", "sync")]).missing(), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::table::{Column, Document, Remark, Table};
 use super::{explain, sweep};
 use crate::analysis::{ALPHA, Analysis, Bound, Comparison, Condition, Finding, Verdict};
 use crate::results::metrics::{self, MetricDef};
-use crate::results::{CheckVerdict, Metric};
+use crate::results::{CheckVerdict, Metric, Warning};
 
 /// Conditions beside the baseline in one table of secondary metrics: what fits into a line.
 const SIDE_BY_SIDE: usize = 3;
@@ -284,20 +284,38 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
 
 pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
     let mut remarks = findings(&analysis.checks);
-    remarks.extend(analysis.warnings.iter().map(|(warning, trials)| Remark {
-        label: "warning".to_owned(),
-        text: format!("{warning} ({})", format::counted(*trials, "trial")),
-    }));
+    remarks.extend(warnings(&analysis.warnings));
     remarks
 }
 
-/// Each finding once, with the conditions and trials it was found in. Trials differ in their
+/// Warnings that differ in a figure only are one, told of the first.
+fn warnings(all: &[(Warning, usize)]) -> Vec<Remark> {
+    let mut grouped: Vec<(&Warning, usize, bool)> = Vec::new();
+    for (warning, trials) in all {
+        let same = |(known, ..): &&mut (&Warning, usize, bool)| {
+            known.why == warning.why && known.try_this == warning.try_this
+        };
+        match grouped.iter_mut().find(same) {
+            Some((_, sum, several)) => (*sum, *several) = (*sum + trials, true),
+            None => grouped.push((warning, *trials, false)),
+        }
+    }
+    let remark = |(warning, trials, several): &(&Warning, usize, bool)| {
+        let first = if *several { "for one, " } else { "" };
+        let trials = format::counted(*trials, "trial");
+        Remark { label: "warning".to_owned(), text: format!("{first}{warning} ({trials})") }
+    };
+    grouped.iter().map(remark).collect()
+}
+
+/// Each finding once, with the number of conditions and trials it was found in. These differ in their
 /// figures: what one check says of several is told of the first.
 fn findings(checks: &[Finding]) -> Vec<Remark> {
     let mut grouped: Vec<Vec<&Finding>> = Vec::new();
     let mut seen: BTreeMap<(&str, CheckVerdict, &str), usize> = BTreeMap::new();
     for check in checks {
-        let message = if check.trial.is_some() { "" } else { check.message.as_str() };
+        let is_of_one = check.trial.is_some() || check.condition.is_some();
+        let message = if is_of_one { "" } else { check.message.as_str() };
         let at = *seen.entry((&check.id, check.verdict, message)).or_insert_with(|| {
             grouped.push(Vec::new());
             grouped.len() - 1
@@ -325,7 +343,7 @@ fn finding(same: &[&Finding]) -> Remark {
     }
 }
 
-/// `local, trials 6, 30; on, trial 27`
+/// `3 trials: local, trials 6, 30; on, trial 27`, `2 conditions: local; on`
 fn places(same: &[&Finding]) -> String {
     let mut places: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
     for check in same {
@@ -346,5 +364,11 @@ fn places(same: &[&Finding]) -> String {
         parts.join(", ")
     };
     let told: Vec<String> = places.iter().map(place).filter(|text| !text.is_empty()).collect();
-    told.join("; ")
+    let trials: usize = places.iter().map(|(_, trials)| trials.len()).sum();
+    let count = match (trials, told.len()) {
+        (0, n) if n > 1 => format!("{n} conditions: "),
+        (n, m) if n > 1 && m > 1 => format!("{n} trials: "),
+        _ => String::new(),
+    };
+    count + &told.join("; ")
 }

@@ -17,7 +17,7 @@ use postgres::Client;
 
 use self::resident::{Relations, Resident};
 use super::{
-    Kind, Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, body,
+    Cost, Kind, Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, body,
     stopped,
 };
 use crate::config::experiment::TreatmentSpec;
@@ -74,6 +74,13 @@ impl Treatment for Cache {
             Cache::Cold { .. } => "cache = cold".to_owned(),
             Cache::Warm => "cache = warm".to_owned(),
         }]
+    }
+
+    fn costs(&self) -> Vec<Cost> {
+        match self {
+            Cache::Cold { .. } => vec![Cost::Restart],
+            Cache::Warm => Vec::new(),
+        }
     }
 
     fn intents(&self) -> Vec<String> {

@@ -27,7 +27,8 @@ use self::node::{Node, Seen};
 use self::proof::Looks;
 use super::body::Body;
 use super::{
-    Kind, Machines, Outlook, Replica, Step, Stranger, Treatment, TreatmentError, Undone, World,
+    Cost, Kind, Machines, Outlook, Replica, Step, Stranger, Treatment, TreatmentError, Undone,
+    World,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -253,6 +254,10 @@ impl Treatment for Drbd {
             |(name, value): &(&str, String)| format!("{name} of DRBD {} = {value}", self.resource);
         all.extend(self.options.iter().map(option));
         all
+    }
+
+    fn costs(&self) -> Vec<Cost> {
+        vec![Cost::Resync]
     }
 
     fn intents(&self) -> Vec<String> {

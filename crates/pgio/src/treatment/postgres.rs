@@ -20,7 +20,7 @@ use self::setting::{
     failed, reload, route, same_line, wait_for,
 };
 use super::values::{agree, refusal};
-use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::{Cost, Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::server::{self, Replication};
 use crate::pg::standby_names::StandbyNames;
@@ -131,6 +131,12 @@ impl Postgres {
 impl Treatment for Postgres {
     fn describe(&self) -> Vec<String> {
         self.settings.iter().map(|s| format!("{} = {}", s.name, s.value)).collect()
+    }
+
+    fn costs(&self) -> Vec<Cost> {
+        let restarts = self.settings.iter().any(|s| setting::needs_restart(&s.name));
+        // The former value comes back the same way.
+        if restarts { vec![Cost::Restart, Cost::Restart] } else { Vec::new() }
     }
 
     fn intents(&self) -> Vec<String> {
@@ -392,11 +398,12 @@ fn check_standby(
     let asked = !replication.synchronous_standby_names.trim().is_empty();
     match (asked, replication.has_synchronous() || replication.is_hidden()) {
         (true, true) => Ok(()),
-        (true, false) => Err(TreatmentError::Refused(format!(
-            "synchronous_standby_names is `{}` but no such standby streams ({}): commits would wait for ever; start the standby first",
-            replication.synchronous_standby_names,
-            replication.describe(),
-        ))),
+        (true, false) => {
+            let why = replication.missing().unwrap_or_else(|| replication.describe());
+            Err(TreatmentError::Refused(format!(
+                "{why}: commits would wait for ever; start the standby, or correct the name in synchronous_standby_names or the standby's application_name"
+            )))
+        }
         (false, _) if needed => Err(TreatmentError::Refused(
             "remote_write and remote_apply silently mean local here, since synchronous_standby_names is empty: name a connected standby there first".to_owned(),
         )),

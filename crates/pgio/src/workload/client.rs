@@ -132,6 +132,8 @@ impl Crew {
         let mut stall = Stall::new(*opens);
         let mut next_tick = Instant::now();
         let mut working = threads.len();
+        // Each thread reports every slice once, empty ones included.
+        let slice = plan.slice / threads.len() as f64;
         // What was done is told last, also by those who were stopped.
         while (working > 0 || self.alive().next().is_some()) && !stopping.given_up() {
             match told.recv_timeout(TICK) {
@@ -144,6 +146,7 @@ impl Crew {
                     ran.readings.extend(readings);
                     progress.block_visits += totals.block_visits();
                     progress.commits += totals.commits();
+                    progress.covered += slice;
                     engine::add_slice(&mut ran.timeline, number, plan, &totals);
                     if self.settings.pace.is_some() {
                         add_latency(&mut ran.timeline[number], &totals);

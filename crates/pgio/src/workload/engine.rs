@@ -136,11 +136,26 @@ impl std::fmt::Debug for Setup {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
     pub elapsed: f64,
+    /// Seconds of the window that the counts cover, as a mean over the sessions: counts arrive
+    /// once a slice, so `elapsed` runs ahead of them.
+    pub covered: f64,
     pub block_visits: u64,
     pub commits: u64,
     /// By a program, lately.
     pub said: Said,
     pub messages: u64,
+}
+
+/// Counts that lag further behind than this show a standstill, not the length of a slice.
+const LAG: f64 = 2.0;
+
+impl Progress {
+    /// A count as a mean rate since the window opened; none before the first counts arrived.
+    /// Divided by `elapsed` it would fall between two slices and jump with each.
+    pub fn per_second(&self, count: u64) -> Option<f64> {
+        let seconds = self.covered.max(self.elapsed - LAG);
+        (self.covered > 0.0).then(|| count as f64 / seconds)
+    }
 }
 
 /// What is told while a window is open.
@@ -364,6 +379,7 @@ impl Gang {
         let mut stall = Stall::new(opened);
         let mut next_tick = Instant::now();
         let mut working = self.members.len();
+        let mut covered = vec![0.0; working];
         while self.members.iter().any(|m| !m.done) && !stopping.given_up() {
             match self.events.recv_timeout(TICK) {
                 Ok(Event::Slice(slice)) => {
@@ -374,6 +390,10 @@ impl Gang {
                         ran.late = ran.late.max(did.began - started);
                     }
                     ran.seconds = ran.seconds.max(did.ended - started);
+                    let covered = &mut covered[index as usize];
+                    let ended = (did.ended - started).max(*covered);
+                    progress.covered += (ended - *covered) / plan.members as f64;
+                    *covered = ended;
                     ran.readings.extend(readings);
                     progress.block_visits += did.totals.block_visits();
                     progress.commits += did.totals.commits();
@@ -626,6 +646,20 @@ pub fn wait_for_room(admin: &mut Client, needed: u32, stop: &Stop) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_is_steady_between_slices_and_falls_in_a_standstill() {
+        let at = |elapsed, covered, commits| {
+            let progress = Progress { elapsed, covered, commits, ..Progress::default() };
+            progress.per_second(progress.commits)
+        };
+        assert_eq!(at(0.9, 0.0, 0), None);
+        assert_eq!(at(1.0, 1.0, 3000), Some(3000.0));
+        assert_eq!(at(1.95, 1.0, 3000), Some(3000.0), "not 1538");
+        // Half of the sessions have told of their second slice.
+        assert_eq!(at(2.01, 1.5, 4500), Some(3000.0));
+        assert_eq!(at(12.0, 2.0, 6000), Some(600.0));
+    }
 
     #[test]
     fn windows_are_cut_into_about_seconds() {

@@ -4,6 +4,7 @@ mod commit;
 mod evidence;
 mod files;
 mod loop_rules;
+mod progress;
 mod reset;
 mod resume;
 mod treatments;

@@ -14,10 +14,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::fixture::pgio_exe;
+use crate::fixture::{is_there, pgio_exe};
 use browser::Browser;
 
-const VIEWS: [(u32, &str); 4] = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")];
+const VIEWS: [(u32, &str); 5] =
+    [(1280, "light"), (1280, "dark"), (800, "light"), (390, "light"), (390, "dark")];
 /// What the page asserts of itself is measured by this script.
 const MEASURE: &str = include_str!("page/measure.js");
 
@@ -94,6 +95,20 @@ fn every_form_goes_to_a_file_or_to_stdout() {
 }
 
 #[test]
+fn every_standby_has_its_charts() {
+    let page = Page::new();
+    let html = page.report(&["--format", "html"]);
+    for standby in ["pgio_standby", "second"] {
+        for quantity in
+            ["sent bytes behind", "replay bytes behind", "write lag", "flush lag", "replay lag"]
+        {
+            let caption = format!("<figcaption>standby {standby}: {quantity}</figcaption>");
+            assert!(html.contains(&caption), "{caption}");
+        }
+    }
+}
+
+#[test]
 fn results_without_their_samples_are_told_all_the_same() {
     let page = Page::new();
     let with = page.report(&["--format", "html"]);
@@ -132,6 +147,11 @@ fn every_view_is_drawn_whole_legible_and_without_an_error() {
         for what in ["undrawn()", "overlaps()", "beyondTheEdge()", "illegible()", "faint()"] {
             none(&mut browser, what, view);
         }
+        for what in ["labelsOnIntervals()", "labelsCut()"] {
+            none(&mut browser, what, view);
+        }
+        assert!(measured(&mut browser, "all('.cards').length").as_u64().unwrap() > 0);
+        none(&mut browser, "sideways()", view);
         let overflow = measured(&mut browser, "overflow()");
         assert_eq!(overflow, 0, "the page is wider than its screen at {view:?}");
     }
@@ -221,10 +241,81 @@ fn without_javascript_and_in_print_nothing_is_missing() {
     browser.call("Emulation.setEmulatedMedia", json!({ "media": "print" }));
     none(&mut browser, "undrawn()", (1280, "print"));
     none(&mut browser, "illegible()", (1280, "print"));
-    let printed = browser.call("Page.printToPDF", json!({ "printBackground": true }));
-    assert!(printed["data"].as_str().unwrap().len() > 50_000);
+    let printed = print(&mut browser, &page);
+    assert!(printed.len() > 40_000);
+    assert!(pages_of(&printed) <= MOST_PAGES, "{} pages", pages_of(&printed));
+}
+
+/// Of the rich experiment on A4: 13 with the fonts of Debian, with room for wider ones.
+const MOST_PAGES: usize = 15;
+
+/// The page as a PDF, which is left in its directory too.
+fn print(browser: &mut Browser, page: &Page) -> Vec<u8> {
+    let a4 = json!({ "printBackground": true, "paperWidth": 8.27, "paperHeight": 11.69,
+                     "preferCSSPageSize": true });
+    let printed = browser.call("Page.printToPDF", a4);
+    let text = printed["data"].as_str().unwrap();
     if let Some(dir) = std::env::var_os("PGIO_PAGE_PICTURES") {
-        fs::write(Path::new(&dir).join("print.pdf.base64"), printed["data"].as_str().unwrap())
-            .unwrap();
+        fs::write(Path::new(&dir).join("print.pdf.base64"), text).unwrap();
+    }
+    let pdf = from_base64(text);
+    fs::write(page.dir.path().join("printed.pdf"), &pdf).unwrap();
+    pdf
+}
+
+fn from_base64(text: &str) -> Vec<u8> {
+    let digit = |b: u8| match b {
+        b'A'..=b'Z' => Some(b - b'A'),
+        b'a'..=b'z' => Some(b - b'a' + 26),
+        b'0'..=b'9' => Some(b - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let digits: Vec<u8> = text.bytes().filter_map(digit).collect();
+    let group = |four: &[u8]| {
+        let bits = (0..4).fold(0u32, |sum, i| sum << 6 | u32::from(*four.get(i).unwrap_or(&0)));
+        bits.to_be_bytes()[1..four.len()].to_vec()
+    };
+    digits.chunks(4).flat_map(group).collect()
+}
+
+fn pages_of(pdf: &[u8]) -> usize {
+    let page = b"/Type /Page";
+    let is_one = |w: &&[u8]| w.starts_with(page) && w[page.len()] != b's';
+    pdf.windows(page.len() + 1).filter(is_one).count()
+}
+
+/// What stands last on a printed page is not the heading of what comes on the next.
+#[test]
+fn in_print_a_heading_stays_with_what_it_is_for() {
+    let Some(mut browser) = browser() else { return };
+    if !is_there("pdftotext") {
+        return;
+    }
+    let page = Page::new();
+    browser.open(&page.file(), 1280, "light");
+    let headings = measured(
+        &mut browser,
+        "all('h2, h3, caption, figcaption').map((e) => e.textContent.replace(/\\s+/g, ' ').trim())",
+    );
+    let headings: Vec<&str> =
+        headings.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(headings.contains(&"Over time") && headings.contains(&"Effects"), "{headings:?}");
+    print(&mut browser, &page);
+    let text = Command::new("pdftotext")
+        .args(["-layout", "printed.pdf", "-"])
+        .current_dir(page.dir.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    let last_lines: Vec<String> = text
+        .split('\u{c}')
+        .filter_map(|page| page.lines().rev().find(|line| !line.trim().is_empty()))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert!(last_lines.len() > 3, "{text}");
+    for line in &last_lines {
+        assert!(!headings.contains(&line.as_str()), "{line} is the last line of a page");
     }
 }

@@ -210,7 +210,7 @@ fn private(
 }
 
 /// For results that nobody keeps.
-fn scratch() -> Result<tempfile::TempDir, Failure> {
+fn scratch() -> Result<TempDir, Failure> {
     tempfile::tempdir()
         .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::pace::Pace;
 use super::resume;
 use super::targets::{Reached, params_of};
 use super::telling::Teller;
@@ -10,7 +11,7 @@ use crate::cli::exit::{Failure, TRIAL, UNFINISHED, USAGE};
 use crate::cli::{Outcome, ballast, connection, report, state};
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::judging;
-use crate::experiment::live::{Happening, Live};
+use crate::experiment::live::{Happening, Live, Target};
 use crate::experiment::plan::{burn_in, plan};
 use crate::experiment::run::{Done, Ended, Rules, run as run_plan};
 use crate::host::stop::Stop;
@@ -167,7 +168,7 @@ impl Job {
             None => Done::default(),
         };
         let left = done.left(&plan, self.experiment.blocks);
-        if earlier.is_some() && left == 0 && rules.precision.is_none() {
+        if earlier.is_some() && left.is_empty() && rules.precision.is_none() {
             eprintln!("pgio: nothing is left to do in {}", dir.display());
             return Ok(());
         }
@@ -194,7 +195,10 @@ impl Job {
         if let Some(told) = self.size_text(spec) {
             eprintln!("pgio: {}: {told}", spec.name);
         }
-        let mut teller = Teller::new(left, self.experiment.blocks);
+        let time = |cell| self.estimate(spec, cell).map(|estimate| estimate.total());
+        let pace = Pace::new(cells.iter().map(time).collect(), &left);
+        let primary = primary_of(&self.experiment, &targets);
+        let mut teller = Teller::new(pace, primary, rules.precision.is_some());
         let mut observe = |happening: Happening<'_>| {
             teller.tell(&happening);
             hear(&happening);
@@ -261,4 +265,13 @@ impl Job {
             _ => format!("{} {}", self.experiment.name, spec.name),
         }
     }
+}
+
+/// The metric that is judged: the file's, else the workload's own.
+fn primary_of(experiment: &Experiment, targets: &BTreeMap<String, Target>) -> String {
+    let of_workload = || {
+        let target = targets.values().next()?;
+        Some(target.workloads.first()?.info().primary_metric)
+    };
+    experiment.primary.clone().or_else(of_workload).unwrap_or_default()
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
+use super::estimate::Estimate;
 use super::job::Job;
 use crate::cli::exit::Failure;
 use crate::cli::state;
@@ -114,17 +115,33 @@ impl Job {
             let title = &cells[p.cell].title;
             add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
         }
-        let trials = u32::try_from(cells.len()).unwrap_or(u32::MAX).saturating_mul(e.blocks);
+        let of_block: Option<Vec<Estimate>> =
+            cells.iter().map(|cell| self.estimate(workload, cell)).collect();
+        let of_baseline = of_block.as_ref().and_then(|all| all.first().copied());
+        let of_block =
+            of_block.map(|all| all.into_iter().fold(Estimate::default(), Estimate::plus));
+        let cells = u32::try_from(cells.len()).unwrap_or(u32::MAX);
+        let trials = cells.saturating_mul(e.blocks);
         let burn_in = u32::from(e.burns_in(workload));
         let and_burn_in = if burn_in > 0 { " and the burn-in" } else { "" };
-        let total = |trials: u32| match trial {
-            Some(trial) => {
-                let time = seconds(trial * trials.saturating_add(burn_in));
-                format!("{trials} trials{and_burn_in}, {time} of warm-up and windows")
-            }
+        let start = self.estimate_start(workload);
+        // Whole blocks, and repeats as if they were; the burn-in trial as the first cell's.
+        let of = |trials: u32| {
+            let all = of_block?.times(trials / cells.max(1)).plus(start);
+            Some(if burn_in > 0 { all.plus(of_baseline?) } else { all })
+        };
+        let total = |trials: u32| match trial.zip(of(trials)) {
+            Some((trial, estimate)) => format!(
+                "{trials} trials{and_burn_in}, {} of warm-up and windows, about {} in all",
+                seconds(trial.saturating_mul(trials.saturating_add(burn_in))),
+                seconds(estimate.total())
+            ),
             None => format!("{trials} trials{and_burn_in}"),
         };
         add(text, &format!("  {}", total(trials)));
+        if let Some(estimate) = of(trials) {
+            add(text, &format!("  beside the windows: {}", estimate.basis()));
+        }
         for (why, most) in self.limits(trials) {
             add(text, &format!("  at most {} {why}", total(most)));
         }

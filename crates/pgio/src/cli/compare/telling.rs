@@ -1,111 +1,144 @@
-//! Says on stderr how far an experiment is, what is repeated, and why it goes on.
+//! Shows on stderr how far an experiment is, what is repeated and why, and how long it still takes:
+//! `12/36, on, 3,300/s, 2:10 left (4 repeated: foreign-load)`.
+//!
+//! On a terminal one line, rewritten in place; elsewhere one line for each trial.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
+use super::pace::Pace;
 use crate::cli::output::{self, Status};
 use crate::experiment::live::Happening;
-use crate::experiment::plan::Planned;
 use crate::experiment::run::News;
 use crate::results::BURN_IN_BLOCK;
 use crate::results::model::{Outcome, Trial};
+use crate::units::human;
 use crate::warning::Warning;
+use crate::workload::Progress;
+
+/// Columns that a condition keeps where the terminal is too narrow for its name.
+const SHORTEST_NAME: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Teller {
     status: Status,
-    /// Grows with what is repeated and with further blocks.
-    trials: usize,
-    done: usize,
-    blocks: u32,
-    block: u32,
+    pace: Pace,
+    /// The metric that is judged: its rate is shown, where it is one.
+    primary: String,
+    /// How often each check was a reason to repeat, and repeats in all.
+    reasons: BTreeMap<String, usize>,
+    repeats: usize,
+    /// More blocks may come than are counted.
+    open_ended: bool,
     /// A load of the data set before each trial warns of the same each time.
     warned: BTreeSet<Warning>,
 }
 
 impl Teller {
-    pub(super) fn new(trials: usize, blocks: u32) -> Teller {
-        Teller { status: Status::new(), trials, done: 0, blocks, block: 0, warned: BTreeSet::new() }
+    pub(super) fn new(pace: Pace, primary: String, open_ended: bool) -> Teller {
+        Teller {
+            status: Status::new(),
+            pace,
+            primary,
+            reasons: BTreeMap::new(),
+            repeats: 0,
+            open_ended,
+            warned: BTreeSet::new(),
+        }
     }
 
     pub(super) fn tell(&mut self, happening: &Happening<'_>) {
         match happening {
-            Happening::Begins { planned, condition } => self.begins(planned, condition),
-            Happening::Resets { condition } => {
-                let next = self.done + 1;
-                self.status.show(&format!(
-                    "trial {next} of {}: {condition}, loading the data set again",
-                    self.trials
-                ));
+            Happening::Resets { planned, condition } => {
+                self.pace.begin(planned, Instant::now());
+                self.show(condition, Some("loading the data set"), "");
             }
+            Happening::Begins { planned, condition } => {
+                self.pace.begin(planned, Instant::now());
+                self.show(condition, Some("preparing"), "");
+            }
+            Happening::Progress { condition, progress } => {
+                let rate = rate(&self.primary, progress);
+                self.show(condition, rate.as_deref(), progress.said.text());
+            }
+            Happening::Ended { trial, .. } => self.ended(trial),
+            Happening::Decided { news, condition } => self.decided(*news, condition),
             Happening::Warns(warning) => {
                 if self.warned.insert((*warning).clone()) {
                     self.status.clear();
                     output::warn(warning);
                 }
             }
-            Happening::Progress { condition, progress } => {
-                let a_second = |n: u64| n as f64 / progress.elapsed.max(1e-3);
-                // Work that only reads has neither.
-                let rate = match (progress.commits, progress.messages) {
-                    (0, 0) => String::new(),
-                    (0, n) => format!(", {:.0} messages/min", 60.0 * a_second(n)),
-                    (n, _) => format!(", {:.0} commits/s", a_second(n)),
-                };
-                let said = match progress.said.text() {
-                    "" => String::new(),
-                    said => format!(": {said}"),
-                };
-                self.status.show(&format!(
-                    "trial {} of {}: {condition}, {:.0} s{rate}{said}",
-                    self.done + 1,
-                    self.trials,
-                    progress.elapsed,
-                ));
-            }
-            Happening::Ended { planned, trial } => self.ended(planned, trial),
-            Happening::Decided { news, condition } => self.decided(*news, condition),
             Happening::Looked { width, precision } => self.lasting(&width.told(*precision)),
         }
     }
 
-    fn begins(&mut self, planned: &Planned, condition: &str) {
-        // Without a terminal one line a block is enough.
-        if !self.status.is_live() && planned.block != self.block && self.done > 0 {
-            eprintln!("pgio: {} of {} trials", self.done, self.trials);
-        }
-        self.block = planned.block;
-        if planned.block == BURN_IN_BLOCK {
-            let text = format!("trial {} of {}: burn-in, {condition}", self.done + 1, self.trials);
-            return self.status.show(&text);
-        }
-        self.status.show(&format!(
-            "trial {} of {}: block {} of {}, {condition}",
-            self.done + 1,
-            self.trials,
-            planned.block,
-            self.blocks
-        ));
+    fn show(&mut self, condition: &str, state: Option<&str>, said: &str) {
+        let Some(width) = self.status.width() else { return };
+        let line = self.line(condition, state, said, width);
+        self.status.show(&line);
     }
 
-    fn ended(&mut self, planned: &Planned, trial: &Trial) {
-        self.done += 1;
+    /// At most `width` characters; the condition's name gives way first.
+    fn line(&self, condition: &str, state: Option<&str>, said: &str, width: usize) -> String {
+        let head = format!("{}/{}, ", self.pace.number(), self.pace.trials());
+        let mut tail = state.map_or_else(String::new, |state| format!(", {state}"));
+        if let Some(left) = self.pace.left(Instant::now()) {
+            let at_least = if self.open_ended { "at least " } else { "" };
+            tail += &format!(", {at_least}{} left", clock(left));
+        }
+        tail += &self.repeated();
+        let taken = head.chars().count() + tail.chars().count();
+        let room = width.saturating_sub(taken).max(SHORTEST_NAME);
+        let mut line = head + &shortened(condition, room) + &tail;
+        if !said.is_empty() {
+            line += &format!(": {said}");
+        }
+        shortened(&line, width)
+    }
+
+    /// ` (4 repeated: foreign-load)`
+    fn repeated(&self) -> String {
+        if self.repeats == 0 {
+            return String::new();
+        }
+        let mut why: Vec<(&String, &usize)> = self.reasons.iter().collect();
+        why.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+        let why: Vec<String> = match why.as_slice() {
+            [(only, _)] => vec![(*only).clone()],
+            several => several.iter().map(|(id, times)| format!("{id} {times}")).collect(),
+        };
+        format!(" ({} repeated: {})", self.repeats, why.join(", "))
+    }
+
+    fn ended(&mut self, trial: &Trial) {
+        let place = trial.place.as_ref();
+        let condition = place.map_or("", |p| p.condition.as_str());
         if let Outcome::Failed { error } = &trial.outcome {
-            let place = trial.place.as_ref().map_or("", |p| p.condition.as_str());
-            let at = match planned.block {
+            let block = match place.map_or(BURN_IN_BLOCK, |p| p.block) {
                 BURN_IN_BLOCK => "burn-in".to_owned(),
                 block => format!("block {block}"),
             };
-            self.lasting(&format!("{at}, {place}: failed: {error}"));
+            self.lasting(&format!("{block}, {condition}: failed: {error}"));
         }
-        if !self.status.is_live() && self.done == self.trials {
-            eprintln!("pgio: {} of {} trials", self.done, self.trials);
+        if self.status.width().is_none() {
+            let state = match &trial.outcome {
+                Outcome::Complete => measured(trial),
+                Outcome::Failed { .. } => Some("failed".to_owned()),
+                Outcome::Interrupted => Some("interrupted".to_owned()),
+            };
+            eprintln!("pgio: {}", self.line(condition, state.as_deref(), "", usize::MAX));
         }
     }
 
     fn decided(&mut self, news: News<'_>, condition: &str) {
         match news {
-            News::Repeats { planned, why } => {
-                self.trials += 1;
+            News::Repeats { planned, why, checks } => {
+                self.pace.add(planned.cell);
+                self.repeats += 1;
+                for id in checks {
+                    *self.reasons.entry(id.clone()).or_default() += 1;
+                }
                 let (block, attempt) = (planned.block, planned.attempt);
                 self.lasting(&format!(
                     "block {block}, {condition}: invalid ({why}); repeated, for the {} time",
@@ -117,10 +150,7 @@ impl Teller {
                 planned.block,
                 planned.attempt + 1
             )),
-            News::FurtherBlock { block, trials } => {
-                self.trials += trials;
-                self.blocks = block;
-            }
+            News::FurtherBlock { .. } => self.pace.add_block(),
         }
     }
 
@@ -130,11 +160,144 @@ impl Teller {
     }
 }
 
+/// The primary metric where it counts what is done, else what the work counts; none where it
+/// counts nothing while it runs.
+fn rate(primary: &str, progress: &Progress) -> Option<String> {
+    let Progress { commits, messages, block_visits, .. } = *progress;
+    let count = match primary {
+        "block_visits_per_second" => block_visits,
+        _ if commits > 0 => commits,
+        _ if messages > 0 => return Some(a_minute(60.0 * progress.per_second(messages)?)),
+        _ => block_visits,
+    };
+    (count > 0).then(|| progress.per_second(count).map(human::rate)).flatten()
+}
+
+/// The same of a trial that is complete.
+fn measured(trial: &Trial) -> Option<String> {
+    let value = |name: &str| trial.metrics.get(name).and_then(|metric| metric.value);
+    let primary = trial.workload.primary_metric.as_str();
+    let names = [primary, "commits_per_second", "messages_per_minute", "block_visits_per_second"];
+    let name = names.into_iter().find(|name| {
+        let is_rate = name.ends_with("_per_second") || name.ends_with("_per_minute");
+        is_rate && value(name).is_some_and(|v| v > 0.0)
+    })?;
+    let value = value(name)?;
+    Some(match name {
+        _ if name.ends_with("_per_minute") => a_minute(value),
+        _ if name.contains("bytes") => human::byte_rate(value),
+        _ => human::rate(value),
+    })
+}
+
+fn a_minute(value: f64) -> String {
+    human::rate(value).replace("/s", "/min")
+}
+
+/// `0:07`, `2:10`, `1:02:10`
+fn clock(left: Duration) -> String {
+    let seconds = left.as_secs_f64().round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
 fn ordinal(n: u32) -> String {
     match n {
         1 => "first".to_owned(),
         2 => "second".to_owned(),
         3 => "third".to_owned(),
         n => format!("{n}th"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::plan::{Planned, plan};
+
+    fn teller(trials: u32) -> Teller {
+        let pace = Pace::new(vec![Some(Duration::from_secs(10))], &plan(1, trials, 1));
+        Teller::new(pace, "commits_per_second".to_owned(), false)
+    }
+
+    fn at(block: u32) -> Planned {
+        Planned { block, position: 1, cell: 0, seed: 0, attempt: 0 }
+    }
+
+    fn repeats(teller: &mut Teller, ids: &[&str]) {
+        let checks: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        let news = News::Repeats { planned: &at(1), why: "other processes", checks: &checks };
+        teller.tell(&Happening::Decided { news, condition: "on" });
+    }
+
+    #[test]
+    fn the_line_has_place_rate_time_and_repeats() {
+        let mut teller = teller(13);
+        for block in 1..=12 {
+            teller.tell(&Happening::Begins { planned: &at(block), condition: "on" });
+        }
+        // The trials so far took no time at all.
+        assert_eq!(teller.line("on", Some("3,300/s"), "", 80), "12/13, on, 3,300/s, 0:00 left");
+        for _ in 0..4 {
+            repeats(&mut teller, &["foreign-load"]);
+        }
+        let line = teller.line("on", Some("3,300/s"), "", 80);
+        assert_eq!(line, "12/17, on, 3,300/s, 0:00 left (4 repeated: foreign-load)");
+        repeats(&mut teller, &["foreign-load", "checkpoints"]);
+        let line = teller.line("on", None, "progress: 5.0 s", 200);
+        assert_eq!(
+            line,
+            "12/18, on, 0:00 left (5 repeated: foreign-load 5, checkpoints 1): progress: 5.0 s"
+        );
+    }
+
+    #[test]
+    fn the_line_is_no_wider_than_the_terminal() {
+        let mut teller = teller(3);
+        teller.tell(&Happening::Begins { planned: &at(1), condition: "on" });
+        let name = "on, and the standby's disk limited to 500 IOPS";
+        for width in 1..120 {
+            let line = teller.line(name, Some("3,300/s"), "what a program says", width);
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+        // The name gives way before the time does.
+        let line = teller.line(name, Some("3,300/s"), "", 40);
+        assert_eq!(line, "1/3, on, and the st…, 3,300/s, 0:30 left");
+    }
+
+    #[test]
+    fn time_is_shown_as_on_a_clock() {
+        for (milliseconds, shown) in [(0, "0:00"), (6_600, "0:07"), (130_000, "2:10")] {
+            assert_eq!(clock(Duration::from_millis(milliseconds)), shown);
+        }
+        assert_eq!(clock(Duration::from_secs(3730)), "1:02:10");
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_primary_metric() {
+        let progress = Progress {
+            elapsed: 2.9,
+            covered: 2.0,
+            commits: 6600,
+            block_visits: 20_000,
+            ..Progress::default()
+        };
+        let shown = |primary| rate(primary, &progress).unwrap();
+        assert_eq!(shown("commits_per_second"), "3,300/s");
+        assert_eq!(shown("block_visits_per_second"), "10,000/s");
+        assert_eq!(shown("commit_p99"), "3,300/s");
+        let mail = Progress { covered: 60.0, elapsed: 60.0, messages: 1500, ..Progress::default() };
+        assert_eq!(rate("messages_per_minute", &mail).unwrap(), "1,500/min");
+        assert_eq!(rate("device_latency", &Progress::default()), None);
     }
 }

@@ -174,8 +174,8 @@ fn standbys(replication: &Replication) -> Check {
     }
     Check::invalid(
         ID,
-        format!("commits wait for ever: synchronous_standby_names is `{names}`; {found}"),
-        "start the standby, or empty synchronous_standby_names",
+        format!("commits wait for ever: {}", replication.missing().unwrap_or(found)),
+        "start the standby, correct the name there or in the standby's application_name, or empty synchronous_standby_names",
     )
 }
 

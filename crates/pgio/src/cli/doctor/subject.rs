@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::cli::compare::Job;
 use crate::cli::exit::{FILES, Failure};
-use crate::cli::flags::Source;
+use crate::cli::flags::{ForDoctor, Source};
 use crate::cli::{connection, state};
 use crate::config::experiment::{HostSpec, Target, WorkloadKind, WorkloadSpec};
 use crate::config::resolve::Extent;
@@ -92,14 +92,17 @@ impl Work {
     }
 }
 
-pub(super) fn scope(experiment: Option<&Path>, source: &Source) -> Result<Scope, Failure> {
+pub(super) fn scope(
+    experiment: Option<&Path>,
+    source: &Source<ForDoctor>,
+) -> Result<Scope, Failure> {
     match experiment {
         Some(file) => of_experiment(file),
         None => Ok(Scope { subjects: vec![of_conf(source)?], ..Scope::default() }),
     }
 }
 
-fn of_conf(source: &Source) -> Result<Subject, Failure> {
+fn of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
     let given = connection::given(source)?;
     let params = given.params(&state::new_run_id())?;
     let layer = given.layer;

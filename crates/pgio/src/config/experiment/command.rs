@@ -16,22 +16,6 @@ use crate::config::command::{CommandSpec, Line, MetricSpec, PLACEHOLDERS, PRESET
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Layer;
 
-pub(super) const KEYS: &[&str] = &[
-    "preset",
-    "run",
-    "warm_up",
-    "setup",
-    "setup_once",
-    "setup_limit",
-    "cleanup",
-    "host",
-    "schema",
-    "env",
-    "parameters",
-    "time_limit",
-    "metric",
-];
-
 /// Names the presets' file in errors, which only a mistake of ours can bring about.
 const PRESETS_FILE: &str = "command-presets.toml";
 

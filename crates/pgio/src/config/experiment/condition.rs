@@ -10,6 +10,7 @@ use super::section::Section;
 use super::target::{SINGLE_TARGET, Target};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Key;
+use crate::config::sections;
 
 /// What the baseline's twin has after its name, so no condition may be called so.
 pub const AA_SUFFIX: &str = " (A/A)";
@@ -32,8 +33,6 @@ pub struct TreatmentSpec {
     /// From 1.
     pub line: usize,
 }
-
-const OWN_KEYS: &[&str] = &["name", "target", "sweep"];
 
 /// At least one.
 pub(super) fn parse(
@@ -72,7 +71,7 @@ fn condition(
         return Err(section.error("name", message));
     }
     let mut specs = Vec::new();
-    for key in section.keys().into_iter().filter(|key| !OWN_KEYS.contains(key)) {
+    for key in section.keys().into_iter().filter(|key| !sections::CONDITION.has(key)) {
         if !treatments.contains(&key) {
             return Err(section.error(key, unknown(key, treatments)));
         }
@@ -134,6 +133,6 @@ fn unknown(key: &str, treatments: &[&str]) -> String {
                 under all and stands in [workload]"
             .to_owned();
     }
-    let valid: Vec<&str> = OWN_KEYS.iter().chain(treatments).copied().collect();
+    let valid = [&sections::CONDITION.names(), treatments].concat();
     format!("is an unknown key; {}", nearest(key, &valid))
 }

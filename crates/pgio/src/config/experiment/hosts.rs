@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::name;
+use crate::config::sections;
 
 /// This machine's name in results, whether the file names it or not.
 const THIS_MACHINE: &str = "local";
@@ -70,7 +71,7 @@ fn refuse_two_that_are_here(
 }
 
 fn host(section: &Section<'_>) -> Result<HostSpec, ConfigError> {
-    section.only(&["ssh", "ssh_config"])?;
+    section.only_keys_of(&sections::HOST)?;
     let ssh = section.string("ssh")?;
     if let Some(destination) = ssh
         && (destination.is_empty()

@@ -71,9 +71,6 @@ impl Reset {
 
 const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 
-pub(super) const KEYS: &[&str] =
-    &["precision", "max_blocks", "repeats", "reset", "checkpoint", "recreate_database", "tolerate"];
-
 /// Where `precision` says when to stop, so many blocks are enough for anything worth it.
 const MAX_BLOCKS: u32 = 30;
 const REPEATS: u32 = 2;

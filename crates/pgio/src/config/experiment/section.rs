@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer};
 use crate::config::name;
+use crate::config::sections::SectionDef;
 use crate::config::value::Kind;
 use crate::units;
 
@@ -91,6 +92,11 @@ impl<'a> Section<'a> {
             }
             None => Ok(()),
         }
+    }
+
+    /// Refuses every key that the table of sections does not have.
+    pub(super) fn only_keys_of(&self, table: &SectionDef) -> Result<(), ConfigError> {
+        self.only(&table.names())
     }
 
     pub(super) fn section(&self, key: &str) -> Result<Option<Section<'a>>, ConfigError> {

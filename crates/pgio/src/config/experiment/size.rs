@@ -18,7 +18,8 @@ const CELLS: u64 = 200;
 /// Of warm-up and windows in all blocks that are asked for.
 const HOURS: u64 = 8;
 
-pub(super) const KEYS: &[&str] = &["sweep", "cells_limit"];
+/// Keys of `[experiment]` that mean nothing without a sweep.
+const KEYS: &[&str] = &["sweep", "cells_limit"];
 const KINDS: &[(&str, SweepKind)] =
     &[("one-at-a-time", SweepKind::OneAtATime), ("grid", SweepKind::Grid)];
 

@@ -13,6 +13,7 @@ use super::section::Section;
 use super::workload::WorkloadSpec;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer, Use};
+use crate::config::sections;
 use crate::config::value::Kind;
 use crate::units;
 
@@ -225,8 +226,6 @@ fn index_of(section: &Section<'_>, key: &str, axis: &Axis) -> Result<usize, Conf
         .ok_or_else(|| section.error(key, format!("must be one of {}, not `{text}`", axis.told())))
 }
 
-const OWN_KEYS: &[&str] = &["name", "unit", "values", "middle"];
-
 /// Every `[[axis]]`.
 pub(super) fn parse(
     root: &Section<'_>,
@@ -308,9 +307,9 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<Axis, ConfigError>
         return Err(section.error("values", "must be all numbers or all texts"));
     }
     let mut templates = Vec::new();
-    for key in section.keys().into_iter().filter(|key| !OWN_KEYS.contains(key)) {
+    for key in section.keys().into_iter().filter(|key| !sections::AXIS.has(key)) {
         if !treatments.contains(&key) {
-            let valid: Vec<&str> = OWN_KEYS.iter().chain(treatments).copied().collect();
+            let valid = [&sections::AXIS.names(), treatments].concat();
             return Err(section.error(key, format!("is an unknown key; {}", nearest(key, &valid))));
         }
         let body = section.value(key)?;

@@ -9,6 +9,7 @@ use super::hosts::{self, HostSpec};
 use super::section::Section;
 use crate::config::error::ConfigError;
 use crate::config::name;
+use crate::config::sections;
 use crate::config::value::ConnectString;
 
 /// The name of the one `[target]`.
@@ -90,17 +91,7 @@ fn target(
     section: &Section<'_>,
     hosts: &BTreeMap<String, HostSpec>,
 ) -> Result<Target, ConfigError> {
-    section.only(&[
-        "dsn",
-        "host",
-        "standby_host",
-        "device",
-        "control",
-        "private",
-        "pg",
-        "standby",
-        "directory",
-    ])?;
+    section.only_keys_of(&sections::TARGET)?;
     let dsn = section.string("dsn")?;
     if section.boolean("private")?.unwrap_or(false) {
         if dsn.is_some() {

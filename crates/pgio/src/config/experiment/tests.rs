@@ -611,3 +611,66 @@ fn rules_that_make_no_sense() {
     insta::assert_snapshot!(error_of("tolerate = ['forein-load']"), @"x.toml:2: experiment.tolerate: `forein-load` is no check that invalidates; the nearest valid one is `foreign-load`");
     insta::assert_snapshot!(error_of("tolerate = 'all'"), @"x.toml:2: experiment.tolerate: must be an array of strings, and this is of type string");
 }
+
+/// A file that is right, with these lines in one of its sections.
+fn with_lines_in(title: &str, lines: &str) -> String {
+    let at = |section: &str, own: &str| {
+        // A key that is tried takes the place of the file's own.
+        let tried = lines.split(' ').next().filter(|_| section == title);
+        let own = own.lines().filter(|line| line.split(' ').next() != tried);
+        let own = own.collect::<Vec<_>>().join("\n");
+        if section == title { format!("{own}\n{lines}\n") } else { format!("{own}\n") }
+    };
+    let is_command = ["[workload] with kind = \"command\"", "[[workload.metric]]"].contains(&title);
+    let work = match is_command {
+        true => {
+            at("[workload] with kind = \"command\"", "kind = 'command'\nrun = 'work {seconds}'")
+        }
+        false => at("[workload], [[workload]]", "kind = 'commit'"),
+    };
+    // The key that is tried may be the array itself, or contradict what stands beside it.
+    let find = if lines.starts_with("json ") { "" } else { "regex = 'x'" };
+    let metric = match is_command && !lines.starts_with("metric ") {
+        true => format!(
+            "[[workload.metric]]\n{}",
+            at("[[workload.metric]]", &format!("name = 'm'\nunit = 's'\nbetter = 'lower'\n{find}"))
+        ),
+        false => String::new(),
+    };
+    let axis = match title == "[[axis]]" {
+        true => {
+            at("[[axis]]", "[[axis]]\nname = 'd'\nvalues = [1, 2, 3]\npostgres = { a = '{d}' }")
+        }
+        false => String::new(),
+    };
+    format!(
+        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{axis}[[condition]]\n{}",
+        at("[experiment]", ""),
+        at("[target], [targets.NAME]", "dsn = 'x'"),
+        at("[hosts.NAME]", "ssh = 'x'"),
+        at("[[condition]]", "name = 'a'"),
+    )
+}
+
+/// Every key of the table is read: a value that no key takes is refused by its name. That the parser
+/// accepts no key beside those is the job of `only_keys_of`.
+#[test]
+fn the_parser_reads_every_key_of_the_table_and_no_other() {
+    const NO_VALUE: &str = "1979-05-27T07:32:00Z";
+    let refused = |title: &str, key: &str| {
+        let text = with_lines_in(title, &format!("{key} = {NO_VALUE}"));
+        parse(&text, "x.toml", "x", TREATMENTS, CHECKS)
+            .expect_err(&format!("{title} {key} is not read:\n{text}"))
+    };
+    for section in sections::SECTIONS {
+        read(&with_lines_in(section.title, ""));
+        for key in section.keys {
+            let error = refused(section.title, key.name);
+            let named = error.key.clone().unwrap_or_default();
+            assert_eq!(named.rsplit('.').next(), Some(key.name), "{}: {error}", section.title);
+            assert!(!error.message.contains("unknown key"), "{}: {error}", section.title);
+        }
+        let error = refused(section.title, "no_such_key");
+        assert!(error.message.contains("unknown key"), "{}: {error}", section.title);
+    }
+}

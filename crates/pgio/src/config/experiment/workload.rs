@@ -14,6 +14,7 @@ use super::sweep::{self, Axis};
 use crate::config::command::CommandSpec;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{KEYS, Key, Layer, Use};
+use crate::config::sections;
 use crate::config::value::{DeviceTest, DeviceTests};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,14 +80,13 @@ impl WorkloadKind {
     }
 }
 
-/// Keys of no table.
-const OWN_KEYS: &[&str] = &["kind", "name", "conditions", "middle", "reset"];
-
+/// Keys that are no part of the work.
 fn own_keys(kind: WorkloadKind) -> Vec<&'static str> {
-    match kind {
-        WorkloadKind::Command => [OWN_KEYS, command::KEYS].concat(),
-        _ => OWN_KEYS.to_vec(),
+    let mut keys = sections::WORKLOAD.names();
+    if kind == WorkloadKind::Command {
+        keys.extend(sections::COMMAND.names());
     }
+    keys
 }
 
 pub(super) fn parse(
@@ -165,7 +165,7 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
             }
             Some(key) if kind.takes(key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
-            None if command::KEYS.contains(&name) => {
+            None if sections::COMMAND.has(name) => {
                 return Err(section.error(name, means_nothing(kind)));
             }
             None => {

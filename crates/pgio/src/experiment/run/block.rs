@@ -41,7 +41,11 @@ pub(super) fn run<S: Stage>(
             let attempt = attempts.get(&planned.cell).copied().unwrap_or_default();
             if attempt < rules.repeats {
                 let again = Planned { attempt: attempt + 1, ..*planned };
-                stage.tell(News::Repeats { planned: &again, why: &found.why });
+                stage.tell(News::Repeats {
+                    planned: &again,
+                    why: &found.why,
+                    checks: &found.checks,
+                });
                 turn.push(again);
             } else if given_up.insert(planned.cell) {
                 let planned = Planned { attempt, ..*planned };

@@ -13,7 +13,7 @@ pub(super) fn section(page: &Page<'_>) -> Section {
         p { "Primary metric: " strong { (metric) } ", each condition against "
             strong { (page.analysis.baseline) } ". Everything else is indicative." }
         (forest::figure(page))
-        (table::render(&comparison::primary(page.analysis), "Conditions and effects"))
+        (table::render_cards(&comparison::primary(page.analysis), "Conditions and effects"))
     };
     Section { id: "effects", title: "Effects", body }
 }

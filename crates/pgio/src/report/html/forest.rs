@@ -18,14 +18,16 @@ use crate::results::metrics::Direction;
 const NAME_AT: f64 = 16.0;
 const INTERVAL_AT: f64 = 34.0;
 const BELOW_AT: f64 = 56.0;
-/// Characters that share the line of the name on a phone.
-const ONE_LINE: usize = 42;
+/// From one line of an effect to the next, where it takes two.
+const LINE: f64 = 18.0;
 /// Characters of a name that a phone has room for.
 const NAME: usize = 38;
-/// What a character is wide, and the plot at least: on a phone, and where `.wide` is shown. In pixels.
-const CHARACTER: f64 = 7.0;
+/// What a character of an effect and of a name is wide in a wide font, and the plot at least: on a
+/// phone, and where `.wide` is shown. In pixels.
+const CHARACTER: f64 = 7.5;
+const CHARACTER_OF_NAME: f64 = 8.6;
 const NARROWEST: f64 = 320.0;
-const NARROWEST_WIDE: f64 = 520.0;
+const NARROWEST_WIDE: f64 = 510.0;
 
 struct Row<'a> {
     name: &'a str,
@@ -54,11 +56,30 @@ enum Room {
 
 impl Row<'_> {
     fn height(&self) -> f64 {
-        if self.beside.room == Room::OnAPhone || self.is_one_line() { 50.0 } else { 68.0 }
+        if self.beside.room == Room::OnAPhone || self.is_one_line() {
+            return 50.0;
+        }
+        50.0 + LINE * lines(&self.effect).len() as f64
     }
 
+    /// Whether name and effect have room on one line of a phone.
     fn is_one_line(&self) -> bool {
-        self.name.chars().count() + self.effect.chars().count() <= ONE_LINE
+        let name = clipped(self.name, NAME).chars().count() as f64 * CHARACTER_OF_NAME;
+        name + width(&self.effect) + CHARACTER <= NARROWEST
+    }
+}
+
+fn width(effect: &str) -> f64 {
+    effect.chars().count() as f64 * CHARACTER
+}
+
+/// An effect as a phone has room for it: the verdict goes to a line of its own where both are too long.
+fn lines(effect: &str) -> Vec<&str> {
+    match effect.split_once("] ") {
+        Some((interval, verdict)) if width(effect) > NARROWEST => {
+            vec![&effect[..=interval.len()], verdict]
+        }
+        _ => vec![effect],
     }
 }
 
@@ -130,7 +151,7 @@ fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
 const UNDER: Beside = Beside { left: false, room: Room::OnAPhone };
 
 fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
-    let wanted = effect.chars().count() as f64 * CHARACTER + 16.0;
+    let wanted = width(effect) + 16.0;
     let (before, after) = (scale.at(low), 1.0 - scale.at(high));
     // Away from the line of no change, if there is room.
     let on_a_phone = |part: f64| part * NARROWEST >= wanted;
@@ -261,11 +282,15 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
                 @if row.is_one_line() {
                     text class=(class) x="100%" y=(px(row.top + NAME_AT)) text-anchor="end" { (row.effect) }
                 } @else {
-                    text class=(class) x="0" y=(px(row.top + BELOW_AT)) { (row.effect) }
+                    @for (n, line) in lines(&row.effect).into_iter().enumerate() {
+                        text class=(class) x="0" y=(px(row.top + BELOW_AT + n as f64 * LINE)) { (line) }
+                    }
                 }
             }
         } @else {
-            text.effect x="0" y=(px(y)) dy="0.35em" { (row.effect) }
+            @for (n, line) in lines(&row.effect).into_iter().enumerate() {
+                text.effect x="0" y=(px(y + n as f64 * LINE)) dy="0.35em" { (line) }
+            }
         }
     }
 }
@@ -300,6 +325,26 @@ mod tests {
     }
 
     #[test]
+    fn a_long_effect_takes_two_lines_where_it_would_be_cut() {
+        let long = "−53.5 % [−55.3, −51.6] undecided: 4 of 6 blocks valid";
+        assert_eq!(lines(long), ["−53.5 % [−55.3, −51.6]", "undecided: 4 of 6 blocks valid"]);
+        assert!(lines(long).iter().all(|line| width(line) <= NARROWEST));
+        assert_eq!(lines("−53.5 % [−55.3, −51.6] slower").len(), 1);
+        let row = |effect: &str, room| Row {
+            name: "on",
+            effect: effect.to_owned(),
+            verdict: Verdict::NoDifference,
+            found: Some((0.5, 0.4, 0.6)),
+            beside: Beside { left: true, room },
+            top: 0.0,
+        };
+        assert_eq!(row(long, Room::Nowhere).height(), 86.0);
+        assert_eq!(row(long, Room::OnAPhone).height(), 50.0);
+        // Name and effect side by side, or the effect below.
+        assert_eq!(row("−53.5 % [−55.3, −51.6] slower", Room::Nowhere).height(), 50.0);
+    }
+
+    #[test]
     fn the_effect_is_written_where_there_is_room() {
         let scale = Scale::logarithmic(0.1, 1.1);
         let place = |low, high| {
@@ -309,7 +354,7 @@ mod tests {
         assert_eq!(place(0.9, 0.95), (true, Room::OnAPhone));
         assert_eq!(place(0.11, 0.12), (false, Room::OnAPhone));
         assert_eq!(place(0.4, 0.5), (true, Room::OnAWideScreen));
-        assert_eq!(place(0.2, 0.4), (false, Room::OnAWideScreen));
+        assert_eq!(place(0.15, 0.35), (false, Room::OnAWideScreen));
         assert_eq!(place(0.12, 0.95), (true, Room::Nowhere));
     }
 }

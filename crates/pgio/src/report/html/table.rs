@@ -9,16 +9,27 @@ use super::super::table::{Align, Column, Table};
 
 /// Characters from which a cell of words may wrap.
 const LONG: usize = 40;
+/// Rows of a table that is printed on one page.
+const SHORT: usize = 8;
 const LONG_HEADING: usize = 24;
 
 /// With its title as the caption, else `name` for those who do not see it.
 pub(super) fn render(table: &Table, name: &str) -> Markup {
+    draw(table, name, false)
+}
+
+/// The same; on a phone each row is a card, a line for each cell, and nothing scrolls sideways.
+pub(super) fn render_cards(table: &Table, name: &str) -> Markup {
+    draw(table, name, true)
+}
+
+fn draw(table: &Table, name: &str, cards: bool) -> Markup {
     if table.columns.is_empty() {
         return notes(table);
     }
     let called = if table.title.is_empty() { name } else { &table.title };
     html! {
-        div.scroll role="region" aria-label=(called) tabindex="0" {
+        div.scroll.short[table.rows.len() <= SHORT].pairs[is_list(table)].cards[cards] role="region" aria-label=(called) tabindex="0" {
             table {
                 @if !table.title.is_empty() { caption { span { (table.title) } } }
                 thead { tr { @for column in &table.columns {
@@ -29,7 +40,13 @@ pub(super) fn render(table: &Table, name: &str) -> Markup {
                         @if at == 0 {
                             th scope="row" class=[cell_class(column, cell)] { (lines(cell)) }
                         } @else {
-                            td class=[cell_class(column, cell)] { (lines(cell)) }
+                            @if cards {
+                                td class=[cell_class(column, cell)] data-heading=(column.heading) {
+                                    span { (lines(cell)) }
+                                }
+                            } @else {
+                                td class=[cell_class(column, cell)] { (lines(cell)) }
+                            }
                         }
                     }
                 } } }
@@ -37,6 +54,11 @@ pub(super) fn render(table: &Table, name: &str) -> Markup {
         }
         (notes(table))
     }
+}
+
+/// Names and values, of which two columns fit on a printed page.
+fn is_list(table: &Table) -> bool {
+    table.columns.len() == 2 && table.rows.len() > SHORT
 }
 
 pub(super) fn notes(table: &Table) -> Markup {

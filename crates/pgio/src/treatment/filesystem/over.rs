@@ -15,7 +15,7 @@ use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
-    Machines, Moved, Outlook, Step, Treatment, TreatmentError, Undone, World, stopped,
+    Cost, Machines, Moved, Outlook, Step, Treatment, TreatmentError, Undone, World, stopped,
 };
 
 const NEED: &str = "a new file system";
@@ -44,6 +44,11 @@ impl Over {
 impl Treatment for Over {
     fn describe(&self) -> Vec<String> {
         self.new.describe("mount of the data directory")
+    }
+
+    fn costs(&self) -> Vec<Cost> {
+        // One to mount over the data directory, one to take that back.
+        vec![Cost::Restart, Cost::Restart, Cost::NewFileSystem, Cost::CopyData]
     }
 
     fn intents(&self) -> Vec<String> {

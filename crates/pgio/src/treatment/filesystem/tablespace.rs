@@ -24,7 +24,7 @@ use crate::pg::quote::{identifier, literal};
 use crate::pg::words;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
-    Machines, Moved, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
+    Cost, Machines, Moved, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
 };
 
 /// Its name while a condition is in force.
@@ -121,6 +121,11 @@ fn location(world: &mut World<'_>) -> Result<Option<String>, TreatmentError> {
 impl Treatment for Tablespace {
     fn describe(&self) -> Vec<String> {
         self.new.describe("tablespace of the data set")
+    }
+
+    fn costs(&self) -> Vec<Cost> {
+        // There and back.
+        vec![Cost::NewFileSystem, Cost::CopyData, Cost::CopyData]
     }
 
     fn intents(&self) -> Vec<String> {

@@ -37,6 +37,56 @@ pub(super) fn route(name: &str, context: &str) -> Result<Route, TreatmentError> 
     }
 }
 
+/// Settings of context `postmaster` in PostgreSQL 13 to 18 that a condition may sensibly have. For
+/// estimates only: what is done is decided by the server's own pg_settings.
+const NEED_RESTART: &[&str] = &[
+    "archive_mode",
+    "autovacuum_freeze_max_age",
+    "autovacuum_max_workers",
+    "autovacuum_multixact_freeze_max_age",
+    "autovacuum_worker_slots",
+    "commit_timestamp_buffers",
+    "data_sync_retry",
+    "dynamic_shared_memory_type",
+    "hot_standby",
+    "huge_page_size",
+    "huge_pages",
+    "io_max_concurrency",
+    "io_max_combine_limit",
+    "io_method",
+    "max_connections",
+    "max_files_per_process",
+    "max_locks_per_transaction",
+    "max_logical_replication_workers",
+    "max_notify_queue_pages",
+    "max_pred_locks_per_transaction",
+    "max_prepared_transactions",
+    "max_replication_slots",
+    "max_wal_senders",
+    "max_worker_processes",
+    "min_dynamic_shared_memory",
+    "multixact_member_buffers",
+    "multixact_offset_buffers",
+    "notify_buffers",
+    "old_snapshot_threshold",
+    "serializable_buffers",
+    "shared_buffers",
+    "shared_memory_type",
+    "shared_preload_libraries",
+    "subtransaction_buffers",
+    "track_activity_query_size",
+    "track_commit_timestamp",
+    "transaction_buffers",
+    "wal_buffers",
+    "wal_decode_buffer_size",
+    "wal_level",
+    "wal_log_hints",
+];
+
+pub(super) fn needs_restart(name: &str) -> bool {
+    NEED_RESTART.contains(&name)
+}
+
 pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> TreatmentError {
     let doing = doing.into();
     move |source| TreatmentError::Postgres { doing, source }

@@ -108,7 +108,13 @@ impl workload::Ready for Ready {
             let messages = done.load(Ordering::Relaxed);
             hear(
                 admin,
-                WindowEvent::Progress(Progress { elapsed, messages, ..Progress::default() }),
+                WindowEvent::Progress(Progress {
+                    elapsed,
+                    // Counted at this moment.
+                    covered: elapsed,
+                    messages,
+                    ..Progress::default()
+                }),
             );
         });
         if let Some(rate) = self.round.settings.rate {

@@ -99,7 +99,7 @@ fn a_plan_tells_durations_limits_and_ways() {
         &[
             "block  1, trial 1, 10.0 s: ",
             "18 trials, 3.0 min",
-            "at most 36 trials, 6.0 min of warm-up and windows (blocks are added up to 12, until every interval is within ±5 %)",
+            "at most 36 trials, 6.0 min of warm-up and windows, about 6.6 min in all (blocks are added up to 12, until every interval is within ±5 %)",
             "at most 108 trials",
             "b changes wal_writer_delay = 1s by ALTER SYSTEM and a reload; now ",
             "b changes synchronous_commit = off in the workload's sessions; now on",

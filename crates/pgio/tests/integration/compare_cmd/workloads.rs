@@ -59,6 +59,20 @@ fn all_are_reported_by_the_directory_of_all() {
     dir.pgio(&["report", "out", "--format", "json"])
         .expect(2, &["several workloads have no common form as json"]);
 
+    // The page that leads to both, as compare left it.
+    let left = fs::read_to_string(dir.out().join("report.html")).unwrap();
+    let page = dir.pgio(&["report", "out", "--format", "html"]).expect(0, &[]);
+    assert!(left.contains("one/report.html") && left.contains("<h1>test</h1>"), "{left}");
+    assert_eq!(page.out, left);
+    dir.pgio(&["report", "out", "--format", "html", "--output", "again.html"]).expect(0, &[]);
+    assert_eq!(fs::read_to_string(dir.path().join("again.html")).unwrap(), left);
+    for workload in ["one", "two"] {
+        let place = format!("out/{workload}");
+        let page = dir.pgio(&["report", &place, "--format", "html"]).expect(0, &[]).out;
+        let left = fs::read_to_string(dir.path().join(place).join("report.html")).unwrap();
+        assert_eq!(page, left);
+    }
+
     // The other way round, in every form that tells it.
     let other = ["--baseline", "as it is"];
     let told = "Told against as it is; the experiment's own baseline is lazy";

@@ -23,6 +23,20 @@ const overlaps = () => pictures().flatMap((svg) => {
   }).map((b) => `${svg.id}: ${a.textContent} / ${b.textContent}`));
 });
 
+// Labels of the effects that lie on an interval or its mark.
+const labelsOnIntervals = () => all("#forest-plot").flatMap((svg) => all("text", svg).filter(isShown).flatMap((text) =>
+  all(".interval line, .mark path", svg).filter((line) => {
+    const [p, q] = [box(text), box(line)];
+    return p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 1 && q.top < p.bottom - 1;
+  }).map(() => text.textContent)));
+
+// Labels of the effects that leave their chart, and are cut on a phone.
+const labelsCut = () => all("#forest-plot").flatMap((svg) => all("text.effect, text.name", svg).filter(isShown)
+  .filter((text) => box(text).right > box(svg).right + 1 || box(text).left < box(svg).left - 1).map((text) => text.textContent));
+
+// Tables of effects that have to be pushed sideways to be read.
+const sideways = () => all(".cards").filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.getAttribute("aria-label"));
+
 // Text that leaves the screen without a box that scrolls.
 const beyondTheEdge = () => all("body *").filter((e) => !e.closest(".scroll, .skip") && isShown(e) &&
   [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) &&

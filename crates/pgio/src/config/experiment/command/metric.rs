@@ -5,14 +5,10 @@ use regex_lite::RegexBuilder;
 use super::super::section::Section;
 use crate::config::command::{Better, Find, MetricSpec, Place, Take, Template};
 use crate::config::error::{ConfigError, nearest};
-
-const KEYS: &[&str] = &[
-    "name", "unit", "better", "json", "regex", "take", "skip", "from", "file", "scale", "primary",
-    "optional",
-];
+use crate::config::sections;
 
 pub(super) fn parse(section: &Section<'_>) -> Result<MetricSpec, ConfigError> {
-    section.only(KEYS)?;
+    section.only_keys_of(&sections::METRIC)?;
     let name = required(section, "name", "what it is called, such as \"transactions_per_second\"")?;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) {

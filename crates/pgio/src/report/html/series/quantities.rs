@@ -1,7 +1,8 @@
 //! The sampled quantities that are worth a chart, each with a line for each condition.
 //!
 //! Of devices only those that the server's directories lie on, where that is known. A quantity
-//! that stayed at zero throughout is left out. Samples of several trials are averaged in
+//! that stayed at zero throughout is left out; of standbys it is left out only where it stayed at zero on
+//! all of them, so that each can be seen beside the others. Samples of several trials are averaged in
 //! [`BINS`] parts of the window at most: rates of equal spans, so that the mean is their rate.
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use crate::results::series::Track;
 use crate::units::human;
 
 const BINS: usize = 150;
-/// More charts than these nobody reads; the series files have the rest.
+/// More charts than these nobody reads, beside those of the standbys; the series files have the rest.
 const MOST: usize = 16;
 /// In the order in which they are shown.
 const DEVICE_TRACKS: [&str; 4] =
@@ -43,7 +44,16 @@ pub(super) fn all<'a>(page: &Page<'a>) -> Vec<Quantity<'a>> {
             .filter(|(_, p)| !p.is_empty())
             .collect(),
     };
-    keys.into_iter().map(quantity).filter(|q| !q.lines.is_empty()).take(MOST).collect()
+    let (standbys, others): (Vec<_>, Vec<_>) =
+        keys.into_iter().partition(|((_, (source, subject, _)), _)| is_standby(source, subject));
+    let drawn = |keys: Vec<_>| keys.into_iter().map(quantity).filter(|q| !q.lines.is_empty());
+    // Cut to a number, the last standby would be missing without a word.
+    drawn(others).take(MOST).chain(drawn(standbys)).collect()
+}
+
+/// What the server counts of a subject is of one of its standbys.
+fn is_standby(source: &str, subject: &str) -> bool {
+    source == "server" && !subject.is_empty()
 }
 
 fn tracks<'a>(page: &Page<'a>) -> impl Iterator<Item = &'a Track> {
@@ -52,7 +62,12 @@ fn tracks<'a>(page: &Page<'a>) -> impl Iterator<Item = &'a Track> {
 }
 
 fn is_wanted(page: &Page<'_>, track: &Track) -> bool {
-    let moved = track.values.iter().flatten().any(|v| *v != 0.0);
+    let moves = |t: &Track| t.values.iter().flatten().any(|v| *v != 0.0);
+    if is_standby(&track.source, &track.subject) {
+        let same = |t: &&Track| is_standby(&t.source, &t.subject) && t.name == track.name;
+        return tracks(page).filter(same).any(moves);
+    }
+    let moved = moves(track);
     let is_device = track.source != "server" && !track.subject.is_empty();
     moved && (!is_device || is_under_the_server(page, &track.source, &track.subject))
 }
@@ -84,7 +99,7 @@ fn title(page: &Page<'_>, (source, subject, name): Key<'_>) -> String {
     let what = format::metric_name(name);
     let whose = match (source, subject) {
         ("server", "") => "server".to_owned(),
-        ("server", subject) => subject.to_owned(),
+        ("server", standby) => format!("standby {standby}"),
         ("local", "") => "host".to_owned(),
         (host, "") => host.to_owned(),
         ("local", device) => format!("{device}{}", roles(page, source, device)),

@@ -1,0 +1,94 @@
+//! The progress line: one that is rewritten on a terminal, one for each trial elsewhere; and the
+//! time that `--plan` expects.
+
+use std::fs;
+
+use crate::fixture::{INSTALLED, fresh_database, is_there, shared_primary};
+use crate::workdir::{Workdir, experiment, experiment_on};
+
+/// `12/36, on, 3,300/s, 2:10 left`
+fn is_of_a_trial(line: &str) -> bool {
+    let parts: Vec<&str> = line.split(", ").collect();
+    let [place, condition, rate, left] = parts.as_slice() else { return false };
+    let number = |text: &str| text.replace([',', '.'], "").parse::<u64>().is_ok();
+    place.split_once('/').is_some_and(|(n, of)| number(n) && number(of))
+        && ["a", "b"].contains(condition)
+        && rate.strip_suffix("/s").is_some_and(number)
+        && left.strip_suffix(" left").is_some_and(|t| t.contains(':'))
+}
+
+#[test]
+fn without_a_terminal_there_is_one_line_for_each_trial() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let keys = "blocks = 2\nduration = \"300ms\"\naa = false";
+    let said = dir.compare(&experiment(&dsn, keys, "", &[("a", ""), ("b", "")])).expect(0, &[]);
+    let lines: Vec<&str> = said
+        .err
+        .lines()
+        .filter_map(|l| l.strip_prefix("pgio: "))
+        .filter(|l| is_of_a_trial(l))
+        .collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert!(lines[0].starts_with("1/4, ") && lines[3].starts_with("4/4, "), "{said}");
+    assert!(lines[3].ends_with(", 0:00 left"), "{said}");
+    assert!(!said.err.contains('\r'), "{said}");
+}
+
+#[test]
+fn on_a_terminal_one_line_is_rewritten_and_never_wider() {
+    if !is_there("script") {
+        return;
+    }
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
+    let long = "a condition with a name that no narrow terminal has room for";
+    dir.write("e.toml", &experiment(&dsn, keys, "", &[(long, ""), ("b", "")]));
+    let pgio = dir.command(&[]).get_program().to_owned();
+    let line = format!("stty cols 48; exec {} compare e.toml --out out", pgio.display());
+    let mut command = dir.command(&[]);
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "typescript"]).current_dir(dir.path());
+    for (name, value) in command.arg("--version").get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    dir.start(script).wait().expect(0, &[]);
+    let shown = fs::read_to_string(dir.path().join("typescript")).unwrap();
+    let progress: Vec<&str> = shown
+        .split(['\r', '\n'])
+        .map(str::trim_end)
+        .filter(|l| l.starts_with(['1', '2']))
+        .filter(|l| l.contains("/2, "))
+        .collect();
+    assert!(progress.len() > 10, "{shown:?}");
+    for line in &progress {
+        assert!(line.chars().count() < 48, "{line:?}");
+        assert!(line.ends_with(" left"), "{line:?}");
+    }
+    let of_b = progress.iter().filter(|l| l.contains("/2, b, "));
+    assert!(of_b.clone().any(|l| l.contains(", preparing, ")), "{progress:?}");
+    assert!(of_b.clone().any(|l| l.contains("/s, ")), "{progress:?}");
+    assert!(progress.iter().any(|l| l.contains("…, ")), "{progress:?}");
+}
+
+#[test]
+fn a_plan_counts_restarts_loads_and_what_else_lies_between_the_windows() {
+    let dir = Workdir::new();
+    let private = format!("private = true\npg = {INSTALLED}");
+    let keys = "blocks = 4\nduration = \"10s\"\naa = false\nreset = \"reload\"";
+    let text = experiment_on(&private, keys, "", &[("a", ""), ("b", "shared_buffers = \"64MB\"")]);
+    let text = text.replace("kind = \"commit\"", "kind = \"slob\"\nscale = \"400M\"");
+    dir.write("e.toml", &text);
+    dir.pgio(&["compare", "e.toml", "--plan"]).expect(
+        0,
+        &[
+            // 8 × 1 s, 8 restarts of 3 s, a cluster, and 9 loads of 2 s.
+            "8 trials, 80.0 s of warm-up and windows, about 2.3 min in all",
+            "beside the windows: 8 × checkpoint, connecting and evidence of 1 s, 8 × restart of 3 s, 1 × private cluster of 6 s, 3.52 GiB loaded or copied at 200 MiB/s",
+        ],
+    );
+}
