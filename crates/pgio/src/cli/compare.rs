@@ -16,11 +16,11 @@ mod stored;
 mod targets;
 mod telling;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::exit::{FILES, Failure, INTERRUPTED, TRIAL};
-use super::{Outcome, output, report, signals, state};
+use super::{Outcome, files, output, report, signals, state};
+use crate::config::experiment::limits::FILE_BYTES;
 use crate::results::store;
 
 pub(super) use self::job::{Job, Start};
@@ -77,11 +77,11 @@ pub(super) fn run(args: &Args) -> Outcome {
 pub(super) fn tell_kept(why: &Failure, out: &Path) {
     if [INTERRUPTED, TRIAL].contains(&why.code()) && store::experiments(out).is_ok() {
         let out = out.display();
-        eprintln!("pgio: what is complete is kept in {out}; --resume {out} goes on with it");
+        output::note(&format!("what is complete is kept in {out}; --resume {out} goes on with it"));
     }
 }
 
 fn read_file(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path)
+    files::read_text(path, FILE_BYTES)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {}", path.display())))
 }

@@ -21,6 +21,7 @@ use clap::ValueEnum;
 use super::exit::{Failure, REFUSED};
 use super::flags::Source;
 use super::{Outcome, output};
+use crate::printable;
 use crate::results::{Check, CheckVerdict};
 
 #[derive(Debug, clap::Args)]
@@ -53,10 +54,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut sections = vec![here::look()];
     sections.extend(machines);
     sections.extend(scope.subjects.iter().map(|subject| server::look(subject, &hosts)));
-    output::print(&match args.format {
-        Format::Text => telling::text(&sections),
-        Format::Json => telling::json(&sections),
-    });
+    match args.format {
+        Format::Text => output::print(&telling::text(&sections)),
+        Format::Json => output::document(&printable::json(&telling::json(&sections))),
+    }
     let found = sections.iter().flat_map(|s| &s.checks);
     match found.filter(|c| c.verdict == CheckVerdict::Invalid).count() {
         0 => Ok(()),

@@ -1,11 +1,20 @@
 //! Printing, and one line of progress where stderr is a terminal.
+//!
+//! All that is printed passes `printable` here, whatever made it: names and messages of servers, programs
+//! and stored files reach the terminal on no other way.
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::printable;
 use crate::results::Warning;
 
 /// Prints to stdout. A reader that has gone away, such as `head`, is not an error.
 pub(super) fn print(text: &str) {
+    document(&printable::lines(text));
+}
+
+/// As [`print`], for what a renderer has made safe in the way of its own format.
+pub(super) fn document(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
@@ -15,7 +24,12 @@ pub(super) fn line(text: &str) {
 }
 
 pub(super) fn warn(warning: &Warning) {
-    eprintln!("pgio: warning: {warning}");
+    note(&format!("warning: {warning}"));
+}
+
+/// One line to stderr.
+pub(super) fn note(text: &str) {
+    eprintln!("pgio: {}", printable::line(text));
 }
 
 pub(super) fn warn_all(warnings: &[Warning]) {
@@ -42,6 +56,7 @@ impl Status {
         if !self.terminal {
             return;
         }
+        let text = printable::line(text);
         let width = text.chars().count();
         let blank = " ".repeat(self.shown.saturating_sub(width));
         let mut err = io::stderr().lock();

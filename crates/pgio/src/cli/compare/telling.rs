@@ -70,7 +70,7 @@ impl Teller {
     fn begins(&mut self, planned: &Planned, condition: &str) {
         // Without a terminal one line a block is enough.
         if !self.status.is_live() && planned.block != self.block && self.done > 0 {
-            eprintln!("pgio: {} of {} trials", self.done, self.trials);
+            output::note(&format!("{} of {} trials", self.done, self.trials));
         }
         self.block = planned.block;
         self.status.show(&format!(
@@ -89,7 +89,7 @@ impl Teller {
             self.lasting(&format!("block {}, {place}: failed: {error}", planned.block));
         }
         if !self.status.is_live() && self.done == self.trials {
-            eprintln!("pgio: {} of {} trials", self.done, self.trials);
+            output::note(&format!("{} of {} trials", self.done, self.trials));
         }
     }
 
@@ -117,7 +117,7 @@ impl Teller {
 
     fn lasting(&mut self, text: &str) {
         self.status.clear();
-        eprintln!("pgio: {text}");
+        output::note(text);
     }
 }
 
