@@ -234,6 +234,18 @@ fn look_again(target: &mut Target) {
     }
 }
 
+/// Where all is that a failed program wrote; nothing where it wrote nothing.
+fn where_it_is(left: &Left, number: usize) -> String {
+    let streams = [("stderr", &left.stderr), ("stdout", &left.stdout)];
+    let kept = streams.iter().filter(|(_, text)| !text.is_empty());
+    let files: Vec<String> =
+        kept.map(|(stream, _)| format!("output/{number:04}.{stream}")).collect();
+    match files.as_slice() {
+        [] => String::new(),
+        files => format!(" (all that it wrote: {})", files.join(", ")),
+    }
+}
+
 fn not_awaited(step: &Step) -> Warning {
     let host = step.host.as_deref().map_or(String::new(), |host| format!(" on host {host}"));
     Warning::new(
@@ -360,6 +372,10 @@ impl Stage for Live<'_> {
         self.series = measured.series;
         self.left = measured.left;
         let mut trial = measured.trial;
+        if let (Outcome::Failed { error }, Some(left)) = (&mut trial.outcome, &self.left) {
+            let number = self.stored.trials.len() + 1;
+            error.push_str(&where_it_is(left, number));
+        }
         let added = cell.treatments.iter().filter_map(|t| t.round_trip());
         if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
             probes.link_seconds = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);

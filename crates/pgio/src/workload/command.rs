@@ -46,12 +46,12 @@ pub enum CommandError {
     #[error("program `{program}` is not on host {host}: install it there, or write its path")]
     Missing { program: String, host: String },
     #[error("{name} {how}: {said}")]
-    Failed { name: String, how: String, said: String },
+    Failed { name: String, how: String, said: String, output: Box<Output> },
     #[error(
         "{name} did not end within {} s and was killed: raise {key}, or see why; it said: {said}",
         limit.as_secs_f64()
     )]
-    TimedOut { name: String, limit: Duration, key: &'static str, said: String },
+    TimedOut { name: String, limit: Duration, key: &'static str, said: String, output: Box<Output> },
     #[error("metric `{name}`: {why}; the end of {place} is: {said}")]
     Metric { name: String, why: String, place: String, said: String },
     #[error(
@@ -72,6 +72,25 @@ pub enum CommandError {
     Stopped,
     #[error(transparent)]
     Host(#[from] ExecError),
+}
+
+/// All that a program wrote, for whoever wants more than the lines of an error.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl CommandError {
+    /// Of the program that failed.
+    pub fn output(&self) -> Option<&Output> {
+        match self {
+            CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
+                Some(output)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What a program left.

@@ -9,8 +9,8 @@ use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::CommandError;
-use super::said::last_lines;
+use super::said::of_a_failure;
+use super::{CommandError, Output};
 use crate::host::command::quoted;
 use crate::host::error::HostError;
 use crate::host::exec::ExecError;
@@ -272,7 +272,7 @@ impl Job {
             Some(status) => format!("ended with exit status {status}"),
             None => "was killed".to_owned(),
         };
-        CommandError::Failed { name: self.name(), how, said: done.said() }
+        CommandError::Failed { name: self.name(), how, said: done.said(), output: done.output() }
     }
 
     fn timed_out(&self, done: &Done) -> CommandError {
@@ -281,16 +281,21 @@ impl Job {
             limit: self.limit,
             key: self.limit_key,
             said: done.said(),
+            output: done.output(),
         }
     }
 }
 
 impl Done {
-    /// The end of stderr, else of stdout.
+    fn output(&self) -> Box<Output> {
+        Box::new(Output { stdout: self.stdout.clone(), stderr: self.stderr.clone() })
+    }
+
+    /// Of stderr, else of stdout: the first error and the end.
     fn said(&self) -> String {
         let both = [&self.stderr, &self.stdout];
         let text = both.into_iter().find(|text| !text.trim().is_empty());
-        text.map_or_else(|| "it said nothing".to_owned(), |text| last_lines(text))
+        text.map_or_else(|| "it said nothing".to_owned(), |text| of_a_failure(text))
     }
 }
 
