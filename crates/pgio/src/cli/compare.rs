@@ -1,7 +1,7 @@
 //! `pgio compare`: runs an experiment file, and prints its table.
 //!
 //! [`job`] is the file on its way to being run, [`cells`] what each block runs, [`plan_text`] what
-//! `--plan` prints, [`rights`] refuses who may not, [`targets`] finds or starts the servers,
+//! `--plan` prints and [`validation`] what it refuses, [`rights`] refuses who may not, [`targets`] finds or starts the servers,
 //! [`observing`] says what is watched there, [`stored`] is what is kept beside the trials, [`resume`]
 //! decides whether an interrupted run may go on, [`telling`] says on stderr how far it is. The loop itself is in
 //! `experiment`.
@@ -15,6 +15,7 @@ mod rights;
 mod stored;
 mod targets;
 mod telling;
+mod validation;
 
 use std::path::{Path, PathBuf};
 
@@ -36,9 +37,12 @@ pub(super) struct Args {
     /// Go on with an interrupted experiment: what is complete there is not repeated
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "plan"])]
     resume: Option<PathBuf>,
-    /// Print every trial and every change it would make, and touch nothing
+    /// Print every trial and every change it would make, refuse what it would refuse, and change nothing
     #[arg(long)]
     plan: bool,
+    /// With --plan, refuse only what the files alone show to be wrong; present values are shown where a server answers
+    #[arg(long, requires = "plan")]
+    offline: bool,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -53,7 +57,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     let new_dir =
         || args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));
     if args.plan {
-        output::print(&job.plan_text(&new_dir())?);
+        let out = new_dir();
+        let open = match args.offline {
+            true => {
+                vec!["Not checked (--offline): servers, data sets, programs and hosts.".to_owned()]
+            }
+            false => job.validate(&out)?,
+        };
+        let text = job.plan_text(&out)?;
+        output::print(&text);
+        open.iter().for_each(|line| output::line(line));
         return Ok(());
     }
     let stop = signals::stop_on_signals()?;

@@ -4,6 +4,7 @@
 //! judged there (`experiment::trial_checks`). One file a subject, in one shape: facts are gathered
 //! first, then each check is a function of the facts.
 
+mod command;
 mod data;
 mod here;
 mod machine;
@@ -53,6 +54,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (machines, hosts) = machine::look(&scope.hosts);
     let mut sections = vec![here::look()];
     sections.extend(machines);
+    sections.extend(command::look(&scope.commands, &hosts));
     sections.extend(scope.subjects.iter().map(|subject| server::look(subject, &hosts)));
     match args.format {
         Format::Text => output::print(&telling::text(&sections)),

@@ -538,7 +538,7 @@ mod tests {
         assert_eq!(Duration::from_text("0", &Kind::Duration { zero: true }), Ok(Duration::ZERO));
         assert_eq!(
             Duration::from_text("0s", &Kind::Duration { zero: false }),
-            Err("must be a duration longer than zero such as 500ms, 2s or 10m, not `0s`".to_owned())
+            Err("must be a duration longer than zero such as 500ms, 2s or 10m, at most 720h, not `0s`".to_owned())
         );
     }
 

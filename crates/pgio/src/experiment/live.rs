@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
-pub use super::admin::{check_unpooled, open_admin};
+pub use super::admin::{check_unpooled, open_admin, open_reader};
 use super::controlled::Controlled;
 use super::judging;
 use super::plan::Planned;
@@ -159,34 +159,45 @@ impl std::fmt::Debug for Live<'_> {
     }
 }
 
-impl Live<'_> {
-    /// Refuses, before anything is changed, what could not work. Returns whether anything may be
-    /// changed that has to be put back even after a kill.
-    pub fn check(&mut self) -> Result<bool, LiveError> {
-        let mut may_change = false;
-        for cell in &self.cells {
-            let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
-            let mut control = Controlled::of(target);
-            let mut world = world(target, &mut control, &self.hosts, &self.stop);
-            let checked = treatment::check_all(&cell.treatments, &mut world);
-            may_change |= checked.map_err(|source| LiveError::Treatment {
+/// Refuses, before anything is changed, what could not work; cells of targets that are not among these
+/// are passed over. Returns whether anything may be changed that has to be put back even after a kill.
+pub fn check(
+    cells: &[LiveCell],
+    targets: &mut BTreeMap<String, Target>,
+    hosts: &Hosts,
+    rules: &Rules,
+    stop: &Stop,
+) -> Result<bool, LiveError> {
+    let mut may_change = false;
+    for cell in cells {
+        let Some(target) = targets.get_mut(&cell.target) else { continue };
+        let mut control = Controlled::of(target);
+        let mut world = world(target, &mut control, hosts, stop);
+        let checked = treatment::check_all(&cell.treatments, &mut world);
+        may_change |= checked.map_err(|source| LiveError::Treatment {
+            condition: cell.title.clone(),
+            source: Box::new(source),
+        })?;
+        // What a condition of its own number has room for is known in its trials only.
+        if !treatment::declare(&cell.treatments, "max_connections") {
+            let needed = target.workloads[cell.work].connections();
+            let room = engine::wait_for_room(&mut target.admin, needed, stop);
+            room.map_err(|source| LiveError::Room {
                 condition: cell.title.clone(),
                 source: Box::new(source),
             })?;
-            // What a condition of its own number has room for is known in its trials only.
-            if !treatment::declare(&cell.treatments, "max_connections") {
-                let needed = target.workloads[cell.work].connections();
-                let room = engine::wait_for_room(&mut target.admin, needed, &self.stop);
-                room.map_err(|source| LiveError::Room {
-                    condition: cell.title.clone(),
-                    source: Box::new(source),
-                })?;
-            }
         }
-        for target in self.targets.values_mut() {
-            target.reset = reset::prepare(&self.rules.reset, target)?;
-        }
-        Ok(may_change)
+    }
+    for target in targets.values_mut() {
+        target.reset = reset::prepare(&rules.reset, target)?;
+    }
+    Ok(may_change)
+}
+
+impl Live<'_> {
+    /// As [`check`], for all that is to be run.
+    pub fn check(&mut self) -> Result<bool, LiveError> {
+        check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)
     }
 
     /// Removes what the workloads made for themselves.

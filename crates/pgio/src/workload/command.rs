@@ -9,6 +9,7 @@
 mod backends;
 mod extract;
 mod made;
+mod programs;
 mod run;
 mod runner;
 mod said;
@@ -39,6 +40,7 @@ use crate::results::metrics::{DeclaredMetric, Direction};
 use crate::results::model::{DatasetInfo, Metric, WorkloadInfo};
 use crate::rng::derive;
 pub use made::Made;
+pub use programs::check as check_programs;
 pub use said::Said;
 
 #[derive(Debug, thiserror::Error)]
@@ -132,17 +134,7 @@ impl Command {
         if let Some(name) = &spec.schema {
             schema::check(admin, name)?;
         }
-        let mut runner = Runner::open(&host)?;
-        let lines =
-            [Some(&spec.run), spec.warm_up.as_ref(), spec.setup.as_ref(), spec.cleanup.as_ref()];
-        for line in lines.into_iter().flatten() {
-            // What a placeholder leads to may only be made by then.
-            let known =
-                line.texts().next().is_some_and(|text| text.placeholders().next().is_none());
-            if matches!(line, Line::Words(_)) && known {
-                runner.check_program(line.program())?;
-            }
-        }
+        programs::check(spec, &host)?;
         // Of all hosts: others were refused above.
         let secret = params.password_for(&params.hosts[0]);
         Ok(Command { settings, host, secret, made: Made::default() })

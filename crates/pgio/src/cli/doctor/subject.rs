@@ -126,7 +126,10 @@ fn of_experiment(file: &Path) -> Result<Scope, Failure> {
     // Without any, pgio.conf or the environment says where.
     let none = job.experiment.targets.is_empty().then_some((None, None));
     let subjects = targets.chain(none).map(|(name, target)| of_target(&job, name, target));
-    Ok(Scope { subjects: subjects.collect::<Result<_, _>>()?, hosts: job.experiment.hosts.clone() })
+    let commands = job.experiment.workloads.iter();
+    let commands = commands.filter_map(|w| Some((w.name.clone(), w.command.clone()?))).collect();
+    let hosts = job.experiment.hosts.clone();
+    Ok(Scope { subjects: subjects.collect::<Result<_, _>>()?, hosts, commands })
 }
 
 fn of_target(

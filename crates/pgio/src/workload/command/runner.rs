@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::programs::PATHS;
 use super::said::of_a_failure;
 use super::{CommandError, Output};
 use crate::host::command::quoted;
@@ -74,7 +75,7 @@ impl Runner {
         // What the user's own variables say would lead a program elsewhere than the target.
         let ours: Vec<&str> = connect::variables().collect();
         let head = format!("unset {}\n", ours.join(" "));
-        let shell = Shell::start(host, &(head + PRELUDE), BODY)?;
+        let shell = Shell::start(host, &(head + PATHS + PRELUDE), BODY)?;
         let said = shell.greeting().trim_end_matches('\n').to_owned();
         let (host, secret) = (host.name().to_owned(), None);
         match said.split_once(' ') {
@@ -105,17 +106,6 @@ impl Runner {
         self.set(name, value.expose())?;
         self.secret = Some(value).filter(|value| !value.expose().is_empty());
         Ok(())
-    }
-
-    /// Refuses a program that is not there.
-    pub(super) fn check_program(&mut self, program: &str) -> Result<(), CommandError> {
-        let answer = self.shell.ask(&format!("has {}", word(program)), LIMIT)?;
-        match answer.text.trim() {
-            "yes" => Ok(()),
-            _ => {
-                Err(CommandError::Missing { program: program.to_owned(), host: self.host.clone() })
-            }
-        }
     }
 
     /// A file that the last line wrote; the inner error says why there is none.
