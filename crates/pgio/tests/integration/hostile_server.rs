@@ -99,8 +99,10 @@ fn attack(stream: &mut (impl Read + Write), how: Attack) -> std::io::Result<()> 
             Ok(())
         }
         Attack::Error => {
-            let text = format!("SFATAL\0C28000\0M{}\0\0", "x".repeat(50 << 20));
-            stream.write_all(&message(b'E', text.as_bytes()))
+            let length: u32 = 50 << 20;
+            stream.write_all(&[&b"E"[..], &length.to_be_bytes(), b"SFATAL\0C28000\0M"].concat())?;
+            // The rest and more: nobody should still be reading.
+            endless(stream)
         }
         Attack::Silence => {
             thread::sleep(Duration::from_secs(60));
