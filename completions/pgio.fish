@@ -108,7 +108,8 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l client-threads -d 'thr
 complete -c pgio -n "__fish_pgio_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Keep the results here instead of pgio-results/NAME-TIME' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Go on with an interrupted experiment: what is complete there is not repeated' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change it would make, and touch nothing'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change it would make, refuse what it would refuse, and change nothing'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan, refuse only what the files alone show to be wrong; present values are shown where a server answers'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
 html\t'One self-contained page'

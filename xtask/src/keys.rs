@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use pgio::cli::exit;
 use pgio::config::experiment::WorkloadKind;
+use pgio::config::experiment::limits::LIMITS;
 use pgio::config::value::Kind;
 use pgio::config::{KEYS, Key, SECTIONS, SectionDef, Use};
 use pgio::results::checks::{CHECKS, CheckDef};
@@ -42,6 +43,8 @@ pub(crate) fn artefacts() -> Vec<(PathBuf, String)> {
         treatments(),
         "## Checks\n\nOf each trial, by the name that reports show. One that is invalid leaves its trial out, unless\n`tolerate` in `[experiment]` names it.\n".to_owned(),
         checks(),
+        "## Limits\n\nWhat is beyond is refused with its line, before anything is made of it. Those of single keys stand above.\n".to_owned(),
+        limits(),
         "## Exit codes\n".to_owned(),
         exit_codes(),
     ];
@@ -144,6 +147,13 @@ fn checks() -> String {
                 |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
             [format!("`{}`", c.id), or_not(c.invalid), or_not(c.warning), c.remedy.to_owned()]
         }),
+    )
+}
+
+fn limits() -> String {
+    table(
+        ["What", "At most"],
+        LIMITS.iter().map(|limit| [limit.what.to_owned(), limit.most.to_string()]),
     )
 }
 

@@ -14,6 +14,7 @@ mod device;
 mod doctor;
 mod example;
 pub mod exit;
+mod files;
 mod flags;
 mod output;
 mod report;

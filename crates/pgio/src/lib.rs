@@ -5,7 +5,7 @@
 //!
 //! | level | modules |
 //! |---|---|
-//! | 0 | [`units`], [`rng`], [`histogram`], [`warning`], and the crate `benchmath` |
+//! | 0 | [`units`], [`rng`], [`histogram`], [`warning`], [`printable`], and the crate `benchmath` |
 //! | 1 | [`config`]: pgio.conf and experiment files, parsed; [`files`]: reading and writing where others may write |
 //! | 2 | [`host`]: processes and /proc; [`results`]: what is stored |
 //! | 3 | [`pg`]: PostgreSQL; [`analysis`]: verdicts, from stored results alone |
@@ -17,6 +17,7 @@
 //! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
 
 pub mod histogram;
+pub mod printable;
 pub mod rng;
 pub mod units;
 pub mod warning;

@@ -14,6 +14,8 @@ pub mod csv;
 pub mod device;
 mod explain;
 mod format;
+#[cfg(test)]
+mod hostile;
 pub mod html;
 pub mod json;
 mod lead;

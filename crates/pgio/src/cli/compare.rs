@@ -1,7 +1,7 @@
 //! `pgio compare`: runs an experiment file, and prints its table.
 //!
 //! [`job`] is the file on its way to being run, [`cells`] what each block runs, [`plan_text`] what
-//! `--plan` prints, [`rights`] refuses who may not, [`targets`] finds or starts the servers,
+//! `--plan` prints and [`validation`] what it refuses, [`rights`] refuses who may not, [`targets`] finds or starts the servers,
 //! [`observing`] says what is watched there, [`stored`] is what is kept beside the trials, [`resume`]
 //! decides whether an interrupted run may go on, [`telling`] says on stderr how far it is, [`pace`] how long it still
 //! takes, [`estimate`] how long it should. The loop itself is in `experiment`.
@@ -17,12 +17,13 @@ mod rights;
 mod stored;
 mod targets;
 mod telling;
+mod validation;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::exit::{FILES, Failure, INTERRUPTED, TRIAL};
-use super::{Outcome, output, report, signals, state};
+use super::{Outcome, files, output, report, signals, state};
+use crate::config::experiment::limits::FILE_BYTES;
 use crate::results::store;
 
 pub(super) use self::job::{Job, Start};
@@ -43,9 +44,12 @@ pub(super) struct Args {
     /// Go on with an interrupted experiment: what is complete there is not repeated
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "plan"])]
     resume: Option<PathBuf>,
-    /// Print every trial and every change it would make, and touch nothing
+    /// Print every trial and every change it would make, refuse what it would refuse, and change nothing
     #[arg(long)]
     plan: bool,
+    /// With --plan, refuse only what the files alone show to be wrong; present values are shown where a server answers
+    #[arg(long, requires = "plan")]
+    offline: bool,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -60,7 +64,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     let new_dir =
         || args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));
     if args.plan {
-        output::print(&job.plan_text(&new_dir())?);
+        let out = new_dir();
+        let open = match args.offline {
+            true => {
+                vec!["Not checked (--offline): servers, data sets, programs and hosts.".to_owned()]
+            }
+            false => job.validate(&out)?,
+        };
+        let text = job.plan_text(&out)?;
+        output::print(&text);
+        open.iter().for_each(|line| output::line(line));
         return Ok(());
     }
     let stop = signals::stop_on_signals()?;
@@ -84,11 +97,11 @@ pub(super) fn run(args: &Args) -> Outcome {
 pub(super) fn tell_kept(why: &Failure, out: &Path) {
     if [INTERRUPTED, TRIAL].contains(&why.code()) && store::experiments(out).is_ok() {
         let out = out.display();
-        eprintln!("pgio: what is complete is kept in {out}; --resume {out} goes on with it");
+        output::note(&format!("what is complete is kept in {out}; --resume {out} goes on with it"));
     }
 }
 
 fn read_file(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path)
+    files::read_text(path, FILE_BYTES)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {}", path.display())))
 }

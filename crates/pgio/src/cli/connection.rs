@@ -1,12 +1,12 @@
 //! From flags, pgio.conf and environment to a server: the resolving step of the commands.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use super::exit::{FILES, Failure};
 use super::flags::{Source, TakesKeys};
-use super::output;
+use super::{files, output};
+use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::{ConnectString, Layer, pgio_conf, resolve};
 use crate::pg::connect::{self, ConnectParams, Env};
 use crate::pg::leftovers;
@@ -39,7 +39,7 @@ pub(super) fn conf_only() -> Result<Given, Failure> {
 fn read_conf(named: Option<&Path>) -> Result<Option<Layer>, Failure> {
     let path = named.unwrap_or(Path::new(DEFAULT_CONF));
     let shown = path.display().to_string();
-    let text = match fs::read_to_string(path) {
+    let text = match files::read_text(path, FILE_BYTES) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound && named.is_none() => return Ok(None),
         Err(e) => {

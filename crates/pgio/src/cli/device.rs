@@ -248,7 +248,7 @@ fn tell(args: &Args, record: &DeviceRecord) -> Outcome {
     if let Some(path) = &args.json {
         let document = json::device::render(record, &results);
         if path == Path::new("-") {
-            output::print(&document);
+            output::document(&document);
             return Ok(());
         }
         store::write_named(path, &document)?;

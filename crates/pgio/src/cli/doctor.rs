@@ -4,6 +4,7 @@
 //! judged there (`experiment::trial_checks`). One file a subject, in one shape: facts are gathered
 //! first, then each check is a function of the facts.
 
+mod command;
 mod data;
 mod here;
 mod machine;
@@ -21,6 +22,7 @@ use clap::ValueEnum;
 use super::exit::{Failure, REFUSED, USAGE};
 use super::flags::{ForDoctor, Source};
 use super::{Outcome, output};
+use crate::printable;
 use crate::results::{Check, CheckVerdict};
 
 #[derive(Debug, clap::Args)]
@@ -58,11 +60,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (machines, hosts) = machine::look(&scope.hosts);
     let mut sections = vec![here::look()];
     sections.extend(machines);
+    sections.extend(command::look(&scope.commands, &hosts));
     sections.extend(scope.subjects.iter().map(|subject| server::look(subject, &hosts)));
-    output::print(&match args.format {
-        Format::Text => telling::text(&sections),
-        Format::Json => telling::json(&sections),
-    });
+    match args.format {
+        Format::Text => output::print(&telling::text(&sections)),
+        Format::Json => output::document(&printable::json(&telling::json(&sections))),
+    }
     let found = sections.iter().flat_map(|s| &s.checks);
     match found.filter(|c| c.verdict == CheckVerdict::Invalid).count() {
         0 => Ok(()),

@@ -11,6 +11,7 @@ use crate::pg::control::ControlError;
 use crate::pg::private;
 use crate::pg::server::ServerError;
 use crate::pg::words;
+use crate::printable;
 use crate::results::store::StoreError;
 use crate::telemetry::sysstat;
 use crate::treatment::TreatmentError;
@@ -84,7 +85,7 @@ impl Failure {
     }
 
     pub(super) fn tell(&self) -> ExitCode {
-        eprintln!("pgio: {}", self.sentence());
+        eprintln!("pgio: {}", printable::lines(&self.sentence()));
         ExitCode::from(self.code)
     }
 }

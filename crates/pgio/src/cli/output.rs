@@ -1,9 +1,13 @@
 //! Printing, and one line of progress where stderr is a terminal.
+//!
+//! All that is printed passes `printable` here, whatever made it: names and messages of servers, programs
+//! and stored files reach the terminal on no other way.
 
 use std::io::{self, IsTerminal, Write};
 
 use rustix::termios::tcgetwinsize;
 
+use crate::printable;
 use crate::results::Warning;
 
 /// Of a terminal that does not say how wide it is.
@@ -11,6 +15,11 @@ const USUAL_WIDTH: usize = 79;
 
 /// Prints to stdout. A reader that has gone away, such as `head`, is not an error.
 pub(super) fn print(text: &str) {
+    document(&printable::lines(text));
+}
+
+/// As [`print`], for what a renderer has made safe in the way of its own format.
+pub(super) fn document(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
@@ -20,7 +29,12 @@ pub(super) fn line(text: &str) {
 }
 
 pub(super) fn warn(warning: &Warning) {
-    eprintln!("pgio: warning: {warning}");
+    note(&format!("warning: {warning}"));
+}
+
+/// One line to stderr.
+pub(super) fn note(text: &str) {
+    eprintln!("pgio: {}", printable::line(text));
 }
 
 pub(super) fn warn_all(warnings: &[Warning]) {
@@ -51,7 +65,7 @@ impl Status {
 
     pub(super) fn show(&mut self, text: &str) {
         let Some(columns) = self.width() else { return };
-        let text: String = text.chars().take(columns).collect();
+        let text: String = printable::line(text).chars().take(columns).collect();
         self.shown = self.shown.min(columns);
         let width = text.chars().count();
         let blank = " ".repeat(self.shown.saturating_sub(width));

@@ -9,6 +9,7 @@ use super::exit::{Failure, USAGE};
 use super::{Outcome, output};
 use crate::analysis::across::across;
 use crate::analysis::{self, Analysis};
+use crate::printable;
 use crate::report::table::Table;
 use crate::report::{self, html};
 use crate::results::Warning;
@@ -63,7 +64,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     match &args.out {
         Some(file) => Ok(store::write_named(file, &told)?),
         None => {
-            output::print(&told);
+            output::document(&told);
             Ok(())
         }
     }
@@ -204,7 +205,7 @@ fn must_have_a_condition_in_common(
 
 impl Args {
     fn read(&self, dir: &Path) -> Result<Stored, Failure> {
-        let stored = store::read(dir)?;
+        let stored = read(dir)?;
         let Some(baseline) = &self.baseline else { return Ok(stored) };
         stored.against(baseline).map_err(|unknown| {
             Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
@@ -213,7 +214,26 @@ impl Args {
 }
 
 pub(super) fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
-    Ok(analysis::analyse(&store::read(dir)?))
+    Ok(analysis::analyse(&read(dir)?))
+}
+
+/// What is stored, with each name on one line: a line break in a name could pass for a row of ours.
+fn read(dir: &Path) -> Result<Stored, StoreError> {
+    let mut stored = store::read(dir)?;
+    let one_line = |name: &mut String| *name = printable::line(name).into_owned();
+    let manifest = &mut stored.manifest;
+    one_line(&mut manifest.name);
+    one_line(&mut manifest.baseline);
+    manifest.aa.iter_mut().for_each(one_line);
+    for condition in &mut manifest.conditions {
+        one_line(&mut condition.name);
+        condition.treatments.iter_mut().for_each(one_line);
+    }
+    for place in stored.trials.iter_mut().filter_map(|trial| trial.place.as_mut()) {
+        one_line(&mut place.experiment);
+        one_line(&mut place.condition);
+    }
+    Ok(stored)
 }
 
 /// The comparison and what speaks against it, without the secondary metrics.
@@ -249,7 +269,7 @@ fn page(dir: &Path, stored: &Stored) -> Result<String, Failure> {
 /// Leaves the page beside the results. They are safe already, so a page that cannot be written is
 /// only told.
 pub(super) fn leave_page(dir: &Path) {
-    let page = store::read(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
+    let page = read(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
     leave(dir, page);
 }
 
@@ -264,7 +284,7 @@ fn leave(dir: &Path, page: Result<String, Failure>) {
     let file = dir.join(PAGE);
     let written = page.and_then(|text| Ok(store::write_durably(&file, &text)?));
     if let Err(failure) = written {
-        eprintln!("pgio: warning: no {}: {}", file.display(), failure.sentence());
+        output::note(&format!("warning: no {}: {}", file.display(), failure.sentence()));
     }
 }
 

@@ -22,6 +22,7 @@ use crate::experiment::trial::{self, Measured, Request};
 use crate::host::{Host, Hosts};
 use crate::pg::connect::ConnectParams;
 use crate::pg::server;
+use crate::printable;
 use crate::report::{classic, session_detail, trial as trial_report};
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::results::{store, wire};
@@ -211,20 +212,24 @@ fn make_ready(dir: &Path) -> Outcome {
 fn store_json(path: &Path, trial: &Trial) -> Outcome {
     let text = wire::to_json_pretty(trial) + "\n";
     if path == Path::new("-") {
-        output::print(&text);
+        output::document(&printable::json(&text));
         return Ok(());
     }
     Ok(store::write_named(path, &text)?)
 }
 
 fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome {
-    store::write_durably(&dir.join("pgio_session_detail.out"), &session_detail::render(trial))?;
+    store::write_durably(
+        &dir.join("pgio_session_detail.out"),
+        &printable::lines(&session_detail::render(trial)),
+    )?;
     // The original lists what it creates for a run; here every session runs a block and leaves nothing.
     let tags = "DO\n".repeat(trial.sessions.len());
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
     // A server that is gone has no sizes to tell; the trial's own error says so.
     if let Ok(text) = sizes::table_sizes(admin) {
-        store::write_durably(&dir.join("pgio_data_load_table_sizes.out"), &text)?;
+        let file = dir.join("pgio_data_load_table_sizes.out");
+        store::write_durably(&file, &printable::lines(&text))?;
     }
     Ok(())
 }

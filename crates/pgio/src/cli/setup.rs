@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let loaded = load(&mut admin, &params, &spec, &stop, true)?;
     for name in lines::listed(&loaded.dropped) {
-        eprintln!("pgio: dropped {name} of a former, larger load");
+        output::note(&format!("dropped {name} of a former, larger load"));
     }
     if let Some(dir) = &args.classic_files {
         write_classic_files(dir, &mut admin, &spec)?;

@@ -14,6 +14,7 @@ use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
+use crate::printable;
 use crate::treatment::journal::{self, Claim, Ground, Journal, JournalError};
 use crate::treatment::{
     self, Away, Control, Door, Step, Stranger, TakenBack, TreatmentError, Undone, World,
@@ -124,13 +125,15 @@ pub(super) fn undo_one(
 
 fn tell(taken: &TakenBack) {
     for (step, undone) in &taken.undone {
-        output::line(&match undone {
+        let text = match undone {
             Undone::PutBack | Undone::NotAwaited => format!("Put back {}.", told(step)),
             Undone::Kept => format!("Left {} as it is now.", step.what),
-        });
+        };
+        output::line(&printable::line(&text));
     }
     for left in &taken.left {
-        output::line(&format!("Still in place: {}: {}.", left.step, left.why));
+        let text = format!("Still in place: {}: {}.", left.step, left.why);
+        output::line(&printable::line(&text));
     }
 }
 

@@ -9,6 +9,7 @@
 mod command;
 mod condition;
 mod hosts;
+pub mod limits;
 mod rules;
 mod section;
 mod size;
@@ -115,8 +116,8 @@ pub fn parse(
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
     head.only_keys_of(&sections::EXPERIMENT)?;
-    let blocks = head.whole("blocks", 1..=u64::from(u32::MAX))?.unwrap_or(6);
-    let blocks = u32::try_from(blocks).expect("the range above ends at u32::MAX");
+    let blocks = head.whole("blocks", 1..=limits::BLOCKS)?.unwrap_or(6);
+    let blocks = u32::try_from(blocks).expect("the range above is within u32");
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
     let baseline = baseline(&head, &conditions)?;

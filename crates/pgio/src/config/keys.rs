@@ -94,6 +94,10 @@ use Use::{Command, Commit, Connect, Device, Load, Mail, Slob};
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
 const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
+/// Each is a process of the server's and a thread or a socket here.
+const SESSIONS: Kind = Kind::Whole(1..=10_000);
+/// Their parameters and results are held in memory, here or in the server.
+const OF_A_STATEMENT: Kind = Kind::Whole(1..=1_000_000);
 const PERCENT: Kind = Kind::Decimal(0..=100);
 /// Of the tables' rows.
 const FILLER: Kind = Kind::Whole(0..=1024);
@@ -107,7 +111,7 @@ workload_keys! {
         "length of the measured window; a bare number is seconds";
     num_schemas: u32, Kind::Whole(1..=8192), Some("1"), &[Load, Slob],
         "number of tables, pgio1 to pgioN";
-    num_threads: u32, AT_LEAST_1, Some("1"), &[Load, Slob],
+    num_threads: u32, SESSIONS, Some("1"), &[Load, Slob],
         "sessions on each table; when loading, tables loaded at a time";
     work_unit: u64, AT_LEAST_1, Some("255"), &[Slob],
         "blocks that a read call visits";
@@ -125,7 +129,7 @@ workload_keys! {
         "how blocks are found: index (one read at a time) or bitmap (prefetched)";
     commit_every: u32, AT_LEAST_0, Some("1"), &[Slob],
         "update calls in a transaction; 0 is one transaction per session, as the original";
-    batch: u32, AT_LEAST_1, Some("1"), &[Slob],
+    batch: u32, OF_A_STATEMENT, Some("1"), &[Slob],
         "visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off";
     skew: Skew, Kind::OneOf(Skew::NAMES), Some("uniform"), &[Slob],
         "how likely each key is visited";
@@ -181,9 +185,9 @@ workload_keys! {
         "seed of all random choices; without it one is drawn and recorded";
     warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device, Command, Mail],
         "time that the workload runs before the window opens";
-    sessions: u32, AT_LEAST_1, Some("1"), &[Slob, Commit, Command],
+    sessions: u32, SESSIONS, Some("1"), &[Slob, Commit, Command],
         "sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn";
-    rows_per_transaction: u32, AT_LEAST_1, Some("1"), &[Commit],
+    rows_per_transaction: u32, OF_A_STATEMENT, Some("1"), &[Commit],
         "rows inserted by each transaction";
     payload: u32, PAYLOAD, Some("0"), &[Commit],
         "bytes of filler in each row";

@@ -13,6 +13,9 @@ use std::time::Duration;
 
 use crate::units::{self, BLOCK_BYTES, Filler, Scale};
 
+/// Thirty days: a longer window, warm-up or limit is a slip.
+pub const LONGEST: Duration = Duration::from_secs(720 * 3600);
+
 /// Which values a key takes: feeds parsing, help and docs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
@@ -69,9 +72,11 @@ impl fmt::Display for Kind {
             Self::Whole(range) => {
                 write!(f, "a whole number from {} to {}", range.start(), range.end())
             }
-            Self::Duration { zero: true } => f.write_str("a duration such as 500ms, 2s or 10m"),
+            Self::Duration { zero: true } => {
+                f.write_str("a duration such as 500ms, 2s or 10m, at most 720h")
+            }
             Self::Duration { zero: false } => {
-                f.write_str("a duration longer than zero such as 500ms, 2s or 10m")
+                f.write_str("a duration longer than zero such as 500ms, 2s or 10m, at most 720h")
             }
             Self::Scale => f.write_str("a size such as 25600 (8 kB blocks), 200M, 4G or 1T"),
             Self::Bytes => f.write_str("a size of at least a sector such as 4K, 512M or 8G"),
@@ -360,7 +365,8 @@ impl Value for u64 {
 impl Value for Duration {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let duration = units::parse_duration(text).map_err(|_| must_be(kind, text))?;
-        if duration.is_zero() && *kind != (Kind::Duration { zero: true }) {
+        let zero = duration.is_zero() && *kind != (Kind::Duration { zero: true });
+        if zero || duration > LONGEST {
             return Err(must_be(kind, text));
         }
         Ok(duration)
@@ -532,7 +538,7 @@ mod tests {
         assert_eq!(Duration::from_text("0", &Kind::Duration { zero: true }), Ok(Duration::ZERO));
         assert_eq!(
             Duration::from_text("0s", &Kind::Duration { zero: false }),
-            Err("must be a duration longer than zero such as 500ms, 2s or 10m, not `0s`".to_owned())
+            Err("must be a duration longer than zero such as 500ms, 2s or 10m, at most 720h, not `0s`".to_owned())
         );
     }
 

@@ -23,6 +23,18 @@ pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Serve
     Ok((admin, server))
 }
 
+/// As [`open_admin`] for whoever only looks: announces nothing, ends nobody's session, and can change
+/// nothing.
+pub fn open_reader(params: &ConnectParams) -> Result<(Client, Server), LiveError> {
+    let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
+    let mut reader = connect::connect(&unannounced)?;
+    server::lift_limits(&mut reader)?;
+    check_unpooled(&mut reader, params)?;
+    let server = server::inspect(&mut reader, &params.describe())?;
+    reader.batch_execute("SET default_transaction_read_only = on")?;
+    Ok((reader, server))
+}
+
 /// Two idle connections of a transaction-pooling proxy are served by one process in turn. Asked in
 /// the simple protocol, since prepared statements fail there in ways that say nothing.
 pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), LiveError> {

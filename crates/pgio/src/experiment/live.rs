@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
-pub use super::admin::{check_unpooled, open_admin};
+pub use super::admin::{check_unpooled, open_admin, open_reader};
 use super::controlled::Controlled;
 use super::cycles;
 use super::judging;
@@ -166,40 +166,51 @@ impl std::fmt::Debug for Live<'_> {
     }
 }
 
-impl Live<'_> {
-    /// Refuses, before anything is changed, what could not work. Returns whether anything may be
-    /// changed that has to be put back even after a kill.
-    pub fn check(&mut self) -> Result<bool, LiveError> {
-        let mut may_change = false;
-        for cell in &self.cells {
-            let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
-            let mut control = Controlled::of(target);
-            let mut world = world(target, &mut control, &self.hosts, &self.stop);
-            let checked = treatment::check_all(&cell.treatments, &mut world);
-            may_change |= checked.map_err(|source| LiveError::Treatment {
+/// Refuses, before anything is changed, what could not work; cells of targets that are not among these
+/// are passed over. Returns whether anything may be changed that has to be put back even after a kill.
+pub fn check(
+    cells: &[LiveCell],
+    targets: &mut BTreeMap<String, Target>,
+    hosts: &Hosts,
+    rules: &Rules,
+    stop: &Stop,
+) -> Result<bool, LiveError> {
+    let mut may_change = false;
+    for cell in cells {
+        let Some(target) = targets.get_mut(&cell.target) else { continue };
+        let mut control = Controlled::of(target);
+        let mut world = world(target, &mut control, hosts, stop);
+        let checked = treatment::check_all(&cell.treatments, &mut world);
+        may_change |= checked.map_err(|source| LiveError::Treatment {
+            condition: cell.title.clone(),
+            source: Box::new(source),
+        })?;
+        // What a condition of its own number has room for is known in its trials only.
+        if !treatment::declare(&cell.treatments, "max_connections") {
+            let needed = target.workloads[cell.work].connections();
+            let room = engine::wait_for_room(&mut target.admin, needed, stop);
+            room.map_err(|source| LiveError::Room {
                 condition: cell.title.clone(),
                 source: Box::new(source),
             })?;
-            if self.rules.checkpoint == Checkpoint::Spread {
-                let declared = treatment::declared(&cell.treatments, "checkpoint_timeout");
-                let timeout = cycles::timeout(&mut target.admin, declared.as_deref())?;
-                cycles::whole(target.workloads[cell.work].extent(), timeout)
-                    .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
-            }
-            // What a condition of its own number has room for is known in its trials only.
-            if !treatment::declare(&cell.treatments, "max_connections") {
-                let needed = target.workloads[cell.work].connections();
-                let room = engine::wait_for_room(&mut target.admin, needed, &self.stop);
-                room.map_err(|source| LiveError::Room {
-                    condition: cell.title.clone(),
-                    source: Box::new(source),
-                })?;
-            }
         }
-        for target in self.targets.values_mut() {
-            target.reset = reset::prepare(&self.rules.reset, target)?;
+        if rules.checkpoint == Checkpoint::Spread {
+            let declared = treatment::declared(&cell.treatments, "checkpoint_timeout");
+            let timeout = cycles::timeout(&mut target.admin, declared.as_deref())?;
+            cycles::whole(target.workloads[cell.work].extent(), timeout)
+                .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
         }
-        Ok(may_change)
+    }
+    for target in targets.values_mut() {
+        target.reset = reset::prepare(&rules.reset, target)?;
+    }
+    Ok(may_change)
+}
+
+impl Live<'_> {
+    /// As [`check`], for all that is to be run.
+    pub fn check(&mut self) -> Result<bool, LiveError> {
+        check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)
     }
 
     /// Removes what the workloads made for themselves.
@@ -244,6 +255,18 @@ fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
 fn look_again(target: &mut Target) {
     if let Some(scene) = &mut target.scene {
         scene.look_again(&mut target.admin);
+    }
+}
+
+/// Where all is that a failed program wrote; nothing where it wrote nothing.
+fn where_it_is(left: &Left, number: usize) -> String {
+    let streams = [("stderr", &left.stderr), ("stdout", &left.stdout)];
+    let kept = streams.iter().filter(|(_, text)| !text.is_empty());
+    let files: Vec<String> =
+        kept.map(|(stream, _)| format!("output/{number:04}.{stream}")).collect();
+    match files.as_slice() {
+        [] => String::new(),
+        files => format!(" (all that it wrote: {})", files.join(", ")),
     }
 }
 
@@ -376,6 +399,10 @@ impl Stage for Live<'_> {
         self.series = measured.series;
         self.left = measured.left;
         let mut trial = measured.trial;
+        if let (Outcome::Failed { error }, Some(left)) = (&mut trial.outcome, &self.left) {
+            let number = self.stored.trials.len() + 1;
+            error.push_str(&where_it_is(left, number));
+        }
         let added = cell.treatments.iter().filter_map(|t| t.round_trip());
         if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
             probes.link_seconds = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);

@@ -120,6 +120,15 @@ pub fn run(
     trial.warnings.extend(request.server.warnings.iter().cloned());
     let (mut series, mut left) = (None, None);
     let error = measure(request, admin, &mut trial, (&mut series, &mut left), observe).err();
+    // A program that failed before its window left something too.
+    if let Some(EngineError::Command(failed)) = &error
+        && left.is_none()
+    {
+        left = failed.output().map(|output| {
+            let (stdout, stderr) = (output.stdout.clone(), output.stderr.clone());
+            Box::new(Left { stdout, stderr, ..Left::default() })
+        });
+    }
     trial.outcome = match &error {
         None => Outcome::Complete,
         Some(EngineError::Stopped) => Outcome::Interrupted,

@@ -6,6 +6,8 @@
 //! rustls where `sslmode` asks for it, and [`canceller`] stops its statement from another thread.
 //! [`Wire`] is a session whose socket is ours, opened on the way that [`reach`] found.
 //!
+//! A server that sends more than a login or an answer needs is left: `limits`.
+//!
 //! Nothing here prints, and no secret leaves: passwords are [`Secret`]s, and errors and
 //! descriptions name users, hosts and files only.
 //!
@@ -16,7 +18,9 @@ mod cancel;
 mod conninfo;
 mod env;
 mod error;
+mod guarded;
 mod keywords;
+mod limits;
 mod open;
 mod params;
 mod passfile;
@@ -31,6 +35,7 @@ mod wire;
 pub use cancel::{Canceller, canceller};
 pub use env::Env;
 pub use error::{BadText, ConnectError, ConnectWarning, Source};
+pub use limits::Excess;
 pub use open::{Route, connect, reach};
 pub use params::{
     ChannelBinding, ClientCert, ConnectParams, Endpoint, Keepalives, RootCert, Secret,

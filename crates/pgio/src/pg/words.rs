@@ -1,4 +1,5 @@
-//! An error and its causes as one sentence, in the server's own words where it had any.
+//! An error and its causes as one sentence, in the server's own words where it had any, and cut
+//! where a server says more than a person reads.
 //!
 //! The driver spells a server's message once as `db error: ERROR: …` and once as `ERROR: …`; neither
 //! tells a person more than the message itself. Nothing else is rewritten here.
@@ -6,6 +7,8 @@
 use std::error::Error;
 
 use postgres::error::DbError;
+
+use crate::printable::{self, SHOWN, cut};
 
 /// Each cause once, without repeating itself.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
@@ -18,7 +21,8 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
         }
         cause = inner.source();
     }
-    text
+    // Each part is cut by itself, and there are few.
+    cut(&text, 4 * SHOWN).into_owned()
 }
 
 /// One error alone.
@@ -26,13 +30,18 @@ pub fn said(error: &(dyn Error + 'static)) -> String {
     let of_server = error
         .downcast_ref::<DbError>()
         .or_else(|| error.downcast_ref::<postgres::Error>().and_then(postgres::Error::as_db_error));
-    match of_server {
+    let text = match of_server {
+        // A line break of the server's could pass for the end of our sentence.
         Some(db) => match db.hint() {
-            Some(hint) => format!("{} ({})", db.message(), hint.trim_end_matches('.')),
-            None => db.message().to_owned(),
+            Some(hint) => {
+                let text = format!("{} ({})", db.message(), hint.trim_end_matches('.'));
+                printable::line(&text).into_owned()
+            }
+            None => printable::line(db.message()).into_owned(),
         },
         None => error.to_string(),
-    }
+    };
+    cut(&text, SHOWN).into_owned()
 }
 
 #[cfg(test)]
@@ -44,5 +53,13 @@ mod tests {
         let inner = anyhow::anyhow!("no route to host");
         let outer = inner.context("cannot connect").context("run: cannot connect");
         assert_eq!(sentence(outer.as_ref()), "run: cannot connect: no route to host");
+    }
+
+    #[test]
+    fn a_server_cannot_fill_the_screen() {
+        let error = anyhow::anyhow!("x".repeat(50 << 20)).context("the server refused");
+        let text = sentence(error.as_ref());
+        assert!(text.starts_with("the server refused: xxx"), "{}", &text[..80]);
+        assert!(text.len() < 2 * SHOWN && text.contains("... (52428800 bytes)"), "{}", text.len());
     }
 }

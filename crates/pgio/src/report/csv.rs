@@ -3,7 +3,8 @@
 //! A row for each condition and metric, the baseline's included, and of a sweep for each other cell
 //! and metric, with numbers as they are: no
 //! units in cells, no rounding, no value is an empty cell. One table a file, since CSV knows no
-//! second one. Quoting is that of RFC 4180. Next: `docs/FORMAT.md` says what each column means.
+//! second one. Quoting is that of RFC 4180. A cell that a spreadsheet would take for a formula begins with
+//! `'`. Next: `docs/FORMAT.md` says what each column means.
 
 use super::table::{Column, Table};
 use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
@@ -167,8 +168,9 @@ pub(super) fn number(value: Option<f64>) -> String {
 
 /// Any table of the model; its title and notes have no place here.
 pub fn render(table: &Table) -> String {
+    let table = table.printable();
     let headings: Vec<&str> = table.columns.iter().map(|c| c.heading.as_str()).collect();
-    line(&headings) + &rows(table)
+    line(&headings) + &rows(&table)
 }
 
 fn rows(table: &Table) -> String {
@@ -181,10 +183,23 @@ fn line(cells: &[impl AsRef<str>]) -> String {
 }
 
 fn quote(cell: &str) -> String {
+    let cell = &neutral(cell);
     if cell.contains([',', '"', '\r', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
         cell.to_owned()
+    }
+}
+
+/// No formula. The full-width forms are the same signs to some spreadsheets; tab and carriage return,
+/// which some strip first, are spelled out by now.
+fn neutral(cell: &str) -> String {
+    const SIGNS: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
+    let of_a_number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
+    let is_number = cell.chars().all(of_a_number) && cell.parse::<f64>().is_ok();
+    match cell.trim_start().starts_with(SIGNS) && !is_number {
+        true => format!("'{cell}"),
+        false => cell.to_owned(),
     }
 }
 
@@ -236,17 +251,39 @@ mod tests {
         assert!(local[at("value")].parse::<f64>().unwrap() > 2000.0);
     }
 
+    #[test]
+    fn no_cell_is_a_formula() {
+        for (cell, written) in [
+            ("-12.5e3", "-12.5e3"),
+            ("+3", "+3"),
+            ("=1+1", "'=1+1"),
+            ("-1+cmd|' /C calc'!A0", "'-1+cmd|' /C calc'!A0"),
+            ("-inf", "'-inf"),
+            (" @SUM(A1)", "' @SUM(A1)"),
+            ("＝1", "'＝1"),
+            ("a=1", "a=1"),
+        ] {
+            assert_eq!(quote(cell), written);
+        }
+        let column = |text: &str| Column::left(text);
+        let table = Table {
+            columns: vec![column("a")],
+            rows: vec![vec!["\t=1".to_owned()], vec!["\r=1\u{1b}".to_owned()]],
+            ..Table::default()
+        };
+        assert_eq!(render(&table), "a\r\n\\t=1\r\n\\r=1\\u{1b}\r\n");
+    }
+
     proptest! {
         #[test]
         fn what_was_written_reads_back(
-            rows in prop::collection::vec(prop::collection::vec("[a,\"\n\r µ]{0,8}", 3), 1..4)
+            rows in prop::collection::vec(prop::collection::vec("[a,\"\n µ]{0,8}", 3), 1..4)
         ) {
             let table = Table {
                 columns: ["a", "b,", "c"].map(Column::left).to_vec(),
                 rows: rows.clone(),
                 ..Table::default()
             };
-            // The reader above drops bare carriage returns outside quotes only.
             prop_assert_eq!(&read(&render(&table))[1..], &rows[..]);
         }
     }

@@ -140,5 +140,5 @@ pub fn render(source: &Source<'_>) -> String {
         footer: head::footer(&page),
         zooms: true,
     };
-    shell::draw(&whole).into_string()
+    shell::page(&whole)
 }

@@ -18,6 +18,7 @@ use crate::analysis::waits::{Decomposition, DecompositionDifference};
 use crate::analysis::{
     ALPHA, Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
 };
+use crate::printable;
 use crate::results::{CheckVerdict, Metric};
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
@@ -141,7 +142,7 @@ pub struct WarningV1 {
 pub fn render(analysis: &Analysis) -> String {
     let text = serde_json::to_string_pretty(&stored(analysis))
         .expect("plain data with string keys always serializes");
-    text + "\n"
+    printable::json(&text).into_owned() + "\n"
 }
 
 pub fn stored(analysis: &Analysis) -> AnalysisV1 {

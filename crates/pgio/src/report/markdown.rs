@@ -5,12 +5,14 @@
 //! said.
 
 use super::table::{Align, Document, Table};
+use crate::printable;
 
 /// `lead` is said before the tables, one paragraph each.
 pub fn render(document: &Document, lead: &[String]) -> String {
+    let document = document.printable();
     let mut parts = vec![format!("# {}\n", escaped(&document.title))];
-    parts.extend(lead.iter().map(|sentence| format!("{}\n", escaped(sentence))));
-    parts.extend(document.tables.iter().map(table));
+    parts.extend(lead.iter().map(|sentence| paragraph(&printable::line(sentence))));
+    parts.extend(document.tables.iter().map(drawn));
     if !document.remarks.is_empty() {
         let remark = |r: &super::table::Remark| {
             format!("- **{}**: {}\n", escaped(&r.label), escaped(&r.text))
@@ -22,6 +24,10 @@ pub fn render(document: &Document, lead: &[String]) -> String {
 }
 
 pub fn table(table: &Table) -> String {
+    drawn(&table.printable())
+}
+
+fn drawn(table: &Table) -> String {
     let mut parts = Vec::new();
     if !table.title.is_empty() {
         parts.push(format!("## {}\n", escaped(&table.title)));
@@ -44,7 +50,7 @@ pub fn table(table: &Table) -> String {
             rows.collect::<String>()
         ));
     }
-    parts.extend(table.notes.iter().map(|note| format!("{}\n", escaped(note))));
+    parts.extend(table.notes.iter().map(|note| paragraph(note)));
     parts.join("\n")
 }
 
@@ -52,6 +58,18 @@ fn row(cells: &[impl AsRef<str>]) -> String {
     let cells: Vec<String> =
         cells.iter().map(|cell| escaped(cell.as_ref()).replace('\n', "<br>")).collect();
     format!("| {} |\n", cells.join(" | "))
+}
+
+/// A paragraph of its own, which begins no list, heading or rule.
+fn paragraph(text: &str) -> String {
+    let text = escaped(text);
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = text.split_at(digits);
+    match rest.chars().next() {
+        Some('.' | ')') if digits > 0 => format!("{number}\\{rest}\n"),
+        Some('-' | '+' | '=') if digits == 0 => format!("\\{rest}\n"),
+        _ => format!("{text}\n"),
+    }
 }
 
 /// Underscores within a word mean nothing to Markdown, and names are full of them.
@@ -64,7 +82,10 @@ fn escaped(text: &str) -> String {
             before.is_alphanumeric() && chars.peek().is_some_and(|next| next.is_alphanumeric());
         let special = match c {
             '_' => !within_word,
-            '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '|' | '~' | '#' | '&' => true,
+            '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '|' | '~' | '#' | '&' | '@' | '$' => true,
+            // Addresses are no links: `https://` and `www.` would become some by themselves.
+            ':' => chars.peek() == Some(&'/'),
+            '.' => out.len() >= 3 && out.as_bytes()[out.len() - 3..].eq_ignore_ascii_case(b"www"),
             _ => false,
         };
         if special {

@@ -2,7 +2,10 @@
 //!
 //! What a report says is decided once, in `comparison` and `trial`; how it looks is decided by the
 //! renderer (`text`; HTML and Markdown have the same model to work from). Cells are text already,
-//! so that every format shows the same digits.
+//! so that every format shows the same digits. They hold names and messages of others too, so each
+//! renderer begins with [`Document::printable`] or [`Table::printable`].
+
+use crate::printable;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Document {
@@ -39,6 +42,37 @@ pub enum Align {
 pub struct Remark {
     pub label: String,
     pub text: String,
+}
+
+impl Document {
+    /// With nothing in it that a terminal or a page would obey.
+    pub fn printable(&self) -> Document {
+        let remark = |r: &Remark| Remark { label: flowing(&r.label), text: flowing(&r.text) };
+        Document {
+            title: flowing(&self.title),
+            tables: self.tables.iter().map(Table::printable).collect(),
+            remarks: self.remarks.iter().map(remark).collect(),
+        }
+    }
+}
+
+impl Table {
+    pub fn printable(&self) -> Table {
+        let column = |c: &Column| Column { heading: flowing(&c.heading), align: c.align };
+        let row =
+            |row: &Vec<String>| row.iter().map(|c| printable::lines(c).into_owned()).collect();
+        Table {
+            title: flowing(&self.title),
+            columns: self.columns.iter().map(column).collect(),
+            rows: self.rows.iter().map(row).collect(),
+            notes: self.notes.iter().map(|note| flowing(note)).collect(),
+        }
+    }
+}
+
+/// Text that a renderer breaks into lines as it needs.
+fn flowing(text: &str) -> String {
+    printable::line(&text.replace('\n', " ")).into_owned()
 }
 
 impl Column {

@@ -13,11 +13,12 @@ const GAP: &str = "  ";
 const NARROWEST: usize = 8;
 
 pub fn render(document: &Document) -> String {
+    let document = document.printable();
     let mut parts = Vec::new();
     if !document.title.is_empty() {
         parts.push(wrap(&document.title, "", ""));
     }
-    parts.extend(document.tables.iter().map(table));
+    parts.extend(document.tables.iter().map(drawn));
     if !document.remarks.is_empty() {
         let remarks = document.remarks.iter();
         parts.push(remarks.map(|r| wrap(&r.text, &format!("{}: ", r.label), "  ")).collect());
@@ -27,6 +28,10 @@ pub fn render(document: &Document) -> String {
 
 /// One table with its notes, each line ended.
 pub fn table(table: &Table) -> String {
+    drawn(&table.printable())
+}
+
+fn drawn(table: &Table) -> String {
     let mut text = String::new();
     if !table.title.is_empty() {
         text += &wrap(&table.title, "", "");

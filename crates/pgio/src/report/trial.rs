@@ -7,6 +7,7 @@ use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::text;
 use crate::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading};
+use crate::printable;
 use crate::results::{CheckVerdict, Outcome, Trial, latency};
 use crate::units::human;
 
@@ -22,7 +23,8 @@ pub fn render(trial: &Trial) -> String {
     let document =
         Document { title: String::new(), tables: latencies(trial), remarks: remarks(trial) };
     let rest = text::render(&document);
-    if rest.is_empty() { lines } else { format!("{lines}\n{rest}") }
+    let lines = printable::lines(&lines);
+    if rest.is_empty() { lines.into_owned() } else { format!("{lines}\n{rest}") }
 }
 
 fn facts(trial: &Trial) -> Vec<(&'static str, String)> {

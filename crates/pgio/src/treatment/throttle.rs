@@ -8,12 +8,14 @@
 //!
 //! That the files hold our numbers is evidence, and no proof: threads in another group escape a
 //! limit of v1. The proof is what the device did, in [`judge`]. The steps and their way back are in
-//! [`steps`], what is refused in [`spot`] and, for a host that is not the server's, in [`elsewhere`].
+//! [`steps`], what is refused in [`spot`], for a host that is not the server's in [`elsewhere`], and on the
+//! disk of the root file system in [`whole`].
 
 mod elsewhere;
 mod judge;
 mod spot;
 mod steps;
+mod whole;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,13 +32,13 @@ use crate::units::exact_bytes;
 
 pub(super) const KIND: Kind = Kind {
     name: "throttle",
-    help: "limits of a block device: { device = \"/dev/sdb\", write_iops = 500 }; also read_iops, read_bytes, write_bytes (per second), host = the machine's name where it is not the server's, scope = \"server\" or \"root\" (whom cgroup v1 limits)",
+    help: "limits of a block device: { device = \"/dev/sdb\", write_iops = 500 }; also read_iops, read_bytes, write_bytes (per second), host = the machine's name where it is not the server's, scope = \"server\" or \"root\" (whom cgroup v1 limits), mount = \"/\" where the disk holds the root file system and the whole machine may be limited",
     parse,
     undo: steps::undo,
 };
 
 const KEYS: &[&str] =
-    &["device", "host", "read_iops", "write_iops", "read_bytes", "write_bytes", "scope"];
+    &["device", "host", "read_iops", "write_iops", "read_bytes", "write_bytes", "scope", "mount"];
 const EXAMPLE: &str = "{ device = \"/dev/sdb\", write_iops = 500 }";
 
 /// A start of PostgreSQL 15 from a cold cache takes some 70 writes and 120 reads, a shutdown 50
@@ -60,6 +62,8 @@ struct Throttle {
     /// The server's where it is absent.
     host: Option<String>,
     scope: Option<Scope>,
+    /// Whether the file says that the disk of the root file system is meant.
+    root_is_meant: bool,
     limits: BTreeMap<Limit, u64>,
     /// As the last probe found it: the record alone does not say what a path in /dev is.
     spot: RefCell<Option<Spot>>,
@@ -95,10 +99,18 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         "root" => Scope::Root,
         _ => Scope::Server,
     });
+    let mount = body.text("mount")?;
+    if let Some(other) = mount.filter(|mount| *mount != "/") {
+        return Err(body.error(
+            "mount",
+            format!("can only be \"/\", which confirms that the disk of the root file system is meant, not \"{other}\""),
+        ));
+    }
     Ok(Box::new(Throttle {
         device: device.to_owned(),
         host: body.text("host")?.map(str::to_owned),
         scope,
+        root_is_meant: mount.is_some(),
         limits,
         spot: RefCell::new(None),
     }))
@@ -148,11 +160,15 @@ impl Treatment for Throttle {
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
         let spot = self.spot(world)?;
         let found = spot.found(world)?;
+        let whole = match whole::is_limited(&spot, world)? {
+            true => "in the root group of cgroup v1, for the whole machine",
+            false => spot.how(),
+        };
         let line = |(limit, value): (&Limit, &u64)| Outlook {
             what: spot.names(*limit),
             now: found.get(limit).map_or("none".to_owned(), |v| shown(*limit, *v)),
             then: shown(*limit, *value),
-            how: spot.how(),
+            how: whole,
         };
         Ok(self.limits.iter().map(line).collect())
     }
@@ -164,7 +180,8 @@ impl Treatment for Throttle {
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         let spot = self.spot(world)?;
-        spot.refuse_what_cannot_be(&self.device, &self.limits, world)
+        spot.refuse_what_cannot_be(&self.device, &self.limits, world)?;
+        whole::check(&spot, &self.device, self.root_is_meant, world)
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

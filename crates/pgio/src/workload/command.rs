@@ -9,6 +9,7 @@
 mod backends;
 mod extract;
 mod made;
+mod programs;
 mod run;
 mod runner;
 mod said;
@@ -39,6 +40,7 @@ use crate::results::metrics::{DeclaredMetric, Direction};
 use crate::results::model::{DatasetInfo, Metric, WorkloadInfo};
 use crate::rng::derive;
 pub use made::Made;
+pub use programs::check as check_programs;
 pub use said::Said;
 
 #[derive(Debug, thiserror::Error)]
@@ -46,12 +48,12 @@ pub enum CommandError {
     #[error("program `{program}` is not on host {host}: install it there, or write its path")]
     Missing { program: String, host: String },
     #[error("{name} {how}: {said}")]
-    Failed { name: String, how: String, said: String },
+    Failed { name: String, how: String, said: String, output: Box<Output> },
     #[error(
         "{name} did not end within {} s and was killed: raise {key}, or see why; it said: {said}",
         limit.as_secs_f64()
     )]
-    TimedOut { name: String, limit: Duration, key: &'static str, said: String },
+    TimedOut { name: String, limit: Duration, key: &'static str, said: String, output: Box<Output> },
     #[error("metric `{name}`: {why}; the end of {place} is: {said}")]
     Metric { name: String, why: String, place: String, said: String },
     #[error(
@@ -72,6 +74,25 @@ pub enum CommandError {
     Stopped,
     #[error(transparent)]
     Host(#[from] ExecError),
+}
+
+/// All that a program wrote, for whoever wants more than the lines of an error.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl CommandError {
+    /// Of the program that failed.
+    pub fn output(&self) -> Option<&Output> {
+        match self {
+            CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
+                Some(output)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What a program left.
@@ -113,17 +134,7 @@ impl Command {
         if let Some(name) = &spec.schema {
             schema::check(admin, name)?;
         }
-        let mut runner = Runner::open(&host)?;
-        let lines =
-            [Some(&spec.run), spec.warm_up.as_ref(), spec.setup.as_ref(), spec.cleanup.as_ref()];
-        for line in lines.into_iter().flatten() {
-            // What a placeholder leads to may only be made by then.
-            let known =
-                line.texts().next().is_some_and(|text| text.placeholders().next().is_none());
-            if matches!(line, Line::Words(_)) && known {
-                runner.check_program(line.program())?;
-            }
-        }
+        programs::check(spec, &host)?;
         // Of all hosts: others were refused above.
         let secret = params.password_for(&params.hosts[0]);
         Ok(Command { settings, host, secret, made: Made::default() })

@@ -4,6 +4,7 @@ mod commit;
 mod evidence;
 mod files;
 mod loop_rules;
+mod planning;
 mod progress;
 mod reset;
 mod resume;
@@ -182,13 +183,21 @@ fn a_plan_names_every_trial_and_touches_nothing() {
     let dsn = "host=/nonexistent port=1 dbname=nowhere password=geheim";
     let conditions = [("a", ""), ("b", "wal_writer_delay = \"1s\", autovacuum = false")];
     dir.write("e.toml", &experiment(dsn, "blocks = 3\nduration = \"10s\"", "", &conditions));
-    let said = dir
-        .pgio(&["compare", "e.toml", "--plan"])
-        .expect(0, &["a changes nothing", "wal_writer_delay = 1s", "autovacuum = off", "a (A/A)"]);
+    let said = dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(
+        0,
+        &[
+            "Not checked (--offline)",
+            "a changes nothing",
+            "wal_writer_delay = 1s",
+            "autovacuum = off",
+            "a (A/A)",
+        ],
+    );
     assert_eq!(planned(&said.out).len(), 9);
     assert!(!said.out.contains("geheim"));
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "only the file and the test's two streams: {left:?}");
+    dir.pgio(&["compare", "e.toml", "--plan"]).expect(3, &["/nonexistent"]);
     dir.pgio(&["compare", "e.toml"]).expect(3, &["/nonexistent"]);
     assert!(!dir.path().join("pgio-results").exists());
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Top-level modules by level; families that must not see each other share a level.
 const LEVELS: &[&[&str]] = &[
-    &["units", "rng", "histogram", "warning"],
+    &["units", "rng", "histogram", "warning", "printable"],
     &["config", "files"],
     &["host", "results"],
     &["pg", "analysis", "checks"],
@@ -17,9 +17,9 @@ const LEVELS: &[&[&str]] = &[
 
 /// Modules that speak from stored results alone, and what they may use for it.
 const FROM_RESULTS_ONLY: &[(&str, &[&str])] = &[
-    ("analysis", &["units", "histogram", "warning", "results", "checks"]),
-    ("checks", &["units", "histogram", "warning", "results"]),
-    ("report", &["units", "histogram", "warning", "results", "analysis", "checks"]),
+    ("analysis", &["units", "histogram", "warning", "printable", "results", "checks"]),
+    ("checks", &["units", "histogram", "warning", "printable", "results"]),
+    ("report", &["units", "histogram", "warning", "printable", "results", "analysis", "checks"]),
 ];
 
 fn level_of(module: &str) -> Option<usize> {

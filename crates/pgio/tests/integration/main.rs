@@ -23,6 +23,7 @@ mod examples;
 mod filesystems;
 mod fixture;
 mod generated;
+mod hostile_server;
 mod hosts;
 mod killing;
 mod leaving;

@@ -54,7 +54,8 @@ fn after_kill_9_the_prior_lines_are_put_back() {
         dir.write("again.toml", &again);
         dir.pgio(&["compare", "again.toml"]).expect(6, &["pgio undo"]);
         dir.pgio(&["run", "--connect-string", &dsn]).expect(6, &["pgio undo"]);
-        dir.pgio(&["compare", "again.toml", "--plan"]).expect(0, &[]);
+        dir.pgio(&["compare", "again.toml", "--plan"]).expect(6, &["pgio undo"]);
+        dir.pgio(&["compare", "again.toml", "--plan", "--offline"]).expect(0, &[]);
 
         dir.pgio(&["undo"])
             .expect(0, &["Put back wal_writer_delay: `333", "Put back checkpoint_timeout: absent"]);

@@ -8,6 +8,7 @@ use super::resume;
 use super::targets::{Reached, params_of};
 use super::telling::Teller;
 use crate::cli::exit::{Failure, TRIAL, UNFINISHED, USAGE};
+use crate::cli::output;
 use crate::cli::{Outcome, ballast, connection, report, state};
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::judging;
@@ -169,7 +170,7 @@ impl Job {
         };
         let left = done.left(&plan, self.experiment.blocks);
         if earlier.is_some() && left.is_empty() && rules.precision.is_none() {
-            eprintln!("pgio: nothing is left to do in {}", dir.display());
+            output::note(&format!("nothing is left to do in {}", dir.display()));
             return Ok(());
         }
         let mut targets = BTreeMap::new();
@@ -193,7 +194,7 @@ impl Job {
             }
         };
         if let Some(told) = self.size_text(spec) {
-            eprintln!("pgio: {}: {told}", spec.name);
+            output::note(&format!("{}: {told}", spec.name));
         }
         let time = |cell| self.estimate(spec, cell).map(|estimate| estimate.total());
         let pace = Pace::new(cells.iter().map(time).collect(), &left);

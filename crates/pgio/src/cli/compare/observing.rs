@@ -24,7 +24,8 @@ impl Job {
         Ok(host::connect_all(&self.experiment.hosts)?)
     }
 
-    /// What is observed on a target; nothing where the file says so.
+    /// What is observed on a target; nothing where the file says so. `probing` allows a file of ours
+    /// beside the logs, for the time of a flush.
     pub(super) fn scene(
         &self,
         spec: &WorkloadSpec,
@@ -32,6 +33,7 @@ impl Job {
         server: &Server,
         admin: &mut Client,
         workload: &dyn Workload,
+        probing: bool,
     ) -> Option<Scene> {
         if self.experiment.telemetry.is_zero() {
             return None;
@@ -53,7 +55,7 @@ impl Job {
         let trials =
             u32::try_from(of_a_block).unwrap_or(u32::MAX).saturating_mul(self.experiment.blocks);
         let commits = workload.info().primary_metric == "commits_per_second";
-        if commits && window.saturating_mul(trials) >= WORTH_A_PROBE {
+        if probing && commits && window.saturating_mul(trials) >= WORTH_A_PROBE {
             let data = reached.cluster.as_ref().and_then(|c| c.standby_data_dir());
             let host = match &reached.standby_host {
                 Some(host) => Some(host.as_str()),

@@ -47,6 +47,33 @@ pub(super) struct Reached {
     pub(super) standby_host: Option<String>,
 }
 
+/// What a server is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Run,
+    Look,
+}
+
+impl Reached {
+    fn plain(
+        name: &str,
+        params: ConnectParams,
+        cluster: Option<Arc<PrivateCluster>>,
+        hosts: &Hosts,
+    ) -> Reached {
+        Reached {
+            name: name.to_owned(),
+            params,
+            cluster,
+            device: None,
+            control: None,
+            hosts: hosts.clone(),
+            host: None,
+            standby_host: None,
+        }
+    }
+}
+
 pub(super) fn params_of(servers: &BTreeMap<String, Reached>) -> BTreeMap<String, ConnectParams> {
     servers.iter().map(|(name, reached)| (name.clone(), reached.params.clone())).collect()
 }
@@ -75,18 +102,28 @@ impl Job {
     ) -> Result<BTreeMap<String, Reached>, Failure> {
         let hosts = self.hosts()?;
         self.check_rights(&hosts)?;
-        let plain = |name: &str, params, cluster| Reached {
-            name: name.to_owned(),
-            params,
-            cluster,
-            device: None,
-            control: None,
-            hosts: hosts.clone(),
-            host: None,
-            standby_host: None,
-        };
+        let mut servers = self.found_servers(params, &hosts);
+        for (name, target) in &self.experiment.targets {
+            if let Target::Private { major, standby, directory } = target {
+                let version = pg.or(major.map(VersionRequest::major));
+                let cluster = start_private(version, *standby, directory.clone())?;
+                let dsn = ConnectString::new(cluster.primary_conninfo());
+                let params = connection::params(&dsn, run_id)?;
+                let reached = Reached::plain(name, params, Some(cluster), &hosts);
+                servers.insert(name.clone(), reached);
+            }
+        }
+        Ok(servers)
+    }
+
+    /// Those that are there without us.
+    pub(super) fn found_servers(
+        &self,
+        params: BTreeMap<String, ConnectParams>,
+        hosts: &Hosts,
+    ) -> BTreeMap<String, Reached> {
         let reached = |(name, params): (String, _)| {
-            let plain = plain(&name, params, None);
+            let plain = Reached::plain(&name, params, None, hosts);
             let reached = match self.experiment.targets.get(&name) {
                 Some(Target::Server { device, control, host, standby_host, .. }) => Reached {
                     device: device.clone(),
@@ -99,17 +136,7 @@ impl Job {
             };
             (name, reached)
         };
-        let mut servers: BTreeMap<String, Reached> = params.into_iter().map(reached).collect();
-        for (name, target) in &self.experiment.targets {
-            if let Target::Private { major, standby, directory } = target {
-                let version = pg.or(major.map(VersionRequest::major));
-                let cluster = start_private(version, *standby, directory.clone())?;
-                let dsn = ConnectString::new(cluster.primary_conninfo());
-                let params = connection::params(&dsn, run_id)?;
-                servers.insert(name.clone(), plain(name, params, Some(cluster)));
-            }
-        }
-        Ok(servers)
+        params.into_iter().map(reached).collect()
     }
 
     /// The work of one layer, ready to run there; `load` says whether a private cluster has no data
@@ -154,16 +181,40 @@ impl Job {
         run_id: &str,
         stop: &Stop,
     ) -> Result<live::Target, Failure> {
-        let (mut admin, server) = live::open_admin(&reached.params, run_id)?;
+        let opened = live::open_admin(&reached.params, run_id)?;
+        self.target_by(opened, spec, reached, Purpose::Run, stop)
+    }
+
+    /// The same by a session that can only read, with no data set loaded and nothing probed.
+    pub(super) fn target_as_it_is(
+        &self,
+        spec: &WorkloadSpec,
+        reached: &Reached,
+        stop: &Stop,
+    ) -> Result<live::Target, Failure> {
+        let opened = live::open_reader(&reached.params)?;
+        self.target_by(opened, spec, reached, Purpose::Look, stop)
+    }
+
+    fn target_by(
+        &self,
+        (mut admin, server): (Client, Server),
+        spec: &WorkloadSpec,
+        reached: &Reached,
+        purpose: Purpose,
+        stop: &Stop,
+    ) -> Result<live::Target, Failure> {
         output::warn_all(&server.warnings);
         let mut workloads = Vec::new();
         let made = Made::default();
         for layer in layers(spec, self.experiment.sweep) {
-            let load = workloads.is_empty();
+            let load = workloads.is_empty() && purpose == Purpose::Run;
             let there = (reached, &server, &made);
             workloads.push(self.workload((spec, layer), there, &mut admin, load, stop)?);
         }
-        let scene = self.scene(spec, reached, &server, &mut admin, workloads[0].as_ref());
+        let probing = purpose == Purpose::Run;
+        let work = workloads[0].as_ref();
+        let scene = self.scene(spec, reached, &server, &mut admin, work, probing);
         let seen = || Some(scene.as_ref()?.server_host()?.name().to_owned());
         let host = match &reached.cluster {
             Some(_) => Some(LOCAL.to_owned()),

@@ -127,7 +127,7 @@ impl Teller {
                 Outcome::Failed { .. } => Some("failed".to_owned()),
                 Outcome::Interrupted => Some("interrupted".to_owned()),
             };
-            eprintln!("pgio: {}", self.line(condition, state.as_deref(), "", usize::MAX));
+            output::note(&self.line(condition, state.as_deref(), "", usize::MAX));
         }
     }
 
@@ -156,7 +156,7 @@ impl Teller {
 
     fn lasting(&mut self, text: &str) {
         self.status.clear();
-        eprintln!("pgio: {text}");
+        output::note(text);
     }
 }
 

@@ -2,14 +2,15 @@
 //! there. Only files are read; nobody is connected to.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::compare::Job;
 use crate::cli::exit::{FILES, Failure};
 use crate::cli::flags::{ForDoctor, Source};
-use crate::cli::{connection, state};
+use crate::cli::{connection, files, state};
+use crate::config::command::CommandSpec;
+use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::experiment::{HostSpec, Target, WorkloadKind, WorkloadSpec};
 use crate::config::resolve::Extent;
 use crate::config::{CommitSettings, Layer};
@@ -21,6 +22,8 @@ use crate::treatment::{self, Treatment};
 pub(super) struct Scope {
     pub(super) hosts: BTreeMap<String, HostSpec>,
     pub(super) subjects: Vec<Subject>,
+    /// Of each workload of the kind `command`, by its name.
+    pub(super) commands: Vec<(String, CommandSpec)>,
 }
 
 /// A server, and all that is to happen there.
@@ -118,7 +121,7 @@ fn of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
 
 fn of_experiment(file: &Path) -> Result<Scope, Failure> {
     let shown = file.display().to_string();
-    let text = fs::read_to_string(file)
+    let text = files::read_text(file, FILE_BYTES)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {shown}")))?;
     let stem = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
     let job = Job::parse(&text, &shown, &stem)?;
@@ -126,7 +129,10 @@ fn of_experiment(file: &Path) -> Result<Scope, Failure> {
     // Without any, pgio.conf or the environment says where.
     let none = job.experiment.targets.is_empty().then_some((None, None));
     let subjects = targets.chain(none).map(|(name, target)| of_target(&job, name, target));
-    Ok(Scope { subjects: subjects.collect::<Result<_, _>>()?, hosts: job.experiment.hosts.clone() })
+    let commands = job.experiment.workloads.iter();
+    let commands = commands.filter_map(|w| Some((w.name.clone(), w.command.clone()?))).collect();
+    let hosts = job.experiment.hosts.clone();
+    Ok(Scope { subjects: subjects.collect::<Result<_, _>>()?, hosts, commands })
 }
 
 fn of_target(

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::limits;
 use super::section::Section;
 use super::target::{SINGLE_TARGET, Target};
 use crate::config::error::{ConfigError, nearest};
@@ -41,7 +42,7 @@ pub(super) fn parse(
     targets: &BTreeMap<String, Target>,
 ) -> Result<Vec<Condition>, ConfigError> {
     let mut conditions: Vec<Condition> = Vec::new();
-    for section in root.sections("condition")? {
+    for section in root.sections_within("condition", limits::CONDITIONS)? {
         let condition = condition(&section, treatments, targets)?;
         if conditions.iter().any(|earlier| earlier.name == condition.name) {
             let message = format!("`{}` is the name of two conditions", condition.name);
@@ -76,6 +77,12 @@ fn condition(
             return Err(section.error(key, unknown(key, treatments)));
         }
         let line = section.line_of(key);
+        let (count, most) = (section.count(key), limits::TREATMENTS);
+        if specs.len() + count > most {
+            let count = specs.len() + count;
+            let message = format!("makes {count} treatments, at most {most} are taken");
+            return Err(section.error(key, message));
+        }
         let spec = |body| TreatmentSpec { kind: key.to_owned(), body, line };
         specs.extend(one_or_several(key, section.value(key)?).into_iter().map(spec));
     }

@@ -7,6 +7,7 @@ use std::path::{self, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::limits;
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::name;
@@ -35,6 +36,7 @@ impl HostSpec {
 
 pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, HostSpec>, ConfigError> {
     let Some(hosts) = root.section("hosts")? else { return Ok(BTreeMap::new()) };
+    hosts.at_most(limits::HOSTS)?;
     let mut found = BTreeMap::new();
     for name in hosts.keys() {
         let Some(section) = hosts.section(name)? else { continue };

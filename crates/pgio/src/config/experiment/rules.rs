@@ -1,6 +1,7 @@
 //! Of `[experiment]`: when trials are repeated, how far blocks go on, what is made anew before each
 //! trial, which checks are tolerated.
 
+use super::limits;
 use super::section::Section;
 use super::target::Target;
 use crate::config::error::{ConfigError, nearest};
@@ -82,12 +83,12 @@ pub(super) fn parse<'a>(
     checks: &[&str],
 ) -> Result<Rules, ConfigError> {
     let precision = precision(head)?;
-    let whole = |key, low: u32, default: u32| -> Result<u32, ConfigError> {
-        let found = head.whole(key, u64::from(low)..=u64::from(u32::MAX))?;
+    let whole = |key, low: u32, most: u64, default: u32| -> Result<u32, ConfigError> {
+        let found = head.whole(key, u64::from(low)..=most)?;
         Ok(found.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
     };
     let max_blocks = match precision {
-        Some(_) => whole("max_blocks", blocks, MAX_BLOCKS.max(blocks))?,
+        Some(_) => whole("max_blocks", blocks, limits::BLOCKS, MAX_BLOCKS.max(blocks))?,
         None if head.has("max_blocks") => {
             let message = "limits precision = \"5%\" or the like: add that, or write blocks =";
             return Err(head.error("max_blocks", message));
@@ -97,7 +98,7 @@ pub(super) fn parse<'a>(
     Ok(Rules {
         precision,
         max_blocks,
-        repeats: whole("repeats", 0, REPEATS)?,
+        repeats: whole("repeats", 0, limits::REPEATS, REPEATS)?,
         reset: reset(head, targets)?,
         checkpoint: checkpoint(head)?,
         tolerate: tolerate(head, checks)?,

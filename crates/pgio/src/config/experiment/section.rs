@@ -14,7 +14,7 @@ use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer};
 use crate::config::name;
 use crate::config::sections::SectionDef;
-use crate::config::value::Kind;
+use crate::config::value::{Kind, LONGEST};
 use crate::units;
 
 pub(super) type Item<'a> = Spanned<DeValue<'a>>;
@@ -112,6 +112,36 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// As [`Self::sections`], and no more than `most`.
+    pub(super) fn sections_within(
+        &self,
+        key: &str,
+        most: usize,
+    ) -> Result<Vec<Section<'a>>, ConfigError> {
+        let items = self.table.get(key).and_then(|item| item.get_ref().as_array());
+        let count = items.map_or(0, |items| items.len());
+        if count > most {
+            return Err(self.error(key, format!("has {count} tables, at most {most} are taken")));
+        }
+        self.sections(key)
+    }
+
+    /// How many there are of a key: of a list its items, else one.
+    pub(super) fn count(&self, key: &str) -> usize {
+        let items = self.table.get(key).and_then(|item| item.get_ref().as_array());
+        items.map_or(1, |items| items.len())
+    }
+
+    /// Refuses more keys than `most`.
+    pub(super) fn at_most(&self, most: usize) -> Result<(), ConfigError> {
+        match self.table.len() {
+            count if count > most => {
+                Err(self.error_here(format!("has {count} entries, at most {most} are taken")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn subsection(&self, key: &str, item: &'a Item<'a>) -> Result<Section<'a>, ConfigError> {
         let table = item.get_ref().as_table().ok_or_else(|| self.wrong_type(key, "a table"))?;
         Ok(Section { document: self.document, title: self.path(key), table, at: item.span().start })
@@ -175,6 +205,10 @@ impl<'a> Section<'a> {
             Ok(duration) if duration.is_zero() && !zero => {
                 Err(self.error(key, "must be longer than zero"))
             }
+            Ok(duration) if duration > LONGEST => {
+                let most = units::exact_duration(LONGEST);
+                Err(self.error(key, format!("must be at most {most}")))
+            }
             Ok(duration) => Ok(Some(duration)),
             Err(error) => Err(self.error(key, error.to_string())),
         }
@@ -208,8 +242,12 @@ impl<'a> Section<'a> {
         self.table.get(key).is_some_and(|item| item.get_ref().is_array())
     }
 
-    /// Of a list, each as it is.
-    pub(super) fn items(&self, key: &str) -> Result<Vec<toml::Value>, ConfigError> {
+    /// Of a list, each as it is; no more than `most`.
+    pub(super) fn items(&self, key: &str, most: usize) -> Result<Vec<toml::Value>, ConfigError> {
+        let items = self.table.get(key).and_then(|item| item.get_ref().as_array());
+        if let Some(count) = items.map(|items| items.len()).filter(|count| *count > most) {
+            return Err(self.error(key, format!("has {count} values, at most {most} are taken")));
+        }
         match self.value(key)? {
             toml::Value::Array(items) => Ok(items),
             _ => Err(self.wrong_type(key, "a list")),

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::Experiment;
+use super::limits;
 use super::section::Section;
 use super::sweep::SweepKind;
 use super::workload::WorkloadSpec;
@@ -87,15 +88,23 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
         let message = "means nothing without an axis: write a list, such as sessions = [1, 4, 16], or [[axis]]";
         return Err(head.error(key, message));
     }
-    let stated = head.whole("cells_limit", 1..=u64::MAX)?;
+    let stated = head.whole("cells_limit", 1..=limits::CELLS)?;
+    for workload in &experiment.workloads {
+        refuse_too_many_axes(head, workload)?;
+        refuse_too_many_trials(head, experiment, workload)?;
+    }
     for workload in experiment.workloads.iter().filter(swept) {
         let size = experiment.size_of(workload);
         let allowed = stated.unwrap_or(CELLS);
         let key = if stated.is_some() { "cells_limit" } else { "sweep" };
         let (name, cells) = (&workload.name, size.cells);
         if cells > allowed {
+            let way = match cells <= limits::CELLS {
+                true => format!(", or write cells_limit = {cells}"),
+                false => String::new(),
+            };
             let message = format!(
-                "workload `{name}` has {cells} cells, and {allowed} are allowed: take values away, or write cells_limit = {cells}"
+                "workload `{name}` has {cells} cells, and {allowed} are allowed: take values away{way}"
             );
             return Err(head.error(key, message));
         }
@@ -110,6 +119,37 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
         }
     }
     Ok(())
+}
+
+fn refuse_too_many_axes(head: &Section<'_>, workload: &WorkloadSpec) -> Result<(), ConfigError> {
+    let (name, axes, most) = (&workload.name, workload.axes.len(), limits::AXES);
+    match axes > most {
+        true => {
+            Err(head
+                .error_here(format!("workload `{name}` has {axes} axes, at most {most} are taken")))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Of all blocks that there may be.
+fn refuse_too_many_trials(
+    head: &Section<'_>,
+    experiment: &Experiment,
+    workload: &WorkloadSpec,
+) -> Result<(), ConfigError> {
+    let blocks = u64::from(experiment.rules.max_blocks);
+    let trials = experiment.size_of(workload).trials_of_a_block.saturating_mul(blocks);
+    let (name, most) = (&workload.name, limits::TRIALS);
+    match trials > most {
+        true => Err(head.error(
+            "blocks",
+            format!(
+                "workload `{name}` has {trials} trials in {blocks} blocks, at most {most} are taken"
+            ),
+        )),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -158,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_may_not_be_meant_is_refused_unless_it_is_said() {
-        let many: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
+        let many: Vec<String> = (1..=16).map(|n| n.to_string()).collect();
         let grid = format!(
             "sessions = [{0}]\nrows_per_transaction = [{0}]\npayload = [{0}]",
             many.join(", ")
@@ -168,12 +208,12 @@ mod tests {
         assert_eq!(error.line, 2);
         assert_eq!(
             error.message,
-            "workload `commit` has 16000 cells, and 200 are allowed: take values away, or write \
-             cells_limit = 16000"
+            "workload `commit` has 8192 cells, and 200 are allowed: take values away, or write \
+             cells_limit = 8192"
         );
         let limited = |limit: u64| read(&format!("{head}\ncells_limit = {limit}"), &grid);
-        assert!(limited(16_000).is_ok());
-        assert_eq!(limited(15_999).unwrap_err().key.as_deref(), Some("experiment.cells_limit"));
+        assert!(limited(8192).is_ok());
+        assert_eq!(limited(8191).unwrap_err().key.as_deref(), Some("experiment.cells_limit"));
 
         let lists = "sessions = [1, 2, 3]";
         let long = "duration = \"1h\"";

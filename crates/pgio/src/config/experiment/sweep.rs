@@ -9,6 +9,7 @@
 
 use super::Experiment;
 use super::condition::{Condition, TreatmentSpec};
+use super::limits;
 use super::section::Section;
 use super::workload::WorkloadSpec;
 use crate::config::error::{ConfigError, nearest};
@@ -180,7 +181,7 @@ pub(super) fn of_key(section: &Section<'_>, key: &'static Key) -> Result<Axis, C
         return Err(section.error(name, message));
     }
     let mut values = Vec::new();
-    for value in section.items(name)? {
+    for value in section.items(name, limits::VALUES)? {
         let text = text_of(&value);
         if !key.kind.toml_types().contains(&value.type_str()) {
             let expected = key.kind.toml_types().join(" or ");
@@ -233,7 +234,7 @@ pub(super) fn parse(
     conditions: &[Condition],
 ) -> Result<Vec<Axis>, ConfigError> {
     let mut axes: Vec<Axis> = Vec::new();
-    for section in root.sections("axis")? {
+    for section in root.sections_within("axis", limits::AXES)? {
         let axis = axis(&section, treatments)?;
         if axes.iter().any(|earlier| earlier.name == axis.name) {
             let message = format!("`{}` is the name of two axes", axis.name);
@@ -262,7 +263,7 @@ pub(super) fn check_conditions(
     experiment: &Experiment,
 ) -> Result<(), ConfigError> {
     let swept = experiment.workloads.iter().any(|w| !w.axes.is_empty());
-    for section in root.sections("condition")? {
+    for section in root.sections_within("condition", limits::CONDITIONS)? {
         if section.has("sweep") && !swept {
             let message = "means nothing without an axis: write a list in [workload], or [[axis]]";
             return Err(section.error("sweep", message));
@@ -298,7 +299,7 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<Axis, ConfigError>
         toml::Value::String(text) if !text.trim().is_empty() => Ok((None, value)),
         _ => Err(section.error("values", "must be a list of numbers, or of texts")),
     };
-    let items = section.items("values")?.into_iter().map(value);
+    let items = section.items("values", limits::VALUES)?.into_iter().map(value);
     let values = items
         .map(|item| item.map(|(at, value)| AxisValue { value, at, layer: Layer::default() }))
         .collect::<Result<Vec<_>, _>>()?;

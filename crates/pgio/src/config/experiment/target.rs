@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::hosts::{self, HostSpec};
+use super::limits;
 use super::section::Section;
 use crate::config::error::ConfigError;
 use crate::config::name;
@@ -74,15 +75,17 @@ pub(super) fn parse(
         (Some(single), None) => {
             Ok(BTreeMap::from([(SINGLE_TARGET.to_owned(), target(&single, hosts)?)]))
         }
-        (None, Some(targets)) => targets
-            .keys()
-            .into_iter()
-            .filter_map(|name| Some((name, targets.section(name).transpose()?)))
-            .map(|(name, section)| {
-                name::check(name).map_err(|message| targets.error(name, message))?;
-                Ok((name.to_owned(), target(&section?, hosts)?))
-            })
-            .collect(),
+        (None, Some(targets)) => {
+            targets.at_most(limits::TARGETS)?;
+            let names = targets.keys().into_iter();
+            names
+                .filter_map(|name| Some((name, targets.section(name).transpose()?)))
+                .map(|(name, section)| {
+                    name::check(name).map_err(|message| targets.error(name, message))?;
+                    Ok((name.to_owned(), target(&section?, hosts)?))
+                })
+                .collect()
+        }
         (None, None) => Ok(BTreeMap::new()),
     }
 }

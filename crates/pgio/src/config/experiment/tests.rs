@@ -396,8 +396,8 @@ fn wrong_types() {
 #[test]
 fn values_out_of_range() {
     for (lines, message) in [
-        ("blocks = 0", "blocks: must be a whole number of at least 1, not `0`"),
-        ("blocks = -6", "blocks: must be a whole number of at least 1, not `-6`"),
+        ("blocks = 0", "blocks: must be a whole number from 1 to 10000, not `0`"),
+        ("blocks = -6", "blocks: must be a whole number from 1 to 10000, not `-6`"),
         ("duration = 0", "duration: must be longer than zero"),
         (
             "duration = 'long'",
@@ -604,7 +604,7 @@ fn rules_that_make_no_sense() {
     insta::assert_snapshot!(error_of("precision = '5'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `5`");
     insta::assert_snapshot!(error_of("precision = '0%'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `0%`");
     insta::assert_snapshot!(error_of("max_blocks = 9"), @"x.toml:2: experiment.max_blocks: limits precision = \"5%\" or the like: add that, or write blocks =");
-    insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number of at least 6, not `5`");
+    insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number from 6 to 10000, not `5`");
     insta::assert_snapshot!(error_of("reset = 'relaod'"), @"x.toml:2: experiment.reset: `relaod` is no reset; the nearest valid one is `reload`");
     insta::assert_snapshot!(error_of("reset = 'recreate'"), @"x.toml:2: experiment.reset: recreate drops the database: name it once more, recreate_database = \"NAME\"");
     insta::assert_snapshot!(error_of("recreate_database = 'x'"), @"x.toml:2: experiment.recreate_database: goes with reset = \"recreate\" only");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::command;
 use super::condition::Condition;
+use super::limits;
 use super::rules::{self, Reset};
 use super::section::Section;
 use super::sweep::{self, Axis};
@@ -96,7 +97,7 @@ pub(super) fn parse(
     baseline: &str,
     conditions: &[Condition],
 ) -> Result<Vec<WorkloadSpec>, ConfigError> {
-    let sections = root.sections("workload")?;
+    let sections = root.sections_within("workload", limits::WORKLOADS)?;
     let mut workloads: Vec<WorkloadSpec> = Vec::new();
     for section in &sections {
         let mut workload = workload(section)?;

@@ -196,9 +196,12 @@ fn values_out_of_range_name_key_and_line() {
         ("UPDATE_PCT=101", "must be a whole number from 0 to 100, not `101`"),
         ("UPDATE_PCT=", "has no value, must be a whole number from 0 to 100"),
         ("NUM_SCHEMAS=8193", "must be a whole number from 1 to 8192, not `8193`"),
-        ("NUM_THREADS=0", "must be a whole number of at least 1, not `0`"),
+        ("NUM_THREADS=0", "must be a whole number from 1 to 10000, not `0`"),
         ("WORK_UNIT=0", "must be a whole number of at least 1, not `0`"),
-        ("RUN_TIME=0", "must be a duration longer than zero such as 500ms, 2s or 10m, not `0`"),
+        (
+            "RUN_TIME=0",
+            "must be a duration longer than zero such as 500ms, 2s or 10m, at most 720h, not `0`",
+        ),
         ("CREATE_BASE_TABLE=1", "must be TRUE or FALSE, not `1`"),
         ("DBNAME=\"\"", "has no value, must be a text that is not empty"),
         (

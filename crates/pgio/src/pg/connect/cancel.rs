@@ -3,12 +3,13 @@
 //! For sessions of the `postgres` crate and for those whose socket is ours alike; the server tells
 //! neither whether the request came in time.
 
-use postgres::{CancelToken, Client, NoTls};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use postgres::config::SslMode as DriverSsl;
+use postgres::{CancelToken, Client};
 
 use super::error::ConnectError;
+use super::guarded::Connector;
 use super::open::Route;
-use super::params::{ConnectParams, Endpoint, SslMode};
+use super::params::{ConnectParams, SslMode};
 use super::tls;
 use super::wire;
 
@@ -18,21 +19,21 @@ pub struct Canceller(Means);
 
 #[derive(Clone)]
 enum Means {
-    Driver { token: Box<CancelToken>, tls: Option<Box<rustls::ClientConfig>> },
+    Driver { token: Box<CancelToken>, tls: Option<Box<rustls::ClientConfig>>, mode: SslMode },
     Wire { params: Box<ConnectParams>, route: Route, pid: i32, key: i32 },
 }
 
 /// A handle to cancel what `client`, opened with `params`, is doing.
 pub fn canceller(client: &Client, params: &ConnectParams) -> Canceller {
-    // The token knows the address and whether that session used TLS; here is only the means. A
-    // session over TLS has left its configuration in the parameters.
-    let by_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
+    // The token knows the address, and that a socket has no TLS; here is only the means. A session
+    // over TLS has left its configuration in the parameters.
     let tls = match params.ssl.mode {
-        SslMode::Disable => None,
-        _ if !params.hosts.iter().any(by_tcp) => None,
+        SslMode::Disable | SslMode::Allow => None,
+        _ if params.is_by_socket() => None,
         _ => tls::client_config(params).ok().map(Box::new),
     };
-    Canceller(Means::Driver { token: Box::new(client.cancel_token()), tls })
+    let token = Box::new(client.cancel_token());
+    Canceller(Means::Driver { token, tls, mode: params.ssl.mode })
 }
 
 impl Canceller {
@@ -49,10 +50,18 @@ impl Canceller {
     pub fn cancel(&self) -> Result<(), ConnectError> {
         let driver = |e: postgres::Error| ConnectError::Cancel { source: Box::new(e) };
         match &self.0 {
-            Means::Driver { token, tls: Some(tls) } => {
-                token.cancel_query(MakeRustlsConnect::new((**tls).clone())).map_err(driver)
+            Means::Driver { token, tls, mode } => {
+                let by = |ssl| {
+                    let tls = tls.as_deref().cloned();
+                    token.cancel_query(Connector::new(tls, ssl, None)).map_err(driver)
+                };
+                match mode {
+                    SslMode::Disable | SslMode::Allow => by(DriverSsl::Disable),
+                    // The session may have gone on without TLS where TLS failed.
+                    SslMode::Prefer => by(DriverSsl::Prefer).or_else(|_| by(DriverSsl::Disable)),
+                    _ => by(DriverSsl::Require),
+                }
             }
-            Means::Driver { token, tls: None } => token.cancel_query(NoTls).map_err(driver),
             Means::Wire { params, route, pid, key } => wire::cancel(params, route, *pid, *key),
         }
     }

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::limits::Excess;
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -31,7 +33,9 @@ pub enum ConnectError {
     TlsFile { path: PathBuf, problem: String },
     #[error("TLS with {at} failed: {problem}")]
     Tls { at: String, problem: String },
-    #[error("cannot reach PostgreSQL at {at}: {problem}; check {check}")]
+    #[error(
+        "cannot reach PostgreSQL at {at}: {problem}; check {check}, or name another server: --connect-string, CONNECT_STRING, dsn"
+    )]
     Unreachable { at: String, problem: String, check: &'static str },
     #[error("{at} did not answer within connect_timeout={seconds}; check the network and its load")]
     TimedOut { at: String, seconds: u64 },
@@ -49,6 +53,8 @@ pub enum ConnectError {
     TooManyConnections { at: String, message: String },
     #[error("{at} refused the connection: {message} (SQLSTATE {code})")]
     Server { at: String, code: String, message: String },
+    #[error("{at} does not behave as a PostgreSQL server; check what listens there")]
+    Excess { at: String, source: Excess },
     #[error("the conversation with {at} broke off; check that a PostgreSQL server listens there")]
     Protocol { at: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot ask the server to cancel")]

@@ -2,24 +2,33 @@
 //!
 //! The loop over hosts, addresses and TLS modes is ours, because libpq's rules (what leads to the
 //! next host, what to a second try without TLS, `verify-ca`, a timeout for the whole handshake)
-//! are more than the driver knows. It is given one address and one TLS mode at a time.
+//! are more than the driver knows. It is given one address and one TLS mode at a time, and by TCP
+//! a stream that limits what the server may send.
+//!
+//! The driver takes no stream of ours for a Unix-domain socket. A login over our own wire, which has the
+//! limits, goes ahead there, once for each socket file: so a listener that floods whoever comes
+//! is found out before the driver sees it.
 //!
 //! Next: `classify` turns the driver's errors into ours; `cancel` stops what a session does.
 
 pub(super) mod classify;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use postgres::config::SslMode as DriverSsl;
+use postgres::config::{SslMode as DriverSsl, SslNegotiation};
 use postgres::{Client, Config, NoTls};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::ConnectError;
+use super::guarded::Connector;
 use super::params::{ChannelBinding, ConnectParams, Endpoint, SessionAttrs, SslMode};
 use super::tls;
+use super::wire::Wire;
 use classify::Attempt;
 
 /// Opens a session on the first host that will do.
@@ -158,27 +167,57 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Co
     let config = driver_config(attempt, ssl);
     let tls = match ssl {
         DriverSsl::Disable => None,
-        _ => Some(MakeRustlsConnect::new(tls::client_config(attempt.params)?)),
+        _ => Some(tls::client_config(attempt.params)?),
     };
-    let go = move || match tls {
-        Some(tls) => config.connect(tls),
-        None => config.connect(NoTls),
-    };
-    let opened = match attempt.params.connect_timeout {
-        None => go(),
-        Some(limit) => within(limit, go, attempt)?,
+    let limit = attempt.params.connect_timeout;
+    let opened = match attempt.endpoint {
+        Endpoint::Tcp { .. } => {
+            let deadline = limit.map(|limit| Instant::now() + limit);
+            let connector = Connector::new(tls, ssl, deadline);
+            within(limit, move || Ok(config.connect(connector)), attempt)?
+        }
+        Endpoint::Socket { dir, port } => {
+            let file = dir.join(format!(".s.PGSQL.{port}"));
+            let (params, endpoint) = (attempt.params.clone(), attempt.endpoint.clone());
+            let route = Route { endpoint, address: None, ssl };
+            let go = move || {
+                login_ahead(&file, || Wire::open(&params, &route).map(drop))?;
+                Ok(config.connect(NoTls))
+            };
+            within(limit, go, attempt)?
+        }
     };
     let client = opened.map_err(|error| classify::classify(error, attempt))?;
     Ok((client, ssl))
 }
 
+/// Logs in over our own wire, unless whoever listens at this socket file has passed before.
+fn login_ahead(
+    file: &Path,
+    login: impl FnOnce() -> Result<(), ConnectError>,
+) -> Result<(), ConnectError> {
+    static PASSED: Mutex<BTreeSet<(u64, u64, i64, i64)>> = Mutex::new(BTreeSet::new());
+    // A socket bound anew at the same path is another file.
+    let identity = fs::metadata(file).ok().map(|m| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec()));
+    let passed = || PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if identity.is_some_and(|identity| passed().contains(&identity)) {
+        return Ok(());
+    }
+    login()?;
+    passed().extend(identity);
+    Ok(())
+}
+
+type Opened = Result<Result<Client, postgres::Error>, ConnectError>;
+
 /// The driver's own timeout ends with the TCP handshake, but a stalled server accepts and then
 /// says nothing. Its thread is left behind; it ends when the server answers or goes away.
 fn within(
-    limit: Duration,
-    go: impl FnOnce() -> Result<Client, postgres::Error> + Send + 'static,
+    limit: Option<Duration>,
+    go: impl FnOnce() -> Opened + Send + 'static,
     attempt: &Attempt<'_>,
-) -> Result<Result<Client, postgres::Error>, ConnectError> {
+) -> Opened {
+    let Some(limit) = limit else { return go() };
     let (done, opened) = mpsc::sync_channel(1);
     thread::Builder::new()
         .name("connect".to_owned())
@@ -187,7 +226,7 @@ fn within(
         .map_err(|source| ConnectError::Thread { source })?;
     opened
         .recv_timeout(limit)
-        .map_err(|_| ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() })
+        .map_err(|_| ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() })?
 }
 
 fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
@@ -206,7 +245,12 @@ fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
         .keepalives(!params.keepalives.disabled);
     match attempt.endpoint {
         Endpoint::Socket { dir, port } => config.host_path(dir).port(*port),
-        Endpoint::Tcp { host, port, .. } => config.host(host).port(*port),
+        // What the driver takes for TLS is our `Connector`, which knows the mode.
+        Endpoint::Tcp { host, port, .. } => config
+            .host(host)
+            .port(*port)
+            .ssl_mode(DriverSsl::Require)
+            .ssl_negotiation(SslNegotiation::Direct),
     };
     if let Some(address) = attempt.address {
         config.hostaddr(address);

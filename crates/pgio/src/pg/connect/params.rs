@@ -24,7 +24,7 @@ pub struct ConnectParams {
     pub password: Option<Secret>,
     pub application_name: String,
     pub options: Option<String>,
-    /// For each address; `None` waits for ever.
+    /// For each address and the whole login; `None` waits for ever.
     pub connect_timeout: Option<Duration>,
     pub session_attrs: SessionAttrs,
     pub channel_binding: ChannelBinding,

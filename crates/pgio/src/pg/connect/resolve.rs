@@ -158,10 +158,14 @@ fn passfile_path(settings: &Settings, env: &Env) -> Option<PathBuf> {
     given.or_else(|| env.home.as_ref().map(|home| home.join(".pgpass")))
 }
 
+/// Seconds, where the user gives none.
+const CONNECT_TIMEOUT: i32 = 10;
+
 fn connect_timeout(settings: &Settings) -> Result<Option<Duration>, ConnectError> {
-    // libpq takes 1 for 2, and zero and below for "for ever".
-    let seconds: Option<i32> = settings.number("connect_timeout")?;
-    let seconds = seconds.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
+    // libpq takes 1 for 2, and zero and below for "for ever". Where libpq waits for ever because
+    // nothing was given, we do not.
+    let seconds = settings.number("connect_timeout")?.unwrap_or(CONNECT_TIMEOUT);
+    let seconds = u64::try_from(seconds).ok().filter(|s| *s > 0);
     Ok(seconds.map(|s| Duration::from_secs(s.max(2))))
 }
 

@@ -19,8 +19,10 @@ use postgres_protocol::message::frontend;
 
 use super::cancel::Canceller;
 use super::error::ConnectError;
+use super::limits::{self, During, Excess};
 use super::open::Route;
 use super::params::{ConnectParams, Hear};
+use crate::printable::{self, SHOWN, cut};
 use pipe::Pipe;
 pub(super) use startup::cancel;
 
@@ -44,6 +46,8 @@ pub enum WireError {
     Ended,
     #[error("the server sent what is no message of its protocol")]
     Garbled,
+    #[error("the session was left")]
+    Excess(#[from] Excess),
 }
 
 /// One message of the server.
@@ -53,30 +57,30 @@ pub struct Message<'a> {
     pub body: &'a [u8],
 }
 
-/// Longer ones do not come: PostgreSQL's own limit of a row is 1 GB.
-const LONGEST: usize = 1 << 30;
-
 impl<'a> Message<'a> {
     /// The first one in `bytes` and what follows it; `None` while it is not there completely.
     #[inline]
     pub fn first(bytes: &'a [u8]) -> Result<Option<(Message<'a>, &'a [u8])>, WireError> {
         let Some((head, rest)) = bytes.split_first_chunk::<5>() else { return Ok(None) };
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        if !(4..=LONGEST).contains(&length) {
-            return Err(WireError::Garbled);
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+        let size = length as usize;
+        if size > limits::MESSAGE {
+            return Err(Excess::Message { length, limit: limits::MESSAGE }.into());
         }
-        let split = rest.split_at_checked(length - 4);
+        let body = size.checked_sub(4).ok_or(WireError::Garbled)?;
+        let split = rest.split_at_checked(body);
         Ok(split.map(|(body, rest)| (Message { tag: head[0], body }, rest)))
     }
 }
 
 impl Refusal {
-    /// Of an ErrorResponse or a NoticeResponse.
+    /// Of an ErrorResponse or a NoticeResponse, on one line and cut where it is too long to read.
     pub fn read(body: &[u8]) -> Refusal {
         let mut refusal = Refusal::default();
         for field in body.split(|byte| *byte == 0) {
             let Some((kind, text)) = field.split_first() else { continue };
-            let text = String::from_utf8_lossy(text).into_owned();
+            let text = String::from_utf8_lossy(text);
+            let text = printable::line(&cut(&text, SHOWN)).into_owned();
             match kind {
                 b'C' => refusal.code = text,
                 b'M' => refusal.message = text,
@@ -191,6 +195,7 @@ impl Wire {
         self.pipe.send(&mut out)?;
         let mut rows = Rows::new();
         let mut refused = None;
+        let mut bytes = self.inbox.len();
         loop {
             while let Some((message, rest)) = Message::first(&self.inbox)? {
                 match message.tag {
@@ -215,9 +220,15 @@ impl Wire {
                     };
                 }
             }
-            if self.pipe.fill(&mut self.inbox)? == 0 {
+            let came = self.pipe.fill(&mut self.inbox)?;
+            if came == 0 {
                 // A FATAL comes without a ReadyForQuery.
                 return Err(refused.map_or(WireError::Ended, WireError::Said));
+            }
+            bytes += came;
+            if bytes > limits::ANSWER_BYTES {
+                let (during, limit) = (During::Answer, limits::ANSWER_BYTES);
+                return Err(Excess::Bytes { during, limit }.into());
             }
         }
     }
@@ -249,10 +260,8 @@ mod tests {
         }
         let (message, rest) = Message::first(&bytes).unwrap().unwrap();
         assert_eq!((message, rest), (Message { tag: b'Z', body: b"I" }, &b"C"[..]));
-        for length in [[0, 0, 0, 3], [0x7f, 0, 0, 0]] {
-            let bytes = [&[b'Z'][..], &length, b"I"].concat();
-            assert!(matches!(Message::first(&bytes), Err(WireError::Garbled)));
-        }
+        assert!(matches!(Message::first(b"Z\0\0\0\x03I"), Err(WireError::Garbled)));
+        assert!(matches!(Message::first(b"Z\x7f\0\0\0I"), Err(WireError::Excess(_))));
     }
 
     #[test]

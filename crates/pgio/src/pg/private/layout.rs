@@ -103,7 +103,7 @@ pub(super) fn default_base() -> PathBuf {
 
 /// Whether a directory can be made there, for the present user and for the one of the servers: asked
 /// before anything is started.
-pub(super) fn check_base(base: &Path) -> Result<(), Error> {
+pub fn check_base(base: &Path) -> Result<(), Error> {
     let absolute = std::path::absolute(base).map_err(at(base))?;
     let mut way: Vec<&Path> = absolute.ancestors().collect();
     way.reverse();

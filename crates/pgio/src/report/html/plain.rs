@@ -34,5 +34,5 @@ pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
 fn page(title: &str, header: Markup, sections: &[Section]) -> String {
     let footer = html! { p { "Told by pgio " (env!("CARGO_PKG_VERSION")) "." } };
     let shell = shell::Shell { title, header, sections, footer, zooms: false };
-    shell::draw(&shell).into_string()
+    shell::page(&shell)
 }

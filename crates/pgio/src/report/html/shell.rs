@@ -3,6 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Section;
+use crate::printable;
 
 pub(super) struct Shell<'a> {
     pub(super) title: &'a str,
@@ -22,7 +23,13 @@ const NO_ICON: &str = "data:,";
 const CHARTS_STYLE: &str = include_str!("../../../assets/uplot/uPlot.min.css");
 const CHARTS: &str = include_str!("../../../assets/uplot/uPlot.iife.min.js");
 
-pub(super) fn draw(shell: &Shell<'_>) -> Markup {
+/// maud escapes what HTML would obey; the rest that a browser would, such as a turn of the direction of
+/// writing, is spelled out in the page as a whole. Our own scripts and styles hold none of it.
+pub(super) fn page(shell: &Shell<'_>) -> String {
+    printable::page(&draw(shell).into_string()).into_owned()
+}
+
+fn draw(shell: &Shell<'_>) -> Markup {
     let sections = shell.sections;
     html! {
         (DOCTYPE)

@@ -7,6 +7,7 @@ use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use super::look::Look;
+use crate::printable;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Zoom {
@@ -54,7 +55,7 @@ fn rounded(value: f64) -> f64 {
 pub(super) fn data(zoom: &Zoom) -> Markup {
     let text = serde_json::to_string(zoom).expect("plain data always serializes");
     // The only way out of a script element is its end tag.
-    let text = text.replace('<', "\\u003c");
+    let text = printable::json(&text).replace('<', "\\u003c");
     html! { script.data type="application/json" { (PreEscaped(text)) } }
 }
 

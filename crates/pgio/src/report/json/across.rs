@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::ALPHA;
 use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Reason, Side};
+use crate::printable;
 
 pub const ACROSS_SCHEMA: &str = "pgio.across/1";
 
@@ -44,6 +45,7 @@ pub fn render(across: &Across) -> String {
         only_in_a: a.only_in_a,
         only_in_b: a.only_in_b,
     };
-    serde_json::to_string_pretty(&stored).expect("plain data with string keys always serializes")
-        + "\n"
+    let text = serde_json::to_string_pretty(&stored)
+        .expect("plain data with string keys always serializes");
+    printable::json(&text).into_owned() + "\n"
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ComparisonV1;
 use crate::analysis::device::{Described, TestResult};
+use crate::printable;
 use crate::results::device::DeviceRecord;
 
 pub const DEVICE_SCHEMA: &str = "pgio.device/1";
@@ -54,7 +55,7 @@ pub fn render(record: &DeviceRecord, results: &[TestResult]) -> String {
     };
     let text = serde_json::to_string_pretty(&document)
         .expect("plain data with string keys always serializes");
-    text + "\n"
+    printable::json(&text).into_owned() + "\n"
 }
 
 fn result(result: &TestResult) -> DeviceResultV1 {

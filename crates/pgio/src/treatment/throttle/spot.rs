@@ -309,6 +309,10 @@ impl Postmaster {
         Ok(Postmaster { pid: first.pid, started_ticks: first.started_ticks, group_now, group_then })
     }
 
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
     pub(super) fn cgroup_file(&self) -> String {
         format!("/proc/{}/cgroup", self.pid)
     }

@@ -51,6 +51,10 @@ fn what_is_wrong_is_said_with_line_and_key() {
             "{ device = \"/dev/sdb\", read_iops = 99, scope = \"rot\" }",
             "throttle.scope: cannot be `rot`; the nearest valid one is `root`",
         ),
+        (
+            "{ device = \"/dev/sdb\", read_iops = 99, mount = \"/var\" }",
+            "throttle.mount: can only be \"/\", which confirms",
+        ),
     ] {
         let said = parsed(body).unwrap_err().to_string();
         assert!(said.contains(expected), "{said}");

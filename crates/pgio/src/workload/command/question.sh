@@ -1,9 +1,5 @@
 case $ask in
 "set "*) eval "export ${ask#set }" ;;
-"has "*)
-    eval "set -- ${ask#has }"
-    if command -v "$1" >/dev/null; then echo yes; else echo no; fi
-    ;;
 out | err) tail -c "$most" "$dir/$ask" ;;
 "file "*)
     eval "set -- ${ask#file }"

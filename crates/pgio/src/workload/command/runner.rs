@@ -9,8 +9,9 @@ use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::CommandError;
-use super::said::last_lines;
+use super::programs::PATHS;
+use super::said::of_a_failure;
+use super::{CommandError, Output};
 use crate::host::command::quoted;
 use crate::host::error::HostError;
 use crate::host::exec::ExecError;
@@ -74,7 +75,7 @@ impl Runner {
         // What the user's own variables say would lead a program elsewhere than the target.
         let ours: Vec<&str> = connect::variables().collect();
         let head = format!("unset {}\n", ours.join(" "));
-        let shell = Shell::start(host, &(head + PRELUDE), BODY)?;
+        let shell = Shell::start(host, &(head + PATHS + PRELUDE), BODY)?;
         let said = shell.greeting().trim_end_matches('\n').to_owned();
         let (host, secret) = (host.name().to_owned(), None);
         match said.split_once(' ') {
@@ -105,17 +106,6 @@ impl Runner {
         self.set(name, value.expose())?;
         self.secret = Some(value).filter(|value| !value.expose().is_empty());
         Ok(())
-    }
-
-    /// Refuses a program that is not there.
-    pub(super) fn check_program(&mut self, program: &str) -> Result<(), CommandError> {
-        let answer = self.shell.ask(&format!("has {}", word(program)), LIMIT)?;
-        match answer.text.trim() {
-            "yes" => Ok(()),
-            _ => {
-                Err(CommandError::Missing { program: program.to_owned(), host: self.host.clone() })
-            }
-        }
     }
 
     /// A file that the last line wrote; the inner error says why there is none.
@@ -269,7 +259,7 @@ impl Job {
             Some(status) => format!("ended with exit status {status}"),
             None => "was killed".to_owned(),
         };
-        CommandError::Failed { name: self.name(), how, said: done.said() }
+        CommandError::Failed { name: self.name(), how, said: done.said(), output: done.output() }
     }
 
     fn timed_out(&self, done: &Done) -> CommandError {
@@ -278,16 +268,21 @@ impl Job {
             limit: self.limit,
             key: self.limit_key,
             said: done.said(),
+            output: done.output(),
         }
     }
 }
 
 impl Done {
-    /// The end of stderr, else of stdout.
+    fn output(&self) -> Box<Output> {
+        Box::new(Output { stdout: self.stdout.clone(), stderr: self.stderr.clone() })
+    }
+
+    /// Of stderr, else of stdout: the first error and the end.
     fn said(&self) -> String {
         let both = [&self.stderr, &self.stdout];
         let text = both.into_iter().find(|text| !text.trim().is_empty());
-        text.map_or_else(|| "it said nothing".to_owned(), |text| last_lines(text))
+        text.map_or_else(|| "it said nothing".to_owned(), |text| of_a_failure(text))
     }
 }
 

@@ -1,12 +1,6 @@
 # Lives on a host through one trial of a command: runs its lines one after the other, each as a process
 # group of its own. When its stdin ends, however that comes about, it ends what is left of them and
 # takes its directory away. What it prints is read by runner.rs.
-found=
-for bin in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin; do
-    # The newest comes last, and is to be found first.
-    [ ! -d "$bin" ] || found=:$bin$found
-done
-PATH=$PATH:/usr/sbin:/sbin$found
 # Of what a program wrote, as much is read back.
 most=16777216
 job=

@@ -3,10 +3,14 @@
 
 use std::fmt;
 
+use crate::printable;
+
 /// Bytes of a line that a status has room for.
 const ROOM: usize = 72;
 /// Of last lines, as many and as many characters.
 const LINES: usize = 5;
+/// From the line of an error on, such as LINE and HINT.
+const CONTEXT: usize = 4;
 const CHARACTERS: usize = 600;
 
 /// The beginning of a line, small enough to be copied about with every sign of progress.
@@ -48,6 +52,30 @@ impl fmt::Debug for Said {
     }
 }
 
+/// The first line that reports an error, with the lines that explain it, and the last lines: a program may
+/// go on for a while after what made it fail.
+pub(super) fn of_a_failure(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let tail = lines.len().saturating_sub(LINES);
+    let end = last_lines(text);
+    match lines.iter().position(|line| reports_an_error(line)) {
+        Some(first) if first < tail => {
+            let until = tail.min(first + CONTEXT);
+            let head = lines[first..until].join(" / ");
+            let gap = if until < tail { " / …" } else { "" };
+            format!("{}{gap} / {end}", printable::cut(&head, CHARACTERS))
+        }
+        // It is among the last lines; they begin with it even where they are cut.
+        Some(first) => printable::cut(&lines[first..].join(" / "), 2 * CHARACTERS).into_owned(),
+        None => end,
+    }
+}
+
+/// As PostgreSQL, its programs and most others write it.
+fn reports_an_error(line: &str) -> bool {
+    ["ERROR:", "FATAL:", "PANIC:", "error:", "fatal:", "Error:"].iter().any(|w| line.contains(w))
+}
+
 /// The last lines that are not empty, on one line.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -69,6 +97,20 @@ mod tests {
         let long = "ü".repeat(60);
         assert_eq!(Said::new(&long).text(), "ü".repeat(ROOM / 2));
         assert_eq!(Said::default().text(), "");
+    }
+
+    #[test]
+    fn a_failure_begins_with_its_cause() {
+        let cause = "pgbench: error: client 0 aborted: ERROR:  relation \"t\" does not exist";
+        let explained = format!("{cause}\nLINE 1: SELECT 1 FROM t;\n         ^");
+        assert!(of_a_failure(&explained).starts_with(cause), "{}", of_a_failure(&explained));
+        let progress: String = (0..9).map(|n| format!("progress: {n}.0 s\n")).collect();
+        let said = of_a_failure(&format!("{progress}{explained}\n{progress}"));
+        assert!(said.starts_with(&format!("{cause} / LINE 1: SELECT 1 FROM t; / ^")), "{said}");
+        assert!(said.ends_with("/ … / progress: 4.0 s / progress: 5.0 s / progress: 6.0 s / progress: 7.0 s / progress: 8.0 s"), "{said}");
+        assert_eq!(of_a_failure("why\nso\n"), "why / so");
+        let long = of_a_failure(&format!("ERROR: {}\n{progress}", "x".repeat(1 << 20)));
+        assert!(long.starts_with("ERROR: xx") && long.len() < 3 * CHARACTERS, "{}", long.len());
     }
 
     #[test]

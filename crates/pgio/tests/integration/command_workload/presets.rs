@@ -120,15 +120,42 @@ fn data_of_one_point_are_not_taken_for_those_of_another() {
 #[test]
 fn a_script_for_pgbench() {
     let dsn = fresh_database(shared_primary(INSTALLED));
+    connect(&dsn).batch_execute("CREATE TABLE orders AS SELECT 1 AS id").unwrap();
     let script = tempfile::Builder::new().suffix(".sql").tempfile().unwrap();
-    fs::write(script.path(), "SELECT 1;\n").unwrap();
+    fs::write(script.path(), "SELECT id FROM orders;\n").unwrap();
     let workload = format!(
-        "preset = \"pgbench-script\"\nparameters = {{ script = {:?} }}\nsetup = []\nschema = \"\"\nsessions = 1",
+        "preset = \"pgbench-script\"\nparameters = {{ script = {:?} }}\nsessions = 1",
         script.path()
     );
     let (dir, trials) = run(&dsn, "warmup = 0\nduration = \"1s\"", &workload);
     assert!(value(&trials[0], "transactions_per_second") > 0.0);
     assert!(output(&dir, "0001.stdout").contains("transaction type: /tmp/"));
+}
+
+/// The cause comes first, and all that the program wrote is kept, whichever line failed.
+#[test]
+fn a_script_that_fails_says_why() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let script = tempfile::Builder::new().suffix(".sql").tempfile().unwrap();
+    fs::write(script.path(), "SELECT id FROM no_such_table;\n").unwrap();
+    for (keys, line) in [("warmup = 0", "run"), ("warmup = \"1s\"", "warm_up")] {
+        let workload = format!(
+            "preset = \"pgbench-script\"\nparameters = {{ script = {:?} }}\nsessions = 1",
+            script.path()
+        );
+        let keys = format!("{ONCE}\n{keys}\nduration = \"1s\"");
+        let dir = Workdir::new();
+        let text = experiment(&format!("dsn = {dsn:?}"), &keys, &workload, &[("a", "")]);
+        dir.compare(&text);
+        let trial = &dir.trials()[0];
+        let error = trial["outcome"]["error"].as_str().unwrap();
+        let cause = error.find("relation \"no_such_table\" does not exist").expect(error);
+        let explained = error.find("LINE 1:").expect(error);
+        assert!(cause < explained, "{error}");
+        assert!(error.contains(&format!("`pgbench` ({line})")), "{error}");
+        assert!(error.contains("all that it wrote: output/0001.stderr"), "{error}");
+        assert!(output(&dir, "0001.stderr").contains("no_such_table"));
+    }
 }
 
 #[test]

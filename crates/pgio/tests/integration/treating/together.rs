@@ -110,7 +110,7 @@ fn a_plan_without_a_server_tells_every_change_and_makes_none() {
         [condition.command]\nname = \"mine\"\napply = \"geheim\"\nverify = \"false\"\nundo = \"true\"\n";
     let text = experiment("blocks = 1\nduration = \"1s\"", &[("a", ""), ("all", all)]);
     dir.write("e.toml", &text);
-    let said = dir.pgio(&["compare", "e.toml", "--plan"]).expect(
+    let said = dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(
         0,
         &[
             "a changes nothing",
@@ -143,7 +143,7 @@ fn a_plan_says_what_it_could_not_find_out() {
              postgres = {{ synchronous_commit = \"off\" }}\n"
         ),
     );
-    dir.pgio(&["compare", "e.toml", "--plan"]).expect(
+    dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(
         0,
         &[
             "a changes synchronous_commit = off in the workload's sessions; now on",

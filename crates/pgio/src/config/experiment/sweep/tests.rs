@@ -123,7 +123,10 @@ fn mistakes_are_named_where_they_are() {
         (error("sessions = []", ""), "x.toml:3: workload.sessions: is a list of fewer than two"),
         (error("sessions = [4]", ""), "x.toml:3: workload.sessions: is a list of fewer than two"),
         (error("sessions = [4, 1, 4]", ""), "x.toml:3: workload.sessions: has `4` twice"),
-        (error("sessions = [4, 0]", ""), "x.toml:3: workload.sessions: must be a whole number of"),
+        (
+            error("sessions = [4, 0]", ""),
+            "x.toml:3: workload.sessions: must be a whole number from",
+        ),
         (error("sessions = [4, '8']", ""), "x.toml:3: workload.sessions: must be a list of type"),
         (
             error("run_time = ['1s', '2s']", ""),

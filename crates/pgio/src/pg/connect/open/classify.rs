@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use postgres::error::SqlState;
 
 use crate::pg::connect::tls;
-use crate::pg::connect::{ConnectError, ConnectParams, ConnectWarning, Endpoint};
+use crate::pg::connect::{ConnectError, ConnectParams, ConnectWarning, Endpoint, Excess};
+use crate::printable::{self, SHOWN, cut};
 
 pub(in crate::pg::connect) const NO_TLS: &str =
     "the server has TLS off; set ssl=on there, or sslmode=prefer here";
@@ -41,7 +42,15 @@ pub(in crate::pg::connect) fn classify(
     if let Some(db) = error.as_db_error() {
         return refused(db.code(), db.message(), attempt);
     }
-    if let Some(tls) = find_rustls(&error) {
+    if let Some(excess) = find::<Excess>(&error) {
+        return ConnectError::Excess { at, source: excess.clone() };
+    }
+    if let Some(limit) = attempt.params.connect_timeout
+        && find::<io::Error>(&error).is_some_and(|e| e.kind() == io::ErrorKind::TimedOut)
+    {
+        return ConnectError::TimedOut { at, seconds: limit.as_secs() };
+    }
+    if let Some(tls) = find::<rustls::Error>(&error) {
         return ConnectError::Tls { at, problem: tls::explain(tls, &attempt.params.ssl) };
     }
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
@@ -70,7 +79,7 @@ pub(in crate::pg::connect) fn refused(
     attempt: &Attempt<'_>,
 ) -> ConnectError {
     let (at, params) = (attempt.at(), attempt.params);
-    let message = message.to_owned();
+    let message = printable::line(&cut(message, SHOWN)).into_owned();
     if *code == SqlState::INVALID_CATALOG_NAME {
         ConnectError::NoDatabase { at, name: params.dbname.clone() }
     } else if *code == SqlState::TOO_MANY_CONNECTIONS {
@@ -95,8 +104,14 @@ pub(in crate::pg::connect) fn refused(
 /// Which password it was that did not do.
 fn origin(attempt: &Attempt<'_>) -> String {
     match (&attempt.params.password, &attempt.params.passfile.path) {
-        (None, Some(path)) => format!("; the password is from {}", path.display()),
-        _ => String::new(),
+        (None, Some(path)) => format!(
+            "; the password is from {}: correct its line, or set PGPASSWORD",
+            path.display()
+        ),
+        _ => {
+            "; check the password in PGPASSWORD, the connect string, the service file or ~/.pgpass"
+                .to_owned()
+        }
     }
 }
 
@@ -145,15 +160,15 @@ fn what_to_check(kind: Option<io::ErrorKind>, endpoint: &Endpoint) -> &'static s
 }
 
 /// Goes down the causes; an `io::Error` hides what it wraps from `source`.
-fn find_rustls(error: &postgres::Error) -> Option<&rustls::Error> {
+fn find<E: Error + 'static>(error: &postgres::Error) -> Option<&E> {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
-        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-            return Some(tls);
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if let Some(tls) = wrapped.and_then(|inner| inner.downcast_ref()) {
-            return Some(tls);
+        if let Some(found) = wrapped.and_then(|inner| inner.downcast_ref()) {
+            return Some(found);
         }
         cause = error.source();
     }

@@ -87,6 +87,8 @@ fn each_variable_has_its_effect() {
         let timeout = of("PGCONNECT_TIMEOUT", given).connect_timeout;
         assert_eq!(timeout, seconds.map(Duration::from_secs), "for {given}");
     }
+    let given_none = resolve("", &env(&[])).unwrap();
+    assert_eq!(given_none.connect_timeout, Some(Duration::from_secs(10)));
     assert!(problem("", &[("PGSSLMODE", "always")]).contains("must be one of prefer, disable"));
     assert!(problem("", &[("PGSSLCRL", "/crl")]).contains("sslcrl from PGSSLCRL is not supported"));
 }

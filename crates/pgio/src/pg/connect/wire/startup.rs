@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use postgres::config::SslMode as DriverSsl;
@@ -20,6 +20,7 @@ use rustls::pki_types::ServerName;
 use super::pipe::{Pipe, Socket};
 use super::{Message, Refusal};
 use crate::pg::connect::error::ConnectError;
+use crate::pg::connect::limits::{Excess, Guard};
 use crate::pg::connect::open::Route;
 use crate::pg::connect::open::classify::{self, Attempt, NO_TLS};
 use crate::pg::connect::params::{ChannelBinding, ConnectParams, Endpoint, Keepalives, Secret};
@@ -31,8 +32,10 @@ pub(super) fn open(
     route: &Route,
 ) -> Result<(Pipe, BytesMut, i32, i32), ConnectError> {
     let attempt = attempt(params, route);
-    let pipe = connect(&attempt, route)?;
-    let mut start = Startup { attempt, pipe, inbox: BytesMut::new(), out: BytesMut::new() };
+    let deadline = deadline(params);
+    let pipe = connect(&attempt, route, deadline)?;
+    let (inbox, out, guard) = (BytesMut::new(), BytesMut::new(), Guard::new());
+    let mut start = Startup { attempt, pipe, inbox, out, guard, deadline };
     start.introduce()?;
     start.authenticate()?;
     let (pid, key) = start.until_ready()?;
@@ -54,7 +57,7 @@ pub(in crate::pg::connect) fn cancel(
     let limit = params.connect_timeout.map_or(CANCEL_LIMIT, |limit| limit.min(CANCEL_LIMIT));
     let params = ConnectParams { connect_timeout: Some(limit), ..params.clone() };
     let attempt = attempt(&params, route);
-    let mut pipe = connect(&attempt, route)?;
+    let mut pipe = connect(&attempt, route, deadline(&params))?;
     let mut request = BytesMut::new();
     frontend::cancel_request(pid, key, &mut request);
     let lost = |e: io::Error| ConnectError::Cancel { source: Box::new(e) };
@@ -70,11 +73,29 @@ fn attempt<'a>(params: &'a ConnectParams, route: &'a Route) -> Attempt<'a> {
     Attempt { params, endpoint: &route.endpoint, address: route.address }
 }
 
+/// By when the login must be over.
+fn deadline(params: &ConnectParams) -> Option<Instant> {
+    params.connect_timeout.map(|limit| Instant::now() + limit)
+}
+
+/// Lets the next read wait for what is left, so that a server that sends a byte now and then is
+/// waited for no longer than one that sends nothing.
+fn wait_until(deadline: Option<Instant>, pipe: &Pipe) -> io::Result<()> {
+    let Some(deadline) = deadline else { return Ok(()) };
+    match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+        left => pipe.set_read_timeout(Some(left)),
+    }
+}
+
 fn is_time_out(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 fn broken(error: io::Error, attempt: &Attempt<'_>) -> ConnectError {
+    if let Some(excess) = error.get_ref().and_then(|inner| inner.downcast_ref::<Excess>()) {
+        return ConnectError::Excess { at: attempt.at(), source: excess.clone() };
+    }
     match attempt.params.connect_timeout {
         Some(limit) if is_time_out(&error) => {
             ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() }
@@ -83,14 +104,18 @@ fn broken(error: io::Error, attempt: &Attempt<'_>) -> ConnectError {
     }
 }
 
-/// The socket, with TLS where the route has it. No read of it waits longer than `connect_timeout`.
-fn connect(attempt: &Attempt<'_>, route: &Route) -> Result<Pipe, ConnectError> {
+/// The socket, with TLS where the route has it.
+fn connect(
+    attempt: &Attempt<'_>,
+    route: &Route,
+    deadline: Option<Instant>,
+) -> Result<Pipe, ConnectError> {
     let socket = socket(attempt).map_err(|e| match e.kind() {
         io::ErrorKind::TimedOut => broken(e, attempt),
         kind => classify::unreachable(Some(kind), e.to_string(), attempt),
     })?;
     let mut pipe = Pipe::plain(socket);
-    pipe.set_read_timeout(attempt.params.connect_timeout).map_err(|e| broken(e, attempt))?;
+    wait_until(deadline, &pipe).map_err(|e| broken(e, attempt))?;
     if route.ssl == DriverSsl::Disable {
         return Ok(pipe);
     }
@@ -101,7 +126,7 @@ fn connect(attempt: &Attempt<'_>, route: &Route) -> Result<Pipe, ConnectError> {
     let read = pipe.read(&mut answer).map_err(|e| broken(e, attempt))?;
     let at = attempt.at();
     match (read, answer) {
-        (1, [b'S']) => encrypt(pipe, attempt),
+        (1, [b'S']) => encrypt(pipe, attempt, deadline),
         (1, _) if route.ssl == DriverSsl::Prefer => Ok(pipe),
         (1, _) => Err(ConnectError::Tls { at, problem: NO_TLS.to_owned() }),
         _ => Err(broken(io::ErrorKind::UnexpectedEof.into(), attempt)),
@@ -147,7 +172,11 @@ fn keep_alive(socket: &TcpStream, keep: &Keepalives) -> io::Result<()> {
     Ok(())
 }
 
-fn encrypt(mut pipe: Pipe, attempt: &Attempt<'_>) -> Result<Pipe, ConnectError> {
+fn encrypt(
+    mut pipe: Pipe,
+    attempt: &Attempt<'_>,
+    deadline: Option<Instant>,
+) -> Result<Pipe, ConnectError> {
     let failed = |problem: String| ConnectError::Tls { at: attempt.at(), problem };
     let name = match (attempt.endpoint, attempt.address) {
         (Endpoint::Tcp { host, .. }, _) if !host.is_empty() => host.clone(),
@@ -158,7 +187,8 @@ fn encrypt(mut pipe: Pipe, attempt: &Attempt<'_>) -> Result<Pipe, ConnectError> 
     let config = Arc::new(tls::client_config(attempt.params)?);
     let mut tls = ClientConnection::new(config, name).map_err(|e| failed(e.to_string()))?;
     while tls.is_handshaking() {
-        tls.complete_io(&mut pipe.socket).map_err(|e| {
+        let step = wait_until(deadline, &pipe).and_then(|()| handshake(&mut tls, &mut pipe));
+        step.map_err(|e| {
             let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match inner {
                 Some(inner) => failed(tls::explain(inner, &attempt.params.ssl)),
@@ -171,11 +201,32 @@ fn encrypt(mut pipe: Pipe, attempt: &Attempt<'_>) -> Result<Pipe, ConnectError> 
     Ok(pipe)
 }
 
+/// One read of the handshake, and the answer to it.
+fn handshake(tls: &mut ClientConnection, pipe: &mut Pipe) -> io::Result<()> {
+    while tls.wants_write() {
+        tls.write_tls(&mut pipe.socket)?;
+    }
+    if !tls.is_handshaking() {
+        return Ok(());
+    }
+    if tls.read_tls(&mut pipe.socket)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let read = tls.process_new_packets();
+    // Also the alert that says why, where the handshake failed.
+    while tls.wants_write() {
+        tls.write_tls(&mut pipe.socket)?;
+    }
+    read.map(drop).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
 struct Startup<'a> {
     attempt: Attempt<'a>,
     pipe: Pipe,
     inbox: BytesMut,
     out: BytesMut,
+    guard: Guard,
+    deadline: Option<Instant>,
 }
 
 impl Startup<'_> {
@@ -214,12 +265,19 @@ impl Startup<'_> {
                 }
                 return Ok((tag, body));
             }
-            match self.pipe.fill(&mut self.inbox) {
+            match self.fill() {
                 Ok(0) => return Err(broken(io::ErrorKind::UnexpectedEof.into(), &self.attempt)),
                 Ok(_) => {}
                 Err(e) => return Err(broken(e, &self.attempt)),
             }
         }
+    }
+
+    fn fill(&mut self) -> io::Result<usize> {
+        wait_until(self.deadline, &self.pipe)?;
+        let came = self.pipe.fill(&mut self.inbox)?;
+        self.guard.watch(&self.inbox[self.inbox.len() - came..])?;
+        Ok(came)
     }
 
     /// The next message of authentication: its kind and what it carries.

@@ -1,0 +1,52 @@
+//! Commands of an experiment: whether their programs, and the scripts that these are to read, are on the
+//! hosts that they run on.
+
+use std::sync::Arc;
+
+use super::Section;
+use crate::config::command::CommandSpec;
+use crate::host::{Host, Hosts, LOCAL};
+use crate::pg::words;
+use crate::results::Check;
+use crate::workload::command::check_programs;
+
+/// One section for all of them; none where there is no command.
+pub(super) fn look(commands: &[(String, CommandSpec)], hosts: &Hosts) -> Option<Section> {
+    if commands.is_empty() {
+        return None;
+    }
+    let checks = commands.iter().map(|(name, spec)| check(name, spec, hosts)).collect();
+    Some(Section { title: "Commands".to_owned(), checks })
+}
+
+fn check(name: &str, spec: &CommandSpec, hosts: &Hosts) -> Check {
+    const ID: &str = "command-programs";
+    let on = spec.host.as_deref().unwrap_or(LOCAL);
+    let host = match hosts.get(on) {
+        Some(host) => Arc::clone(host),
+        None if on == LOCAL => Arc::new(Host::local()),
+        None => {
+            let what =
+                format!("workload {name} runs on host {on}, which is not known or not reached");
+            return Check::invalid(
+                ID,
+                what,
+                format!("write [hosts.{on}], or see why it is not reached"),
+            );
+        }
+    };
+    match check_programs(spec, &host) {
+        Ok(()) => {
+            let preset = spec.preset.as_ref().map_or(String::new(), |p| format!(" (preset {p})"));
+            Check::ok(
+                ID,
+                format!("workload {name}{preset}: its programs and files are on host {on}"),
+            )
+        }
+        Err(error) => Check::invalid(
+            ID,
+            format!("workload {name}: {}", words::sentence(&error)),
+            "an experiment with this command is refused",
+        ),
+    }
+}

@@ -1,0 +1,174 @@
+//! The stream under a session of the `postgres` crate: the socket, with TLS or without, below a
+//! [`Guard`].
+//!
+//! The crate opens its sockets itself and wraps none that is plain. So it is told to begin with TLS
+//! at once (`sslnegotiation = direct`), and what it takes for TLS is [`Connector`]: it asks for TLS
+//! as PostgreSQL does, or not, and gives back a stream that counts what the server sends. A
+//! request to cancel goes the same way.
+//!
+//! The crate lets no TLS connector near a Unix-domain socket; `open` says what is done there.
+//!
+//! Next: `limits` for the counting.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use postgres::Socket;
+use postgres::config::SslMode as DriverSsl;
+use postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use postgres_protocol::message::frontend;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::limits::Guard;
+
+type Rustls = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
+type Encrypted = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+
+/// The text that `classify` knows from the crate for the same case.
+const NO_TLS: &str = "server does not support TLS";
+
+#[derive(Clone)]
+pub(super) struct Connector {
+    tls: Option<MakeRustlsConnect>,
+    ssl: DriverSsl,
+    deadline: Option<Instant>,
+}
+
+impl Connector {
+    /// Without a configuration of TLS it is never asked for. The login ends by `deadline`.
+    pub(super) fn new(
+        tls: Option<rustls::ClientConfig>,
+        ssl: DriverSsl,
+        deadline: Option<Instant>,
+    ) -> Connector {
+        Connector { tls: tls.map(MakeRustlsConnect::new), ssl, deadline }
+    }
+}
+
+impl MakeTlsConnect<Socket> for Connector {
+    type Stream = Guarded;
+    type TlsConnect = Connecting;
+    type Error = Infallible;
+
+    fn make_tls_connect(&mut self, domain: &str) -> Result<Connecting, Infallible> {
+        let tls = match &mut self.tls {
+            Some(tls) if self.ssl != DriverSsl::Disable => {
+                Some(MakeTlsConnect::<Socket>::make_tls_connect(tls, domain)?)
+            }
+            _ => None,
+        };
+        Ok(Connecting { tls, ssl: self.ssl, deadline: self.deadline })
+    }
+}
+
+pub(super) struct Connecting {
+    tls: Option<Rustls>,
+    ssl: DriverSsl,
+    deadline: Option<Instant>,
+}
+
+impl TlsConnect<Socket> for Connecting {
+    type Stream = Guarded;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Guarded>> + Send>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        Box::pin(async move {
+            let deadline = self.deadline;
+            let inner = self.negotiate(socket).await?;
+            Ok(Guarded { inner, guard: Guard::new(), deadline })
+        })
+    }
+}
+
+impl Connecting {
+    async fn negotiate(self, mut socket: Socket) -> io::Result<Inner> {
+        let Some(tls) = self.tls else { return Ok(Inner::Plain(socket)) };
+        let mut request = BytesMut::new();
+        frontend::ssl_request(&mut request);
+        socket.write_all(&request).await?;
+        // One byte and no more: what follows a refusal belongs to the plain session, and what
+        // follows an `S` in the clear must not be taken for the server's (CVE-2021-23222).
+        match (socket.read_u8().await?, self.ssl) {
+            (b'S', _) => Ok(Inner::Encrypted(Box::new(tls.connect(socket).await?))),
+            (_, DriverSsl::Require) => Err(io::Error::other(NO_TLS)),
+            _ => Ok(Inner::Plain(socket)),
+        }
+    }
+}
+
+enum Inner {
+    Plain(Socket),
+    Encrypted(Box<Encrypted>),
+}
+
+/// A stream whose reads end with an error once the server has sent too much.
+pub(super) struct Guarded {
+    inner: Inner,
+    guard: Guard,
+    /// Of the login: a server that sends a byte now and then is waited for no longer.
+    deadline: Option<Instant>,
+}
+
+impl AsyncRead for Guarded {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(match &mut this.inner {
+            Inner::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
+        })?;
+        this.guard.watch(&buf.filled()[before..])?;
+        let late = this.deadline.is_some_and(|deadline| Instant::now() > deadline);
+        if late && this.guard.is_login() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Guarded {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().inner {
+            Inner::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
+            Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().inner {
+            Inner::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().inner {
+            Inner::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
+    }
+}
+
+impl TlsStream for Guarded {
+    fn channel_binding(&self) -> ChannelBinding {
+        match &self.inner {
+            Inner::Plain(_) => ChannelBinding::none(),
+            Inner::Encrypted(stream) => stream.channel_binding(),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Whether what a command's lines name is on its host: the programs, and the files that programs we know
+//! are told to read. Looks, and leaves nothing there.
+//!
+//! Only words whose placeholders are parameters of the file's own are looked at: others are known in a
+//! trial only, and a text for `sh` may say anything.
+
+use std::collections::BTreeSet;
+
+use super::CommandError;
+use crate::config::command::{CommandSpec, Line, Template};
+use crate::host::Host;
+use crate::host::exec::{CommandLine, Exec};
+
+/// Where a command finds its programs: with those of PostgreSQL that are in no PATH.
+pub(super) const PATHS: &str = include_str!("paths.sh");
+/// `program` must be one, `file` must be readable.
+const LOOK: &str = r#"
+case $1 in
+program)
+    case $2 in
+    */*) [ -f "$2" ] && [ -x "$2" ] ;;
+    *) command -v "$2" >/dev/null ;;
+    esac ;;
+file) [ -f "$2" ] && [ -r "$2" ] ;;
+esac && echo yes || echo no
+"#;
+
+/// Refuses a program or a file that is not there.
+pub fn check(spec: &CommandSpec, host: &Host) -> Result<(), CommandError> {
+    let lines = [
+        ("run", Some(&spec.run)),
+        ("warm_up", spec.warm_up.as_ref()),
+        ("setup", spec.setup.as_ref()),
+        ("cleanup", spec.cleanup.as_ref()),
+    ];
+    let mut seen = BTreeSet::new();
+    // The shell that runs them needs it for a group of processes.
+    if !is_there(host, "program", "setsid")? {
+        return Err(missing("setsid", host));
+    }
+    for (key, line) in lines {
+        let Some(Line::Words(words)) = line else { continue };
+        let words: Vec<Option<String>> = words.iter().map(|word| known(word, spec)).collect();
+        let Some(Some(program)) = words.first() else { continue };
+        if seen.insert(program.clone()) && !is_there(host, "program", program)? {
+            return Err(missing(program, host));
+        }
+        for file in files(program, &words[1..]) {
+            if seen.insert(file.clone()) && !is_there(host, "file", &file)? {
+                return Err(CommandError::Refused(format!(
+                    "file {file}, which `{program}` ({key}) is to read, is not on host {} or cannot be read there: put it there, or correct its path",
+                    host.name()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn missing(program: &str, host: &Host) -> CommandError {
+    CommandError::Missing { program: program.to_owned(), host: host.name().to_owned() }
+}
+
+fn is_there(host: &Host, what: &str, name: &str) -> Result<bool, CommandError> {
+    let script = format!("{PATHS}{LOOK}");
+    let line = CommandLine::new("sh").args(["-c", &script, "sh", what, name]);
+    Ok(host.run(&line)?.trim() == "yes")
+}
+
+/// The text, where it is known before a trial.
+fn known(word: &Template, spec: &CommandSpec) -> Option<String> {
+    let value = |name: &str| {
+        let parameter = spec.parameters.get(name)?;
+        parameter.placeholders().next().is_none().then(|| parameter.text().to_owned())
+    };
+    let all = word.placeholders().all(|name| value(name).is_some());
+    all.then(|| word.fill(&value))
+}
+
+/// What it is told to read, of programs whose arguments we know; absent words are not known yet.
+fn files(program: &str, words: &[Option<String>]) -> Vec<String> {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let mut found = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let Some(word) = word.as_deref() else { continue };
+        let file = match name {
+            "pgbench" | "psql" => match word {
+                "-f" | "--file" => words.next().and_then(Option::as_deref),
+                _ => word
+                    .strip_prefix("--file=")
+                    .or_else(|| word.strip_prefix("-f").filter(|_| !word.starts_with("--"))),
+            },
+            "fio" => Some(word).filter(|word| !word.starts_with('-')),
+            _ => None,
+        };
+        found.extend(file.filter(|file| *file != "-").map(|file| without_weight(name, file)));
+    }
+    found
+}
+
+/// pgbench takes `FILE@WEIGHT`.
+fn without_weight(program: &str, file: &str) -> String {
+    match file.rsplit_once('@') {
+        Some((file, weight))
+            if program == "pgbench" && weight.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            file.to_owned()
+        }
+        _ => file.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::config::experiment;
+
+    fn spec(keys: &str) -> CommandSpec {
+        let text = format!(
+            "[workload]\nkind = 'command'\n{keys}\n\
+             metric = [{{ name = 'm', unit = 's', better = 'lower', regex = 'x' }}]\n\
+             [[condition]]\nname = 'a'\n"
+        );
+        let mut read = experiment::parse(&text, "x.toml", "x", &[], &[]).unwrap();
+        read.workloads.remove(0).command.unwrap()
+    }
+
+    #[test]
+    fn what_a_line_reads() {
+        let read = |program: &str, words: &[&str]| {
+            let words: Vec<Option<String>> = words.iter().map(|w| Some((*w).to_owned())).collect();
+            files(program, &words)
+        };
+        let words = ["-f", "a.sql", "--file=b.sql@3", "-fc.sql", "-c", "5", "--foo"];
+        assert_eq!(read("/usr/bin/pgbench", &words), ["a.sql", "b.sql", "c.sql"]);
+        assert_eq!(read("psql", &["-f", "-", "--file", "a@1"]), ["a@1"]);
+        assert_eq!(read("fio", &["--output=x", "job.fio"]), ["job.fio"]);
+        assert!(read("mine", &["-f", "a.sql"]).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, mode: u32| {
+            let path = dir.path().join(name);
+            fs::write(&path, "#!/bin/sh\n").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path.display().to_string()
+        };
+        let (program, text) = (file("program", 0o755), file("text", 0o644));
+        let of = |keys: &str| check(&spec(keys), &Host::local()).err().map(|e| e.to_string());
+        assert_eq!(of(&format!("run = ['{program}', '{{seconds}}']")), None);
+        assert_eq!(
+            of("run = 'no-such-program of a shell'"),
+            None,
+            "a shell's text may say anything"
+        );
+        let refused = |keys: &str, words: &str| {
+            let error = of(keys).unwrap_or_else(|| panic!("{keys} is refused"));
+            assert!(error.contains(words), "{error}");
+        };
+        refused("run = ['pgio-no-such-program']", "`pgio-no-such-program` is not on host local");
+        refused(&format!("run = ['{text}']"), "is not on host local");
+        refused(&format!("run = ['{program}']\nsetup = ['/no/such']"), "`/no/such`");
+        refused("run = ['psql', '-f', '/no/such.sql']", "file /no/such.sql, which `psql` (run)");
+        let keys = "run = ['psql', '--file={f}']\nparameters = { f = '/no/such.sql' }";
+        refused(keys, "/no/such.sql");
+    }
+}

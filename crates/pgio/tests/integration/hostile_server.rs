@@ -1,0 +1,261 @@
+//! Who listens at the address is no PostgreSQL: it floods, claims, trickles or says nothing.
+//!
+//! pgio must leave with one sentence and the exit code for a server that cannot be reached, within the
+//! time for connecting, and must not have grown.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::fixture::pgio;
+
+const CONNECT: i32 = 3;
+/// A run of pgio that fails at once takes about 20 MB.
+const MOST_KB: u64 = 150 << 10;
+
+#[derive(Debug, Clone, Copy)]
+enum Attack {
+    /// NoticeResponse for ever, before or after AuthenticationOk.
+    Notices { after_ok: bool },
+    /// A header that claims 2 GB, and bytes for ever behind it.
+    Length,
+    /// ParameterStatus with ever new names.
+    Parameters,
+    /// An error of 50 MB.
+    Error,
+    /// Nothing at all.
+    Silence,
+    /// The start of a message, a byte at a time.
+    Trickle,
+    /// A login in order, and rows for ever in answer to the first statement.
+    Rows,
+    /// A login in order, and then a header that claims 2 GB.
+    LaterLength,
+}
+
+const ALL: [Attack; 9] = [
+    Attack::Notices { after_ok: false },
+    Attack::Notices { after_ok: true },
+    Attack::Length,
+    Attack::Parameters,
+    Attack::Error,
+    Attack::Silence,
+    Attack::Trickle,
+    Attack::Rows,
+    Attack::LaterLength,
+];
+
+fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+    [&[tag][..], &length, body].concat()
+}
+
+/// Reads what every client begins with; TLS is refused.
+fn greet(stream: &mut (impl Read + Write)) -> std::io::Result<()> {
+    loop {
+        let mut head = [0; 8];
+        stream.read_exact(&mut head)?;
+        let (length, code) = head.split_at(4);
+        if code == 80_877_103_u32.to_be_bytes() {
+            stream.write_all(b"N")?;
+            continue;
+        }
+        let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+        return stream.read_exact(&mut vec![0; length - 8]);
+    }
+}
+
+fn attack(stream: &mut (impl Read + Write), how: Attack) -> std::io::Result<()> {
+    greet(stream)?;
+    let ok = message(b'R', &0_u32.to_be_bytes());
+    let key = message(b'K', &[0, 0, 0, 1, 0, 0, 0, 2]);
+    let logged_in = [ok.clone(), key, message(b'Z', b"I")].concat();
+    let huge = [b'E', 0x7f, 0xff, 0xff, 0xff];
+    match how {
+        Attack::Notices { after_ok } => {
+            if after_ok {
+                stream.write_all(&ok)?;
+            }
+            let text = format!("SNOTICE\0C00000\0M{}\0\0", "x".repeat(1000));
+            let notices = message(b'N', text.as_bytes()).repeat(1000);
+            loop {
+                stream.write_all(&notices)?;
+            }
+        }
+        Attack::Length => {
+            stream.write_all(&huge)?;
+            endless(stream)
+        }
+        Attack::Parameters => {
+            stream.write_all(&ok)?;
+            for n in 0_u64.. {
+                stream.write_all(&message(b'S', format!("p{n}\0{n}\0").as_bytes()))?;
+            }
+            Ok(())
+        }
+        Attack::Error => {
+            let length: u32 = 50 << 20;
+            stream.write_all(&[&b"E"[..], &length.to_be_bytes(), b"SFATAL\0C28000\0M"].concat())?;
+            // The rest and more: nobody should still be reading.
+            endless(stream)
+        }
+        Attack::Silence => {
+            thread::sleep(Duration::from_secs(60));
+            Ok(())
+        }
+        Attack::Trickle => {
+            stream.write_all(&[b'E', 0, 0, 0x10, 0])?;
+            loop {
+                thread::sleep(Duration::from_millis(200));
+                stream.write_all(b"x")?;
+            }
+        }
+        Attack::Rows => {
+            stream.write_all(&logged_in)?;
+            let mut tag = [0];
+            stream.read_exact(&mut tag)?;
+            let column = b"\0\x01a\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0";
+            assert_eq!(tag, *b"Q", "the first statement has no parameters");
+            stream.write_all(&message(b'T', column))?;
+            let rows = message(b'D', &[0; 100]).repeat(1000);
+            loop {
+                stream.write_all(&rows)?;
+            }
+        }
+        Attack::LaterLength => {
+            stream.write_all(&logged_in)?;
+            stream.read_exact(&mut [0])?;
+            stream.write_all(&huge)?;
+            endless(stream)
+        }
+    }
+}
+
+fn endless(stream: &mut impl Write) -> std::io::Result<()> {
+    let bytes = vec![b'x'; 1 << 20];
+    loop {
+        stream.write_all(&bytes)?;
+    }
+}
+
+fn by_tcp(how: Attack) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || attack(&mut stream, how));
+        }
+    });
+    format!("host=127.0.0.1 port={port}")
+}
+
+fn by_socket(dir: &Path, how: Attack) -> String {
+    let listener = UnixListener::bind(dir.join(".s.PGSQL.5432")).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || attack(&mut stream, how));
+        }
+    });
+    format!("host={} port=5432", dir.display())
+}
+
+struct Left {
+    code: Option<i32>,
+    err: String,
+    took: Duration,
+    peak_kb: u64,
+}
+
+/// Runs to the end and watches the peak of the resident memory.
+fn watched(command: &mut Command) -> Left {
+    let began = Instant::now();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipe = child.stderr.take().unwrap();
+    let err = thread::spawn(move || {
+        let mut text = Vec::new();
+        pipe.read_to_end(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    });
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak_kb = 0;
+    let code = loop {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|v| v.trim().trim_end_matches(" kB").parse().ok());
+        peak_kb = peak_kb.max(peak.unwrap_or(0));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status.code();
+        }
+        if began.elapsed() > Duration::from_secs(60) || peak_kb > 8 * MOST_KB {
+            child.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    Left { code, err: err.join().unwrap(), took: began.elapsed(), peak_kb }
+}
+
+fn run_against(place: &str, options: &str) -> Left {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("{place} user=u dbname=d password=p {options}");
+    let mut command = pgio();
+    command.current_dir(dir.path()).args(["run", "--connect-string", &text]);
+    watched(&mut command)
+}
+
+fn held(how: Attack, left: &Left) {
+    let Left { code, err, took, peak_kb } = left;
+    let shown = &err[..err.len().min(3000)];
+    assert!(*peak_kb > 1000 && *peak_kb < MOST_KB, "{how:?}: {peak_kb} kB: {shown}");
+    assert!(err.len() < 3000 && err.lines().count() == 1, "{how:?}: {} bytes: {shown}", err.len());
+    assert!(err.starts_with("pgio: "), "{how:?}: {shown}");
+    assert!(*took < Duration::from_secs(45), "{how:?}: {took:?}");
+    match how {
+        // The session was open by then: what fails is a statement.
+        Attack::Rows | Attack::LaterLength => assert_ne!(*code, Some(0), "{how:?}: {shown}"),
+        _ => assert_eq!(*code, Some(CONNECT), "{how:?}: {shown}"),
+    }
+    let reason = match how {
+        Attack::Silence | Attack::Trickle => "within connect_timeout=2",
+        // No notice comes before the password was asked for.
+        Attack::Notices { after_ok: false } => "check that a PostgreSQL server listens there",
+        Attack::Notices { after_ok: true } => "notices before the login was over",
+        Attack::Parameters => "parameters",
+        Attack::Length | Attack::Error | Attack::LaterLength => "the header of a message of",
+        Attack::Rows => "in answer to one statement",
+    };
+    assert!(err.contains(reason), "{how:?}: {shown}");
+}
+
+#[test]
+fn no_server_by_tcp_makes_pgio_grow_or_wait() {
+    for how in ALL {
+        for tls in ["disable", "prefer"] {
+            held(how, &run_against(&by_tcp(how), &format!("connect_timeout=2 sslmode={tls}")));
+        }
+    }
+}
+
+#[test]
+fn no_listener_on_a_socket_makes_pgio_grow_or_wait() {
+    for how in ALL {
+        // The `postgres` crate takes no stream of ours there; see `pg::connect::open`.
+        if matches!(how, Attack::Rows | Attack::LaterLength) {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        held(how, &run_against(&by_socket(dir.path(), how), "connect_timeout=2"));
+    }
+}
+
+#[test]
+fn a_silent_server_is_left_where_no_time_was_given() {
+    let left = run_against(&by_tcp(Attack::Silence), "");
+    assert_eq!(left.code, Some(CONNECT), "{}", left.err);
+    assert!(left.err.contains("within connect_timeout=10"), "{}", left.err);
+}
