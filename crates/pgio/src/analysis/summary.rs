@@ -11,9 +11,9 @@ use benchmath::summary::{geometric_mean, mean};
 
 use super::findings::differing_factors;
 use super::pairing::{Arm, value};
-use super::{Condition, steady};
+use super::{Condition, degraded, steady};
 use crate::histogram::{COARSEST_QUANTILE_NS, Histogram};
-use crate::results::metrics::{self, DeclaredMetric};
+use crate::results::metrics;
 use crate::results::store::{ConditionInfo, Manifest};
 use crate::results::{CheckVerdict, Metric};
 
@@ -30,15 +30,16 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
         valid: arm.valid().count(),
         counted: arm.counted().map(|(line, _)| line).collect(),
         steady: steady::count(arm, &manifest.primary_metric),
-        metrics: values(arm, &manifest.metrics),
+        metrics: values(arm, manifest),
         checks_passed,
         checks_total,
     }
 }
 
-fn values(arm: &Arm<'_>, declared: &[DeclaredMetric]) -> BTreeMap<String, Metric> {
+fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {
+    let declared = &manifest.metrics;
     let histograms = merged(arm);
-    let mut found = BTreeMap::new();
+    let mut found = degraded::metrics(arm, &manifest.primary_metric);
     for def in metrics::all(declared) {
         if !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
             continue;

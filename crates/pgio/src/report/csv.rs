@@ -38,6 +38,9 @@ const COLUMNS: &[&str] = &[
     "point",
     "value_low",
     "value_high",
+    "totals_ratio",
+    "totals_low",
+    "totals_high",
 ];
 
 /// All of an analysis that is a number.
@@ -53,6 +56,9 @@ pub fn flat(analysis: &Analysis) -> Table {
                 row.push((def.name == analysis.primary_metric).to_string());
                 row.extend(compared.map_or_else(nothing, comparison));
                 row.extend([at(analysis), String::new(), String::new()]);
+                let totals = compared.and_then(|c| c.totals);
+                row.extend([number(totals.map(|t| t.ratio))]);
+                row.extend([totals.and_then(|t| t.low), totals.and_then(|t| t.high)].map(number));
                 rows.push(row);
             }
         }
@@ -94,6 +100,7 @@ fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
         row.push(primary.to_string());
         row.extend(cell.effect.as_ref().filter(|_| primary).map_or_else(nothing, cell_effect));
         row.extend([point(&cell.point), number(estimate.low), number(estimate.high)]);
+        row.extend([const { String::new() }; 3]);
         row
     };
     cell.metrics.iter().map(one).collect()

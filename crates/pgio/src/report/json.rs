@@ -15,7 +15,7 @@ use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
 use crate::analysis::sweep::Swept;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
-use crate::analysis::{
+use crate::analysis::{Totals, 
     ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
 };
 use crate::results::{CheckVerdict, Metric};
@@ -92,7 +92,15 @@ pub struct ComparisonV1 {
     pub condition: String,
     pub metric: String,
     pub primary: bool,
-    /// condition / baseline, with its 95 % interval.
+    /// In the family of comparisons that answers the experiment's question.
+    #[serde(default)]
+    pub judged: bool,
+    /// The baseline's typical trial, and that times the ratio; means where there is no ratio.
+    #[serde(default)]
+    pub baseline_value: Option<f64>,
+    #[serde(default)]
+    pub value: Option<f64>,
+    /// condition / baseline, with the interval that the verdict came from: 95 % for its family.
     pub ratio: Option<f64>,
     pub low: Option<f64>,
     pub high: Option<f64>,
@@ -100,12 +108,17 @@ pub struct ComparisonV1 {
     pub difference: Option<f64>,
     pub difference_low: Option<f64>,
     pub difference_high: Option<f64>,
+    /// All work over all time, of the primary metric where that is a rate.
+    #[serde(default)]
+    pub totals: Option<Totals>,
+    /// The signed-rank test of this comparison alone.
     pub p: Option<f64>,
-    /// Holm, over the secondary metrics of the condition; `p` itself for the primary metric.
+    /// Adjusted for its family: the judged comparisons, or all others.
     pub p_adjusted: Option<f64>,
     pub verdict: Verdict,
     pub blocks: usize,
-    /// How many blocks would decide four times in five, where these did not.
+    /// Blocks that detect the effect named in the experiment with 80 % power, where these did not
+    /// decide; the fewest that can decide anything where there are too few.
     pub blocks_needed: Option<u32>,
     pub warnings: Vec<String>,
 }
@@ -193,12 +206,16 @@ impl From<Comparison> for ComparisonV1 {
             condition: c.condition,
             metric: c.metric,
             primary: c.primary,
+            judged: c.judged,
+            baseline_value: c.baseline_value,
+            value: c.value,
             ratio: c.ratio,
             low: c.low,
             high: c.high,
             difference: c.difference,
             difference_low: c.difference_low,
             difference_high: c.difference_high,
+            totals: c.totals,
             p: c.p,
             p_adjusted: c.p_adjusted,
             verdict: c.verdict,

@@ -1,6 +1,7 @@
 //! Of `[experiment]`: when trials are repeated, how far blocks go on, what is made anew before each
 //! trial, which checks are tolerated.
 
+use super::question::{self, Question};
 use super::section::Section;
 use super::target::Target;
 use crate::config::error::{ConfigError, nearest};
@@ -17,6 +18,7 @@ pub struct Rules {
     pub reset: Reset,
     /// Ids of checks that only warn.
     pub tolerate: Vec<String>,
+    pub question: Question,
 }
 
 /// What is made the same again before each trial.
@@ -47,7 +49,7 @@ impl Reset {
 const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 
 pub(super) const KEYS: &[&str] =
-    &["precision", "max_blocks", "repeats", "reset", "recreate_database", "tolerate"];
+    &["precision", "max_blocks", "repeats", "reset", "recreate_database", "tolerate", "judge", "also_judge", "effect"];
 
 /// Where `precision` says when to stop, so many blocks are enough for anything worth it.
 const MAX_BLOCKS: u32 = 30;
@@ -58,8 +60,9 @@ pub(super) fn parse<'a>(
     blocks: u32,
     targets: impl Iterator<Item = &'a Target>,
     checks: &[&str],
+    conditions: &[&str],
 ) -> Result<Rules, ConfigError> {
-    let precision = precision(head)?;
+    let precision = share(head, "precision", "must be a share from 0.1% to below 100% such as \"5%\"")?;
     let whole = |key, low: u32, default: u32| -> Result<u32, ConfigError> {
         let found = head.whole(key, u64::from(low)..=u64::from(u32::MAX))?;
         Ok(found.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
@@ -78,19 +81,21 @@ pub(super) fn parse<'a>(
         repeats: whole("repeats", 0, REPEATS)?,
         reset: reset(head, targets)?,
         tolerate: tolerate(head, checks)?,
+        question: question::parse(head, conditions)?,
     })
 }
 
-fn precision(head: &Section<'_>) -> Result<Option<f64>, ConfigError> {
-    let Some(text) = head.string("precision")? else { return Ok(None) };
+/// A share of a ratio, such as `"5%"`.
+pub(super) fn share(
+    head: &Section<'_>,
+    key: &str,
+    rule: &str,
+) -> Result<Option<f64>, ConfigError> {
+    let Some(text) = head.string(key)? else { return Ok(None) };
     let percent = text.strip_suffix('%').and_then(|n| n.trim_end().parse::<f64>().ok());
     match percent.filter(|p| *p >= 0.1 && *p < 100.0) {
         Some(percent) => Ok(Some(percent / 100.0)),
-        None => {
-            let message =
-                format!("must be a share from 0.1% to below 100% such as \"5%\", not `{text}`");
-            Err(head.error("precision", message))
-        }
+        None => Err(head.error(key, format!("{rule}, not `{text}`"))),
     }
 }
 

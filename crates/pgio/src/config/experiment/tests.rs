@@ -71,6 +71,7 @@ fn a_name_is_all_that_must_be_said() {
                 repeats: 2,
                 reset: Reset::Checkpoint,
                 tolerate: Vec::new(),
+                question: Question::default(),
             },
             sweep: SweepKind::OneAtATime,
             targets: BTreeMap::new(),
@@ -570,4 +571,35 @@ fn rules_that_make_no_sense() {
     insta::assert_snapshot!(error_of("recreate_database = 'x'"), @"x.toml:2: experiment.recreate_database: goes with reset = \"recreate\" only");
     insta::assert_snapshot!(error_of("tolerate = ['forein-load']"), @"x.toml:2: experiment.tolerate: `forein-load` is no check that invalidates; the nearest valid one is `foreign-load`");
     insta::assert_snapshot!(error_of("tolerate = 'all'"), @"x.toml:2: experiment.tolerate: must be an array of strings, and this is of type string");
+}
+
+#[test]
+fn what_is_judged_is_declared_and_known() {
+    let file = |head: &str| {
+        format!(
+            "[experiment]\n{head}\n[[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\n\
+             [[condition]]\nname = 'c'\n"
+        )
+    };
+    let question = |head: &str| {
+        parse(&file(head), "f.toml", "f", &[], &[]).map(|e| e.rules.question)
+    };
+    let found = question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'").unwrap();
+    let wanted = Question {
+        judge: vec!["c".to_owned()],
+        also_judge: vec!["riops".to_owned()],
+        effect: Some(0.05),
+    };
+    assert_eq!(found, wanted);
+    for (head, message) in [
+        ("judge = ['d']", "`d` is not a condition beside the baseline"),
+        ("judge = ['a']", "`a` is not a condition beside the baseline"),
+        ("judge = []", "names no condition"),
+        ("judge = ['b', 'b']", "names `b` twice"),
+        ("effect = '0%'", "must be a share from 0.1% to below 100%"),
+        ("effect = 'five'", "must be a share from 0.1% to below 100%"),
+    ] {
+        let error = question(head).unwrap_err().to_string();
+        assert!(error.contains(message), "{head}: {error}");
+    }
 }
