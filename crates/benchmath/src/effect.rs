@@ -11,8 +11,8 @@ use std::fmt;
 
 use crate::interval::assert_probability;
 use crate::signed_rank::{self, SignedRank};
-pub use crate::warning::Warning;
 use crate::summary;
+pub use crate::warning::Warning;
 
 /// A metric's values by block, in one unit: the n-th of each side come from the same block.
 #[derive(Debug, Clone, Copy)]

@@ -97,8 +97,7 @@ fn step_down(
     let seen: Vec<Extreme> = members.iter().map(Member::seen).collect();
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by(|a, b| seen[*b].total_cmp(&seen[*a]));
-    let reference: Vec<Vec<Extreme>> =
-        order.iter().map(|i| flips.extremes(&members[*i])).collect();
+    let reference: Vec<Vec<Extreme>> = order.iter().map(|i| flips.extremes(&members[*i])).collect();
     // later[k] holds, by flip, the most extreme of the members from step k on.
     let mut later = vec![flips.nothing(); members.len() + 1];
     for k in (0..members.len()).rev() {

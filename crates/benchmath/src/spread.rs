@@ -73,7 +73,9 @@ mod tests {
     fn layout(rng: &mut SplitMix64, conditions: usize, n: u32, sd: f64) -> Vec<Vec<(u32, f64)>> {
         let drift: Vec<f64> = (0..n).map(|_| normal(rng)).collect();
         (0..conditions)
-            .map(|c| (1..=n).map(|b| (b, c as f64 + drift[b as usize - 1] + sd * normal(rng))).collect())
+            .map(|c| {
+                (1..=n).map(|b| (b, c as f64 + drift[b as usize - 1] + sd * normal(rng))).collect()
+            })
             .collect()
     }
 

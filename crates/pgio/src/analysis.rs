@@ -267,7 +267,8 @@ pub fn analyse(stored: &Stored) -> Analysis {
     let spreads = resolution::spreads(manifest, &arms, &comparisons);
     resolution::plan(manifest, &spreads, &mut comparisons);
     let everywhere = pairing::arms_everywhere(manifest, &stored.trials);
-    let noise_floor = manifest.aa.as_ref().map(|aa| resolution::noise_floor(aa, &spreads, &comparisons));
+    let noise_floor =
+        manifest.aa.as_ref().map(|aa| resolution::noise_floor(aa, &spreads, &comparisons));
     Analysis {
         experiment: manifest.name.clone(),
         baseline: manifest.baseline.clone(),

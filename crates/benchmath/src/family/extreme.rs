@@ -54,10 +54,11 @@ pub(super) fn members(series: &[Series]) -> Vec<Member<'_>> {
     let scale = |s: &Series| match of_kind(s.kind).count() {
         0 | 1 => Scale::Own,
         // All log-ratios 0 in one member say nothing of the others' noise.
-        _ => of_kind(s.kind).map(noise).filter(|n| *n > 0.0).reduce(f64::min).map_or(
-            Scale::Own,
-            Scale::Quietest,
-        ),
+        _ => of_kind(s.kind)
+            .map(noise)
+            .filter(|n| *n > 0.0)
+            .reduce(f64::min)
+            .map_or(Scale::Own, Scale::Quietest),
     };
     series
         .iter()
@@ -137,8 +138,7 @@ impl Member<'_> {
                 summary::median_of_sorted(sorted).unwrap_or(0.0).abs() / noise
             }
             Scale::Own => {
-                let (sum, squares) =
-                    logs.iter().fold((0.0, 0.0), |(s, q), d| (s + d, q + d * d));
+                let (sum, squares) = logs.iter().fold((0.0, 0.0), |(s, q), d| (s + d, q + d * d));
                 let root = (squares * logs.len() as f64).sqrt();
                 // To a billionth, so that equal values are equally extreme in any order.
                 if root > 0.0 { (sum.abs() / root * 1e9).round() / 1e9 } else { 0.0 }

@@ -109,7 +109,12 @@ const NOISES: [(&str, Noise); 4] = [
 ];
 
 /// Conditions that differ in nothing, each against the same baseline.
-fn equal_conditions(rng: &mut SplitMix64, conditions: usize, n: usize, noise: Noise) -> Vec<Series> {
+fn equal_conditions(
+    rng: &mut SplitMix64,
+    conditions: usize,
+    n: usize,
+    noise: Noise,
+) -> Vec<Series> {
     let baseline: Vec<f64> = (0..n).map(|_| noise(rng)).collect();
     let against = |rng: &mut SplitMix64| {
         series(0, &baseline.iter().map(|b| noise(rng) - b).collect::<Vec<_>>())

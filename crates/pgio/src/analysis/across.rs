@@ -280,7 +280,10 @@ fn effects(
         return Vec::new();
     }
     let compared = |runs: &[Stored], arms: &[Arms<'_>]| -> Vec<Vec<super::Comparison>> {
-        runs.iter().zip(arms).map(|(run, arms)| compare::with_baseline(&run.manifest, arms)).collect()
+        runs.iter()
+            .zip(arms)
+            .map(|(run, arms)| compare::with_baseline(&run.manifest, arms))
+            .collect()
     };
     let (of_a, of_b) = (compared(a, arms_a), compared(b, arms_b));
     let others = common.iter().filter(|name| **name != first.baseline);

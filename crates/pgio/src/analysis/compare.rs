@@ -95,7 +95,12 @@ pub(super) fn one(def: &MetricDef, pairs: &Pairs) -> Candidate {
             .map(|w| renumbered(*w, &pairs.blocks).to_string())
             .collect(),
     };
-    Candidate { comparison, direction: def.direction, blocks: pairs.blocks.clone(), logs: found.logs }
+    Candidate {
+        comparison,
+        direction: def.direction,
+        blocks: pairs.blocks.clone(),
+        logs: found.logs,
+    }
 }
 
 /// The values of which the ratio is the ratio: the baseline's typical trial in these blocks (the

@@ -11,9 +11,7 @@ use benchmath::signed_rank::fewest_values;
 
 use super::pairing::{Arm, Arms};
 use super::width::width;
-use super::{
-    ALPHA, Comparison, DEGRADED_LONGEST, DEGRADED_TIME, Finding, STALLS, Verdict, steady,
-};
+use super::{ALPHA, Comparison, DEGRADED_LONGEST, DEGRADED_TIME, Finding, STALLS, Verdict, steady};
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{CheckVerdict, Outcome, Trial, Warning};
 
@@ -110,9 +108,10 @@ fn stalls(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {
     let value = |c: Option<&Comparison>| c.and_then(|c| c.value).unwrap_or(0.0);
     let baseline = share.and_then(|c| c.baseline_value).unwrap_or(0.0);
     let more = value(share) - baseline >= DEGRADED_MORE;
-    let apart = primary.totals.zip(primary.ratio).filter(|(totals, ratio)| {
-        totals.disagrees(*ratio, primary.low, primary.high)
-    });
+    let apart = primary
+        .totals
+        .zip(primary.ratio)
+        .filter(|(totals, ratio)| totals.disagrees(*ratio, primary.low, primary.high));
     if !more && apart.is_none() {
         return None;
     }
@@ -136,7 +135,8 @@ fn stalls(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {
         value(share) * 100.0,
         baseline * 100.0
     );
-    let remedy = "judge it by all work over all time, and see what happened in the trials that stalled";
+    let remedy =
+        "judge it by all work over all time, and see what happened in the trials that stalled";
     Some(warning(STALLS, Some(&info.name), message, remedy))
 }
 

@@ -37,7 +37,9 @@ pub(super) fn ratio(condition: &Arm<'_>, baseline: &Arm<'_>, metric: &str) -> Op
         Some(Part { work: pairing::value(trial, metric)? * seconds, seconds })
     };
     let blocks: Vec<Block> = pairing::trial_pairs(condition, baseline)
-        .filter_map(|(ours, theirs)| Some(Block { condition: part(ours)?, baseline: part(theirs)? }))
+        .filter_map(|(ours, theirs)| {
+            Some(Block { condition: part(ours)?, baseline: part(theirs)? })
+        })
         .collect();
     let (ratio, interval) = totals::ratio(&blocks, ALPHA)?;
     Some(Totals { ratio, low: interval.map(|i| i.low), high: interval.map(|i| i.high) })

@@ -99,10 +99,12 @@ fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Result<Strin
         let runs = |first: &PathBuf, others: &[Vec<PathBuf>]| -> Result<Vec<PathBuf>, Failure> {
             let like = |run: &Vec<PathBuf>| match run.as_slice() {
                 [only] => Ok(only.clone()),
-                all => all.iter().find(|d| d.file_name() == first.file_name()).cloned().ok_or_else(|| {
-                    let message = format!("no workload like {} in this run", first.display());
-                    Failure::message(USAGE, message)
-                }),
+                all => all.iter().find(|d| d.file_name() == first.file_name()).cloned().ok_or_else(
+                    || {
+                        let message = format!("no workload like {} in this run", first.display());
+                        Failure::message(USAGE, message)
+                    },
+                ),
             };
             let others = others.iter().map(like).collect::<Result<Vec<_>, _>>()?;
             Ok([vec![first.clone()], others].concat())

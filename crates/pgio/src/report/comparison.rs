@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::{explain, sweep};
-use crate::analysis::{
-    Analysis, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
-};
+use crate::analysis::{Analysis, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric};
 
@@ -197,7 +195,9 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
                 .to_owned(),
         );
     }
-    notes.extend(analysis.checks.iter().filter(|f| f.id == STALLS).map(|f| format!("{}.", f.message)));
+    notes.extend(
+        analysis.checks.iter().filter(|f| f.id == STALLS).map(|f| format!("{}.", f.message)),
+    );
     notes.extend(chosen_afterwards(analysis));
     notes.extend(noise_floor(analysis));
     notes.extend(sweep::where_judged(analysis));
@@ -271,7 +271,8 @@ pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
         groups.iter().map(|group| secondary_group(analysis, baseline, group)).collect();
     tables.retain(|t| !t.rows.is_empty());
     if let Some(first) = tables.first_mut() {
-        first.title = "Secondary metrics (indicative; change against the baseline [95 %])".to_owned();
+        first.title =
+            "Secondary metrics (indicative; change against the baseline [95 %])".to_owned();
     }
     let starred = |t: &Table| t.rows.iter().flatten().any(|cell| cell.ends_with(STAR));
     let any_starred = tables.iter().any(starred);

@@ -15,8 +15,8 @@ use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
 use crate::analysis::sweep::Swept;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
-use crate::analysis::{Totals, 
-    ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
+use crate::analysis::{
+    ALPHA, Analysis, Comparison, Condition, Finding, NoiseFloor, Steady, Totals, Verdict,
 };
 use crate::results::{CheckVerdict, Metric};
 

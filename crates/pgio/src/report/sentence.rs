@@ -3,8 +3,8 @@
 //! They say no more than the analysis decided: what cannot be told apart is told so, with the
 //! number of blocks that would be needed.
 
-use super::format;
 use super::comparison::at_most;
+use super::format;
 use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
 
 const COMMIT_MEAN: &str = "commit_latency_mean";
@@ -51,7 +51,11 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             "{condition} cannot be told apart from {baseline}: {metric} {}, {blocks}{}.",
             format::change_with_interval(ratio, low, high),
             // Nobody wants to tell the twin apart.
-            if analysis.is_aa(condition) { String::new() } else { needed(c, "detect the planned effect") }
+            if analysis.is_aa(condition) {
+                String::new()
+            } else {
+                needed(c, "detect the planned effect")
+            }
         ),
         (verdict, Some(ratio), low, high) => {
             let (size, range) =

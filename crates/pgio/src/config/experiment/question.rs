@@ -27,7 +27,9 @@ pub(super) fn parse(head: &Section<'_>, conditions: &[&str]) -> Result<Question,
         return Err(head.error("judge", message));
     }
     let also_judge = head.strings("also_judge")?.unwrap_or_default();
-    let twice = |all: &[String]| all.iter().enumerate().find(|(i, name)| all[..*i].contains(name)).map(|(_, n)| n.clone());
+    let twice = |all: &[String]| {
+        all.iter().enumerate().find(|(i, name)| all[..*i].contains(name)).map(|(_, n)| n.clone())
+    };
     for (key, all) in [("judge", &judge), ("also_judge", &also_judge)] {
         if let Some(name) = twice(all) {
             return Err(head.error(key, format!("names `{name}` twice")));

@@ -48,8 +48,17 @@ impl Reset {
 
 const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 
-pub(super) const KEYS: &[&str] =
-    &["precision", "max_blocks", "repeats", "reset", "recreate_database", "tolerate", "judge", "also_judge", "effect"];
+pub(super) const KEYS: &[&str] = &[
+    "precision",
+    "max_blocks",
+    "repeats",
+    "reset",
+    "recreate_database",
+    "tolerate",
+    "judge",
+    "also_judge",
+    "effect",
+];
 
 /// Where `precision` says when to stop, so many blocks are enough for anything worth it.
 const MAX_BLOCKS: u32 = 30;
@@ -62,7 +71,8 @@ pub(super) fn parse<'a>(
     checks: &[&str],
     conditions: &[&str],
 ) -> Result<Rules, ConfigError> {
-    let precision = share(head, "precision", "must be a share from 0.1% to below 100% such as \"5%\"")?;
+    let precision =
+        share(head, "precision", "must be a share from 0.1% to below 100% such as \"5%\"")?;
     let whole = |key, low: u32, default: u32| -> Result<u32, ConfigError> {
         let found = head.whole(key, u64::from(low)..=u64::from(u32::MAX))?;
         Ok(found.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
@@ -86,11 +96,7 @@ pub(super) fn parse<'a>(
 }
 
 /// A share of a ratio, such as `"5%"`.
-pub(super) fn share(
-    head: &Section<'_>,
-    key: &str,
-    rule: &str,
-) -> Result<Option<f64>, ConfigError> {
+pub(super) fn share(head: &Section<'_>, key: &str, rule: &str) -> Result<Option<f64>, ConfigError> {
     let Some(text) = head.string(key)? else { return Ok(None) };
     let percent = text.strip_suffix('%').and_then(|n| n.trim_end().parse::<f64>().ok());
     match percent.filter(|p| *p >= 0.1 && *p < 100.0) {

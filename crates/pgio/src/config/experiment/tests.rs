@@ -581,9 +581,8 @@ fn what_is_judged_is_declared_and_known() {
              [[condition]]\nname = 'c'\n"
         )
     };
-    let question = |head: &str| {
-        parse(&file(head), "f.toml", "f", &[], &[]).map(|e| e.rules.question)
-    };
+    let question =
+        |head: &str| parse(&file(head), "f.toml", "f", &[], &[]).map(|e| e.rules.question);
     let found = question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'").unwrap();
     let wanted = Question {
         judge: vec!["c".to_owned()],
