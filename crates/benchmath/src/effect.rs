@@ -9,13 +9,10 @@
 
 use std::fmt;
 
-use crate::interval::{Interval, assert_probability};
+use crate::interval::assert_probability;
 use crate::signed_rank::{self, SignedRank};
+use crate::summary;
 pub use crate::warning::Warning;
-use crate::{bootstrap, power, student, summary};
-
-/// The power for which [`Comparison::blocks_needed`] plans: four times in five.
-pub const PLANNED_POWER: f64 = 0.8;
 
 /// A metric's values by block, in one unit: the n-th of each side come from the same block.
 #[derive(Debug, Clone, Copy)]
@@ -87,15 +84,10 @@ pub struct Comparison {
     pub high: Option<f64>,
     /// Two-sided, not adjusted for other metrics.
     pub p: Option<f64>,
-    /// How many blocks would decide with probability [`PLANNED_POWER`], were the true ratio the
-    /// one estimated here. Only when undecided; none if no reasonable number would.
-    pub blocks_needed: Option<u32>,
     /// Sample standard deviation of the log-ratios.
     pub sd_log: Option<f64>,
-    /// The geometric mean of the ratios with Student's interval.
-    pub student: Option<Interval>,
-    /// The geometric mean of the ratios with the bootstrap's interval.
-    pub bca: Option<Interval>,
+    /// The log-ratios by block, where there is a ratio: what a `family` judges.
+    pub logs: Vec<f64>,
     /// Condition - baseline in the metric's unit, with its own signed-rank interval.
     pub difference: Option<f64>,
     pub difference_low: Option<f64>,
@@ -103,12 +95,12 @@ pub struct Comparison {
     pub warnings: Vec<Warning>,
 }
 
-/// Compares at level `alpha`; `seed` is the bootstrap's, and the same seed gives the same result.
+/// Compares at level `alpha`, the comparison standing alone.
 ///
 /// # Panics
 ///
 /// Unless alpha lies between 0 and 1.
-pub fn compare(paired: Paired<'_>, alpha: f64, seed: u64) -> Comparison {
+pub fn compare(paired: Paired<'_>, alpha: f64) -> Comparison {
     assert_probability("alpha", alpha);
     let mut comparison = difference(paired, alpha);
     if let Some(warning) = undefined_ratio(paired) {
@@ -119,9 +111,6 @@ pub fn compare(paired: Paired<'_>, alpha: f64, seed: u64) -> Comparison {
 
     let logs = log_ratios(paired);
     comparison.sd_log = summary::sd(&logs);
-    let student = student::test(&logs, alpha);
-    comparison.student = student.map(|s| s.interval.exp());
-    comparison.bca = bootstrap::mean_interval(&logs, alpha, seed).map(Interval::exp);
     if let Some(ranks) = signed_rank::test(&logs, alpha) {
         comparison.ratio = Some(ranks.estimate.exp());
         comparison.low = ranks.bounds.map(|(low, _)| low.exp());
@@ -129,8 +118,8 @@ pub fn compare(paired: Paired<'_>, alpha: f64, seed: u64) -> Comparison {
         comparison.p = Some(ranks.p);
         comparison.decision = decide(ranks.bounds);
     }
-    comparison.blocks_needed = blocks_needed(&comparison, alpha);
     comparison.warnings = warnings(&comparison, &logs, alpha);
+    comparison.logs = logs;
     comparison
 }
 
@@ -146,10 +135,8 @@ fn difference(paired: Paired<'_>, alpha: f64) -> Comparison {
         low: None,
         high: None,
         p: None,
-        blocks_needed: None,
         sd_log: None,
-        student: None,
-        bca: None,
+        logs: Vec::new(),
         difference: ranks.map(|r| r.estimate),
         difference_low: bounds.map(|(low, _)| low),
         difference_high: bounds.map(|(_, high)| high),
@@ -178,28 +165,13 @@ fn log_ratios(paired: Paired<'_>) -> Vec<f64> {
     paired.blocks().map(|(c, b)| ((c.ln() - b.ln()) * STEPS).round() / STEPS).collect()
 }
 
-fn decide(bounds: Option<(f64, f64)>) -> Decision {
+/// What an interval on the log scale says.
+pub fn decide(bounds: Option<(f64, f64)>) -> Decision {
     match bounds {
         None => Decision::TooFewBlocks,
         Some((low, _)) if low > 0.0 => Decision::Above,
         Some((_, high)) if high < 0.0 => Decision::Below,
         Some(_) => Decision::NoDifference,
-    }
-}
-
-fn blocks_needed(comparison: &Comparison, alpha: f64) -> Option<u32> {
-    let planned = || {
-        let effect = comparison.ratio?.ln();
-        power::blocks_needed(effect, comparison.sd_log?, alpha, PLANNED_POWER)
-    };
-    match comparison.decision {
-        // However unsure the plan, fewer than these cannot decide.
-        Decision::TooFewBlocks => {
-            Some(planned().unwrap_or(signed_rank::fewest_values(alpha) as u32))
-        }
-        // The blocks at hand did not decide, so a plan that says they should have is bad luck.
-        Decision::NoDifference => planned().map(|n| n.max(comparison.blocks as u32 + 1)),
-        Decision::Above | Decision::Below | Decision::NotApplicable => None,
     }
 }
 
@@ -213,11 +185,6 @@ fn warnings(comparison: &Comparison, logs: &[f64], alpha: f64) -> Vec<Warning> {
         warnings.push(Warning::NoSpread);
     }
     warnings.extend(wild_blocks(logs).map(|block| Warning::WildBlock { block }));
-    let decided = matches!(comparison.decision, Decision::Above | Decision::Below);
-    let t_decides = comparison.student.map(|t| !t.contains(1.0));
-    if comparison.low.is_some() && t_decides.is_some_and(|t| t != decided) {
-        warnings.push(Warning::TestsDisagree);
-    }
     warnings
 }
 

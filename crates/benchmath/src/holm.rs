@@ -3,9 +3,8 @@
 //! Source: Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal
 //! of Statistics 6(2), 1979. Assumption: each p is valid by itself; none about how the tests
 //! depend on each other. It bounds the chance of even one false alarm among all of them.
-//! Only for secondary metrics: the one primary metric is judged by its own p.
-
-use crate::signed_rank::smallest_p;
+//! For tests that share no blocks, such as those of two experiments; comparisons of one experiment
+//! are judged by `family`, which is more powerful.
 
 /// Adjusted p values in the order of `p_values`; a test is rejected at level a when its adjusted
 /// p <= a. Each is at least the value it came from, and at most 1.
@@ -26,13 +25,6 @@ pub fn adjust(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Whether any of `m_tests` Holm-adjusted signed-rank tests can reject with this many blocks: the
-/// smallest p there is, times the number of tests, against `alpha`. When it cannot, a report must
-/// say so instead of letting "not significant" pass for a finding.
-pub fn can_reject(n_blocks: usize, m_tests: usize, alpha: f64) -> bool {
-    smallest_p(n_blocks) * m_tests.max(1) as f64 <= alpha
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,18 +40,6 @@ mod tests {
         assert_eq!(adjust(&[0.9, 0.8]), [1.0, 1.0]);
         assert_eq!(adjust(&[0.2]), [0.2]);
         assert!(adjust(&[]).is_empty());
-    }
-
-    #[test]
-    fn six_blocks_decide_one_test_and_no_more() {
-        assert!(!can_reject(5, 1, 0.05));
-        assert!(can_reject(6, 1, 0.05));
-        assert!(!can_reject(6, 2, 0.05));
-        assert!(can_reject(7, 3, 0.05));
-        assert!(!can_reject(7, 4, 0.05));
-        assert!(can_reject(8, 6, 0.05));
-        assert!(!can_reject(8, 7, 0.05));
-        assert!(!can_reject(0, 0, 0.05));
     }
 
     proptest! {

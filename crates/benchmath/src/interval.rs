@@ -1,6 +1,6 @@
 //! An estimate with the interval around it, and the check of a significance level.
 //!
-//! The shape shared by the methods that report both (`student`, `bootstrap`, `effect`). It says
+//! The shape shared by the methods that report both (`student`, `welch`, `totals`). It says
 //! nothing of how the interval was made; each method's own file does.
 
 /// An estimate and a closed interval for it, all three on the same scale.

@@ -10,10 +10,13 @@
 //! | [`effect`] | start here: one comparison, its verdict |
 //! | [`warning`] | what to doubt about it, and what to try |
 //! | [`signed_rank`] | the test that decides, its estimate and interval |
-//! | [`student`], [`bootstrap`] | shown beside it, never deciding |
+//! | [`family`] | several comparisons judged together, with their intervals |
+//! | [`totals`] | all work over all time, beside the typical block |
+//! | [`spread`] | the noise of equal trials, pooled over all conditions |
+//! | [`student`] | the mean of a sample with Student's interval |
 //! | [`steady`] | does a series stay level: trend and change point |
 //! | [`welch`] | two samples that are not paired |
-//! | [`holm`] | p values of several metrics |
+//! | [`holm`] | p values of tests that share no blocks |
 //! | [`knee`] | where more load stops paying |
 //! | [`power`] | how many blocks, how small an effect |
 //! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
@@ -22,19 +25,21 @@
 //!
 //! Each file names its source and its assumption. docs/METHODOLOGY.md argues for the choices.
 
-pub mod bootstrap;
 pub mod distribution;
 pub mod effect;
+pub mod family;
 pub mod holm;
 pub mod interval;
 pub mod knee;
 pub mod power;
 pub mod rng;
 pub mod signed_rank;
+pub mod spread;
 pub mod steady;
 pub mod student;
 pub mod summary;
 #[cfg(test)]
 mod test_noise;
+pub mod totals;
 pub mod warning;
 pub mod welch;

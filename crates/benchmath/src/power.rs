@@ -4,8 +4,9 @@
 //! depends on n (Kupper and Hafner, American Statistician 43(2), 1989), for the level that the
 //! signed-rank test really attains, and divided by its efficiency relative to t, 3/pi for normal
 //! data (Hodges and Lehmann, Annals of Mathematical Statistics 27(2), 1956).
-//! Assumption: normal log-ratios whose standard deviation is the one given. An sd from six blocks
-//! is itself uncertain by a third, so these are orientations, not promises.
+//! Assumption: normal log-ratios whose standard deviation is the one given; `spread` gives one that is
+//! pooled over all conditions, with a bound for its own error. The effect is one that somebody names
+//! beforehand: planned from the effect that was just estimated, the number of blocks is noise.
 
 use std::f64::consts::PI;
 
@@ -14,11 +15,22 @@ use statrs::distribution::{ContinuousCDF, Normal};
 use crate::interval::assert_probability;
 use crate::{signed_rank, student};
 
+/// The power that is planned for: four times in five.
+pub const PLANNED_POWER: f64 = 0.8;
+
 /// More blocks than this nobody runs: the answer is then "this cannot be shown".
 pub const MOST_BLOCKS: u32 = 100_000;
 
 /// Beyond this many blocks the signed-rank test attains the usual levels to within 3 % of them.
 const EXACT_UP_TO: usize = 60;
+
+/// The level at which one of `members` comparisons of a family is about judged with `n` blocks:
+/// its share of alpha, but no less than the smallest p there is, where sizes decide instead.
+pub fn level_in_family(alpha: f64, members: usize, n: usize) -> f64 {
+    let share = alpha / members.max(1) as f64;
+    let smallest = signed_rank::smallest_p(n);
+    if smallest <= alpha { share.max(smallest) } else { alpha }
+}
 
 /// The smallest relative change that `n` blocks show with probability `power`: 0.04 stands for a
 /// ratio of 1.04 or of 1/1.04. `None` when n blocks cannot reject at all, or without a usable sd.

@@ -1,9 +1,8 @@
 //! Student's t for one sample: the mean, its interval and p.
 //!
 //! Source: Student, "The probable error of a mean", Biometrika 6(1), 1908. Assumption: the values
-//! are independent and normal. Log-ratios of trial means are nearly so; one wild block is not, and
-//! widens this interval where `signed_rank` shrugs. It never decides: it is shown beside the
-//! deciding test, because readers know it, and it gives `power` its formula.
+//! are independent and normal. It describes means (values along an axis, parts of a latency) and
+//! gives `power` and `totals` their quantiles; no verdict on a condition is its own.
 
 use statrs::distribution::{Continuous, ContinuousCDF, StudentsT};
 

@@ -1,6 +1,6 @@
 //! What describes one sample: mean, spread, median, quantiles, geometric mean.
 //!
-//! Nothing here infers anything; for that go to `signed_rank`, `student` and `bootstrap`. Every
+//! Nothing here infers anything; for that go to `signed_rank` and `student`. Every
 //! function answers `None` where the statistic does not exist instead of returning a NaN that
 //! would surface as text in a report. Values are in whatever unit the caller has, finite.
 

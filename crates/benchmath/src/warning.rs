@@ -19,8 +19,6 @@ pub enum Warning {
     NoSpread,
     /// One block's log-ratio lies far from all others.
     WildBlock { block: usize },
-    /// Student's t and the signed-rank test come to different verdicts.
-    TestsDisagree,
 }
 
 impl fmt::Display for Warning {
@@ -53,12 +51,6 @@ impl fmt::Display for Warning {
                  a sign of disturbance; look at what else the machine did during its trials, and \
                  add blocks rather than drop this one"
             ),
-            Self::TestsDisagree => write!(
-                f,
-                "Student's t comes to another verdict than the signed-rank test: the log-ratios \
-                 are skewed, hold a wild block, or the case is at the border; rely on the \
-                 signed-rank test, and add blocks if the answer matters"
-            ),
         }
     }
 }
@@ -75,7 +67,6 @@ mod tests {
             Warning::NotFinite { block: 2 },
             Warning::NoSpread,
             Warning::WildBlock { block: 4 },
-            Warning::TestsDisagree,
         ] {
             let text = warning.to_string();
             let (what, rest) = text.split_once(": ").expect("what, then why");

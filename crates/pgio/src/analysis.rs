@@ -8,9 +8,10 @@
 //! reached the device (`reconcile`). Of a sweep all this is said of its middle point; [`sweep`] has
 //! the other cells and the curves.
 //!
-//! The primary metric is judged by its own p. All other metrics of one condition are a family of
-//! their own: their p values are adjusted together by Holm's method, and one whose adjusted p
-//! exceeds [`ALPHA`] is told as `no_difference`, whatever its unadjusted interval says.
+//! Comparisons are judged in two families (`families`): those of the primary metric, which answer
+//! the experiment's question, and all others. A verdict and the interval beside it always come
+//! from the same test. Beside the typical block's ratio stand the ratio of totals (`totals`) and the
+//! time in which hardly anything was done (`degraded`).
 //!
 //! Next: `report` turns an [`Analysis`] into text and JSON; [`across`] holds two experiments against
 //! each other.
@@ -18,12 +19,15 @@
 pub mod across;
 mod compare;
 pub mod cross;
+mod degraded;
 pub mod device;
+mod families;
 mod findings;
 mod images;
 mod pairing;
 pub mod reconcile;
 pub mod replica;
+mod resolution;
 mod standing;
 mod steady;
 mod summary;
@@ -33,6 +37,7 @@ mod tail;
 pub(crate) mod test_support;
 #[cfg(test)]
 mod tests;
+mod totals;
 pub mod waits;
 pub mod width;
 
@@ -48,11 +53,16 @@ use crate::results::metrics::{self, DeclaredMetric, MetricDef};
 use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
 
+pub use degraded::{LONGEST as DEGRADED_LONGEST, SHARE as DEGRADED_TIME};
 pub use standing::{Standing, standings};
+pub use totals::Totals;
 
 /// The level of every test and interval: 0.05, so intervals hold 95 %. A constant, since a level
 /// chosen after seeing the data decides nothing.
 pub const ALPHA: f64 = 0.05;
+
+/// The finding that a condition stalled.
+pub const STALLS: &str = "stalls";
 
 /// A stored experiment, judged.
 #[derive(Debug, Clone)]
@@ -125,25 +135,37 @@ pub struct Steady {
 }
 
 /// One metric of one condition against the baseline's. Ratios are condition / baseline.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Comparison {
     pub condition: String,
     pub metric: String,
+    /// Of the primary metric.
     pub primary: bool,
+    /// In the family that answers the experiment's question; all others are indicative.
+    pub judged: bool,
+    /// The typical trial of the baseline in these blocks, and that times the ratio: what may stand
+    /// side by side. Where there is no ratio, the means.
+    pub baseline_value: Option<f64>,
+    pub value: Option<f64>,
     pub ratio: Option<f64>,
-    /// The 95 % interval of the ratio, not adjusted for the number of metrics.
+    /// The interval of the ratio that the verdict came from: 95 % for the whole family.
     pub low: Option<f64>,
     pub high: Option<f64>,
     /// Condition - baseline, in the metric's unit.
     pub difference: Option<f64>,
     pub difference_low: Option<f64>,
     pub difference_high: Option<f64>,
+    /// All work over all time, of the primary metric where that is a rate.
+    pub totals: Option<Totals>,
+    /// The signed-rank test of this comparison alone.
     pub p: Option<f64>,
-    /// The same as `p` for the primary metric, which is a family of one.
+    /// Adjusted for its family; the verdict is decided where it is at most [`ALPHA`].
     pub p_adjusted: Option<f64>,
     pub verdict: Verdict,
     /// Blocks in which both sides have a valid trial with this metric.
     pub blocks: usize,
+    /// Blocks that detect the effect that the user named, with 80 % power; only where one was named
+    /// and these blocks did not decide.
     pub blocks_needed: Option<u32>,
     /// Sample standard deviation of the per-block log-ratios.
     pub sd_log: Option<f64>,
@@ -164,7 +186,7 @@ pub enum Bound {
 }
 
 /// What a comparison says, in the direction of its metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -175,9 +197,12 @@ pub enum Verdict {
     Lower,
     /// No difference shown, which is not "no difference".
     NoDifference,
+    #[default]
     TooFewBlocks,
     /// A value of 0 or below has no ratio, and a percentile of too few operations is not compared.
     NotApplicable,
+    /// Too few runs to judge what changed between two dates.
+    NotJudged,
 }
 
 impl Verdict {
@@ -194,8 +219,12 @@ pub struct NoiseFloor {
     pub ratio: Option<f64>,
     pub low: Option<f64>,
     pub high: Option<f64>,
-    /// The smallest change that as many blocks show four times in five: 0.04 is 4 %.
+    /// The smallest change that as many blocks detect with 80 % power, from the spread of all
+    /// conditions' trials: 0.04 is 4 %.
     pub minimum_detectable_effect: Option<f64>,
+    /// The same from the upper bound (90 %) of that spread, which is itself an estimate.
+    #[serde(default)]
+    pub minimum_detectable_effect_at_most: Option<f64>,
 }
 
 /// Something not in order, and what to do about it.
@@ -248,9 +277,12 @@ pub fn analyse(stored: &Stored) -> Analysis {
         .iter()
         .map(|c| summary::describe(c, manifest, &arms[c.name.as_str()]))
         .collect();
-    let comparisons = compare::with_baseline(manifest, &arms);
+    let mut comparisons = compare::with_baseline(manifest, &arms);
+    let spreads = resolution::spreads(manifest, &arms, &comparisons);
+    resolution::plan(manifest, &spreads, &mut comparisons);
     let everywhere = pairing::arms_everywhere(manifest, &stored.trials);
-    let noise_floor = manifest.aa.as_ref().map(|aa| compare::noise_floor(aa, &comparisons));
+    let noise_floor =
+        manifest.aa.as_ref().map(|aa| resolution::noise_floor(aa, &spreads, &comparisons));
     Analysis {
         experiment: manifest.name.clone(),
         baseline: manifest.baseline.clone(),
@@ -266,7 +298,6 @@ pub fn analyse(stored: &Stored) -> Analysis {
         checks: findings::all(stored, &everywhere, &comparisons),
         warnings: findings::warnings(stored),
         notes: [
-            compare::notes(&comparisons),
             tail::notes(manifest, &arms),
             images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
         ]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 const ALPHA: f64 = 0.05;
 
 fn compared(condition: &[f64], baseline: &[f64]) -> Comparison {
-    compare(Paired::new(condition, baseline).unwrap(), ALPHA, 1)
+    compare(Paired::new(condition, baseline).unwrap(), ALPHA)
 }
 
 fn scaled(values: &[f64], factor: f64) -> Vec<f64> {
@@ -27,37 +27,25 @@ fn half_the_rate_is_below() {
     assert!(near(result.low, 490.0 / 1010.0) && near(result.high, 510.0 / 1000.0));
     assert!((result.ratio.unwrap() - 0.5).abs() < 0.01);
     assert_eq!((result.difference_low, result.difference_high), (Some(-525.0), Some(-490.0)));
-    assert_eq!((result.blocks_needed, result.bca, result.warnings), (None, None, vec![]));
-    let student = result.student.unwrap();
-    assert!(student.contains(0.5) && !student.contains(1.0));
+    assert_eq!((result.logs.len(), result.warnings), (6, vec![]));
 }
 
 #[test]
-fn noise_is_no_difference_and_says_what_would_decide() {
+fn noise_is_no_difference() {
     let condition = [1020.0, 1000.0, 1004.0, 1003.0, 1010.0, 1001.0];
     let result = compared(&condition, &BASELINE);
     assert_eq!(result.decision, Decision::NoDifference);
     assert!(result.low.unwrap() < 1.0 && result.high.unwrap() > 1.0);
-    assert!(result.blocks_needed.unwrap() > 6);
-}
-
-/// The plan for so large an effect says six, and six have just failed to decide.
-#[test]
-fn undecided_blocks_are_never_called_enough() {
-    let condition = [130.0, 131.0, 129.0, 132.0, 128.0, 99.9];
-    let result = compared(&condition, &[100.0; 6]);
-    assert_eq!((result.decision, result.blocks_needed), (Decision::NoDifference, Some(7)));
 }
 
 #[test]
-fn identical_arms_are_no_difference_that_no_number_of_blocks_would_show() {
+fn identical_arms_are_no_difference() {
     let result = compared(&BASELINE, &BASELINE);
     assert_eq!(
         (result.decision, result.ratio, result.p),
         (Decision::NoDifference, Some(1.0), Some(1.0))
     );
     assert_eq!((result.low, result.high), (Some(1.0), Some(1.0)));
-    assert_eq!((result.blocks_needed, result.student), (None, None));
     assert_eq!(result.warnings, [Warning::NoSpread]);
 }
 
@@ -78,17 +66,13 @@ fn too_few_blocks_have_a_ratio_and_no_interval() {
     assert_eq!((result.decision, result.p), (Decision::TooFewBlocks, Some(0.25)));
     assert!((result.ratio.unwrap() - 0.5).abs() < 1e-3);
     assert_eq!((result.low, result.high, result.difference_low), (None, None, None));
-    assert_eq!(result.blocks_needed, Some(6));
     assert_eq!(result.warnings, [Warning::TooFewBlocks { blocks: 3, fewest: 6 }]);
 
     let one = compared(&[50.0], &[100.0]);
-    assert_eq!(
-        (one.decision, one.sd_log, one.blocks_needed),
-        (Decision::TooFewBlocks, None, Some(6))
-    );
+    assert_eq!((one.decision, one.sd_log), (Decision::TooFewBlocks, None));
     let none = compared(&[], &[]);
     assert_eq!((none.decision, none.ratio, none.p), (Decision::TooFewBlocks, None, None));
-    assert_eq!((none.blocks_needed, none.difference), (Some(6), None));
+    assert_eq!(none.difference, None);
 }
 
 #[test]
@@ -103,7 +87,7 @@ fn zero_has_no_ratio_but_a_difference() {
 
     let once_nothing = compared(&[3.0, 4.0, 0.0, 4.0, 3.0, 4.0], &[1.0; 6]);
     assert_eq!(once_nothing.decision, Decision::NotApplicable);
-    assert!(once_nothing.difference.is_some() && once_nothing.student.is_none());
+    assert!(once_nothing.difference.is_some() && once_nothing.logs.is_empty());
     assert_eq!(compared(&[-1.0], &[1.0]).decision, Decision::NotApplicable);
     assert_eq!(compared(&[0.0], &[0.0]).decision, Decision::NotApplicable);
 }
@@ -127,8 +111,7 @@ fn one_wild_block_is_named_and_does_not_undo_the_verdict() {
     let result = compared(&condition, &BASELINE);
     assert_eq!(result.decision, Decision::Above);
     assert!(result.ratio.unwrap() < 1.3);
-    assert!(result.student.unwrap().contains(1.0), "the t interval gives way");
-    assert_eq!(result.warnings, [Warning::WildBlock { block: 4 }, Warning::TestsDisagree]);
+    assert_eq!(result.warnings, [Warning::WildBlock { block: 4 }]);
 }
 
 #[test]
@@ -141,17 +124,6 @@ fn ties_are_ties_in_any_unit() {
         let result = compared(&scaled(&condition, factor), &scaled(&baseline, factor));
         assert_eq!((result.p, result.ratio), (p, Some(1.0)));
     }
-}
-
-#[test]
-fn bootstrap_appears_from_eight_blocks_on() {
-    let baseline = [100.0, 101.0, 99.0, 100.5, 98.0, 102.0, 100.0, 97.0];
-    let condition = [110.0, 108.0, 111.0, 109.0, 112.0, 107.0, 110.0, 113.0];
-    assert!(compared(&condition[..7], &baseline[..7]).bca.is_none());
-    let result = compared(&condition, &baseline);
-    let (bca, student) = (result.bca.unwrap(), result.student.unwrap());
-    assert_eq!(bca.estimate, student.estimate);
-    assert!(bca.low > student.low && bca.high < student.high, "known to be too narrow at eight");
 }
 
 #[test]
@@ -173,9 +145,6 @@ fn pairs() -> impl Strategy<Value = (Vec<f64>, Vec<f64>)> {
 }
 
 proptest! {
-    // Each case runs the bootstrap several times.
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
     #[test]
     fn exchanging_the_sides_inverts((condition, baseline) in pairs()) {
         let there = compared(&condition, &baseline);
@@ -185,9 +154,6 @@ proptest! {
         if let (Some(low), Some(high)) = (back.low, back.high) {
             prop_assert!(near(there.low, 1.0 / high) && near(there.high, 1.0 / low));
         }
-        if let (Some(a), Some(b)) = (there.bca, back.bca) {
-            prop_assert!(near(Some(a.low), 1.0 / b.high) && near(Some(a.high), 1.0 / b.low));
-        }
         prop_assert_eq!(there.p, back.p);
         let mirrored = match back.decision {
             Decision::Above => Decision::Below,
@@ -195,7 +161,6 @@ proptest! {
             same => same,
         };
         prop_assert_eq!(there.decision, mirrored);
-        prop_assert_eq!(there.blocks_needed, back.blocks_needed);
         prop_assert_eq!(there.difference, back.difference.map(|d| -d));
         prop_assert_eq!(there.difference_low, back.difference_high.map(|d| -d));
     }
@@ -215,7 +180,7 @@ proptest! {
 
     #[test]
     fn verdict_p_and_interval_agree((condition, baseline) in pairs(), alpha in 0.001..0.6f64) {
-        let result = compare(Paired::new(&condition, &baseline).unwrap(), alpha, 1);
+        let result = compare(Paired::new(&condition, &baseline).unwrap(), alpha);
         let decided = matches!(result.decision, Decision::Above | Decision::Below);
         prop_assert_eq!(result.p.unwrap() <= alpha, decided);
         if let (Some(low), Some(high)) = (result.low, result.high) {
@@ -229,6 +194,5 @@ proptest! {
         } else {
             prop_assert_eq!(result.decision, Decision::TooFewBlocks);
         }
-        prop_assert!(result.blocks_needed.is_none_or(|n| !decided && n as usize > result.blocks));
     }
 }

@@ -1,11 +1,12 @@
-//! Two stored experiments against each other: last month's and today's.
+//! Stored runs of an experiment against others: last month's and today's.
 //!
-//! Conditions of the same name are compared, the baseline first. The two were not interleaved, so
-//! trials cannot be paired: ratios B / A of geometric means with Welch's interval on the logs of
-//! the trials (`benchmath::welch`), which assumes that within each experiment trials are
-//! independent. What changed between the two dates, intended or not, is in every one of these
-//! ratios. Less of it is in the second view: each condition's effect against the baseline of its
-//! own experiment, where a change that hits all conditions alike cancels.
+//! Conditions of the same name are compared, the baseline first. The two sides were not interleaved,
+//! so what changed between the dates, intended or not, is in every ratio, and trials of one run
+//! share it: the unit is the run. One or two runs a side are shown and not judged; from [`FEWEST`] a
+//! side, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges. (Taking
+//! trials for the unit told runs apart that differed in nothing but their date in half of the
+//! cases.) The second view, each condition's effect against the baseline of its own run, leaves out
+//! what hits all conditions of a run alike.
 //!
 //! Next: `reasons` for why the two may not be comparable at all.
 
@@ -24,8 +25,8 @@ use super::{ALPHA, Verdict, compare, cross, tail};
 use crate::results::metrics::{self, DeclaredMetric, MetricDef};
 use crate::results::store::{Manifest, Stored};
 
-/// With fewer trials on a side nothing is decided.
-const FEWEST: usize = 3;
+/// With fewer runs on a side nothing is judged.
+pub const FEWEST: usize = 3;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Across {
@@ -50,9 +51,13 @@ pub struct Across {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Side {
     pub experiment: String,
+    /// Of the first run.
     pub created_at: String,
     pub baseline: String,
-    /// Trials that count.
+    /// Runs, each a results directory.
+    #[serde(default)]
+    pub runs: usize,
+    /// Trials that count, of all runs.
     pub valid: usize,
 }
 
@@ -73,19 +78,24 @@ pub struct AcrossComparison {
     pub condition: String,
     pub metric: String,
     pub primary: bool,
-    /// Geometric means of the trials, arithmetic where a value is not positive.
+    /// The mean of the runs' means, geometric where all values are positive.
     pub a: Option<f64>,
     pub b: Option<f64>,
     pub trials_a: usize,
     pub trials_b: usize,
-    /// B / A, with Welch's 95 % interval.
+    /// Runs that have such trials.
+    #[serde(default)]
+    pub runs_a: usize,
+    #[serde(default)]
+    pub runs_b: usize,
+    /// B / A, with Welch's 95 % interval over runs; without one where there are too few runs.
     pub ratio: Option<f64>,
     pub low: Option<f64>,
     pub high: Option<f64>,
     pub p: Option<f64>,
     /// Holm over the secondary metrics of the condition; `p` itself for the primary metric.
     pub p_adjusted: Option<f64>,
-    /// `too_few_blocks` where a side has fewer than three trials.
+    /// `not_judged` where a side has fewer than three runs.
     pub verdict: Verdict,
 }
 
@@ -96,13 +106,13 @@ pub struct AcrossEffect {
     pub condition: String,
     pub a: Effect,
     pub b: Effect,
-    /// Effect in B / effect in A, with Welch's 95 % interval over blocks.
+    /// Effect in B / effect in A, with Welch's 95 % interval over runs.
     pub ratio: Option<f64>,
     pub low: Option<f64>,
     pub high: Option<f64>,
 }
 
-/// condition / baseline as its own experiment has it.
+/// condition / baseline as its own experiment has it; of several runs the mean, without an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Effect {
@@ -119,39 +129,43 @@ impl Across {
     }
 }
 
-pub fn across(a: &Stored, b: &Stored) -> Across {
-    let (a, b) = (&cross::judged(a), &cross::judged(b));
-    let (arms_a, arms_b) =
-        (pairing::arms(&a.manifest, &a.trials), pairing::arms(&b.manifest, &b.trials));
-    let common = common(&a.manifest, &b.manifest);
-    let (primary, declared) = (&a.manifest.primary_metric, &a.manifest.metrics);
+/// Each side has at least one run; its first one stands for what the side is.
+pub fn across(a: &[Stored], b: &[Stored]) -> Across {
+    let judge = |runs: &[Stored]| runs.iter().map(cross::judged).collect::<Vec<_>>();
+    let (a, b) = (judge(a), judge(b));
+    let (first_a, first_b) = (&a[0].manifest, &b[0].manifest);
+    let (arms_a, arms_b) = (arms(&a), arms(&b));
+    let common = common(first_a, first_b);
+    let (primary, declared) = (&first_a.primary_metric, &first_a.metrics);
     let comparisons = common
         .iter()
-        .flat_map(|name| {
-            let arms = (&arms_a[name.as_str()], &arms_b[name.as_str()]);
-            condition(name, primary, declared, arms)
-        })
+        .flat_map(|name| condition(name, primary, declared, (&arms_a, &arms_b)))
         .collect();
     Across {
-        a: side(a, &arms_a),
-        b: side(b, &arms_b),
+        a: side(&a, &arms_a),
+        b: side(&b, &arms_b),
         primary_metric: primary.clone(),
         metrics: declared.clone(),
-        reasons: reasons::all(a, b),
+        reasons: reasons::all(&a, &b),
         comparisons,
-        effects: effects(&common, (&a.manifest, &arms_a), (&b.manifest, &arms_b)),
-        only_in_a: only(&a.manifest, &b.manifest),
-        only_in_b: only(&b.manifest, &a.manifest),
+        effects: effects(&common, (&a, &arms_a), (&b, &arms_b)),
+        only_in_a: only(first_a, first_b),
+        only_in_b: only(first_b, first_a),
     }
 }
 
-fn side(stored: &Stored, arms: &Arms<'_>) -> Side {
-    let m = &stored.manifest;
+fn arms(runs: &[Stored]) -> Vec<Arms<'_>> {
+    runs.iter().map(|run| pairing::arms(&run.manifest, &run.trials)).collect()
+}
+
+fn side(runs: &[Stored], arms: &[Arms<'_>]) -> Side {
+    let m = &runs[0].manifest;
     Side {
         experiment: m.name.clone(),
         created_at: m.created_at.clone(),
         baseline: m.baseline.clone(),
-        valid: arms.values().map(|arm| arm.valid().count()).sum(),
+        runs: runs.len(),
+        valid: arms.iter().flat_map(|arms| arms.values()).map(|arm| arm.valid().count()).sum(),
     }
 }
 
@@ -169,21 +183,28 @@ fn only(a: &Manifest, b: &Manifest) -> Vec<String> {
     a.conditions.iter().map(|c| &c.name).filter(|n| !has(n)).cloned().collect()
 }
 
+/// A condition's values of one metric: a list of trials for each run that has any.
+fn values(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f64>> {
+    let of_run = |arms: &Arms<'_>| -> Vec<f64> {
+        let arm = arms.get(condition);
+        arm.into_iter().flat_map(Arm::valid).filter_map(|t| pairing::value(t, metric)).collect()
+    };
+    arms.iter().map(of_run).filter(|values| !values.is_empty()).collect()
+}
+
 fn condition(
     name: &str,
     primary: &str,
     declared: &[DeclaredMetric],
-    (a, b): (&Arm<'_>, &Arm<'_>),
+    (a, b): (&[Arms<'_>], &[Arms<'_>]),
 ) -> Vec<AcrossComparison> {
     let one = |def: MetricDef<'_>| {
-        let values = |arm: &Arm<'_>| -> Vec<f64> {
-            arm.valid().filter_map(|t| pairing::value(t, def.name)).collect()
-        };
-        let (values_a, values_b) = (values(a), values(b));
+        let (runs_a, runs_b) = (values(a, name, def.name), values(b, name, def.name));
         let is_primary = def.name == primary;
-        let shown = is_primary || !(values_a.is_empty() || values_b.is_empty());
-        let mut compared = shown.then(|| metric(name, &def, is_primary, &values_a, &values_b))?;
-        if !is_known(a, b, def.name) {
+        let shown = is_primary || !(runs_a.is_empty() || runs_b.is_empty());
+        let mut compared = shown.then(|| metric(name, &def, is_primary, &runs_a, &runs_b))?;
+        let all = a.iter().chain(b).filter_map(|arms| arms.get(name));
+        if !is_known(all, def.name) {
             compared.verdict = Verdict::NotApplicable;
             (compared.ratio, compared.low, compared.high) = (None, None, None);
             (compared.p, compared.p_adjusted) = (None, None);
@@ -200,28 +221,33 @@ fn metric(
     condition: &str,
     def: &MetricDef,
     primary: bool,
-    a: &[f64],
-    b: &[f64],
+    a: &[Vec<f64>],
+    b: &[Vec<f64>],
 ) -> AcrossComparison {
-    let central = |values: &[f64]| geometric_mean(values).or_else(|| mean(values));
-    let ratio = geometric_mean(a).zip(geometric_mean(b)).map(|(a, b)| b / a);
-    let found = ratio.and_then(|_| welch::test(&logs(b), &logs(a), ALPHA));
-    let interval = found.map(|w| w.interval.exp());
+    let (of_a, of_b) = (typical(a), typical(b));
+    let ratio = geometric_mean(&of_a).zip(geometric_mean(&of_b)).map(|(a, b)| b / a);
     let too_few = a.len() < FEWEST || b.len() < FEWEST;
+    let found =
+        ratio.filter(|_| !too_few).and_then(|_| welch::test(&logs(&of_b), &logs(&of_a), ALPHA));
+    let interval = found.map(|w| w.interval.exp());
     let verdict = match (ratio, found) {
         (None, _) if !(a.is_empty() || b.is_empty()) => Verdict::NotApplicable,
-        (Some(ratio), Some(w)) if !too_few && w.p <= ALPHA => compare::directed(ratio > 1.0, def),
-        _ if too_few => Verdict::TooFewBlocks,
+        (Some(ratio), Some(w)) if w.p <= ALPHA => compare::directed(ratio > 1.0, def.direction),
+        _ if too_few => Verdict::NotJudged,
         _ => Verdict::NoDifference,
     };
+    let central = |values: &[f64]| geometric_mean(values).or_else(|| mean(values));
+    let trials = |runs: &[Vec<f64>]| runs.iter().map(Vec::len).sum();
     AcrossComparison {
         condition: condition.to_owned(),
         metric: def.name.to_owned(),
         primary,
-        a: central(a),
-        b: central(b),
-        trials_a: a.len(),
-        trials_b: b.len(),
+        a: central(&of_a),
+        b: central(&of_b),
+        trials_a: trials(a),
+        trials_b: trials(b),
+        runs_a: a.len(),
+        runs_b: b.len(),
         ratio,
         low: interval.map(|i| i.low),
         high: interval.map(|i| i.high),
@@ -231,65 +257,91 @@ fn metric(
     }
 }
 
+/// One value for each run.
+fn typical(runs: &[Vec<f64>]) -> Vec<f64> {
+    runs.iter().filter_map(|v| geometric_mean(v).or_else(|| mean(v))).collect()
+}
+
 fn logs(values: &[f64]) -> Vec<f64> {
     values.iter().map(|v| v.ln()).collect()
 }
 
-/// As within an experiment: the secondary metrics of a condition are one family.
+/// The secondary metrics of a condition are one family.
 fn adjust(family: &mut [AcrossComparison]) {
     let secondary = family.iter_mut().filter(|c| !c.primary);
     compare::adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
 }
 
-/// Whether all trials of both have values of this metric that can be compared.
-fn is_known(one: &Arm<'_>, other: &Arm<'_>, metric: &str) -> bool {
-    let arms = [one, other];
+/// Whether all trials of these have values of this metric that can be compared.
+fn is_known<'a>(arms: impl Iterator<Item = &'a Arm<'a>> + Clone, metric: &str) -> bool {
     let cut_off = |arm: &Arm<'_>| arm.valid().any(|t| tail::is_lower_bound(t, metric));
-    tail::too_short(arms, metric).is_none() && !arms.into_iter().any(cut_off)
+    tail::too_short(arms.clone(), metric).is_none() && !arms.clone().any(cut_off)
 }
 
-/// Only where both have the same baseline: an effect is against something.
+/// Only where all runs have the same baseline: an effect is against something.
 fn effects(
     common: &[String],
-    (a, arms_a): (&Manifest, &Arms<'_>),
-    (b, arms_b): (&Manifest, &Arms<'_>),
+    (a, arms_a): (&[Stored], &[Arms<'_>]),
+    (b, arms_b): (&[Stored], &[Arms<'_>]),
 ) -> Vec<AcrossEffect> {
-    if a.baseline != b.baseline || a.primary_metric != b.primary_metric {
+    let first = &a[0].manifest;
+    let alike = |run: &Stored| {
+        (&run.manifest.baseline, &run.manifest.primary_metric)
+            == (&first.baseline, &first.primary_metric)
+    };
+    if !a.iter().chain(b).all(alike) {
         return Vec::new();
     }
-    let (of_a, of_b) = (compare::with_baseline(a, arms_a), compare::with_baseline(b, arms_b));
-    let others = common.iter().filter(|name| **name != a.baseline);
+    let compared = |runs: &[Stored], arms: &[Arms<'_>]| -> Vec<Vec<super::Comparison>> {
+        runs.iter()
+            .zip(arms)
+            .map(|(run, arms)| compare::with_baseline(&run.manifest, arms))
+            .collect()
+    };
+    let (of_a, of_b) = (compared(a, arms_a), compared(b, arms_b));
+    let others = common.iter().filter(|name| **name != first.baseline);
     let one = |name: &String| {
-        let effect = |all: &[super::Comparison]| {
-            let c = all.iter().find(|c| c.primary && c.condition == *name)?;
-            Some(Effect { ratio: c.ratio, low: c.low, high: c.high, blocks: c.blocks })
+        let of_runs = |runs: &[Vec<super::Comparison>]| -> Vec<Effect> {
+            let of_run = |all: &Vec<super::Comparison>| {
+                // A bound is no effect.
+                let wanted = |c: &&super::Comparison| {
+                    c.primary && c.condition == *name && c.bound.is_none()
+                };
+                let c = all.iter().find(wanted)?;
+                Some(Effect { ratio: c.ratio, low: c.low, high: c.high, blocks: c.blocks })
+            };
+            runs.iter().filter_map(of_run).collect()
         };
-        let by_block = |m: &Manifest, arms: &Arms<'_>| -> Option<Vec<f64>> {
-            let pairs = pairing::pairs(
-                arms.get(name.as_str())?,
-                arms.get(m.baseline.as_str())?,
-                &m.primary_metric,
-            );
-            let ratios: Vec<f64> =
-                pairs.condition.iter().zip(&pairs.baseline).map(|(c, b)| c / b).collect();
-            let known = is_known(
-                arms.get(name.as_str())?,
-                arms.get(m.baseline.as_str())?,
-                &m.primary_metric,
-            );
-            (known && ratios.iter().all(|r| r.is_finite() && *r > 0.0)).then(|| logs(&ratios))
+        let (effects_a, effects_b) = (of_runs(&of_a), of_runs(&of_b));
+        let logs = |effects: &[Effect]| -> Vec<f64> {
+            effects.iter().filter_map(|e| e.ratio).map(f64::ln).collect()
         };
-        let (blocks_a, blocks_b) = (by_block(a, arms_a)?, by_block(b, arms_b)?);
-        let change = mean(&blocks_b).zip(mean(&blocks_a)).map(|(b, a)| (b - a).exp());
-        let interval = welch::test(&blocks_b, &blocks_a, ALPHA).map(|w| w.interval.exp());
+        let (logs_a, logs_b) = (logs(&effects_a), logs(&effects_b));
+        let change = mean(&logs_b).zip(mean(&logs_a)).map(|(b, a)| (b - a).exp());
+        let enough = logs_a.len() >= FEWEST && logs_b.len() >= FEWEST;
+        let interval = welch::test(&logs_b, &logs_a, ALPHA).filter(|_| enough);
+        let interval = interval.map(|w| w.interval.exp());
         Some(AcrossEffect {
             condition: name.clone(),
-            a: effect(&of_a)?,
-            b: effect(&of_b)?,
+            a: together(&effects_a)?,
+            b: together(&effects_b)?,
             ratio: change,
             low: interval.map(|i| i.low),
             high: interval.map(|i| i.high),
         })
     };
     others.filter_map(one).collect()
+}
+
+/// One run's effect as it is, with its own interval; of several the mean of their logs.
+fn together(effects: &[Effect]) -> Option<Effect> {
+    match effects {
+        [] => None,
+        [one] => Some(*one),
+        several => {
+            let ratios: Vec<f64> = several.iter().filter_map(|e| e.ratio).collect();
+            let blocks = several.iter().map(|e| e.blocks).sum();
+            Some(Effect { ratio: geometric_mean(&ratios), low: None, high: None, blocks })
+        }
+    }
 }

@@ -1,19 +1,19 @@
 //! Every metric of every condition against the baseline's.
 //!
 //! benchmath decides whether a ratio is above or below 1; this file turns that into slower and
-//! faster by the metric's direction, adjusts the secondary metrics of each condition together
-//! (Holm, `benchmath::holm`), and takes the noise floor from the baseline's twin. The statistics
-//! themselves are benchmath's; their sources are named there.
+//! faster by the metric's direction. Comparisons are judged in two families ([`families`]): those
+//! that answer the experiment's question, and all others. The statistics themselves are
+//! benchmath's; their sources are named there.
 
 use std::collections::BTreeMap;
 
-use benchmath::effect::{self, Decision, PLANNED_POWER, Paired};
+use benchmath::effect::{self, Decision, Paired};
 use benchmath::warning::Warning;
-use benchmath::{holm, power};
+use benchmath::{holm, signed_rank};
 
-use super::findings;
+use super::families::{self, Candidate};
 use super::pairing::{self, Arm, Pairs};
-use super::{ALPHA, Comparison, NoiseFloor, Verdict, tail};
+use super::{ALPHA, Comparison, Verdict, degraded, tail, totals};
 use crate::results::metrics::{self, Direction, MetricDef};
 use crate::results::store::Manifest;
 
@@ -23,26 +23,29 @@ pub(super) fn with_baseline(
 ) -> Vec<Comparison> {
     // A manifest that names no known baseline has nothing to compare with.
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
-    let mut all = Vec::new();
+    let mut candidates = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
-        let mut family: Vec<Comparison> = metrics::all(&manifest.metrics)
-            .filter(|def| {
-                let fit = has(condition, def) && has(baseline, def);
-                is_primary(def, manifest)
-                    || (fit && tail::too_short([condition, baseline], def.name).is_none())
-            })
-            .map(|def| {
-                let mut comparison = paired(&def, condition, baseline, manifest.seed);
-                comparison.condition.clone_from(&info.name);
-                comparison.primary = is_primary(&def, manifest);
-                comparison
-            })
-            .collect();
-        adjust(&mut family);
-        all.append(&mut family);
+        for def in metrics::all(&manifest.metrics) {
+            let fit = || has(condition, &def) && has(baseline, &def);
+            let long_enough = || tail::too_short([condition, baseline].into_iter(), def.name).is_none();
+            if !(is_primary(&def, manifest) || (fit() && long_enough())) {
+                continue;
+            }
+            let mut candidate = paired(&def, condition, baseline);
+            let c = &mut candidate.comparison;
+            c.condition.clone_from(&info.name);
+            c.primary = is_primary(&def, manifest);
+            c.judged = manifest.rules.judges(&info.name, def.name, c.primary);
+            if c.primary && def.direction == Direction::HigherIsFaster {
+                c.totals = totals::ratio(condition, baseline, def.name);
+            }
+            candidates.push(candidate);
+        }
+        candidates.extend(degraded::compared(condition, baseline, manifest, &info.name));
     }
-    all
+    families::judge(&mut candidates);
+    candidates.into_iter().map(|c| c.comparison).collect()
 }
 
 /// The primary metric is compared even where it is missing, so that each condition has a verdict.
@@ -56,43 +59,48 @@ pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
 }
 
 /// One metric of a condition against the baseline's, with what its trials know of it: a percentile
-/// of too few operations is not compared, and one that the window's end cut off is bounded.
-pub(super) fn paired(
-    def: &MetricDef,
-    condition: &Arm<'_>,
-    baseline: &Arm<'_>,
-    seed: u64,
-) -> Comparison {
-    let pairs = pairing::pairs(condition, baseline, def.name);
-    let comparison = one(def, &pairs, seed);
-    if comparison.blocks == 0 {
-        return comparison;
+/// of too few operations is not compared, and one that the window's end cut off is bounded once it
+/// is judged.
+pub(super) fn paired(def: &MetricDef, condition: &Arm<'_>, baseline: &Arm<'_>) -> Candidate {
+    let mut candidate = one(def, &pairing::pairs(condition, baseline, def.name));
+    if candidate.comparison.blocks == 0 {
+        return candidate;
     }
-    match tail::too_short([condition, baseline], def.name) {
-        Some(short) => tail::not_compared(comparison, short.reason()),
-        None => tail::bounded(comparison, condition, baseline),
+    match tail::too_short([condition, baseline].into_iter(), def.name) {
+        Some(short) => {
+            candidate.comparison = tail::not_compared(candidate.comparison, short.reason());
+            candidate.logs.clear();
+        }
+        None => candidate.cut_off = tail::cut_off(def.name, condition, baseline),
     }
+    candidate
 }
 
-pub(super) fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
+/// A comparison by itself, before it is judged in its family.
+pub(super) fn one(def: &MetricDef, pairs: &Pairs) -> Candidate {
     let paired = Paired::new(&pairs.condition, &pairs.baseline)
         .expect("pairs are pushed to both sides together");
-    let found = effect::compare(paired, ALPHA, seed);
-    Comparison {
+    let found = effect::compare(paired, ALPHA);
+    let [baseline_value, value] = typical(pairs, found.ratio);
+    let comparison = Comparison {
         condition: String::new(),
         metric: def.name.to_owned(),
         primary: false,
+        judged: false,
+        baseline_value,
+        value,
         ratio: found.ratio,
         low: found.low,
         high: found.high,
         difference: found.difference,
         difference_low: found.difference_low,
         difference_high: found.difference_high,
+        totals: None,
         p: found.p,
         p_adjusted: found.p,
         verdict: verdict(found.decision, def),
         blocks: found.blocks,
-        blocks_needed: found.blocks_needed,
+        blocks_needed: None,
         sd_log: found.sd_log,
         bound: None,
         warnings: found
@@ -100,13 +108,35 @@ pub(super) fn one(def: &MetricDef, pairs: &Pairs, seed: u64) -> Comparison {
             .iter()
             .map(|w| renumbered(*w, &pairs.blocks).to_string())
             .collect(),
+    };
+    Candidate {
+        comparison,
+        direction: def.direction,
+        blocks: pairs.blocks.clone(),
+        logs: found.logs,
+        cut_off: [false; 2],
     }
 }
 
+/// The values of which the ratio is the ratio: the baseline's typical trial in these blocks (the
+/// Hodges-Lehmann estimate of its logs), and that times the ratio. Without a ratio, plain means.
+fn typical(pairs: &Pairs, ratio: Option<f64>) -> [Option<f64>; 2] {
+    let Some(ratio) = ratio else {
+        return [&pairs.baseline, &pairs.condition].map(|v| benchmath::summary::mean(v));
+    };
+    let logs: Vec<f64> = pairs.baseline.iter().map(|v| v.ln()).collect();
+    let baseline = signed_rank::estimate(&logs).map(f64::exp);
+    [baseline, baseline.map(|b| b * ratio)]
+}
+
 fn verdict(decision: Decision, def: &MetricDef) -> Verdict {
+    directed_decision(decision, def.direction)
+}
+
+pub(super) fn directed_decision(decision: Decision, direction: Direction) -> Verdict {
     match decision {
-        Decision::Above => directed(true, def),
-        Decision::Below => directed(false, def),
+        Decision::Above => directed(true, direction),
+        Decision::Below => directed(false, direction),
         Decision::NoDifference => Verdict::NoDifference,
         Decision::TooFewBlocks => Verdict::TooFewBlocks,
         Decision::NotApplicable => Verdict::NotApplicable,
@@ -114,8 +144,8 @@ fn verdict(decision: Decision, def: &MetricDef) -> Verdict {
 }
 
 /// What more or less of a metric means.
-pub(super) fn directed(above: bool, def: &MetricDef) -> Verdict {
-    match (above, def.direction) {
+pub(super) fn directed(above: bool, direction: Direction) -> Verdict {
+    match (above, direction) {
         (true, Direction::HigherIsFaster) | (false, Direction::LowerIsFaster) => Verdict::Faster,
         (false, Direction::HigherIsFaster) | (true, Direction::LowerIsFaster) => Verdict::Slower,
         (true, Direction::Neutral) => Verdict::Higher,
@@ -139,13 +169,8 @@ fn renumbered(warning: Warning, blocks: &[u32]) -> Warning {
     }
 }
 
-fn adjust(family: &mut [Comparison]) {
-    let secondary = family.iter_mut().filter(|c| !c.primary);
-    adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
-}
-
-/// Adjusts the secondary metrics of one condition together, those that have a p; one that no longer
-/// holds is told as no difference.
+/// Adjusts tests that share no blocks, those that have a p; one that no longer holds is shown as no
+/// difference.
 pub(super) fn adjust_together<'a>(
     family: impl Iterator<Item = (Option<f64>, &'a mut Option<f64>, &'a mut Verdict)>,
 ) {
@@ -157,41 +182,5 @@ pub(super) fn adjust_together<'a>(
         if adjusted > ALPHA && verdict.is_decided() {
             *verdict = Verdict::NoDifference;
         }
-    }
-}
-
-pub(super) fn noise_floor(aa: &str, comparisons: &[Comparison]) -> BTreeMap<String, NoiseFloor> {
-    let twin =
-        comparisons.iter().filter(|c| c.condition == aa && c.ratio.is_some() && c.bound.is_none());
-    twin.map(|c| {
-        let change = |sd| power::minimum_detectable_change(sd, c.blocks, ALPHA, PLANNED_POWER);
-        let floor = NoiseFloor {
-            ratio: c.ratio,
-            low: c.low,
-            high: c.high,
-            minimum_detectable_effect: c.sd_log.and_then(change),
-        };
-        (c.metric.clone(), floor)
-    })
-    .collect()
-}
-
-/// How the verdicts must be read.
-pub(super) fn notes(comparisons: &[Comparison]) -> Vec<String> {
-    let mut families: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for c in comparisons.iter().filter(|c| !c.primary && c.p.is_some()) {
-        let (blocks, metrics) = families.entry(&c.condition).or_default();
-        *blocks = c.blocks.max(*blocks);
-        *metrics += 1;
-    }
-    let most = families.values().copied().max();
-    let cannot = |(blocks, metrics): &(usize, usize)| !holm::can_reject(*blocks, *metrics, ALPHA);
-    match most {
-        Some((blocks, metrics)) if families.values().all(cannot) => vec![format!(
-            "secondary metrics are indicative only: with {} no p value adjusted for \
-             {metrics} metrics (Holm) can reach {ALPHA}",
-            findings::blocks(blocks)
-        )],
-        _ => Vec::new(),
     }
 }

@@ -47,7 +47,7 @@ fn result(record: &DeviceRecord, test: &DeviceTest) -> TestResult {
     let places: Vec<Vec<&DeviceRun>> = (0..record.places.len()).map(runs_at).collect();
     let comparison = match places.as_slice() {
         [place, baseline] => definition(&test.metric).map(|def| {
-            let mut comparison = one(def, &pairs(place, baseline, &test.metric), record.seed);
+            let mut comparison = one(def, &pairs(place, baseline, &test.metric)).comparison;
             comparison.condition.clone_from(&record.places[0].name);
             comparison.primary = true;
             comparison

@@ -11,9 +11,12 @@ use benchmath::signed_rank::fewest_values;
 
 use super::pairing::{Arm, Arms};
 use super::width::width;
-use super::{ALPHA, Comparison, Finding, Verdict, steady};
+use super::{ALPHA, Comparison, DEGRADED_LONGEST, DEGRADED_TIME, Finding, STALLS, Verdict, steady};
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{CheckVerdict, Outcome, Trial, Warning};
+
+/// So much more of the time than the baseline is worth a word: a percentage point.
+const DEGRADED_MORE: f64 = 0.01;
 
 /// `arms` hold the trials at all points.
 pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) -> Vec<Finding> {
@@ -25,6 +28,7 @@ pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) 
     found.extend(not_precise(manifest, comparisons));
     for info in &manifest.conditions {
         let arm = &arms[info.name.as_str()];
+        found.extend(stalls(info, comparisons));
         found.extend(too_few_blocks(info, comparisons));
         found.extend(failed_trials(info, arm));
         found.extend(invalid_trials(info, arm));
@@ -93,6 +97,48 @@ fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding
             "look for other work on the machine, repeat, and distrust effects of this size",
         )
     })
+}
+
+/// That the typical block hides what a month of operation would cost.
+fn stalls(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {
+    let of = |wanted: &dyn Fn(&Comparison) -> bool| {
+        comparisons.iter().find(|c| c.condition == info.name && wanted(c))
+    };
+    let primary = of(&|c| c.primary)?;
+    let share = of(&|c| c.metric == DEGRADED_TIME);
+    let value = |c: Option<&Comparison>| c.and_then(|c| c.value).unwrap_or(0.0);
+    let baseline = share.and_then(|c| c.baseline_value).unwrap_or(0.0);
+    let more = value(share) - baseline >= DEGRADED_MORE;
+    let apart = primary
+        .totals
+        .zip(primary.ratio)
+        .filter(|(totals, ratio)| totals.disagrees(*ratio, primary.low, primary.high));
+    if !more && apart.is_none() {
+        return None;
+    }
+    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
+    let mut message = format!("`{}`", info.name);
+    if let (Some(totals), Some(ratio)) = (primary.totals, primary.ratio) {
+        let interval = match (totals.low, totals.high) {
+            (Some(low), Some(high)) => format!(" [{}, {}]", percent(low), percent(high)),
+            _ => String::new(),
+        };
+        message += &format!(
+            " did {}{interval} in all work over all time, {} in the typical block",
+            percent(totals.ratio),
+            percent(ratio)
+        );
+    }
+    let longest = value(of(&|c| c.metric == DEGRADED_LONGEST));
+    message += &format!(
+        "; below half of its median rate for {:.1} % of the time (baseline {:.1} %), in a trial up \
+         to {longest:.1} s on average",
+        value(share) * 100.0,
+        baseline * 100.0
+    );
+    let remedy =
+        "judge it by all work over all time, and see what happened in the trials that stalled";
+    Some(warning(STALLS, Some(&info.name), message, remedy))
 }
 
 fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {

@@ -144,7 +144,7 @@ fn judged(trial: &Trial) -> &[Slice] {
 }
 
 /// What the primary metric counts, as far as slices hold it.
-fn counted_by(primary: &str) -> fn(&Slice) -> u64 {
+pub(super) fn counted_by(primary: &str) -> fn(&Slice) -> u64 {
     match primary {
         "updates_per_second" | "update_calls_per_second" => |s| s.rows_updated,
         "messages_per_minute" | "mail_bytes_per_second" => |s| s.messages,

@@ -12,8 +12,8 @@ use benchmath::summary::{geometric_mean, mean};
 
 use super::findings::differing_factors;
 use super::pairing::{Arm, value};
-use super::{Condition, steady, tail};
-use crate::results::metrics::{self, DeclaredMetric};
+use super::{Condition, degraded, steady, tail};
+use crate::results::metrics;
 use crate::results::store::{ConditionInfo, Manifest};
 use crate::results::{CheckVerdict, Metric};
 
@@ -30,14 +30,15 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
         valid: arm.valid().count(),
         counted: arm.counted().map(|(line, _)| line).collect(),
         steady: steady::count(arm, &manifest.primary_metric),
-        metrics: values(arm, &manifest.metrics),
+        metrics: values(arm, manifest),
         checks_passed,
         checks_total,
     }
 }
 
-fn values(arm: &Arm<'_>, declared: &[DeclaredMetric]) -> BTreeMap<String, Metric> {
-    let mut found = BTreeMap::new();
+fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {
+    let declared = &manifest.metrics;
+    let mut found = degraded::metrics(arm, &manifest.primary_metric);
     for def in metrics::all(declared) {
         if !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
             continue;

@@ -2,8 +2,7 @@
 //!
 //! Cells are compared within their point only: a condition against the baseline at the same point,
 //! by the same blocks and the same statistics as everything else. What is judged is the primary
-//! metric at the middle point; all other cells are one family, adjusted together by Holm's method,
-//! and indicative. Values of a cell are means of its trials on a logarithmic scale with Student's
+//! metric at the middle point; all other cells are one family (`families`), and indicative. Values of a cell are means of its trials on a logarithmic scale with Student's
 //! interval: they carry the machine's drift, which ratios do not. Next: [`curve`] for what stands
 //! along an axis, and the knee.
 
@@ -13,14 +12,15 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use benchmath::{holm, student, summary};
+use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
 
-use super::compare::{adjust_together, has, paired};
+use super::compare::{has, paired};
+use super::families::{self, Candidate};
 use super::pairing::{self, Arm, value};
 use super::waits::Predicted;
 use super::waits::predicted::alone;
-use super::{ALPHA, Bound, Comparison, Verdict, findings, tail};
+use super::{ALPHA, Bound, Comparison, Verdict, tail};
 use crate::results::metrics::{self, Direction, definition};
 use crate::results::store::Manifest;
 use crate::results::sweep::{Axis, Point, Sweep, SweepKind};
@@ -90,11 +90,11 @@ pub struct Estimate {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CellEffect {
     pub ratio: Option<f64>,
-    /// The 95 % interval, not adjusted for the number of cells.
+    /// The interval that the verdict came from: 95 % for all cells together.
     pub low: Option<f64>,
     pub high: Option<f64>,
     pub p: Option<f64>,
-    /// Holm over all cells away from the middle point; at the middle `p` itself.
+    /// Adjusted for all cells away from the middle point; at the middle for the conditions.
     pub p_adjusted: Option<f64>,
     pub verdict: Verdict,
     pub blocks: usize,
@@ -123,6 +123,7 @@ pub(super) fn all(
     let class = class(trials);
     let told = told(manifest, sweep, trials, class.as_deref());
     let mut cells = Vec::new();
+    let mut away = Vec::new();
     for (n, point) in sweep.points.iter().enumerate() {
         let arms = pairing::arms_at(manifest, trials, point);
         let swept = |name: &str| n == 0 || !sweep.at_middle_only.iter().any(|c| c == name);
@@ -131,7 +132,10 @@ pub(super) fn all(
             let effect = match arms.get(manifest.baseline.as_str()) {
                 _ if info.name == manifest.baseline => None,
                 _ if n == 0 => judged(&info.name, comparisons),
-                Some(baseline) => effect(manifest, arm, baseline),
+                Some(baseline) => {
+                    away.extend(candidate(manifest, arm, baseline).map(|c| (cells.len(), c)));
+                    None
+                }
                 None => None,
             };
             cells.push(SweptCell {
@@ -145,7 +149,12 @@ pub(super) fn all(
             });
         }
     }
-    let notes = adjust(&mut cells, sweep.middle());
+    let mut family: Vec<&mut Candidate> =
+        away.iter_mut().map(|(_, c)| c).filter(|c| !c.logs.is_empty()).collect();
+    families::together(&mut family);
+    for (cell, candidate) in &away {
+        cells[*cell].effect = Some(as_effect(&candidate.comparison));
+    }
     let curves = curve::all(manifest, sweep, trials, &cells, class.as_deref());
     Some(Swept {
         kind: sweep.kind,
@@ -154,7 +163,7 @@ pub(super) fn all(
         latency_class: class,
         cells,
         curves,
-        notes,
+        notes: Vec::new(),
     })
 }
 
@@ -254,9 +263,9 @@ fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
     comparisons.iter().find(|c| c.primary && c.condition == condition).map(as_effect)
 }
 
-fn effect(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<CellEffect> {
+fn candidate(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<Candidate> {
     let def = metrics::find(&manifest.metrics, &manifest.primary_metric)?;
-    Some(as_effect(&paired(&def, arm, baseline, manifest.seed)))
+    Some(paired(&def, arm, baseline))
 }
 
 fn as_effect(c: &Comparison) -> CellEffect {
@@ -270,21 +279,4 @@ fn as_effect(c: &Comparison) -> CellEffect {
         blocks: c.blocks,
         bound: c.bound,
     }
-}
-
-/// All cells away from the middle point together; says so where that can show nothing.
-fn adjust(cells: &mut [SweptCell], middle: &Point) -> Vec<String> {
-    let away = cells.iter_mut().filter(|cell| cell.point != *middle);
-    let mut family: Vec<&mut CellEffect> = away.filter_map(|cell| cell.effect.as_mut()).collect();
-    let compared = family.iter().filter(|e| e.p.is_some()).count();
-    let blocks = family.iter().map(|e| e.blocks).max().unwrap_or(0);
-    adjust_together(family.iter_mut().map(|e| (e.p, &mut e.p_adjusted, &mut e.verdict)));
-    if compared == 0 || holm::can_reject(blocks, compared, ALPHA) {
-        return Vec::new();
-    }
-    vec![format!(
-        "away from the middle point all is indicative only: with {} no p value adjusted for \
-         {compared} cells (Holm) can reach {ALPHA}",
-        findings::blocks(blocks)
-    )]
 }

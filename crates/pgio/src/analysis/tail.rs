@@ -39,10 +39,13 @@ impl TooShort {
 }
 
 /// `None` for what is no percentile, or where nobody knows of how many operations it is.
-pub(super) fn too_short(arms: [&Arm<'_>; 2], metric: &str) -> Option<TooShort> {
+pub(super) fn too_short<'a>(
+    arms: impl Iterator<Item = &'a Arm<'a>>,
+    metric: &str,
+) -> Option<TooShort> {
     let (class, q) = percentile(metric)?;
     let needed = needed(q);
-    let trials = arms.into_iter().flat_map(Arm::valid).filter(|t| value(t, metric).is_some());
+    let trials = arms.flat_map(Arm::valid).filter(|t| value(t, metric).is_some());
     let counts = trials.filter_map(|t| t.histograms.get(class)).map(|h| h.observed());
     let operations = counts.min().filter(|n| *n < needed)?;
     Some(TooShort { operations, needed })
@@ -71,29 +74,29 @@ pub(super) fn not_compared(comparison: Comparison, why: String) -> Comparison {
     }
 }
 
-/// Without what cannot be known, where trials have lower bounds in the place of values.
-pub(super) fn bounded(
-    comparison: Comparison,
-    condition: &Arm<'_>,
-    baseline: &Arm<'_>,
-) -> Comparison {
-    let metric = comparison.metric.clone();
+/// Whether trials of the condition, and of the baseline, have lower bounds in the place of values.
+pub(super) fn cut_off(metric: &str, condition: &Arm<'_>, baseline: &Arm<'_>) -> [bool; 2] {
     let pairs = trial_pairs(condition, baseline)
-        .filter(|(c, b)| value(c, &metric).is_some() && value(b, &metric).is_some());
-    let (mut ours, mut theirs) = (false, false);
+        .filter(|(c, b)| value(c, metric).is_some() && value(b, metric).is_some());
+    let mut found = [false; 2];
     for (condition, baseline) in pairs {
-        ours |= is_lower_bound(condition, &metric);
-        theirs |= is_lower_bound(baseline, &metric);
+        found[0] |= is_lower_bound(condition, metric);
+        found[1] |= is_lower_bound(baseline, metric);
     }
-    let bound = match (ours, theirs) {
-        (false, false) => return comparison,
-        (true, true) => {
+    found
+}
+
+/// Without what cannot be known, where trials have lower bounds in the place of values.
+pub(super) fn bounded(comparison: Comparison, cut_off: [bool; 2]) -> Comparison {
+    let bound = match cut_off {
+        [false, false] => return comparison,
+        [true, true] => {
             let why = "not compared: the window's end cut off operations on both sides, so both \
                        values are lower bounds; lengthen the window, or lower the rate";
             return not_compared(comparison, why.to_owned());
         }
-        (true, false) => Bound::AtLeast,
-        (false, true) => Bound::AtMost,
+        [true, false] => Bound::AtLeast,
+        [false, true] => Bound::AtMost,
     };
     let (side, word, outside) = match bound {
         Bound::AtLeast => ("the condition", "lower", comparison.low.is_some_and(|low| low > 1.0)),
@@ -136,7 +139,7 @@ pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<
     for def in metrics::METRICS {
         let Some((class, _)) = percentile(def.name) else { continue };
         let short =
-            others().filter_map(|c| too_short([arms.get(c.name.as_str())?, baseline], def.name));
+            others().filter_map(|c| too_short([arms.get(c.name.as_str())?, baseline].into_iter(), def.name));
         let Some(short) = short.min_by_key(|short| short.operations) else { continue };
         match classes.iter_mut().find(|(known, ..)| *known == class) {
             Some((_, names, _)) => names.push(def.name),

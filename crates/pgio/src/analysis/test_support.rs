@@ -199,6 +199,8 @@ pub(crate) fn swept(blocks: u32) -> Stored {
                 let standby = StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() };
                 t.telemetry = Some(Telemetry {
                     probes: Some(Probes {
+                        flush_error_seconds: None,
+                        standby_flush_error_seconds: None,
                         flush_seconds: Some(0.0009),
                         standby_flush_seconds: Some(0.0008),
                         round_trip_seconds: Some(0.0001),
@@ -240,6 +242,8 @@ pub(crate) fn replicated(blocks: u32) -> Stored {
     for t in &mut trials {
         let telemetry = t.telemetry.as_mut().unwrap();
         telemetry.probes = Some(Probes {
+            flush_error_seconds: None,
+            standby_flush_error_seconds: None,
             flush_seconds: Some(0.0009),
             standby_flush_seconds: Some(0.0008),
             round_trip_seconds: Some(0.0001),

@@ -111,6 +111,9 @@ pub struct PartDifference {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Predicted {
     pub seconds: f64,
+    /// Half of its 95 % interval: the probes vary. Absent in older results.
+    #[serde(default)]
+    pub error: Option<f64>,
     /// More is to be expected, by an amount that nothing tells.
     pub at_least: bool,
     /// The sum in words.

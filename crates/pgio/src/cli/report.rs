@@ -35,8 +35,11 @@ pub(super) enum Format {
 )]
 pub(super) struct Args {
     /// What compare or demo wrote, or one workload of it; of two the second is compared with the first
-    #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
+    #[arg(required = true, num_args = 1.., value_name = "DIR")]
     dirs: Vec<PathBuf>,
+    /// Runs to compare with those named before: from three a side on, differences are judged
+    #[arg(long, num_args = 1.., value_name = "DIR")]
+    against: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
     /// Compare with this condition instead of the experiment's own baseline
@@ -48,14 +51,19 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let dirs: Vec<_> =
-        args.dirs.iter().map(|dir| store::experiments(dir)).collect::<Result<_, _>>()?;
-    let told = match dirs.as_slice() {
-        [a, b] => {
-            let pairs = pairs(a, b)?;
-            one_by_one(&pairs, args.format, |(a, b)| both(a, b, args))
-        }
-        dirs => match dirs.concat().as_slice() {
+    let workloads = |dirs: &[PathBuf]| -> Result<Vec<Vec<PathBuf>>, StoreError> {
+        dirs.iter().map(|dir| store::experiments(dir)).collect()
+    };
+    let (dirs, against) = (workloads(&args.dirs)?, workloads(&args.against)?);
+    let told = match (dirs.as_slice(), against.as_slice()) {
+        ([a, b], []) => compared(std::slice::from_ref(a), std::slice::from_ref(b), args),
+        ([_, _, _, ..], []) => Err(Failure::message(
+            USAGE,
+            "more than two results: name the runs of one side, then --against and those of the \
+             other",
+        )),
+        (a, b @ [_, ..]) => compared(a, b, args),
+        (dirs, []) => match dirs.concat().as_slice() {
             all if all.len() > 1 && args.format == Format::Csv => rows(all, args),
             all if all.len() > 1 && args.format == Format::Html => index(&args.dirs[0], all, args),
             all => one_by_one(all, args.format, |dir| one(dir, args)),
@@ -85,6 +93,28 @@ fn one_by_one<T>(
         ));
     }
     Ok(all.iter().map(tell).collect::<Result<Vec<_>, _>>()?.join("\n"))
+}
+
+/// The runs of one side against those of the other, workload by workload.
+fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Result<String, Failure> {
+    let mut sides = Vec::new();
+    for (first_a, first_b) in pairs(&a[0], &b[0])? {
+        let runs = |first: &PathBuf, others: &[Vec<PathBuf>]| -> Result<Vec<PathBuf>, Failure> {
+            let like = |run: &Vec<PathBuf>| match run.as_slice() {
+                [only] => Ok(only.clone()),
+                all => all.iter().find(|d| d.file_name() == first.file_name()).cloned().ok_or_else(
+                    || {
+                        let message = format!("no workload like {} in this run", first.display());
+                        Failure::message(USAGE, message)
+                    },
+                ),
+            };
+            let others = others.iter().map(like).collect::<Result<Vec<_>, _>>()?;
+            Ok([vec![first.clone()], others].concat())
+        };
+        sides.push((runs(&first_a, &a[1..])?, runs(&first_b, &b[1..])?));
+    }
+    one_by_one(&sides, args.format, |(a, b)| both(a, b, args))
 }
 
 /// The workloads that both have, by the names of their directories.
@@ -168,9 +198,10 @@ fn one(dir: &Path, args: &Args) -> Result<String, Failure> {
     })
 }
 
-fn both(a: &Path, b: &Path, args: &Args) -> Result<String, Failure> {
-    let (stored_a, stored_b) = (args.read(a)?, args.read(b)?);
-    must_have_a_condition_in_common((a, &stored_a), (b, &stored_b))?;
+fn both(a: &[PathBuf], b: &[PathBuf], args: &Args) -> Result<String, Failure> {
+    let read = |dirs: &[PathBuf]| dirs.iter().map(|d| args.read(d)).collect::<Result<Vec<_>, _>>();
+    let (stored_a, stored_b) = (read(a)?, read(b)?);
+    must_have_a_condition_in_common((&a[0], &stored_a[0]), (&b[0], &stored_b[0]))?;
     let found = across(&stored_a, &stored_b);
     let document = || report::across::document(&found);
     Ok(match args.format {

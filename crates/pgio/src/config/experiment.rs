@@ -10,6 +10,7 @@ mod command;
 mod condition;
 mod hosts;
 pub mod limits;
+mod question;
 mod rules;
 mod section;
 mod size;
@@ -28,6 +29,7 @@ use super::sections;
 
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::hosts::HostSpec;
+pub use self::question::Question;
 pub use self::rules::{Checkpoint, Reset, Rules};
 pub use self::size::Size;
 pub use self::sweep::{Axis, AxisValue, PointSpec, SweepKind};
@@ -123,6 +125,9 @@ pub fn parse(
     let baseline = baseline(&head, &conditions)?;
     let mut workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
     let axes = sweep::parse(&root, treatments, &conditions)?;
+    let others: Vec<&str> =
+        conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
+    let rules = rules::parse(&head, blocks, targets.values(), checks, &others)?;
     workloads.iter_mut().for_each(|workload| workload.axes.extend(axes.iter().cloned()));
     let experiment = Experiment {
         name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
@@ -136,7 +141,7 @@ pub fn parse(
         telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
         primary: head.name("primary")?,
         hosts,
-        rules: rules::parse(&head, blocks, targets.values(), checks)?,
+        rules,
         sweep: size::kind(&head)?,
         targets,
         workloads,

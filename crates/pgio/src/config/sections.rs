@@ -112,10 +112,34 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "what is made the same again before each trial: nothing but a CHECKPOINT, dead rows vacuumed, the data set loaded again, the database dropped and made again",
         ),
         key(
+            "checkpoint",
+            "before, spread or none",
+            "before",
+            "the checkpoints that windows meet: one before the warm-up, whole cycles inside, or what the server does by itself",
+        ),
+        key(
             "recreate_database",
             "the name of the database",
             "none",
             "names the database that reset = \"recreate\" may drop; required unless all servers are private",
+        ),
+        key(
+            "judge",
+            "an array of names of conditions",
+            "all conditions",
+            "the conditions whose comparison answers the question; one alone is judged unadjusted, several are one family",
+        ),
+        key(
+            "also_judge",
+            "an array of names of metrics",
+            "none",
+            "metrics judged beside the primary one, in the same family",
+        ),
+        key(
+            "effect",
+            "a share from 0.1% to below 100%",
+            "none",
+            "the effect to plan for: the report says how many blocks detect it with 80 % power",
         ),
         key(
             "tolerate",

@@ -7,7 +7,7 @@ use super::csv::{number, word};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use crate::analysis::Verdict;
-use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Effect, Side};
+use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Effect, FEWEST, Side};
 use crate::results::Metric;
 
 pub fn document(across: &Across) -> Document {
@@ -63,8 +63,12 @@ pub fn flat(across: &Across) -> Table {
 }
 
 fn told(side: &Side) -> String {
+    let runs = match side.runs {
+        1 => String::new(),
+        n => format!("{}, the first ", format::counted(n, "run")),
+    };
     let trials = format::counted(side.valid, "valid trial");
-    format!("{}, begun {}, {trials}", side.experiment, side.created_at)
+    format!("{}, {runs}begun {}, {trials}", side.experiment, side.created_at)
 }
 
 fn columns(first: &str, last: &str) -> Vec<Column> {
@@ -89,12 +93,22 @@ fn primary(across: &Across) -> Table {
         title: String::new(),
         columns: columns("condition", "trials A / B"),
         rows,
-        notes: vec![
-            "~ cannot be told apart. Trials of different dates are not paired: Welch's interval for \
-             the ratio of geometric means."
-                .to_owned(),
-        ],
+        notes: vec![if rows_judged(across) {
+            "~ no difference detected. The unit is the run: Welch's interval for the ratio of the \
+             runs' geometric means."
+                .to_owned()
+        } else {
+            format!(
+                "Shown, not judged: with fewer than {FEWEST} runs a side nothing separates a change \
+                 from what two runs of the same differ by. Judge with: pgio report A1 A2 A3 \
+                 --against B1 B2 B3"
+            )
+        }],
     }
+}
+
+fn rows_judged(across: &Across) -> bool {
+    across.comparisons.iter().any(|c| c.primary && c.verdict != Verdict::NotJudged)
 }
 
 fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
@@ -106,8 +120,8 @@ fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
 fn change(c: &AcrossComparison) -> String {
     match (c.verdict, c.ratio, c.low, c.high) {
         (Verdict::NotApplicable, ..) | (_, None, ..) => NONE.to_owned(),
-        (Verdict::TooFewBlocks, Some(ratio), ..) => {
-            format!("~ {} (too few trials)", format::change(ratio))
+        (Verdict::NotJudged, Some(ratio), ..) => {
+            format!("{} (not judged)", format::change(ratio))
         }
         (Verdict::NoDifference, _, Some(low), Some(high)) => {
             format!("~ {}", format::interval(low, high))

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::{explain, sweep};
-use crate::analysis::{ALPHA, Analysis, Bound, Comparison, Condition, Finding, Verdict};
+use crate::analysis::{
+    Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
+};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric, Warning};
 
@@ -42,7 +44,7 @@ pub fn document(analysis: &Analysis) -> Document {
 pub(super) fn primary(analysis: &Analysis) -> Table {
     let conditions = &analysis.conditions;
     let some_left_out = conditions.iter().any(|c| c.valid != c.trials);
-    let commits = conditions.iter().any(|c| commit_percentiles(c).is_some());
+    let commits = conditions.iter().any(|c| commit_percentiles(analysis, c).is_some());
     let mut columns = vec![
         Column::left("condition"),
         Column::right(format::metric_name(&analysis.primary_metric)),
@@ -61,11 +63,19 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
         columns.insert(2, Column::right("10,000 in"));
     }
 
+    let with_totals = analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some());
+    if with_totals {
+        columns.insert(4, Column::left("all work / all time"));
+    }
+
     let row = |c: &Condition| {
-        let mut cells = vec![c.name.clone(), rate(c, &analysis.primary_metric)];
+        let mut cells = vec![c.name.clone(), rate(analysis, c, &analysis.primary_metric)];
         cells.extend(effect_and_ratio(analysis, c));
+        if with_totals {
+            cells.push(all_work(analysis, c));
+        }
         if commits {
-            cells.push(commit_percentiles(c).unwrap_or_else(|| NONE.to_owned()));
+            cells.push(commit_percentiles(analysis, c).unwrap_or_else(|| NONE.to_owned()));
         }
         if some_left_out {
             let all_count = c.valid == c.trials;
@@ -77,7 +87,7 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
         }
         cells.push(format!("{}/{}", c.checks_passed, c.checks_total));
         if per_10000 {
-            cells.insert(2, metric(c, PER_10000));
+            cells.insert(2, metric(analysis, c, PER_10000));
         }
         cells
     };
@@ -89,13 +99,36 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
     }
 }
 
-fn metric(condition: &Condition, name: &str) -> String {
-    condition.metrics.get(name).map_or_else(|| NONE.to_owned(), format::metric)
+fn metric(analysis: &Analysis, condition: &Condition, name: &str) -> String {
+    shown(analysis, condition, name).map_or_else(|| NONE.to_owned(), |m| format::metric(&m))
+}
+
+/// The value that stands beside a ratio is the baseline's times that ratio, or the two would not
+/// fit: a mean over all trials is of other blocks than the ratio. Without a ratio, the condition's
+/// own mean.
+fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metric> {
+    let own = condition.metrics.get(name)?;
+    let of_ratio = || {
+        let ratio = analysis.comparison(&condition.name, name)?.ratio?;
+        let baseline = analysis.condition(&analysis.baseline)?.metrics.get(name)?.value?;
+        Some(baseline * ratio)
+    };
+    Some(Metric { value: of_ratio().or(own.value), ..own.clone() })
+}
+
+/// All work over all time against the baseline's.
+fn all_work(analysis: &Analysis, condition: &Condition) -> String {
+    let totals = analysis.primary(&condition.name).and_then(|c| c.totals);
+    match totals.map(|t| (t.ratio, t.low, t.high)) {
+        Some((ratio, Some(low), Some(high))) => format::change_with_interval(ratio, low, high),
+        Some((ratio, ..)) => format::change(ratio),
+        None => String::new(),
+    }
 }
 
 /// Under a heading that ends in `/s` the unit need not stand in every row.
-fn rate(condition: &Condition, name: &str) -> String {
-    let text = metric(condition, name);
+fn rate(analysis: &Analysis, condition: &Condition, name: &str) -> String {
+    let text = metric(analysis, condition, name);
     match text.split_once(' ') {
         Some((number, unit)) if unit.ends_with("/s") && !unit.contains("B/s") => number.to_owned(),
         _ => text,
@@ -131,23 +164,19 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
     }
 }
 
-/// How many blocks would tell what these could not, on a line of its own. Not said of the twin,
-/// which nobody wants to tell apart.
+/// How many blocks detect the effect that was planned for, on a line of its own. Not of the twin,
+/// where nobody looks for one.
 fn needed(c: &Comparison, is_aa: bool) -> String {
-    match (c.blocks_needed, c.ratio) {
-        _ if is_aa => String::new(),
-        (Some(n), Some(ratio)) if ratio != 1.0 => {
-            format!("\n(to tell ±{}: {} blocks)", format::size(ratio - 1.0), format::needed(n, ""))
-        }
-        (Some(n), _) => format!("\n({} needed)", format::needed(n, "")),
-        (None, _) => String::new(),
+    match c.blocks_needed {
+        Some(n) if !is_aa => format!("\n({} needed)", format::counted(n as usize, "block")),
+        _ => String::new(),
     }
 }
 
 /// `0.310 / 0.522 / 1.10 ms`, all in the unit of the last.
-fn commit_percentiles(condition: &Condition) -> Option<String> {
+fn commit_percentiles(analysis: &Analysis, condition: &Condition) -> Option<String> {
     let values = COMMIT_PERCENTILES.map(|name| {
-        let metric = condition.metrics.get(name)?;
+        let metric = shown(analysis, condition, name)?;
         Some((metric.value?, metric.at_least))
     });
     format::side_by_side(&values)
@@ -157,8 +186,18 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     let mut notes = Vec::new();
     let undecided = |c: &Comparison| !c.verdict.is_decided() && c.primary;
     if analysis.comparisons.iter().any(undecided) {
-        notes.push(format!("~ cannot be told apart from {}.", analysis.baseline));
+        notes.push(format!("~ no difference from {} detected.", analysis.baseline));
     }
+    if analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some()) {
+        notes.push(
+            "The effect is that of the typical block; all work / all time weighs stalls with their \
+             length."
+                .to_owned(),
+        );
+    }
+    notes.extend(
+        analysis.checks.iter().filter(|f| f.id == STALLS).map(|f| format!("{}.", f.message)),
+    );
     notes.extend(chosen_afterwards(analysis));
     notes.extend(noise_floor(analysis));
     notes.extend(sweep::where_judged(analysis));
@@ -211,13 +250,20 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
     };
     let told = match floor.minimum_detectable_effect {
         Some(mde) => format!(
-            "; with {} an effect of {} or more is told 4 times in 5",
+            "; with {} an effect of {} is detected with 80 % power{}",
             format::counted(twin.blocks, "block"),
-            format::size(mde)
+            format::size(mde),
+            at_most(floor)
         ),
         None => String::new(),
     };
     Some(format!("Noise floor: {aa} is {} measured twice: {measured}{told}.", analysis.baseline))
+}
+
+/// The spread that the power is reckoned from is an estimate, too.
+pub(super) fn at_most(floor: &NoiseFloor) -> String {
+    let bound = floor.minimum_detectable_effect_at_most;
+    bound.map_or_else(String::new, |most| format!(" (90 % bound: {})", format::size(most)))
 }
 
 pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
@@ -232,14 +278,16 @@ pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
         groups.iter().map(|group| secondary_group(analysis, baseline, group)).collect();
     tables.retain(|t| !t.rows.is_empty());
     if let Some(first) = tables.first_mut() {
-        first.title = "Secondary metrics (indicative; change against the baseline)".to_owned();
+        first.title =
+            "Secondary metrics (indicative; change against the baseline [95 %])".to_owned();
     }
     let starred = |t: &Table| t.rows.iter().flatten().any(|cell| cell.ends_with(STAR));
     let any_starred = tables.iter().any(starred);
     if let Some(last) = tables.last_mut() {
         if any_starred {
             last.notes.push(format!(
-                "{STAR} shown at p <= {ALPHA} after adjustment for the number of metrics (Holm)."
+                "{STAR} decided: the interval leaves out no change. Intervals are 95 % for all of \
+                 these together."
             ));
         }
         last.notes.extend(analysis.notes.iter().map(|n| format!("Note: {n}.")));
@@ -259,16 +307,16 @@ fn secondary_group(analysis: &Analysis, baseline: &Condition, group: &[&Conditio
         if !measured(baseline) && !group.iter().any(|c| measured(c)) {
             continue;
         }
-        let mut cells = vec![format::metric_name(def.name), metric(baseline, def.name)];
+        let mut cells = vec![format::metric_name(def.name), metric(analysis, baseline, def.name)];
         cells.extend(group.iter().map(|c| with_change(analysis, c, def.name)));
         rows.push(cells);
     }
     Table { title: String::new(), columns, rows, notes: Vec::new() }
 }
 
-/// `1.85 ms +215 %`, with a star where the change is shown.
+/// `1.85 ms +215 % [+190, +241]`, with a star where the change is decided.
 fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String {
-    let value = metric(condition, name);
+    let value = metric(analysis, condition, name);
     let Some(c) = analysis.comparison(&condition.name, name) else { return value };
     let star = if c.verdict.is_decided() { STAR } else { "" };
     let mark = match c.bound {
@@ -276,9 +324,12 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
         Some(Bound::AtMost) => format::AT_MOST,
         None => "",
     };
-    match c.ratio {
-        Some(ratio) => format!("{value} {mark}{}{star}", format::change(ratio)),
-        None => value,
+    match (c.ratio, c.low, c.high) {
+        (Some(ratio), Some(low), Some(high)) => {
+            format!("{value} {}{star}", format::change_with_interval(ratio, low, high))
+        }
+        (Some(ratio), ..) => format!("{value} {mark}{}{star}", format::change(ratio)),
+        (None, ..) => format!("{value}{star}"),
     }
 }
 

@@ -41,6 +41,9 @@ const COLUMNS: &[&str] = &[
     "value_high",
     "value_bound",
     "ratio_bound",
+    "totals_ratio",
+    "totals_low",
+    "totals_high",
 ];
 
 /// All of an analysis that is a number.
@@ -58,6 +61,9 @@ pub fn flat(analysis: &Analysis) -> Table {
                 row.extend([at(analysis), String::new(), String::new()]);
                 let cut_off = condition.metrics.get(def.name).is_some_and(|m| m.at_least);
                 row.extend([at_least(cut_off), bound(compared.and_then(|c| c.bound))]);
+                let totals = compared.and_then(|c| c.totals);
+                row.extend([number(totals.map(|t| t.ratio))]);
+                row.extend([totals.and_then(|t| t.low), totals.and_then(|t| t.high)].map(number));
                 rows.push(row);
             }
         }
@@ -101,6 +107,7 @@ fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
         row.extend([point(&cell.point), number(estimate.low), number(estimate.high)]);
         let effect = cell.effect.as_ref().filter(|_| primary);
         row.extend([at_least(estimate.at_least), bound(effect.and_then(|e| e.bound))]);
+        row.extend([const { String::new() }; 3]);
         row
     };
     cell.metrics.iter().map(one).collect()

@@ -9,7 +9,9 @@ use super::table::{Column, Table};
 use crate::analysis::Analysis;
 use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
-use crate::analysis::waits::{Decomposition, DecompositionDifference, Part, PartDifference};
+use crate::analysis::waits::{
+    Decomposition, DecompositionDifference, Part, PartDifference, Predicted,
+};
 use crate::results::waits::{GROUPS, WaitGroup};
 
 /// A kind of wait has a column where it takes this share of any operation.
@@ -113,15 +115,17 @@ pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String 
     match &d.predicted {
         Some(p) if p.at_least => {
             text += &format!(
-                "; from first principles at least {} ({})",
+                "; from first principles at least {}{} ({})",
                 format::signed_seconds(p.seconds),
+                error(p),
                 p.from
             );
         }
         Some(p) => {
             text += &format!(
-                "; from first principles {} ({})",
+                "; from first principles {}{} ({})",
                 format::signed_seconds(p.seconds),
+                error(p),
                 p.from
             );
         }
@@ -223,4 +227,9 @@ fn side_by_side(ours: Option<f64>, theirs: Option<f64>) -> String {
         _ => String::new(),
     };
     format!("{} / {}{change}", shown(ours), shown(theirs))
+}
+
+/// The probes' own error, where they tell one.
+pub(super) fn error(predicted: &Predicted) -> String {
+    predicted.error.map_or_else(String::new, |e| format!(" ± {}", format::seconds(e)))
 }

@@ -16,7 +16,7 @@ use crate::analysis::replica::Replica;
 use crate::analysis::sweep::Swept;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
 use crate::analysis::{
-    ALPHA, Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Steady, Verdict,
+    ALPHA, Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Steady, Totals, Verdict,
 };
 use crate::printable;
 use crate::results::{CheckVerdict, Metric};
@@ -93,7 +93,15 @@ pub struct ComparisonV1 {
     pub condition: String,
     pub metric: String,
     pub primary: bool,
-    /// condition / baseline, with its 95 % interval.
+    /// In the family of comparisons that answers the experiment's question.
+    #[serde(default)]
+    pub judged: bool,
+    /// The baseline's typical trial, and that times the ratio; means where there is no ratio.
+    #[serde(default)]
+    pub baseline_value: Option<f64>,
+    #[serde(default)]
+    pub value: Option<f64>,
+    /// condition / baseline, with the interval that the verdict came from: 95 % for its family.
     pub ratio: Option<f64>,
     pub low: Option<f64>,
     pub high: Option<f64>,
@@ -101,12 +109,17 @@ pub struct ComparisonV1 {
     pub difference: Option<f64>,
     pub difference_low: Option<f64>,
     pub difference_high: Option<f64>,
+    /// All work over all time, of the primary metric where that is a rate.
+    #[serde(default)]
+    pub totals: Option<Totals>,
+    /// The signed-rank test of this comparison alone.
     pub p: Option<f64>,
-    /// Holm, over the secondary metrics of the condition; `p` itself for the primary metric.
+    /// Adjusted for its family: the judged comparisons, or all others.
     pub p_adjusted: Option<f64>,
     pub verdict: Verdict,
     pub blocks: usize,
-    /// How many blocks would decide four times in five, where these did not.
+    /// Blocks that detect the effect named in the experiment with 80 % power, where these did not
+    /// decide; the fewest that can decide anything where there are too few.
     pub blocks_needed: Option<u32>,
     /// Ratio and difference are no more than this, and one side of each interval is null: the
     /// window's end cut off operations. Absent where they are estimates.
@@ -198,12 +211,16 @@ impl From<Comparison> for ComparisonV1 {
             condition: c.condition,
             metric: c.metric,
             primary: c.primary,
+            judged: c.judged,
+            baseline_value: c.baseline_value,
+            value: c.value,
             ratio: c.ratio,
             low: c.low,
             high: c.high,
             difference: c.difference,
             difference_low: c.difference_low,
             difference_high: c.difference_high,
+            totals: c.totals,
             p: c.p,
             p_adjusted: c.p_adjusted,
             verdict: c.verdict,

@@ -3,8 +3,9 @@
 //! They say no more than the analysis decided: what cannot be told apart is told so, with the
 //! number of blocks that would be needed.
 
+use super::comparison::at_most;
 use super::format;
-use crate::analysis::{Analysis, Comparison, Verdict};
+use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
 
 const COMMIT_MEAN: &str = "commit_latency_mean";
 
@@ -12,6 +13,10 @@ const COMMIT_MEAN: &str = "commit_latency_mean";
 pub fn sentence(analysis: &Analysis, condition: &str) -> String {
     let factors = analysis.condition(condition).map_or(0, |c| c.factors.len());
     let mut text = verdict(analysis, condition);
+    let stalls = |f: &&Finding| f.id == STALLS && f.condition.as_deref() == Some(condition);
+    if let Some(finding) = analysis.checks.iter().find(stalls) {
+        text += &format!(" Stalls: {}.", finding.message);
+    }
     if factors > 1 {
         text += &format!(
             " {condition} differs from {} in {} treatments: the effect cannot be attributed to one \
@@ -52,7 +57,11 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             "{condition} cannot be told apart from {baseline}: {metric} {}, {blocks}{}.",
             format::change_with_interval(ratio, low, high),
             // Nobody wants to tell the twin apart.
-            if analysis.is_aa(condition) { String::new() } else { needed(c, "would be needed") }
+            if analysis.is_aa(condition) {
+                String::new()
+            } else {
+                needed(c, "detect the planned effect")
+            }
         ),
         (Verdict::NoDifference, Some(ratio), low, high) => format!(
             "{condition} cannot be told apart from {baseline}: {metric} {}, {blocks}; the window's \
@@ -83,8 +92,8 @@ fn decide(blocks: usize) -> &'static str {
 }
 
 fn needed(c: &Comparison, verb: &str) -> String {
-    c.blocks_needed
-        .map_or_else(String::new, |n| format!("; {} blocks {verb}", format::needed(n, "about ")))
+    let blocks = |n: u32| format!("; {} {verb}", format::counted(n as usize, "block"));
+    c.blocks_needed.map_or_else(String::new, blocks)
 }
 
 fn comparative(verdict: Verdict) -> &'static str {
@@ -93,7 +102,10 @@ fn comparative(verdict: Verdict) -> &'static str {
         Verdict::Faster => "faster than",
         Verdict::Higher => "higher than",
         Verdict::Lower => "lower than",
-        Verdict::NoDifference | Verdict::TooFewBlocks | Verdict::NotApplicable => "like",
+        Verdict::NoDifference
+        | Verdict::TooFewBlocks
+        | Verdict::NotApplicable
+        | Verdict::NotJudged => "like",
     }
 }
 
@@ -151,7 +163,11 @@ fn trust(analysis: &Analysis) -> String {
     }
     let floor = analysis.noise_floor.get(&analysis.primary_metric);
     let smallest = match floor.and_then(|f| f.minimum_detectable_effect) {
-        Some(mde) => format!("; effects of {} and more can be told", format::size(mde)),
+        Some(mde) => format!(
+            "; an effect of {} is detected with 80 % power{}",
+            format::size(mde),
+            floor.map_or_else(String::new, at_most)
+        ),
         None => String::new(),
     };
     format!(

@@ -4,6 +4,7 @@
 //! Numbers are the analysis's (`analysis::sweep`); here they get words. `html::sweep` draws the same
 //! curves.
 
+use super::explain::error;
 use super::format::{self, NONE};
 use super::table::{Column, Table};
 use crate::analysis::sweep::{
@@ -251,7 +252,7 @@ pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
         Some(vec![
             curve.condition.clone(),
             shown(&point.value),
-            format!("{at_least}{}", format::seconds(predicted.seconds)),
+            format!("{at_least}{}{}", format::seconds(predicted.seconds), error(predicted)),
             seconds_with_interval(measured),
             format::signed_seconds(measured.value - predicted.seconds),
         ])

@@ -161,6 +161,13 @@ pub const METRICS: &[MetricDef<'static>] = &[
     def("schedule_lag_p99", "s", LowerIsFaster, "99th percentile of this lag"),
     def("schedule_lag_p99_9", "s", LowerIsFaster, "99.9th percentile of this lag"),
     def("schedule_lag_max", "s", LowerIsFaster, "longest such lag"),
+    def(
+        "degraded_time",
+        "share",
+        LowerIsFaster,
+        "of the window: slices in which the rate was below half of the condition's own median",
+    ),
+    def("degraded_longest", "s", LowerIsFaster, "longest stretch of such slices"),
     def("riops", "blocks/s", Neutral, "blocks not found in shared buffers (pg_stat_database)"),
     def("cache_hits_per_second", "blocks/s", Neutral, "blocks found in shared buffers"),
     def(

@@ -198,6 +198,11 @@ pub struct Probes {
     pub flush_seconds: Option<f64>,
     /// The same on the standby.
     pub standby_flush_seconds: Option<f64>,
+    /// Half of the 95 % interval of each; absent in older results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush_error_seconds: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby_flush_error_seconds: Option<f64>,
     /// To the standby and back, as the way was found.
     pub round_trip_seconds: Option<f64>,
     /// What the trial's link treatment adds to that.

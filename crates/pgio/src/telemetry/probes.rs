@@ -34,19 +34,23 @@ pub fn probe(
     walsender: Option<Walsender>,
 ) -> Probes {
     let mut notes = Vec::new();
-    let mut note = |(value, how): (Option<f64>, String)| {
+    let mut flush = |wal: Option<Wal<'_>>| {
+        let (found, how) = flush::probe(wal?);
         notes.push(how);
-        value
+        found
     };
-    let flush_seconds = primary.and_then(|wal| note(flush::probe(wal)));
-    let standby_flush_seconds = standby.and_then(|wal| note(flush::probe(wal)));
+    let (flush, standby_flush) = (flush(primary), flush(standby));
     let round_trip_seconds = walsender.and_then(|walsender| {
         let same = primary.zip(standby).is_some_and(|(a, b)| a.host.is_same_machine(b.host));
-        note(round_trip::probe(primary.map(|wal| wal.host), same, walsender))
+        let (found, how) = round_trip::probe(primary.map(|wal| wal.host), same, walsender);
+        notes.push(how);
+        found
     });
     Probes {
-        flush_seconds,
-        standby_flush_seconds,
+        flush_seconds: flush.map(|f| f.seconds),
+        flush_error_seconds: flush.map(|f| f.error),
+        standby_flush_seconds: standby_flush.map(|f| f.seconds),
+        standby_flush_error_seconds: standby_flush.map(|f| f.error),
         round_trip_seconds,
         // Known when a condition is in force.
         link_seconds: None,

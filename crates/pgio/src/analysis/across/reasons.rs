@@ -15,7 +15,24 @@ use crate::units::human;
 /// In the manifest's environment and told before, or different by nature.
 const TOLD_ELSEWHERE: &[&str] = &["pgio", "server_version", "target"];
 
-pub(super) fn all(a: &Stored, b: &Stored) -> Vec<Reason> {
+/// Of the first run of each side, and what differs between the runs of one side.
+pub(super) fn all(a: &[Stored], b: &[Stored]) -> Vec<Reason> {
+    let mut found = between(&a[0], &b[0]);
+    for (name, runs) in [("A", a), ("B", b)] {
+        for (number, run) in (2..).zip(&runs[1..]) {
+            let within = between(&runs[0], run);
+            // Each run draws its own seed where none is given.
+            let within = within.into_iter().filter(|r| r.what != "seed");
+            found.extend(within.map(|r| Reason {
+                what: format!("{} (run {number} of {name} against its first)", r.what),
+                ..r
+            }));
+        }
+    }
+    found
+}
+
+fn between(a: &Stored, b: &Stored) -> Vec<Reason> {
     let mut found = question(&a.manifest, &b.manifest);
     let of = |stored: &Stored| first(stored).map(described).unwrap_or_default();
     found.extend(maps("", &of(a), &of(b)));

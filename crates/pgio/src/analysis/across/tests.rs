@@ -1,10 +1,16 @@
 //! Two made-up months.
 
+use super::across as across_runs;
 use super::*;
 use crate::analysis::test_support::{demo, experiment, set, trial};
 use crate::results::Outcome;
 
 const PRIMARY: &str = "commits_per_second";
+
+/// One run a side.
+fn across(a: &Stored, b: &Stored) -> Across {
+    across_runs(std::slice::from_ref(a), std::slice::from_ref(b))
+}
 
 fn slower(mut stored: Stored, factor: f64) -> Stored {
     for t in &mut stored.trials {
@@ -24,9 +30,9 @@ fn the_same_twice_differs_in_nothing() {
     assert_eq!(found.reasons, []);
     let local = &found.comparisons[0];
     assert_eq!((local.condition.as_str(), local.primary), ("local", true));
-    assert_eq!((local.ratio, local.verdict), (Some(1.0), Verdict::NoDifference));
+    assert_eq!((local.ratio, local.verdict), (Some(1.0), Verdict::NotJudged));
     assert_eq!((local.trials_a, local.trials_b), (6, 6));
-    assert!(found.effects.iter().all(|e| e.ratio == Some(1.0) && e.low.unwrap() < 1.0));
+    assert!(found.effects.iter().all(|e| e.ratio == Some(1.0) && e.low.is_none()));
 }
 
 #[test]
@@ -35,14 +41,54 @@ fn a_slower_machine_is_seen_and_leaves_the_effects() {
     for condition in ["local", "on"] {
         let c = of(&found, condition, PRIMARY);
         assert!((c.ratio.unwrap() - 0.8).abs() < 1e-9);
-        assert!(c.high.unwrap() < 0.85 && c.low.unwrap() > 0.75);
-        assert_eq!(c.verdict, Verdict::Slower);
+        assert_eq!((c.low, c.p, c.verdict), (None, None, Verdict::NotJudged));
     }
     let on = found.effects.iter().find(|e| e.condition == "on").unwrap();
     assert!((on.ratio.unwrap() - 1.0).abs() < 1e-9);
     assert!((on.a.ratio.unwrap() - on.b.ratio.unwrap()).abs() < 1e-9);
-    let forth = across(&slower(demo(), 0.8), &demo());
-    assert_eq!(of(&forth, "local", PRIMARY).verdict, Verdict::Faster);
+}
+
+/// From three runs a side on the run is the unit, with as many of them as there are.
+#[test]
+fn runs_are_the_unit() {
+    let runs = |factors: [f64; 3]| factors.map(|f| slower(demo(), f));
+    let found = across_runs(&runs([1.0, 1.02, 0.99]), &runs([0.8, 0.79, 0.81]));
+    let c = of(&found, "local", PRIMARY);
+    assert_eq!((c.verdict, c.runs_a, c.runs_b, c.trials_a), (Verdict::Slower, 3, 3, 18));
+    assert!(c.low.unwrap() > 0.7 && c.high.unwrap() < 0.9, "{c:?}");
+    // Runs of one side differ by as much as the two sides do.
+    let found = across_runs(&runs([1.0, 0.8, 1.1]), &runs([0.8, 1.05, 0.9]));
+    assert_eq!(of(&found, "local", PRIMARY).verdict, Verdict::NoDifference);
+    let back = across_runs(&runs([0.8, 0.79, 0.81]), &runs([1.0, 1.02, 0.99]));
+    assert_eq!(of(&back, "local", PRIMARY).verdict, Verdict::Faster);
+    assert_eq!(
+        across_runs(&runs([1.0; 3])[..2], &runs([0.5; 3])).comparisons[0].verdict,
+        Verdict::NotJudged
+    );
+}
+
+/// Runs vary as much between dates as trials do within: trials as the unit would tell every second
+/// such pair apart.
+#[test]
+fn equal_runs_are_told_apart_in_one_of_twenty() {
+    use crate::rng::SplitMix64;
+    let mut rng = SplitMix64::new(11);
+    let mut noise = || {
+        let sum: f64 = (0..12).map(|_| rng.next_u64() as f64 / u64::MAX as f64).sum();
+        0.02 * (sum - 6.0)
+    };
+    let mut run = || {
+        let date = noise();
+        let trials =
+            (1..=6).map(|block| trial("local", block, &[(PRIMARY, (date + noise()).exp())]));
+        experiment(&["local"], trials.collect())
+    };
+    let mut apart = 0;
+    for _ in 0..200 {
+        let (a, b) = ([run(), run(), run()], [run(), run(), run()]);
+        apart += usize::from(of(&across_runs(&a, &b), "local", PRIMARY).verdict.is_decided());
+    }
+    assert!((1..=19).contains(&apart), "{apart} of 200");
 }
 
 #[test]
@@ -111,7 +157,7 @@ fn one_trial_each_decides_nothing_and_zero_has_no_ratio() {
     let found = across(&one(1000.0), &one(400.0));
     let c = of(&found, "local", PRIMARY);
     assert!((c.ratio.unwrap() - 0.4).abs() < 1e-12);
-    assert_eq!((c.low, c.verdict), (None, Verdict::TooFewBlocks));
+    assert_eq!((c.low, c.verdict), (None, Verdict::NotJudged));
     assert_eq!(of(&found, "local", "checkpoints").verdict, Verdict::NotApplicable);
 }
 
@@ -122,7 +168,7 @@ fn what_does_not_count_is_left_out_and_nothing_is_not_a_panic() {
     assert_eq!(of(&across(&demo(), &b), "local", PRIMARY).trials_b, 5);
     let empty = experiment(&["local", "on"], Vec::new());
     let found = across(&demo(), &empty);
-    assert_eq!(of(&found, "local", PRIMARY).verdict, Verdict::TooFewBlocks);
+    assert_eq!(of(&found, "local", PRIMARY).verdict, Verdict::NotJudged);
     assert_eq!(found.reasons.len(), 0);
     let mut stranger = demo();
     stranger.manifest.baseline = "nobody".to_owned();

@@ -67,18 +67,17 @@ fn what_a_command_calls_its_result_is_compared_at_every_point() {
     assert!(away.metrics.contains_key("tps") && away.metrics.contains_key("beside"));
 }
 
+/// Large effects are told with six blocks, however many cells there are, and with five nothing is.
 #[test]
 fn away_from_the_middle_one_family_is_adjusted() {
-    // Five cells need eight blocks: 5 × 2 / 2⁸ is below 0.05, 5 × 2 / 2⁷ is not.
-    for (blocks, shown) in [(7, false), (8, true)] {
+    for (blocks, shown) in [(5, false), (6, true)] {
         let analysis = analyse(&swept(blocks));
         let found = analysis.sweep.unwrap();
         let away = cell(&found, "on", &at(1, 1)).effect.clone().unwrap();
         assert_eq!(away.verdict.is_decided(), shown, "{blocks}");
-        assert!(away.p_adjusted > away.p);
+        assert!(away.p_adjusted >= away.p);
         let middle = cell(&found, "on", &at(4, 1)).effect.clone().unwrap();
-        assert!(middle.verdict.is_decided(), "judged by its own p");
-        assert_eq!(found.notes.is_empty(), shown, "{:?}", found.notes);
+        assert_eq!(middle.verdict.is_decided(), shown);
     }
 }
 

@@ -50,13 +50,24 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
     }
     Some(Predicted {
         seconds: sum(&trials, &more)? - sum(&trials, &less)?,
+        error: error(&trials, &[more, less].concat()),
         at_least: level == "remote_apply",
         from: from.join(" + ").replace(" + less", ", less"),
     })
 }
 
-/// What a commit alone should take under a condition.
+/// What a commit alone should take under a condition. The probes were taken before the first
+/// trial, without any treatment: where something else than the level and the link is treated, such
+/// as a throttled device, they say nothing.
 pub(in crate::analysis) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
+    let reckoned = |t: &String| {
+        t.starts_with(SETTING)
+            || t.starts_with("link ")
+            || t.starts_with("synchronous_standby_names")
+    };
+    if !info.treatments.iter().all(reckoned) {
+        return None;
+    }
     let level = level((info, arm))?;
     let steps = steps(&level, arm.valid().any(has_synchronous_standby))?;
     let trials: Vec<&Trial> = arm.valid().collect();
@@ -65,12 +76,35 @@ pub(in crate::analysis) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<
         from.push("it waits for nothing".to_owned());
     }
     let seconds = sum(&trials, &steps)?;
-    Some(Predicted { seconds, at_least: level == "remote_apply", from: from.join(" + ") })
+    Some(Predicted {
+        seconds,
+        error: error(&trials, &steps),
+        at_least: level == "remote_apply",
+        from: from.join(" + "),
+    })
 }
 
 fn sum(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
     // The sum of no floats is -0.
     steps.iter().try_fold(0.0, |sum, step| Some(sum + measured(trials, *step)?))
+}
+
+/// Errors of independent probes add by their squares; the round trip is the kernel's own estimate.
+fn error(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
+    let of = |step: &Step| {
+        let errors = trials.iter().filter_map(|t| {
+            let p = t.telemetry.as_ref()?.probes.as_ref()?;
+            match step {
+                Step::Flush if t.server.fsync == "off" => Some(0.0),
+                Step::Flush => p.flush_error_seconds,
+                Step::RoundTrip => Some(0.0),
+                Step::StandbyFlush => p.standby_flush_error_seconds,
+            }
+        });
+        summary::median(&errors.collect::<Vec<_>>())
+    };
+    let squares = steps.iter().try_fold(0.0, |sum, step| Some(sum + of(step)?.powi(2)));
+    squares.map(f64::sqrt)
 }
 
 fn words(trials: &[&Trial], steps: &[Step], sign: &str) -> Option<Vec<String>> {

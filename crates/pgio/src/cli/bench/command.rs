@@ -105,7 +105,7 @@ fn alone(bench: &Bench, command: &Command) -> Result<f64, Failure> {
 
 fn tell(what: &str, values: &[f64], of: &[f64]) {
     let paired = Paired::new(values, of).expect("each block has all three");
-    let c = effect::compare(paired, ALPHA, 42);
+    let c = effect::compare(paired, ALPHA);
     let decision = match c.decision {
         Decision::Above => "faster",
         Decision::Below => "slower",

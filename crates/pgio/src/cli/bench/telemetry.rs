@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 fn tell(with: &[f64], without: &[f64]) {
     let paired = Paired::new(with, without).expect("each block has both");
-    let c = effect::compare(paired, ALPHA, 42);
+    let c = effect::compare(paired, ALPHA);
     let decision = match c.decision {
         Decision::Above => "faster with telemetry",
         Decision::Below => "slower with telemetry",

@@ -159,6 +159,7 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::NoDifference => "no difference",
         Verdict::TooFewBlocks => "few blocks",
         Verdict::NotApplicable => "no ratio",
+        Verdict::NotJudged => "not judged",
     }
 }
 

@@ -68,14 +68,17 @@ impl Job {
                 ),
             ));
         }
-        let unknown = |primary: &&String| metrics::find(&declared, primary).is_none();
-        if let Some(primary) = experiment.primary.as_ref().filter(unknown) {
-            let names: Vec<&str> = metrics::all(&declared).map(|m| m.name).collect();
-            let names = names.join(", ");
-            return Err(Failure::message(
-                USAGE,
-                format!("{file}: primary: no metric `{primary}`; there are {names}"),
-            ));
+        let also = experiment.rules.question.also_judge.iter().map(|name| ("also_judge", name));
+        let named = experiment.primary.iter().map(|name| ("primary", name)).chain(also);
+        for (key, metric) in named {
+            if metrics::find(&declared, metric).is_none() {
+                let names: Vec<&str> = metrics::all(&declared).map(|m| m.name).collect();
+                let names = names.join(", ");
+                return Err(Failure::message(
+                    USAGE,
+                    format!("{file}: {key}: no metric `{metric}`; there are {names}"),
+                ));
+            }
         }
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let below = connection::conf_only()?;

@@ -2,6 +2,7 @@
 //! trial, which checks are tolerated.
 
 use super::limits;
+use super::question::{self, Question};
 use super::section::Section;
 use super::target::Target;
 use crate::config::error::{ConfigError, nearest};
@@ -19,6 +20,7 @@ pub struct Rules {
     pub checkpoint: Checkpoint,
     /// Ids of checks that only warn.
     pub tolerate: Vec<String>,
+    pub question: Question,
 }
 
 /// What is made the same again before each trial.
@@ -81,8 +83,10 @@ pub(super) fn parse<'a>(
     blocks: u32,
     targets: impl Iterator<Item = &'a Target>,
     checks: &[&str],
+    conditions: &[&str],
 ) -> Result<Rules, ConfigError> {
-    let precision = precision(head)?;
+    let precision =
+        share(head, "precision", "must be a share from 0.1% to below 100% such as \"5%\"")?;
     let whole = |key, low: u32, most: u64, default: u32| -> Result<u32, ConfigError> {
         let found = head.whole(key, u64::from(low)..=most)?;
         Ok(found.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
@@ -102,6 +106,7 @@ pub(super) fn parse<'a>(
         reset: reset(head, targets)?,
         checkpoint: checkpoint(head)?,
         tolerate: tolerate(head, checks)?,
+        question: question::parse(head, conditions)?,
     })
 }
 
@@ -114,16 +119,12 @@ fn checkpoint(head: &Section<'_>) -> Result<Checkpoint, ConfigError> {
     })
 }
 
-fn precision(head: &Section<'_>) -> Result<Option<f64>, ConfigError> {
-    let Some(text) = head.string("precision")? else { return Ok(None) };
+/// A share of a ratio, such as `"5%"`.
+pub(super) fn share(head: &Section<'_>, key: &str, rule: &str) -> Result<Option<f64>, ConfigError> {
     let percent = text.strip_suffix('%').and_then(|n| n.trim_end().parse::<f64>().ok());
     match percent.filter(|p| *p >= 0.1 && *p < 100.0) {
         Some(percent) => Ok(Some(percent / 100.0)),
-        None => {
-            let message =
-                format!("must be a share from 0.1% to below 100% such as \"5%\", not `{text}`");
-            Err(head.error("precision", message))
-        }
+        None => Err(head.error(key, format!("{rule}, not `{text}`"))),
     }
 }
 

@@ -73,6 +73,7 @@ fn a_name_is_all_that_must_be_said() {
                 reset: Reset::Checkpoint,
                 checkpoint: Checkpoint::Before,
                 tolerate: Vec::new(),
+                question: Question::default(),
             },
             sweep: SweepKind::OneAtATime,
             targets: BTreeMap::new(),
@@ -672,5 +673,32 @@ fn the_parser_reads_every_key_of_the_table_and_no_other() {
         }
         let error = refused(section.title, "no_such_key");
         assert!(error.message.contains("unknown key"), "{}: {error}", section.title);
+#[test]
+fn what_is_judged_is_declared_and_known() {
+    let file = |head: &str| {
+        format!(
+            "[experiment]\n{head}\n[[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\n\
+             [[condition]]\nname = 'c'\n"
+        )
+    };
+    let question =
+        |head: &str| parse(&file(head), "f.toml", "f", &[], &[]).map(|e| e.rules.question);
+    let found = question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'").unwrap();
+    let wanted = Question {
+        judge: vec!["c".to_owned()],
+        also_judge: vec!["riops".to_owned()],
+        effect: Some(0.05),
+    };
+    assert_eq!(found, wanted);
+    for (head, message) in [
+        ("judge = ['d']", "`d` is not a condition beside the baseline"),
+        ("judge = ['a']", "`a` is not a condition beside the baseline"),
+        ("judge = []", "names no condition"),
+        ("judge = ['b', 'b']", "names `b` twice"),
+        ("effect = '0%'", "must be a share from 0.1% to below 100%"),
+        ("effect = 'five'", "must be a share from 0.1% to below 100%"),
+    ] {
+        let error = question(head).unwrap_err().to_string();
+        assert!(error.contains(message), "{head}: {error}");
     }
 }

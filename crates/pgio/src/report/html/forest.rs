@@ -183,6 +183,7 @@ fn word(verdict: Verdict) -> &'static str {
         Verdict::NoDifference => "~",
         Verdict::TooFewBlocks => "too few blocks",
         Verdict::NotApplicable => "no ratio",
+        Verdict::NotJudged => "not judged",
     }
 }
 

@@ -79,6 +79,23 @@ pub struct Rules {
     /// Checks that were to warn only.
     #[serde(default)]
     pub tolerate: Vec<String>,
+    /// The conditions whose primary comparison answers the question; empty: all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judge: Vec<String>,
+    /// Metrics that are judged beside the primary one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_judge: Vec<String>,
+    /// The effect to plan for, of a ratio: 0.05 is 5 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<f64>,
+}
+
+impl Rules {
+    /// Whether this comparison is among those that answer the experiment's question.
+    pub fn judges(&self, condition: &str, metric: &str, primary: bool) -> bool {
+        let condition = self.judge.is_empty() || self.judge.iter().any(|c| c == condition);
+        condition && (primary || self.also_judge.iter().any(|m| m == metric))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

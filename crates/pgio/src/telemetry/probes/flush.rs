@@ -23,8 +23,16 @@ const LASTS: Duration = Duration::from_secs(1);
 /// A round that takes longer says enough about the device.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Seconds for one write, and how they were found or why not.
-pub(super) fn probe(wal: Wal<'_>) -> (Option<f64>, String) {
+/// Seconds for one write.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Flush {
+    pub seconds: f64,
+    /// Half of the 95 % interval of that median.
+    pub error: f64,
+}
+
+/// The flush, and how it was found or why not.
+pub(super) fn probe(wal: Wal<'_>) -> (Option<Flush>, String) {
     let Wal { host, directory } = wal;
     let place = format!("{directory} on host {}", host.name());
     match rounds(wal) {
@@ -34,11 +42,21 @@ pub(super) fn probe(wal: Wal<'_>) -> (Option<f64>, String) {
                 "flush: median of {} rounds of {WRITES} synchronous 8 kB writes in {place}",
                 rounds.len()
             );
-            (Some(rounds[rounds.len() / 2]), note)
+            (Some(median(&rounds)), note)
         }
         Ok(_) => (None, format!("flush: dd on host {} does not tell its time", host.name())),
         Err(error) => (None, format!("flush: not measured in {place}: {error}")),
     }
+}
+
+/// Of ascending rounds. The interval of a median lies between two order statistics, whatever the
+/// distribution (Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2).
+fn median(rounds: &[f64]) -> Flush {
+    let n = rounds.len();
+    let reach = 0.98 * (n as f64).sqrt();
+    let low = (n as f64 / 2.0 - reach).floor().max(0.0) as usize;
+    let high = ((n as f64 / 2.0 + reach).ceil() as usize).min(n - 1);
+    Flush { seconds: rounds[n / 2], error: (rounds[high] - rounds[low]) / 2.0 }
 }
 
 fn rounds(wal: Wal<'_>) -> Result<Vec<f64>, ExecError> {
@@ -69,6 +87,14 @@ fn seconds(said: &str) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::host::Host;
+
+    #[test]
+    fn the_error_of_a_median() {
+        let rounds: Vec<f64> = (0..101).map(f64::from).collect();
+        assert_eq!(median(&rounds), Flush { seconds: 50.0, error: 10.5 });
+        assert_eq!(median(&[2.0, 3.0, 7.0]), Flush { seconds: 3.0, error: 2.5 });
+        assert_eq!(median(&[2.0]), Flush { seconds: 2.0, error: 0.0 });
+    }
 
     #[test]
     fn the_words_of_dd() {

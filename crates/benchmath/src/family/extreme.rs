@@ -1,0 +1,162 @@
+//! How extreme one member is, as it was seen and under a flip of signs.
+
+use std::cmp::Ordering;
+
+use super::Series;
+use crate::signed_rank::{Null, Walsh};
+use crate::summary;
+
+/// Beyond so many blocks p values hardly tie, and sizes need not break ties.
+const SIZES_UP_TO: usize = 20;
+
+/// Ordered by p first, a smaller one being more extreme, then by size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Extreme {
+    pub(super) p: f64,
+    /// Distance from no effect in units of the kind's noise.
+    pub(super) size: f64,
+}
+
+impl Extreme {
+    /// Less extreme than anything that happens.
+    pub(super) const LEAST: Extreme = Extreme { p: f64::INFINITY, size: 0.0 };
+
+    pub(super) fn total_cmp(&self, other: &Extreme) -> Ordering {
+        other.p.total_cmp(&self.p).then(self.size.total_cmp(&other.size))
+    }
+}
+
+/// How sizes of a kind are measured. Either way it does not depend on the signs, which makes it
+/// part of a valid statistic.
+#[derive(Debug, Clone, Copy)]
+enum Scale {
+    /// The median in units of the quietest member's: one of them is often the baseline's twin.
+    Quietest(f64),
+    /// No second member to compare with: the mean in units of the root mean square, which is
+    /// Student's t in another form.
+    Own,
+}
+
+#[derive(Debug)]
+pub(super) struct Member<'a> {
+    pub(super) series: &'a Series,
+    scale: Scale,
+    null: Null,
+    walsh: Walsh,
+}
+
+pub(super) fn members(series: &[Series]) -> Vec<Member<'_>> {
+    let noise = |s: &Series| {
+        let sizes: Vec<f64> = s.logs.iter().map(|d| d.abs()).collect();
+        summary::median(&sizes).unwrap_or(0.0)
+    };
+    let of_kind = |kind| series.iter().filter(move |s| s.kind == kind && !s.logs.is_empty());
+    let scale = |s: &Series| match of_kind(s.kind).count() {
+        0 | 1 => Scale::Own,
+        // All log-ratios 0 in one member say nothing of the others' noise.
+        _ => of_kind(s.kind)
+            .map(noise)
+            .filter(|n| *n > 0.0)
+            .reduce(f64::min)
+            .map_or(Scale::Own, Scale::Quietest),
+    };
+    series
+        .iter()
+        .map(|s| {
+            assert_eq!(s.blocks.len(), s.logs.len(), "each block has one log-ratio");
+            Member {
+                series: s,
+                scale: scale(s),
+                null: Null::of(s.logs.len()),
+                walsh: Walsh::of(&s.logs),
+            }
+        })
+        .collect()
+}
+
+impl Member<'_> {
+    fn len(&self) -> usize {
+        self.series.logs.len()
+    }
+
+    /// The signed-rank test's p of "the centre is `shift`"; 1 without values.
+    pub(super) fn own_p(&self, shift: f64) -> f64 {
+        if self.len() == 0 { 1.0 } else { self.null.two_sided(self.walsh.lesser_count(shift)) }
+    }
+
+    pub(super) fn own_bounds(&self, alpha: f64) -> Option<(f64, f64)> {
+        let count = self.null.largest_rejecting(alpha)?;
+        Some((self.walsh.smallest(count), self.walsh.smallest(self.walsh.len() - 1 - count)))
+    }
+
+    /// The Hodges-Lehmann estimate; 0 without values.
+    pub(super) fn estimate(&self) -> f64 {
+        if self.len() == 0 { 0.0 } else { self.walsh.median() }
+    }
+
+    pub(super) fn seen(&self) -> Extreme {
+        self.moved(0.0)
+    }
+
+    /// As it would have been seen with all log-ratios less `shift`.
+    pub(super) fn moved(&self, shift: f64) -> Extreme {
+        let p = self.own_p(shift);
+        let moved: Vec<f64> = self.series.logs.iter().map(|d| d - shift).collect();
+        Extreme { p, size: self.size(&moved) }
+    }
+
+    /// Under flips of the signs of `logs`, which are this member's, moved or not. Ties and zeros
+    /// are read so that the flip is rather more extreme: they must not help to reject.
+    pub(super) fn flipped<'b>(&'b self, logs: &'b [f64]) -> impl FnMut(&[bool]) -> Extreme + 'b {
+        let ranks = ranks(logs);
+        let n = logs.len();
+        let total = n * (n + 1) / 2;
+        let mut signed = logs.to_vec();
+        move |flip| {
+            let mut positive = 0.0;
+            for i in 0..n {
+                signed[i] = if flip[i] { -logs[i] } else { logs[i] };
+                if signed[i] > 0.0 {
+                    positive += ranks[i];
+                }
+            }
+            let lesser = positive.min(total as f64 - positive).floor() as usize;
+            Extreme { p: self.null.two_sided(lesser), size: self.size(&signed) }
+        }
+    }
+
+    fn size(&self, logs: &[f64]) -> f64 {
+        if logs.is_empty() || logs.len() > SIZES_UP_TO {
+            return 0.0;
+        }
+        match self.scale {
+            Scale::Quietest(noise) => {
+                let mut sorted = [0.0; SIZES_UP_TO];
+                let sorted = &mut sorted[..logs.len()];
+                sorted.copy_from_slice(logs);
+                sorted.sort_unstable_by(f64::total_cmp);
+                summary::median_of_sorted(sorted).unwrap_or(0.0).abs() / noise
+            }
+            Scale::Own => {
+                let (sum, squares) = logs.iter().fold((0.0, 0.0), |(s, q), d| (s + d, q + d * d));
+                let root = (squares * logs.len() as f64).sqrt();
+                // To a billionth, so that equal values are equally extreme in any order.
+                if root > 0.0 { (sum.abs() / root * 1e9).round() / 1e9 } else { 0.0 }
+            }
+        }
+    }
+}
+
+/// Ranks of the absolute values, means of ties; what is 0 has its rank on the lesser side.
+fn ranks(logs: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..logs.len()).collect();
+    order.sort_by(|a, b| logs[*a].abs().total_cmp(&logs[*b].abs()));
+    let mut ranks = vec![0.0; logs.len()];
+    let mut from = 0;
+    for tied in order.chunk_by(|a, b| logs[*a].abs() == logs[*b].abs()) {
+        let mean = from as f64 + (tied.len() as f64 + 1.0) / 2.0;
+        tied.iter().for_each(|i| ranks[*i] = mean);
+        from += tied.len();
+    }
+    ranks
+}

@@ -1,0 +1,216 @@
+//! A family of one is the signed-rank test; verdict and interval agree; false alarms stay rare
+//! whatever the noise; large effects are found however many metrics there are.
+
+use super::*;
+use crate::holm;
+use crate::rng::SplitMix64;
+use crate::signed_rank;
+use crate::test_noise::normal;
+use proptest::prelude::*;
+
+const ALPHA: f64 = 0.05;
+
+fn series(kind: usize, logs: &[f64]) -> Series {
+    Series { kind, blocks: (1..).take(logs.len()).collect(), logs: logs.to_vec() }
+}
+
+fn decided(judged: &Judged) -> bool {
+    judged.p <= ALPHA
+}
+
+#[test]
+fn a_large_effect_is_told_with_six_blocks_beside_eight_others() {
+    let mut rng = SplitMix64::new(1);
+    let mut noise = |centre: f64| -> Series {
+        series(0, &(0..6).map(|_| centre + 0.03 * normal(&mut rng)).collect::<Vec<_>>())
+    };
+    let mut all = vec![noise(-0.7)];
+    all.extend((0..8).map(|_| noise(0.0)));
+    let judged = judge(&all, ALPHA);
+    assert_eq!(judged[0].p, 2.0 / 64.0);
+    let (low, high) = judged[0].bounds.unwrap();
+    assert!(low < -0.7 && -0.7 < high && high < -0.5, "{low} {high}");
+    assert!(judged[1..].iter().all(|j| !decided(j)));
+}
+
+#[test]
+fn blocks_that_a_member_lacks_are_left_out_of_it_alone() {
+    let whole = series(0, &[0.5, 0.52, 0.48, 0.51, 0.49, 0.5, 0.53, 0.5]);
+    let part = Series {
+        kind: 0,
+        blocks: vec![2, 3, 5, 6, 7, 8],
+        logs: vec![0.01, -0.02, 0.015, -0.005, 0.02, -0.01],
+    };
+    let judged = judge(&[part.clone(), whole, Series::default()], ALPHA);
+    assert!(decided(&judged[1]) && !decided(&judged[0]));
+    assert_eq!(judged[2], Judged { p: 1.0, bounds: None });
+    let five = Series { blocks: vec![1, 2, 3, 4, 5], logs: vec![1.0; 5], ..part };
+    assert_eq!(judge(&[five], ALPHA)[0].bounds, None);
+}
+
+#[test]
+fn members_without_spread_or_effect_have_bounds() {
+    let judged = judge(&[series(0, &[0.0; 6]), series(0, &[0.1; 6]), series(1, &[0.2; 6])], ALPHA);
+    assert!(!decided(&judged[0]) && judged[0].bounds.unwrap().0 <= 0.0);
+    assert!(decided(&judged[1]) && judged[1].bounds.unwrap().0 > 0.0, "{judged:?}");
+}
+
+fn noisy() -> impl Strategy<Value = Vec<Series>> {
+    let member = (0usize..3, -0.5..0.5f64, prop::collection::vec(-1.0..1.0f64, 1..15)).prop_map(
+        |(kind, centre, noise)| {
+            series(kind, &noise.iter().map(|n| centre + 0.3 * n).collect::<Vec<_>>())
+        },
+    );
+    prop::collection::vec(member, 1..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn verdict_and_interval_agree(all in noisy()) {
+        for (judged, series) in judge(&all, ALPHA).iter().zip(&all) {
+            let own = signed_rank::test(&series.logs, ALPHA).unwrap();
+            prop_assert!(judged.p >= own.p);
+            prop_assert_eq!(judged.bounds.is_some(), own.bounds.is_some());
+            if let (Some((low, high)), Some((own_low, own_high))) = (judged.bounds, own.bounds) {
+                prop_assert_eq!(decided(judged), low > 0.0 || high < 0.0);
+                prop_assert!(low <= own_low && own_high <= high);
+            }
+        }
+    }
+
+    #[test]
+    fn one_alone_is_the_signed_rank_test(logs in prop::collection::vec(-1.0..2.0f64, 1..20)) {
+        let own = signed_rank::test(&logs, ALPHA).unwrap();
+        let judged = judge(&[series(0, &logs)], ALPHA)[0];
+        prop_assert_eq!((judged.p, judged.bounds), (own.p, own.bounds));
+    }
+
+    #[test]
+    fn the_order_of_members_does_not_matter(all in noisy()) {
+        let mut mirrored = all.clone();
+        mirrored.reverse();
+        let mut back = judge(&mirrored, ALPHA);
+        back.reverse();
+        for (there, back) in judge(&all, ALPHA).iter().zip(&back) {
+            prop_assert!((there.p - back.p).abs() < 1e-12);
+        }
+    }
+}
+
+type Noise = fn(&mut SplitMix64) -> f64;
+
+const NOISES: [(&str, Noise); 4] = [
+    ("normal", normal),
+    ("exponential", |rng| -(1.0 - rng.next_f64()).ln()),
+    ("log-normal", |rng| normal(rng).exp()),
+    ("stalls", |rng| 0.02 * normal(rng) - if rng.next_f64() < 0.15 { 0.5 } else { 0.0 }),
+];
+
+/// Conditions that differ in nothing, each against the same baseline.
+fn equal_conditions(
+    rng: &mut SplitMix64,
+    conditions: usize,
+    n: usize,
+    noise: Noise,
+) -> Vec<Series> {
+    let baseline: Vec<f64> = (0..n).map(|_| noise(rng)).collect();
+    let against = |rng: &mut SplitMix64| {
+        series(0, &baseline.iter().map(|b| noise(rng) - b).collect::<Vec<_>>())
+    };
+    (0..conditions).map(|_| against(rng)).collect()
+}
+
+/// At least one false verdict in at most 5 % of experiments (and the error of as many), where each
+/// member by itself would raise one in up to 28 %. With 6,000 experiments of three and seven
+/// conditions and ten blocks: 4.5 and 4.6 % with normal noise, 4.7 and 4.9 % with exponential. Noise as
+/// skewed as the log-normal one is where joint symmetry fails: a per cent more.
+#[test]
+fn false_alarms_of_a_family_stay_under_the_level() {
+    let experiments = 400u32;
+    let mut rng = SplitMix64::new(7);
+    for (name, noise) in NOISES {
+        for (conditions, n) in [(2, 6), (3, 10), (7, 10)] {
+            let mut alarms = (0, 0);
+            for _ in 0..experiments {
+                let all = equal_conditions(&mut rng, conditions, n, noise);
+                alarms.0 += u32::from(adjusted(&all).iter().any(|p| *p <= ALPHA));
+                alarms.1 += u32::from(all.iter().any(|s| own_p(s) <= ALPHA));
+            }
+            let skewed = if name == "log-normal" { 0.01 } else { 0.0 };
+            let limit = 0.05 + skewed + 2.5 * (0.05 * 0.95 / f64::from(experiments)).sqrt();
+            let share = |n: u32| f64::from(n) / f64::from(experiments);
+            println!("{name} {conditions} {n}: {} unadjusted {}", share(alarms.0), share(alarms.1));
+            assert!(share(alarms.0) <= limit, "{name} {conditions} {n}: {alarms:?}");
+            assert!(conditions < 7 || share(alarms.1) > 0.1, "{name}: {alarms:?}");
+        }
+    }
+}
+
+/// Without the intervals, which take most of the time.
+fn adjusted(all: &[Series]) -> Vec<f64> {
+    let members = extreme::members(all);
+    let mut adjusted = vec![1.0; members.len()];
+    step_down(all, &members, ALPHA, |i, p, _, _| adjusted[i] = p);
+    adjusted
+}
+
+fn own_p(series: &Series) -> f64 {
+    signed_rank::test(&series.logs, ALPHA).unwrap().p
+}
+
+/// Each interval holds its truth in 95 % of experiments, and all of them at once in 93 %: stepping
+/// down spends the 5 % on verdicts once more after the large effects are told (see the methodology).
+#[test]
+fn intervals_hold_together() {
+    let experiments = 600u32;
+    let mut rng = SplitMix64::new(8);
+    let truths = [0.0, -0.05, 0.2];
+    let mut held = [0u32; 4];
+    for _ in 0..experiments {
+        let mut all = equal_conditions(&mut rng, 3, 8, |rng| 0.05 * normal(rng));
+        for (s, truth) in all.iter_mut().zip(truths) {
+            s.logs.iter_mut().for_each(|d| *d += truth);
+        }
+        let judged = judge(&all, ALPHA);
+        let holds: Vec<bool> = judged
+            .iter()
+            .zip(truths)
+            .map(|(j, truth)| j.bounds.is_some_and(|(low, high)| low <= truth && truth <= high))
+            .collect();
+        (0..3).for_each(|i| held[i] += u32::from(holds[i]));
+        held[3] += u32::from(holds.iter().all(|h| *h));
+    }
+    let share = held.map(|h| f64::from(h) / f64::from(experiments));
+    println!("{share:?}");
+    let error = 2.5 * (0.05f64 * 0.95 / f64::from(experiments)).sqrt();
+    assert!(share[..3].iter().all(|s| *s >= 0.95 - error), "{share:?}");
+    assert!(share[3] >= 0.93 - error, "{share:?}");
+}
+
+/// Forty metrics of one condition with six blocks, fifteen of them changed by 30 %: Holm's method
+/// finds none.
+#[test]
+fn large_effects_are_found_among_many_metrics() {
+    let experiments = 100;
+    let mut rng = SplitMix64::new(9);
+    let (mut found, mut alarms, mut holm_found) = (0, 0, 0);
+    for _ in 0..experiments {
+        let all: Vec<Series> = (0..40)
+            .map(|metric| {
+                let effect = if metric < 15 { 0.3 } else { 0.0 };
+                let logs: Vec<f64> = (0..6).map(|_| effect + 0.03 * normal(&mut rng)).collect();
+                series(metric, &logs)
+            })
+            .collect();
+        let p = adjusted(&all);
+        found += p[..15].iter().filter(|p| **p <= ALPHA).count();
+        alarms += usize::from(p[15..].iter().any(|p| *p <= ALPHA));
+        let own: Vec<f64> = all.iter().map(own_p).collect();
+        holm_found += holm::adjust(&own).iter().filter(|p| **p <= ALPHA).count();
+    }
+    let power = found as f64 / (15 * experiments) as f64;
+    println!("power {power}, experiments with a false alarm {alarms} of {experiments}");
+    assert!(power > 0.9 && alarms <= 10 && holm_found == 0, "{power} {alarms} {holm_found}");
+}
