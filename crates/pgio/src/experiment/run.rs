@@ -129,7 +129,7 @@ pub fn run<S: Stage>(
         if number == BURN_IN_BLOCK {
             let due = block.iter().filter_map(|p| done.due(p));
             // Where nothing is left it would warm the server up for nothing.
-            for planned in due.filter(|_| done.left(plan, rules.blocks) > 0) {
+            for planned in due.filter(|_| !done.left(plan, rules.blocks).is_empty()) {
                 if let Some(ended) = block::one_trial(&planned, &mut failures, stage)? {
                     return Ok(ended);
                 }

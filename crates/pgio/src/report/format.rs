@@ -153,11 +153,6 @@ pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{} {what}{}", human::count(n as u64), if n == 1 { "" } else { "s" })
 }
 
-/// `about 12`, of blocks. What nobody will ever run is not told to the digit.
-pub(super) fn needed(blocks: u32, about: &str) -> String {
-    if blocks > 1000 { "over 1000".to_owned() } else { format!("{about}{blocks}") }
-}
-
 /// Small numbers in words, as sentences have them.
 pub(super) fn small(n: usize) -> String {
     const WORDS: [&str; 7] = ["no", "one", "two", "three", "four", "five", "six"];
@@ -234,6 +229,5 @@ mod tests {
             (counted(1, "block"), counted(6, "block")),
             ("1 block".into(), "6 blocks".into())
         );
-        assert_eq!([needed(12, "about "), needed(96_348, "about ")], ["about 12", "over 1000"]);
     }
 }

@@ -121,6 +121,7 @@ fn checkpoint(head: &Section<'_>) -> Result<Checkpoint, ConfigError> {
 
 /// A share of a ratio, such as `"5%"`.
 pub(super) fn share(head: &Section<'_>, key: &str, rule: &str) -> Result<Option<f64>, ConfigError> {
+    let Some(text) = head.string(key)? else { return Ok(None) };
     let percent = text.strip_suffix('%').and_then(|n| n.trim_end().parse::<f64>().ok());
     match percent.filter(|p| *p >= 0.1 && *p < 100.0) {
         Some(percent) => Ok(Some(percent / 100.0)),

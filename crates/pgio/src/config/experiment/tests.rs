@@ -673,6 +673,9 @@ fn the_parser_reads_every_key_of_the_table_and_no_other() {
         }
         let error = refused(section.title, "no_such_key");
         assert!(error.message.contains("unknown key"), "{}: {error}", section.title);
+    }
+}
+
 #[test]
 fn what_is_judged_is_declared_and_known() {
     let file = |head: &str| {
