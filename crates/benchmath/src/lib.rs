@@ -13,6 +13,7 @@
 //! | [`student`], [`bootstrap`] | shown beside it, never deciding |
 //! | [`steady`] | does a series stay level: trend and change point |
 //! | [`welch`] | two samples that are not paired |
+//! | [`fisher`] | two shares of a count, such as failed trials |
 //! | [`holm`] | p values of several metrics |
 //! | [`knee`] | where more load stops paying |
 //! | [`power`] | how many blocks, how small an effect |
@@ -25,6 +26,7 @@
 pub mod bootstrap;
 pub mod distribution;
 pub mod effect;
+pub mod fisher;
 pub mod holm;
 pub mod interval;
 pub mod knee;
