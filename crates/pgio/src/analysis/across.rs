@@ -120,7 +120,8 @@ impl Across {
 }
 
 pub fn across(a: &Stored, b: &Stored) -> Across {
-    let (a, b) = (&cross::judged(a), &cross::judged(b));
+    let (a, b) = (cross::judged(a), cross::judged(b));
+    let (a, b) = (a.as_ref(), b.as_ref());
     let (arms_a, arms_b) =
         (pairing::arms(&a.manifest, &a.trials), pairing::arms(&b.manifest, &b.trials));
     let common = common(&a.manifest, &b.manifest);

@@ -22,12 +22,26 @@ pub(super) fn with_baseline(
     manifest: &Manifest,
     arms: &BTreeMap<&str, Arm<'_>>,
 ) -> Vec<Comparison> {
+    of_metrics(manifest, arms, |_| true)
+}
+
+/// What the loop asks for between two blocks.
+pub(super) fn of_primary(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Comparison> {
+    of_metrics(manifest, arms, |def| is_primary(def, manifest))
+}
+
+fn of_metrics(
+    manifest: &Manifest,
+    arms: &BTreeMap<&str, Arm<'_>>,
+    wanted: impl Fn(&MetricDef) -> bool,
+) -> Vec<Comparison> {
     // A manifest that names no known baseline has nothing to compare with.
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
     let mut all = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
         let mut family: Vec<Comparison> = metrics::all(&manifest.metrics)
+            .filter(|def| wanted(def))
             .filter(|def| is_primary(def, manifest) || (has(condition, def) && has(baseline, def)))
             .map(|def| {
                 let pairs = pairing::pairs(condition, baseline, def.name);

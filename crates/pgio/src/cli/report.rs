@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use super::exit::{FILES, Failure, USAGE};
 use super::{Outcome, output};
 use crate::analysis::across::across;
+use crate::analysis::shares::State;
 use crate::analysis::{self, Analysis};
 use crate::report::table::Table;
 use crate::report::{self, html};
@@ -156,16 +157,34 @@ fn both(a: &Path, b: &Path, args: &Args) -> Result<String, Failure> {
 
 impl Args {
     fn read(&self, dir: &Path) -> Result<Stored, Failure> {
-        let stored = store::read(dir)?;
-        let Some(baseline) = &self.baseline else { return Ok(stored) };
-        stored.against(baseline).map_err(|unknown| {
-            Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
-        })
+        // What is declared, and so what is a fault, depends on the baseline.
+        let mut stored = store::read(dir)?;
+        if let Some(baseline) = &self.baseline {
+            stored = stored.against(baseline).map_err(|unknown| {
+                Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
+            })?;
+        }
+        analysis::judge(&mut stored);
+        Ok(stored)
     }
 }
 
 pub(super) fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
-    Ok(analysis::analyse(&store::read(dir)?))
+    Ok(analysis::analyse(&judged(dir)?))
+}
+
+/// The conditions of which no trial succeeded, a sentence each.
+pub(super) fn failures(analysis: &Analysis) -> Vec<String> {
+    let failed = analysis.conditions.iter().filter(|c| c.state == State::Failed);
+    let told = failed.filter_map(|c| report::failure(analysis, c));
+    told.map(|sentence| sentence.trim_end_matches('.').to_owned()).collect()
+}
+
+/// Judged once, so that nothing that is made from it judges a copy.
+fn judged(dir: &Path) -> Result<Stored, StoreError> {
+    let mut stored = store::read(dir)?;
+    analysis::judge(&mut stored);
+    Ok(stored)
 }
 
 /// The comparison and what speaks against it, without the secondary metrics.
@@ -187,7 +206,10 @@ fn page(dir: &Path, stored: &Stored) -> Result<String, Failure> {
     let series: Vec<_> = stored
         .trials
         .iter()
-        .map(|trial| store::read_series(dir, trial))
+        .map(|trial| match html::is_drawn(stored, trial) {
+            true => store::read_series(dir, trial),
+            false => Ok(None),
+        })
         .collect::<Result<_, _>>()?;
     let file = dir.join("experiment.toml");
     let experiment = match fs::read_to_string(&file) {
@@ -208,7 +230,7 @@ fn page(dir: &Path, stored: &Stored) -> Result<String, Failure> {
 /// Leaves the page beside the results. They are safe already, so a page that cannot be written is
 /// only told.
 pub(super) fn leave_page(dir: &Path) {
-    let page = store::read(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
+    let page = judged(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
     leave(dir, page);
 }
 

@@ -2,8 +2,8 @@
 //!
 //! For each trial: reset, put its condition in force, measure, store, take back. A trial is on disk
 //! before the next begins; what was put in force is taken back whatever happened in between.
-//! Invalid trials are repeated at the end of their block, so that a block stays one pass through
-//! one stretch of time. Blocks beyond those asked for come one at a time, until the intervals are
+//! Invalid trials are repeated at the end of their block, each with its baseline measured again beside it:
+//! a repaired block is a new pair, not half of one from another stretch of time. Blocks beyond those asked for come one at a time, until the intervals are
 //! narrow enough or the plan ends.
 
 mod block;
@@ -30,18 +30,20 @@ pub trait Stage {
     fn is_stop(_error: &Self::Error) -> bool {
         false
     }
-    /// Of a block's last attempts, those that are complete and must not count.
+    /// Of a block's trials, those that are complete and must not count.
     fn invalid(&mut self, block: u32) -> Vec<Invalid>;
-    /// Whether the intervals are as narrow as was asked for.
-    fn is_precise(&mut self) -> bool;
+    /// Whether the intervals are as narrow as was asked for. Before the `last` answer it may skip a look
+    /// that cannot find them so.
+    fn is_precise(&mut self, last: bool) -> bool;
     fn tell(&mut self, news: News<'_>);
 }
 
 /// A trial that must not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// As in [`Planned`].
+    /// Both as in [`Planned`].
     pub cell: usize,
+    pub attempt: u32,
     pub why: String,
 }
 
@@ -50,6 +52,8 @@ pub struct Invalid {
 pub enum News<'a> {
     /// The trial is measured again, now.
     Repeats { planned: &'a Planned, why: &'a str },
+    /// It is measured again beside a trial that is repeated.
+    Beside { planned: &'a Planned },
     /// It was repeated as often as allowed and stays invalid.
     GivesUp { planned: &'a Planned, why: &'a str },
     /// The intervals are still too wide.
@@ -76,23 +80,15 @@ pub struct Last {
 }
 
 impl Done {
-    /// The trial as it has to be run now, unless it is complete.
-    fn due(&self, planned: &Planned) -> Option<Planned> {
-        match self.0.get(&(planned.block, planned.cell)) {
-            None => Some(*planned),
-            Some(last) if last.complete => None,
-            Some(last) => Some(Planned { attempt: last.attempt + 1, ..*planned }),
-        }
-    }
-
     fn last_block(&self) -> u32 {
         self.0.last_key_value().map_or(0, |((block, _), _)| *block)
     }
 
-    /// Trials of these blocks that have not been completed.
-    pub fn left(&self, plan: &[Planned], blocks: u32) -> usize {
-        let asked = plan.iter().filter(|p| p.block <= blocks.max(self.last_block()));
-        asked.filter(|p| self.due(p).is_some()).count()
+    /// Trials of these blocks that have to be run. `baselines` as for [`run`].
+    pub fn left(&self, plan: &[Planned], baselines: &[usize], blocks: u32) -> usize {
+        let asked = plan.chunk_by(|a, b| a.block == b.block);
+        let asked = asked.filter(|block| block[0].block <= blocks.max(self.last_block()));
+        asked.map(|block| block::due(block, baselines, self).len()).sum()
     }
 }
 
@@ -110,8 +106,11 @@ pub enum Ended {
     Failing(String),
 }
 
+/// `baselines` has for each cell the one that it is compared with: the baseline at the same point, which
+/// for the baseline is itself.
 pub fn run<S: Stage>(
     plan: &[Planned],
+    baselines: &[usize],
     rules: Rules,
     done: &Done,
     stage: &mut S,
@@ -123,18 +122,18 @@ pub fn run<S: Stage>(
             if stage.stop_requested() {
                 return Ok(Ended::Interrupted);
             }
-            if stage.is_precise() {
+            if stage.is_precise(false) {
                 return Ok(Ended::Precise);
             }
             stage.tell(News::FurtherBlock { block: number, trials: block.len() });
         }
-        if let Some(ended) = block::run(block, rules, done, &mut failures, stage)? {
+        if let Some(ended) = block::run(block, baselines, rules, done, &mut failures, stage)? {
             return Ok(ended);
         }
     }
     Ok(match rules.until_precise {
         false => Ended::Complete,
-        true if stage.is_precise() => Ended::Precise,
+        true if stage.is_precise(true) => Ended::Precise,
         true => Ended::BlockLimit,
     })
 }

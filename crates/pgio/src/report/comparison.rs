@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
-use super::{explain, sweep};
+use super::{explain, outcomes, sweep};
+use crate::analysis::shares::State;
 use crate::analysis::{ALPHA, Analysis, Comparison, Condition, Finding, Verdict};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric};
@@ -34,6 +35,7 @@ pub fn document(analysis: &Analysis) -> Document {
             format::metric_name(&analysis.primary_metric),
             analysis.baseline
         ),
+        headline: outcomes::headline(analysis),
         tables,
         remarks: remarks(analysis),
     }
@@ -103,8 +105,18 @@ fn rate(condition: &Condition, name: &str) -> String {
 }
 
 fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
+    let instead = outcomes::instead_of_effect(analysis, condition);
     if condition.name == analysis.baseline {
-        return ["baseline".to_owned(), String::new()];
+        let state = instead.map_or_else(String::new, |state| format!(": {state}"));
+        return [format!("baseline{state}"), String::new()];
+    }
+    if let Some(instead) = instead {
+        let compared = analysis.primary(&condition.name);
+        let needed = compared.filter(|_| condition.state == State::Undecided);
+        let is_aa = analysis.is_aa(&condition.name);
+        let instead = instead + &needed.map_or_else(String::new, |c| needed_blocks(c, is_aa));
+        let ratio = compared.and_then(|c| c.ratio);
+        return [instead, ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"))];
     }
     let Some(comparison) = analysis.primary(&condition.name) else {
         return [NONE.to_owned(), NONE.to_owned()];
@@ -117,10 +129,10 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
     match (c.verdict, c.ratio, c.low, c.high) {
         (Verdict::NotApplicable, ..) => NONE.to_owned(),
         (Verdict::TooFewBlocks, ..) => {
-            format!("~ {}{}", format::counted(c.blocks, "block"), needed(c, is_aa))
+            format!("~ {}{}", format::counted(c.blocks, "block"), needed_blocks(c, is_aa))
         }
         (Verdict::NoDifference, _, Some(low), Some(high)) => {
-            format!("~ {}{}", format::interval(low, high), needed(c, is_aa))
+            format!("~ {}{}", format::interval(low, high), needed_blocks(c, is_aa))
         }
         (_, Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
         _ => "~".to_owned(),
@@ -129,7 +141,7 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
 
 /// How many blocks would tell what these could not, on a line of its own. Not said of the twin,
 /// which nobody wants to tell apart.
-fn needed(c: &Comparison, is_aa: bool) -> String {
+fn needed_blocks(c: &Comparison, is_aa: bool) -> String {
     match (c.blocks_needed, c.ratio) {
         _ if is_aa => String::new(),
         (Some(n), Some(ratio)) if ratio != 1.0 => {
@@ -157,7 +169,7 @@ fn commit_percentiles(condition: &Condition) -> Option<String> {
 
 fn primary_notes(analysis: &Analysis) -> Vec<String> {
     let mut notes = Vec::new();
-    let undecided = |c: &Comparison| !c.verdict.is_decided() && c.primary;
+    let undecided = |c: &Comparison| c.verdict == Verdict::NoDifference && c.primary;
     if analysis.comparisons.iter().any(undecided) {
         notes.push(format!("~ cannot be told apart from {}.", analysis.baseline));
     }

@@ -9,6 +9,7 @@ use super::table::{Align, Document, Table};
 /// `lead` is said before the tables, one paragraph each.
 pub fn render(document: &Document, lead: &[String]) -> String {
     let mut parts = vec![format!("# {}\n", escaped(&document.title))];
+    parts.extend(document.headline.iter().map(|sentence| format!("**{}**\n", escaped(sentence))));
     parts.extend(lead.iter().map(|sentence| format!("{}\n", escaped(sentence))));
     parts.extend(document.tables.iter().map(table));
     if !document.remarks.is_empty() {
@@ -86,6 +87,7 @@ mod tests {
     fn a_document_in_markdown() {
         let document = Document {
             title: "demo: commits/s".to_owned(),
+            headline: Vec::new(),
             tables: vec![Table {
                 title: "Secondary".to_owned(),
                 columns: vec![Column::left("metric"), Column::right("on")],

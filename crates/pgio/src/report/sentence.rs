@@ -3,7 +3,7 @@
 //! They say no more than the analysis decided: what cannot be told apart is told so, with the
 //! number of blocks that would be needed.
 
-use super::format;
+use super::{format, outcomes};
 use crate::analysis::{Analysis, Comparison, Verdict};
 
 const COMMIT_MEAN: &str = "commit_latency_mean";
@@ -28,6 +28,10 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
     if condition == baseline {
         return format!("{condition} is the baseline.");
     }
+    let described = analysis.condition(condition);
+    if let Some(failure) = described.and_then(|c| outcomes::failure(analysis, c)) {
+        return failure;
+    }
     let Some(c) = analysis.primary(condition) else {
         return format!("{condition} was not compared with {baseline}.");
     };
@@ -38,8 +42,8 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             "{condition} cannot be compared with {baseline}: {metric} is zero in some block."
         ),
         (Verdict::TooFewBlocks, ..) | (_, None, ..) => format!(
-            "{condition} cannot be compared with {baseline} yet: {blocks} {} nothing{}.",
-            decide(c.blocks),
+            "{condition} cannot be compared with {baseline} yet, {}{}.",
+            described.map_or(blocks, |d| outcomes::undecided(analysis, d)),
             needed(c, "are needed")
         ),
         (Verdict::NoDifference, Some(ratio), Some(low), Some(high)) => format!(

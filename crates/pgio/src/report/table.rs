@@ -7,6 +7,8 @@
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Document {
     pub title: String,
+    /// Sentences that come before any number, such as that trials failed.
+    pub headline: Vec<String>,
     pub tables: Vec<Table>,
     pub remarks: Vec<Remark>,
 }

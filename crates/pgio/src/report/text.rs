@@ -15,7 +15,8 @@ const NARROWEST: usize = 8;
 pub fn render(document: &Document) -> String {
     let mut parts = Vec::new();
     if !document.title.is_empty() {
-        parts.push(wrap(&document.title, "", ""));
+        let headline = document.headline.iter().map(|sentence| wrap(sentence, "", "  "));
+        parts.push(wrap(&document.title, "", "") + &headline.collect::<String>());
     }
     parts.extend(document.tables.iter().map(table));
     if !document.remarks.is_empty() {

@@ -20,7 +20,7 @@ pub fn render(trial: &Trial) -> String {
         lines += &format!("{label:<LABEL$}{value}\n");
     }
     let document =
-        Document { title: String::new(), tables: latencies(trial), remarks: remarks(trial) };
+        Document { tables: latencies(trial), remarks: remarks(trial), ..Document::default() };
     let rest = text::render(&document);
     if rest.is_empty() { lines } else { format!("{lines}\n{rest}") }
 }

@@ -103,6 +103,7 @@ impl Teller {
                     ordinal(attempt)
                 ));
             }
+            News::Beside { .. } => self.trials += 1,
             News::GivesUp { planned, why } => self.lasting(&format!(
                 "block {}, {condition}: invalid ({why}) and left out, after {} attempts",
                 planned.block,

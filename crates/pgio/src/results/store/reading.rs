@@ -1,11 +1,12 @@
 //! Reading a stored experiment: complete, cut short, or torn by a crash.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::{Manifest, NoSuchCondition, StoreError, io, read_manifest};
+use crate::results::checks;
 use crate::results::model::Trial;
 use crate::results::series::{SERIES_SCHEMA, Series};
 use crate::results::wire;
@@ -19,6 +20,8 @@ pub struct Stored {
     pub torn: bool,
     /// The experiment's own baseline, where it is told against another: see [`Stored::against`].
     pub own_baseline: Option<String>,
+    /// Checks that need the other trials are among the trials' own: see `analysis::judge`.
+    pub judged: bool,
 }
 
 impl Stored {
@@ -94,19 +97,25 @@ pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
 pub fn read(dir: &Path) -> Result<Stored, StoreError> {
     let manifest = read_manifest(dir)?;
     let path = dir.join("trials.jsonl");
-    let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
+    let file = File::open(&path).map_err(|source| match source.kind() {
         ErrorKind::NotFound => {
             StoreError::NotResults { dir: dir.to_owned(), missing: "trials.jsonl" }
         }
         _ => io("read", &path, source),
     })?;
-    let torn = !text.is_empty() && !text.ends_with('\n');
-    let lines: Vec<&str> = text.lines().collect();
-    let whole = if torn { &lines[..lines.len() - 1] } else { &lines[..] };
-    let trials = whole
-        .iter()
-        .enumerate()
-        .map(|(i, line)| wire::from_json(line, &format!("{} line {}", path.display(), i + 1)))
-        .collect::<Result<_, _>>()?;
-    Ok(Stored { manifest, trials, torn, own_baseline: None })
+    // A line at a time: the text of all trials is far larger than what is kept of it.
+    let mut lines = BufReader::with_capacity(1 << 16, file);
+    let (mut line, mut trials) = (String::new(), Vec::new());
+    let torn = loop {
+        line.clear();
+        let bytes = lines.read_line(&mut line).map_err(|source| io("read", &path, source))?;
+        if !line.ends_with('\n') {
+            break bytes > 0;
+        }
+        let at = format!("{} line {}", path.display(), trials.len() + 1);
+        let mut trial = wire::from_json(line.trim_end_matches('\n'), &at)?;
+        trial.rejudged = checks::rejudge(&mut trial);
+        trials.push(trial);
+    };
+    Ok(Stored { manifest, trials, torn, own_baseline: None, judged: false })
 }
