@@ -1,5 +1,6 @@
 //! Verdicts on made-up experiments, whole and broken.
 
+use benchmath::rng::SplitMix64;
 use benchmath::signed_rank;
 use proptest::prelude::*;
 
@@ -7,7 +8,6 @@ use super::test_support::{demo, experiment, latencies, set, trial};
 use super::*;
 use crate::results::store::Stored;
 use crate::results::{Check, Outcome, Trial};
-use crate::rng::SplitMix64;
 
 const PRIMARY: &str = "commits_per_second";
 

@@ -171,7 +171,7 @@ fn an_experiment_goes_on_for_more_blocks_and_those_before_stay() {
     whole.compare(&text.replace("blocks = 1", "blocks = 3")).expect(0, &[]);
 
     let dir = Workdir::new();
-    dir.compare(&text).expect(0, &["undecided: 1 of 1 block valid"]);
+    dir.compare(&text).expect(0, &["undecided: 1 of 1 block"]);
     let before = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
     let said = dir.pgio(&["compare", "--resume", "out", "--blocks", "2"]);
     said.expect(0, &["blocks was 1 and is 2", "by chance"]);
