@@ -41,7 +41,7 @@ pub(crate) fn artefacts() -> Vec<(PathBuf, String)> {
         workloads(),
         "## Treatments\n\nWhat a `[[condition]]` can change, by the name of its key.\n".to_owned(),
         treatments(),
-        "## Checks\n\nOf each trial, by the name that reports show. One that is invalid leaves its trial out, unless\n`tolerate` in `[experiment]` names it.\n".to_owned(),
+        "## Checks\n\nOf each trial, by the name that reports show. Of the kind `measurement`: one that is invalid leaves its\ntrial out, unless `tolerate` in `[experiment]` names it. Of the kind `behavior`: how the condition behaved; the trial\ncounts, and the share of such trials is compared with the baseline's.\n".to_owned(),
         checks(),
         "## Limits\n\nWhat is beyond is refused with its line, before anything is made of it. Those of single keys stand above.\n".to_owned(),
         limits(),
@@ -141,11 +141,17 @@ fn treatments() -> String {
 
 fn checks() -> String {
     table(
-        ["Check", "Invalid when", "Warning when", "What to do"],
+        ["Check", "Kind", "Invalid when", "Warning when", "What to do"],
         CHECKS.iter().map(|c: &CheckDef| {
             let or_not =
                 |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-            [format!("`{}`", c.id), or_not(c.invalid), or_not(c.warning), c.remedy.to_owned()]
+            [
+                format!("`{}`", c.id),
+                c.kind.name().to_owned(),
+                or_not(c.invalid),
+                or_not(c.warning),
+                c.remedy.to_owned(),
+            ]
         }),
     )
 }

@@ -16,6 +16,7 @@
 //! | [`student`] | the mean of a sample with Student's interval |
 //! | [`steady`] | does a series stay level: trend and change point |
 //! | [`welch`] | two samples that are not paired |
+//! | [`fisher`] | two shares of a count, such as failed trials |
 //! | [`holm`] | p values of tests that share no blocks |
 //! | [`knee`] | where more load stops paying |
 //! | [`power`] | how many blocks, how small an effect |
@@ -28,6 +29,7 @@
 pub mod distribution;
 pub mod effect;
 pub mod family;
+pub mod fisher;
 pub mod holm;
 pub mod interval;
 pub mod knee;

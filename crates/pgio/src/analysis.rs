@@ -3,8 +3,9 @@
 //! Pure: it sees stored results and benchmath, never a server, a clock or a file, so the same
 //! record always gives the same verdicts. The trial is the unit. Trials that stand out from the
 //! others are left out (`cross`), the rest paired by block (`pairing`), each condition described
-//! (`summary`) and compared (`compare`), and what speaks against trusting the result is collected
-//! (`findings`, `steady`); what a percentile of few or cut-off operations is worth is `tail`'s. Beside the verdicts: where the time went (`waits`) and which reads
+//! (`summary`) and compared (`compare`), trials that failed or behaved badly counted (`shares`), and what
+//! speaks against trusting the result is collected (`findings`, `steady`); what a percentile of few or
+//! cut-off operations is worth is `tail`'s. Beside the verdicts: where the time went (`waits`) and which reads
 //! reached the device (`reconcile`). Of a sweep all this is said of its middle point; [`sweep`] has
 //! the other cells and the curves.
 //!
@@ -28,6 +29,7 @@ mod pairing;
 pub mod reconcile;
 pub mod replica;
 mod resolution;
+pub mod shares;
 mod standing;
 mod steady;
 mod summary;
@@ -47,12 +49,14 @@ use serde::{Deserialize, Serialize};
 
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
+use self::shares::{Share, State};
 use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
 use crate::results::metrics::{self, DeclaredMetric, MetricDef};
 use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
 
+pub use cross::judge;
 pub use degraded::{LONGEST as DEGRADED_LONGEST, SHARE as DEGRADED_TIME};
 pub use standing::{Standing, standings};
 pub use totals::Totals;
@@ -75,6 +79,8 @@ pub struct Analysis {
     pub primary_metric: String,
     /// What the metrics of its command mean, where it runs one.
     pub metrics: Vec<DeclaredMetric>,
+    /// Blocks that were planned, or ran beyond the plan.
+    pub blocks: usize,
     /// In the manifest's order.
     pub conditions: Vec<Condition>,
     /// Each condition but the baseline, in the manifest's order; its metrics in the metric
@@ -117,6 +123,9 @@ pub struct Condition {
     pub valid: usize,
     /// The trials that count: their lines in trials.jsonl, counted from 1.
     pub counted: Vec<usize>,
+    pub state: State,
+    /// What happened to its trials or to the baseline's, such as failures; empty for the baseline.
+    pub shares: Vec<Share>,
     pub steady: Steady,
     pub metrics: BTreeMap<String, Metric>,
     /// Named checks that were in order in the last attempt of every block, of how many.
@@ -267,12 +276,20 @@ impl Analysis {
     }
 }
 
+/// The comparisons of the primary metric alone, as [`analyse`] has them.
+pub fn primary_comparisons(stored: &Stored) -> Vec<Comparison> {
+    let stored = cross::judged(stored);
+    let arms = pairing::arms(&stored.manifest, &stored.trials);
+    compare::of_primary(&stored.manifest, &arms)
+}
+
 /// Judges a stored experiment, complete or cut short.
 pub fn analyse(stored: &Stored) -> Analysis {
-    let stored = &cross::judged(stored);
+    let judged = cross::judged(stored);
+    let stored = judged.as_ref();
     let manifest = &stored.manifest;
     let arms = pairing::arms(manifest, &stored.trials);
-    let conditions: Vec<Condition> = manifest
+    let mut conditions: Vec<Condition> = manifest
         .conditions
         .iter()
         .map(|c| summary::describe(c, manifest, &arms[c.name.as_str()]))
@@ -281,6 +298,13 @@ pub fn analyse(stored: &Stored) -> Analysis {
     let spreads = resolution::spreads(manifest, &arms, &comparisons);
     resolution::plan(manifest, &spreads, &mut comparisons);
     let everywhere = pairing::arms_everywhere(manifest, &stored.trials);
+    for condition in &mut conditions {
+        let of_it = |c: &&Comparison| c.primary && c.condition == condition.name;
+        let primary = comparisons.iter().find(of_it);
+        condition.state = shares::state(condition, &arms[condition.name.as_str()], primary);
+        condition.shares = shares::shares(manifest, &everywhere, &condition.name);
+    }
+    let ran = stored.trials.iter().filter_map(|t| t.place.as_ref()).map(|p| p.block).max();
     let noise_floor =
         manifest.aa.as_ref().map(|aa| resolution::noise_floor(aa, &spreads, &comparisons));
     Analysis {
@@ -302,6 +326,7 @@ pub fn analyse(stored: &Stored) -> Analysis {
             images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
         ]
         .concat(),
+        blocks: manifest.blocks.max(ran.unwrap_or(0)) as usize,
         conditions,
         comparisons,
         noise_floor: noise_floor.unwrap_or_default(),

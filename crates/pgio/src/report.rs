@@ -20,6 +20,7 @@ pub mod html;
 pub mod json;
 mod lead;
 pub mod markdown;
+mod outcomes;
 pub mod sentence;
 pub mod session_detail;
 mod sweep;
@@ -31,3 +32,4 @@ pub mod trial;
 
 pub use comparison::document;
 pub use lead::lead;
+pub use outcomes::{failure, headline};

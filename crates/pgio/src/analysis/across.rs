@@ -131,7 +131,9 @@ impl Across {
 
 /// Each side has at least one run; its first one stands for what the side is.
 pub fn across(a: &[Stored], b: &[Stored]) -> Across {
-    let judge = |runs: &[Stored]| runs.iter().map(cross::judged).collect::<Vec<_>>();
+    let judge = |runs: &[Stored]| -> Vec<Stored> {
+        runs.iter().map(|run| cross::judged(run).into_owned()).collect()
+    };
     let (a, b) = (judge(a), judge(b));
     let (first_a, first_b) = (&a[0].manifest, &b[0].manifest);
     let (arms_a, arms_b) = (arms(&a), arms(&b));

@@ -21,14 +21,28 @@ pub(super) fn with_baseline(
     manifest: &Manifest,
     arms: &BTreeMap<&str, Arm<'_>>,
 ) -> Vec<Comparison> {
+    of_metrics(manifest, arms, |_| true)
+}
+
+/// What the loop asks for between two blocks.
+pub(super) fn of_primary(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Comparison> {
+    of_metrics(manifest, arms, |def| is_primary(def, manifest))
+}
+
+fn of_metrics(
+    manifest: &Manifest,
+    arms: &BTreeMap<&str, Arm<'_>>,
+    wanted: impl Fn(&MetricDef) -> bool,
+) -> Vec<Comparison> {
     // A manifest that names no known baseline has nothing to compare with.
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
     let mut candidates = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
-        for def in metrics::all(&manifest.metrics) {
+        for def in metrics::all(&manifest.metrics).filter(|def| wanted(def)) {
             let fit = || has(condition, &def) && has(baseline, &def);
-            let long_enough = || tail::too_short([condition, baseline].into_iter(), def.name).is_none();
+            let long_enough =
+                || tail::too_short([condition, baseline].into_iter(), def.name).is_none();
             if !(is_primary(&def, manifest) || (fit() && long_enough())) {
                 continue;
             }
@@ -42,7 +56,9 @@ pub(super) fn with_baseline(
             }
             candidates.push(candidate);
         }
-        candidates.extend(degraded::compared(condition, baseline, manifest, &info.name));
+        if metrics::definition(degraded::SHARE).is_some_and(|def| wanted(&def)) {
+            candidates.extend(degraded::compared(condition, baseline, manifest, &info.name));
+        }
     }
     families::judge(&mut candidates);
     candidates.into_iter().map(|c| c.comparison).collect()

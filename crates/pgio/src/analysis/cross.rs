@@ -4,18 +4,20 @@
 //!
 //! Applied before trials are paired, so that what fails here is left out like any other INVALID
 //! trial. Only faults are returned; a trial that already carries a check of the same name keeps
-//! its own. The experiment loop asks after each trial to decide on repeating one, so a verdict may
-//! change as more trials come. Next: `pairing` for what counts, `findings` for the experiment as a
-//! whole.
+//! its own. The experiment loop asks after each block to decide on repeating a trial, so a verdict may
+//! change as more trials come; [`Across`] is added to and never computed anew. Next: `tally` for the
+//! counts, `pairing` for what counts, `findings` for the experiment as a whole.
 
 mod carry_over;
 mod checkpoints;
+mod tally;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use self::tally::{CellId, Environment, Tally, cell, is_described};
 use crate::results::checks::tolerate;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
-use crate::results::sweep::Point;
 use crate::results::{Check, CheckVerdict, Outcome, Trial};
 use crate::units::human;
 
@@ -32,100 +34,156 @@ const FOLLOWS: &[(&str, &str)] = &[
     ("shared_memory_size_in_huge_pages", "shared_buffers"),
 ];
 
-/// What is wrong, by the trial's index, in their order. Of trials that did not complete nothing is said.
+/// The trials so far, as far as a verdict on one of them needs the others.
+#[derive(Debug, Clone, Default)]
+pub struct Across(Tally);
+
+impl Across {
+    pub fn of(manifest: &Manifest, trials: &[Trial]) -> Across {
+        let mut across = Across::default();
+        trials.iter().for_each(|trial| across.add(manifest, trial));
+        across
+    }
+
+    pub fn add(&mut self, manifest: &Manifest, trial: &Trial) {
+        self.0.add(manifest, trial);
+    }
+
+    /// What is wrong with these trials, by their indexes and in their order. The work goes with their
+    /// number, not with that of all trials.
+    pub fn checks<'a>(
+        &self,
+        manifest: &Manifest,
+        trials: impl IntoIterator<Item = (usize, &'a Trial)>,
+    ) -> Vec<(usize, Check)> {
+        let mut references = BTreeMap::new();
+        let mut found = Vec::new();
+        // Of trials that did not complete nothing is said.
+        let complete = trials
+            .into_iter()
+            .filter(|(_, t)| t.outcome == Outcome::Complete && !t.is_burn_in());
+        for (i, trial) in complete {
+            let mut all: Vec<Check> = self.growth(trial).into_iter().collect();
+            let cell = trial.place.as_ref().and_then(|place| cell(manifest, place));
+            if let Some(cell) = cell {
+                let reference = references
+                    .entry(cell)
+                    .or_insert_with(|| Reference::of(&self.0, manifest, cell));
+                if let Some(reference) = reference {
+                    all.extend(reference.checks(trial));
+                }
+                all.extend(checkpoints::check(manifest, &self.0, trial, cell));
+            }
+            let known = |c: &Check| {
+                trial.checks.iter().any(|own| own.id == c.id && own.verdict != CheckVerdict::Ok)
+            };
+            for mut check in all.into_iter().filter(|c| !known(c)) {
+                tolerate(&mut check, &manifest.rules.tolerate);
+                found.push((i, check));
+            }
+        }
+        found
+    }
+
+    /// Each server's trials against the first of them.
+    fn growth(&self, trial: &Trial) -> Option<Check> {
+        let data = trial.dataset.as_ref()?;
+        let began = self.0.first_bytes(&trial.server.target)?;
+        let grown = data.bytes_before as f64 / began.max(1) as f64 - 1.0;
+        (grown > GROWTH).then(|| {
+            Check::invalid(
+                "data-drift",
+                format!(
+                    "the data set had grown by {:.0} % since the first trial, from {} to {}",
+                    grown * 100.0,
+                    human::bytes(began),
+                    human::bytes(data.bytes_before)
+                ),
+                "put reset = \"reload\" under [experiment], so that every trial begins with the \
+                 same data",
+            )
+        })
+    }
+}
+
+/// What is wrong with every trial, by its index, in their order.
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
-    let mut found = growth(trials);
+    let mut found = Across::of(manifest, trials).checks(manifest, trials.iter().enumerate());
     found.extend(carry_over::checks(trials));
-    for point in manifest.points() {
-        found.extend(environment(manifest, trials, point));
-        found.extend(checkpoints::checks(manifest, trials, point));
-    }
     found.sort_by_key(|(i, _)| *i);
-    for (_, check) in &mut found {
-        tolerate(check, &manifest.rules.tolerate);
-    }
-    found.retain(|(i, check)| {
-        let trial = &trials[*i];
-        let told = |c: &Check| c.id == check.id && c.verdict != CheckVerdict::Ok;
-        trial.outcome == Outcome::Complete && !trial.checks.iter().any(told)
-    });
     found
+}
+
+/// Puts these checks into the trials' records, once.
+pub fn judge(stored: &mut Stored) {
+    if stored.judged {
+        return;
+    }
+    for (i, check) in checks(&stored.manifest, &stored.trials) {
+        stored.trials[i].checks.push(check);
+    }
+    stored.judged = true;
 }
 
 /// The same results with these checks in the trials' records.
-pub(super) fn judged(stored: &Stored) -> Stored {
+pub(super) fn judged(stored: &Stored) -> Cow<'_, Stored> {
+    if stored.judged {
+        return Cow::Borrowed(stored);
+    }
     let mut judged = stored.clone();
-    for (i, check) in checks(&stored.manifest, &stored.trials) {
-        judged.trials[i].checks.push(check);
-    }
-    judged
+    judge(&mut judged);
+    Cow::Owned(judged)
 }
 
-fn condition(trial: &Trial) -> Option<&str> {
-    trial.place.as_ref().map(|p| p.condition.as_str())
-}
-
-fn is_at(trial: &Trial, point: &Point) -> bool {
-    trial.place.as_ref().is_some_and(|p| p.point == *point && !p.is_burn_in())
-}
-
-/// Of the trials at one point: an axis may change what is found.
-fn environment(manifest: &Manifest, trials: &[Trial], point: &Point) -> Vec<(usize, Check)> {
-    let described =
-        |t: &&Trial| t.outcome == Outcome::Complete && !t.environment.is_empty() && is_at(t, point);
-    let of = |name: &str| -> Vec<&Trial> {
-        trials.iter().filter(described).filter(|t| condition(t) == Some(name)).collect()
-    };
-    let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
-        return Vec::new();
-    };
-    let theirs = of(&baseline.name);
-    let mut found = Vec::new();
-    for info in &manifest.conditions {
-        let ours = of(&info.name);
-        let Some(first) = ours.first() else { continue };
-        // On another server everything may differ; that is then part of what is compared.
-        let same_server = theirs.first().is_none_or(|t| t.server.target == first.server.target);
-        let reference = Reference {
-            own: usual(&ours),
-            baseline: usual(if theirs.is_empty() { &ours } else { &theirs }),
-            declared: [info, baseline],
-            same_server,
-        };
-        for (i, trial) in trials.iter().enumerate() {
-            if described(&trial) && condition(trial) == Some(info.name.as_str()) {
-                found.extend(reference.differs(trial, &baseline.name).map(|check| (i, check)));
-            }
-        }
-        if !same_server {
-            found.extend(other_server(&reference, (&ours, &theirs), trials, info, point));
-        }
-    }
-    found
-}
-
-/// What each name of the environment should be in a trial.
+/// What each name of the environment should be in a trial of a condition at a point.
 struct Reference<'a> {
     own: BTreeMap<&'a str, Option<&'a str>>,
     baseline: BTreeMap<&'a str, Option<&'a str>>,
-    declared: [&'a ConditionInfo; 2],
+    info: &'a ConditionInfo,
+    baseline_info: &'a ConditionInfo,
     same_server: bool,
+    /// That it runs on another server, said of every trial there, so that it is told once for the condition.
+    elsewhere: Option<Check>,
 }
 
-impl Reference<'_> {
-    fn differs(&self, trial: &Trial, baseline: &str) -> Option<Check> {
+impl<'a> Reference<'a> {
+    fn of(tally: &'a Tally, manifest: &'a Manifest, cell: CellId) -> Option<Reference<'a>> {
+        let (condition, point) = cell;
+        let number = manifest.conditions.iter().position(|c| c.name == manifest.baseline)?;
+        let ours = tally.environment(cell)?;
+        let theirs = tally.environment((number, point));
+        let (info, baseline_info) = (&manifest.conditions[condition], &manifest.conditions[number]);
+        // On another server everything may differ; that is then part of what is compared.
+        let there = theirs.filter(|theirs| theirs.target != ours.target);
+        let (own, baseline) = (ours.usual(), theirs.unwrap_or(ours).usual());
+        let elsewhere = there.map(|there| other_server((&own, ours), (&baseline, there), info));
+        let same_server = there.is_none();
+        Some(Reference { own, baseline, info, baseline_info, same_server, elsewhere })
+    }
+
+    fn checks(&self, trial: &Trial) -> impl Iterator<Item = Check> {
+        let differs = is_described(trial).then(|| self.differs(trial)).flatten();
+        differs.into_iter().chain(self.elsewhere.clone())
+    }
+
+    fn differs(&self, trial: &Trial) -> Option<Check> {
+        let baseline = &self.baseline_info.name;
         let mut differences = Vec::new();
         for name in
             self.own.keys().chain(self.baseline.keys().filter(|k| !self.own.contains_key(*k)))
         {
-            let own = !self.same_server || self.is_declared(name);
-            let (expected, of) = if own || condition(trial) == Some(baseline) {
-                (&self.own, "in most of its trials".to_owned())
-            } else {
-                (&self.baseline, format!("under `{baseline}`"))
-            };
-            let expected = expected.get(name).copied().flatten();
             let found = trial.environment.get(*name).map(String::as_str);
+            let own = || !self.same_server || self.is_declared(name);
+            // What is as under both needs no look at what is declared.
+            let of = |map: &BTreeMap<&str, Option<&'a str>>| map.get(name).copied().flatten();
+            if found == of(&self.own) && found == of(&self.baseline) {
+                continue;
+            }
+            let (expected, of) = if self.info.name == *baseline || own() {
+                (of(&self.own), "in most of its trials".to_owned())
+            } else {
+                (of(&self.baseline), format!("under `{baseline}`"))
+            };
             if found != expected && !is_gone(name, [found, expected]) {
                 differences.push(format!(
                     "{name} is {} here and {} {of}",
@@ -144,7 +202,7 @@ impl Reference<'_> {
     }
 
     fn is_declared(&self, name: &str) -> bool {
-        let treatments = || self.declared.iter().flat_map(|c| &c.treatments);
+        let treatments = || [self.info, self.baseline_info].into_iter().flat_map(|c| &c.treatments);
         let leads = FOLLOWS.iter().find(|(follower, _)| is_called(name, follower)).map(|f| f.1);
         treatments().any(|t| names_in(t).any(|n| is_called(name, n) || leads == Some(n)))
     }
@@ -182,77 +240,28 @@ fn told(differences: &[String]) -> String {
     text
 }
 
-/// The most frequent value of each name, the earliest of equally frequent ones; a name that a
-/// trial does not have is absent there, which for a setting means its default.
-fn usual<'a>(trials: &[&'a Trial]) -> BTreeMap<&'a str, Option<&'a str>> {
-    let names = trials.iter().flat_map(|t| t.environment.keys());
-    let mut found = BTreeMap::new();
-    for name in names {
-        found.entry(name.as_str()).or_insert_with(|| {
-            let values: Vec<Option<&str>> =
-                trials.iter().map(|t| t.environment.get(name).map(String::as_str)).collect();
-            let count = |value: &Option<&str>| values.iter().filter(|v| *v == value).count();
-            // max_by_key takes the last of equals.
-            values.iter().rev().max_by_key(|v| count(v)).copied().flatten()
-        });
-    }
-    found
-}
-
-/// Said of every trial there, so that it is told once for the condition.
 fn other_server(
-    reference: &Reference<'_>,
-    (ours, theirs): (&[&Trial], &[&Trial]),
-    trials: &[Trial],
+    (own, here): (&BTreeMap<&str, Option<&str>>, &Environment),
+    (baseline, there): (&BTreeMap<&str, Option<&str>>, &Environment),
     info: &ConditionInfo,
-    point: &Point,
-) -> Vec<(usize, Check)> {
-    let (Some(here), Some(there)) = (ours.first(), theirs.first()) else { return Vec::new() };
-    let names = reference.own.keys().chain(reference.baseline.keys());
+) -> Check {
+    let names = own.keys().chain(baseline.keys());
     let mut differing: Vec<&str> =
-        names.filter(|n| reference.own.get(*n) != reference.baseline.get(*n)).copied().collect();
+        names.filter(|n| own.get(*n) != baseline.get(*n)).copied().collect();
     differing.sort_unstable();
     differing.dedup();
     let names = match differing.len() {
         0 => "nothing recorded of the environment differs".to_owned(),
         _ => told(&differing.iter().map(|n| format!("{n} differs")).collect::<Vec<_>>()),
     };
-    let check = Check::warning(
+    Check::warning(
         "environment-differs",
         format!(
             "`{}` runs on {}, the baseline on {}: {names}; all of it is part of the effect",
-            info.name, here.server.target, there.server.target
+            info.name, here.target, there.target
         ),
         "compare conditions of one server where you can",
-    );
-    let is_here = |t: &Trial| condition(t) == Some(info.name.as_str()) && is_at(t, point);
-    trials.iter().enumerate().filter(|(_, t)| is_here(t)).map(|(i, _)| (i, check.clone())).collect()
-}
-
-/// Each server's trials against the first of them.
-fn growth(trials: &[Trial]) -> Vec<(usize, Check)> {
-    let mut first: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut found = Vec::new();
-    for (i, trial) in trials.iter().enumerate().filter(|(_, t)| !t.is_burn_in()) {
-        let Some(data) = &trial.dataset else { continue };
-        let began = *first.entry(&trial.server.target).or_insert(data.bytes_before);
-        let grown = data.bytes_before as f64 / began.max(1) as f64 - 1.0;
-        if grown > GROWTH {
-            let check = Check::invalid(
-                "data-drift",
-                format!(
-                    "the data set had grown by {:.0} % since the first trial, from {} to {}",
-                    grown * 100.0,
-                    human::bytes(began),
-                    human::bytes(data.bytes_before)
-                ),
-                "put reset = \"reload\" under [experiment], so that every trial begins with the \
-                 same data",
-            );
-            found.push((i, check));
-        }
-    }
-    found
+    )
 }
 
 #[cfg(test)]

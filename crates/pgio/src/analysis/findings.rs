@@ -13,7 +13,7 @@ use super::pairing::{Arm, Arms};
 use super::width::width;
 use super::{ALPHA, Comparison, DEGRADED_LONGEST, DEGRADED_TIME, Finding, STALLS, Verdict, steady};
 use crate::results::store::{ConditionInfo, Manifest, Stored};
-use crate::results::{CheckVerdict, Outcome, Trial, Warning};
+use crate::results::{CheckVerdict, Outcome, Trial, Warning, checks};
 
 /// So much more of the time than the baseline is worth a word: a percentage point.
 const DEGRADED_MORE: f64 = 0.01;
@@ -23,6 +23,7 @@ pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) 
     let manifest = &stored.manifest;
     let mut found = Vec::new();
     found.extend(torn(stored));
+    found.extend(rejudged(stored));
     found.extend(aa_differs(manifest, comparisons));
     found.extend(factors(manifest));
     found.extend(not_precise(manifest, comparisons));
@@ -80,6 +81,30 @@ fn torn(stored: &Stored) -> Option<Finding> {
     stored
         .torn
         .then(|| warning("torn-record", None, message.to_owned(), "repeat the trial with --resume"))
+}
+
+/// Results of a version that threw trials away for how their condition behaved.
+fn rejudged(stored: &Stored) -> Option<Finding> {
+    let again = || stored.trials.iter().filter(|t| t.rejudged);
+    let ids: BTreeSet<&str> = again()
+        .flat_map(|t| &t.checks)
+        .filter(|c| c.verdict != CheckVerdict::Ok && checks::is_behavior(&c.id))
+        .map(|c| c.id.as_str())
+        .collect();
+    let ids: Vec<&str> = ids.into_iter().collect();
+    (again().count() > 0).then(|| {
+        warning(
+            "rejudged",
+            None,
+            format!(
+                "{} trials that an earlier pgio made invalid for how their condition behaved ({}) count now, \
+                 and repeats of them do not: they were left out because of their outcome",
+                again().count(),
+                ids.join(", ")
+            ),
+            "",
+        )
+    })
 }
 
 fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {

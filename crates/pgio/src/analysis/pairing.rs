@@ -1,57 +1,73 @@
 //! Which trials count, and which are compared with which.
 //!
 //! An arm is a condition's trials. Of a block only the last attempt counts, valid or not: an
-//! earlier one was repeated for a reason. Two arms are paired by block, and a block enters only
-//! where both sides have a valid trial with the metric, so an experiment cut short anywhere is
-//! compared on what is complete. A burn-in trial is in no arm. In a sweep this holds at each point: trials at two points are never
-//! compared. Nothing here computes.
+//! earlier one was repeated for a reason. Two arms are paired by block and attempt: a repeat measures the
+//! baseline again beside the condition, and these two are the pair. The baseline's earlier attempt stays
+//! for the conditions that were not repeated. Results of earlier versions repeated a condition alone; there
+//! the baseline's last attempt is the other half. A block enters only where both sides have a valid trial
+//! with the metric, so an experiment cut short anywhere is compared on what is complete. A burn-in trial is
+//! in no arm. In a sweep this holds at each point: trials at two points are never compared. Nothing here
+//! computes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::results::store::Manifest;
 use crate::results::sweep::Point;
 use crate::results::{Outcome, Trial};
+
+/// A block, and the number of a point.
+type At = (u32, usize);
 
 /// A condition's trials.
 #[derive(Debug, Default)]
 pub(super) struct Arm<'a> {
     /// Every trial on record with its line in trials.jsonl, counted from 1.
     pub all: Vec<(usize, &'a Trial)>,
-    /// The last attempt of each block at each point, with its number and its line.
-    last: BTreeMap<(u32, usize), Last<'a>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Last<'a> {
-    attempt: u32,
-    line: usize,
-    trial: &'a Trial,
+    /// The attempt of each block at each point that counts: the last.
+    last: BTreeMap<At, u32>,
+    /// By block and attempt.
+    attempts: BTreeMap<(At, u32), (usize, &'a Trial)>,
+    /// Earlier attempts that another arm's counted attempt is paired with.
+    also: BTreeSet<(At, u32)>,
 }
 
 impl<'a> Arm<'a> {
-    fn add(&mut self, line: usize, at: (u32, usize), attempt: u32, trial: &'a Trial) {
+    fn add(&mut self, line: usize, at: At, attempt: u32, trial: &'a Trial) {
         self.all.push((line, trial));
-        let this = Last { attempt, line, trial };
-        let last = self.last.entry(at).or_insert(this);
         // At equal attempts the later line: a resumed experiment repeats what was interrupted.
-        if attempt >= last.attempt {
-            *last = this;
+        self.attempts.insert((at, attempt), (line, trial));
+        let last = self.last.entry(at).or_insert(attempt);
+        // What was repeated for how the condition behaved, and not for its measurement, was chosen by
+        // its outcome: the repeat does not stand in for it.
+        let stays = self.attempts.get(&(at, *last)).is_some_and(|(_, t)| t.rejudged);
+        if attempt >= *last && !stays {
+            *last = attempt;
         }
+    }
+
+    fn in_place(&self) -> impl Iterator<Item = (At, (usize, &'a Trial))> {
+        self.last
+            .iter()
+            .filter_map(|(at, attempt)| Some((*at, *self.attempts.get(&(*at, *attempt))?)))
     }
 
     /// The last attempt of each block, in the order of the blocks.
     pub(super) fn last_attempts(&self) -> impl Iterator<Item = &'a Trial> {
-        self.last.values().map(|last| last.trial)
+        self.in_place().map(|(_, (_, trial))| trial)
     }
 
-    /// Lines of the trials that count, with the trials.
+    /// Lines of the trials that count, with the trials, in the order of the blocks.
     pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &'a Trial)> {
-        self.last.values().map(|last| (last.line, last.trial)).filter(|(_, t)| t.is_valid())
+        let counts = |(at, attempt): &(At, u32)| {
+            self.last.get(at) == Some(attempt) || self.also.contains(&(*at, *attempt))
+        };
+        let all = self.attempts.iter().filter(move |(key, _)| counts(key));
+        all.map(|(_, numbered)| *numbered).filter(|(_, t)| t.is_valid())
     }
 
     /// The trials that count.
     pub(super) fn valid(&self) -> impl Iterator<Item = &'a Trial> {
-        self.last_attempts().filter(|t| t.is_valid())
+        self.counted().map(|(_, trial)| trial)
     }
 
     /// Lines of the complete trials that a check forbids to count.
@@ -69,18 +85,14 @@ impl<'a> Arm<'a> {
         self.all.iter().filter(|(_, t)| wanted(t)).map(|(line, _)| *line).collect()
     }
 
-    fn valid_value(&self, at: (u32, usize), metric: &str) -> Option<f64> {
-        value(self.valid_in(at)?, metric)
-    }
-
-    /// The trial of a block at a point, where it counts.
-    fn valid_in(&self, at: (u32, usize)) -> Option<&'a Trial> {
-        self.last.get(&at).map(|last| last.trial).filter(|t| t.is_valid())
+    /// An attempt of a block at a point, where it is valid.
+    fn valid_attempt(&self, at: At, attempt: u32) -> Option<&'a Trial> {
+        self.attempts.get(&(at, attempt)).map(|(_, trial)| *trial).filter(|t| t.is_valid())
     }
 
     /// The trials that count, by block; for an arm of one point.
     pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
-        let all = self.last.iter().map(|((block, _), last)| (*block, last.trial));
+        let all = self.in_place().map(|((block, _), (_, trial))| (block, trial));
         all.filter(|(_, trial)| trial.is_valid())
     }
 }
@@ -116,7 +128,18 @@ fn collect<'a>(
             arm.add(line, (place.block, point), place.attempt, trial);
         }
     }
+    keep_partners(&mut arms, &manifest.baseline);
     arms
+}
+
+/// The baseline's attempts that other conditions are paired with count as well as its last.
+fn keep_partners(arms: &mut Arms<'_>, baseline: &str) {
+    let others = arms.iter().filter(|(name, _)| **name != baseline);
+    let counted: BTreeSet<(At, u32)> =
+        others.flat_map(|(_, arm)| arm.last.iter().map(|(at, attempt)| (*at, *attempt))).collect();
+    if let Some(arm) = arms.get_mut(baseline) {
+        arm.also = counted.into_iter().filter(|key| arm.attempts.contains_key(key)).collect();
+    }
 }
 
 /// What a trial measured, where it measured a number.
@@ -133,24 +156,120 @@ pub(super) struct Pairs {
     pub baseline: Vec<f64>,
 }
 
-/// The trials of the blocks in which both arms have one that counts.
+/// The trials of the blocks in which both arms have one that counts, in the order of the blocks.
 pub(super) fn trial_pairs<'a>(
     condition: &Arm<'a>,
     baseline: &Arm<'a>,
 ) -> impl Iterator<Item = (&'a Trial, &'a Trial)> {
-    let blocks = condition.last.keys();
-    blocks.filter_map(|at| Some((condition.valid_in(*at)?, baseline.valid_in(*at)?)))
+    pairs_by_block(condition, baseline).map(|(_, pair)| pair)
+}
+
+fn pairs_by_block<'a>(
+    condition: &Arm<'a>,
+    baseline: &Arm<'a>,
+) -> impl Iterator<Item = (u32, (&'a Trial, &'a Trial))> {
+    let blocks = condition.last.iter();
+    blocks.filter_map(|(at, ours)| Some((at.0, pair(condition, baseline, *at, *ours)?)))
+}
+
+fn pair<'a>(
+    condition: &Arm<'a>,
+    baseline: &Arm<'a>,
+    at: At,
+    ours: u32,
+) -> Option<(&'a Trial, &'a Trial)> {
+    if let Some(theirs) = baseline.valid_attempt(at, ours) {
+        return Some((condition.valid_attempt(at, ours)?, theirs));
+    }
+    // One of them was repeated alone, or they were not repeated beside each other.
+    let theirs = *baseline.last.get(&at)?;
+    let last = condition.valid_attempt(at, ours)?;
+    let beside = condition.valid_attempt(at, theirs).unwrap_or(last);
+    Some((beside, baseline.valid_attempt(at, theirs)?))
 }
 
 pub(super) fn pairs(condition: &Arm<'_>, baseline: &Arm<'_>, metric: &str) -> Pairs {
     let mut pairs = Pairs::default();
-    for at in condition.last.keys() {
-        let of = |arm: &Arm<'_>| arm.valid_value(*at, metric);
-        if let (Some(ours), Some(theirs)) = (of(condition), of(baseline)) {
-            pairs.blocks.push(at.0);
+    for (block, (ours, theirs)) in pairs_by_block(condition, baseline) {
+        if let (Some(ours), Some(theirs)) = (value(ours, metric), value(theirs, metric)) {
+            pairs.blocks.push(block);
             pairs.condition.push(ours);
             pairs.baseline.push(theirs);
         }
     }
     pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::results::Check;
+
+    const RATE: &str = "commits_per_second";
+
+    /// Condition, attempt, rate, and whether it is valid; all in block 1.
+    fn paired(trials: &[(&str, u32, f64, bool)]) -> (Pairs, Vec<usize>) {
+        let one = |(condition, attempt, rate, valid): &(&str, u32, f64, bool)| {
+            let mut t = trial(condition, 1, &[(RATE, *rate)]);
+            t.place.as_mut().unwrap().attempt = *attempt;
+            if !valid {
+                t.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
+            }
+            t
+        };
+        let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
+        let arms = arms(&stored.manifest, &stored.trials);
+        let counted = arms["local"].counted().map(|(line, _)| line).collect();
+        (pairs(&arms["on"], &arms["local"], RATE), counted)
+    }
+
+    fn values(pairs: &Pairs) -> Vec<(f64, f64)> {
+        pairs.condition.iter().copied().zip(pairs.baseline.iter().copied()).collect()
+    }
+
+    #[test]
+    fn a_repeat_is_paired_with_the_baseline_that_was_measured_beside_it() {
+        let (found, counted) = paired(&[
+            ("local", 0, 100.0, true),
+            ("on", 0, 1.0, false),
+            ("off", 0, 110.0, true),
+            ("on", 1, 60.0, true),
+            ("local", 1, 120.0, true),
+        ]);
+        assert_eq!(values(&found), [(60.0, 120.0)]);
+        assert_eq!(counted, [1, 5], "the original stays for `off`");
+    }
+
+    #[test]
+    fn a_pair_whose_baseline_is_invalid_is_none() {
+        let (found, _) = paired(&[
+            ("local", 0, 100.0, true),
+            ("on", 0, 1.0, false),
+            ("on", 1, 60.0, true),
+            ("local", 1, 120.0, false),
+        ]);
+        assert_eq!(values(&found), []);
+    }
+
+    #[test]
+    fn results_of_earlier_versions_have_the_baselines_last_attempt() {
+        let alone = [("local", 0, 100.0, true), ("on", 0, 1.0, false), ("on", 1, 60.0, true)];
+        assert_eq!(values(&paired(&alone).0), [(60.0, 100.0)]);
+        let baseline = [("local", 0, 1.0, false), ("on", 0, 60.0, true), ("local", 1, 120.0, true)];
+        assert_eq!(values(&paired(&baseline).0), [(60.0, 120.0)]);
+    }
+
+    #[test]
+    fn what_was_repeated_for_its_outcome_counts_as_it_first_came_out() {
+        let mut trials: Vec<Trial> = [("local", 100.0), ("on", 20.0), ("on", 60.0)]
+            .iter()
+            .map(|(name, rate)| trial(name, 1, &[(RATE, *rate)]))
+            .collect();
+        trials[1].rejudged = true;
+        trials[2].place.as_mut().unwrap().attempt = 1;
+        let stored = experiment(&["local", "on"], trials);
+        let arms = arms(&stored.manifest, &stored.trials);
+        assert_eq!(values(&pairs(&arms["on"], &arms["local"], RATE)), [(20.0, 100.0)]);
+    }
 }

@@ -2,6 +2,8 @@
 //!
 //! The same rules as the pairing, told by trial, so that a report can show what was left out.
 
+use std::collections::BTreeSet;
+
 use super::{cross, pairing};
 use crate::results::store::Stored;
 use crate::results::{Outcome, Place};
@@ -23,25 +25,24 @@ pub enum Standing {
 
 /// One for each trial, in the order of the record.
 pub fn standings(stored: &Stored) -> Vec<Standing> {
-    let stored = &cross::judged(stored);
+    let stored = cross::judged(stored);
     let arms = pairing::arms_everywhere(&stored.manifest, &stored.trials);
-    let in_place = |trial| {
-        arms.values().flat_map(|arm| arm.last_attempts()).any(|last| std::ptr::eq(last, trial))
-    };
+    let counted: BTreeSet<usize> =
+        arms.values().flat_map(|arm| arm.counted()).map(|(line, _)| line).collect();
     let known = |place: &Place| {
         arms.contains_key(place.condition.as_str())
             && stored.manifest.points().contains(&place.point)
     };
-    let trials = stored.trials.iter();
-    trials
-        .map(|trial| match (&trial.place, &trial.outcome) {
+    (1..)
+        .zip(&stored.trials)
+        .map(|(line, trial)| match (&trial.place, &trial.outcome) {
             (Some(place), _) if !known(place) => Standing::Stranger,
             (None, _) => Standing::Stranger,
             (Some(place), _) if place.is_burn_in() => Standing::BurnIn,
             (_, Outcome::Failed { .. }) => Standing::Failed,
             (_, Outcome::Interrupted) => Standing::Interrupted,
             _ if !trial.is_valid() => Standing::Invalid,
-            _ if !in_place(trial) => Standing::Repeated,
+            _ if !counted.contains(&line) => Standing::Repeated,
             _ => Standing::Counts,
         })
         .collect()

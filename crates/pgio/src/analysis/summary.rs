@@ -12,6 +12,7 @@ use benchmath::summary::{geometric_mean, mean};
 
 use super::findings::differing_factors;
 use super::pairing::{Arm, value};
+use super::shares::State;
 use super::{Condition, degraded, steady, tail};
 use crate::results::metrics;
 use crate::results::store::{ConditionInfo, Manifest};
@@ -29,6 +30,8 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
         failed: arm.failed().len(),
         valid: arm.valid().count(),
         counted: arm.counted().map(|(line, _)| line).collect(),
+        state: State::default(),
+        shares: Vec::new(),
         steady: steady::count(arm, &manifest.primary_metric),
         metrics: values(arm, manifest),
         checks_passed,

@@ -77,6 +77,7 @@ pub(crate) fn experiment(conditions: &[&str], trials: Vec<Trial>) -> Stored {
         trials,
         torn: false,
         own_baseline: None,
+        judged: false,
     }
 }
 

@@ -9,6 +9,7 @@ mod command;
 mod draw;
 mod driver;
 mod load;
+mod report;
 mod telemetry;
 mod truth;
 mod updates;
@@ -83,6 +84,8 @@ enum What {
         #[arg(long, value_name = "VERSION")]
         pg: Option<VersionRequest>,
     },
+    /// Time and memory of a report by the number of trials, on results that are made up
+    Report(report::Args),
     /// Whole experiments of which the right answer is known: how often is it found?
     Truth(truth::Args),
 }
@@ -115,6 +118,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         What::Telemetry(args) => telemetry::run(args),
         What::Command(args) => command::run(args),
         What::Updates { seconds, pg } => updates::run(Duration::from_secs(*seconds), *pg),
+        What::Report(args) => report::run(args),
         What::Truth(args) => truth::run(args),
     }
 }

@@ -3,11 +3,13 @@
 //! [`job`] is the file on its way to being run, [`cells`] what each block runs, [`plan_text`] what
 //! `--plan` prints and [`validation`] what it refuses, [`rights`] refuses who may not, [`targets`] finds or starts the servers,
 //! [`observing`] says what is watched there, [`stored`] is what is kept beside the trials, [`resume`]
-//! decides whether an interrupted run may go on, [`telling`] says on stderr how far it is, [`pace`] how long it still
-//! takes, [`estimate`] how long it should. The loop itself is in `experiment`.
+//! decides whether an interrupted run may go on, [`extend`] lets it go on for more blocks, [`telling`] says on
+//! stderr how far it is, [`pace`] how long it still takes, [`estimate`] how long it should. The loop itself is
+//! in `experiment`.
 
 mod cells;
 mod estimate;
+mod extend;
 mod job;
 mod observing;
 mod pace;
@@ -44,6 +46,12 @@ pub(super) struct Args {
     /// Go on with an interrupted experiment: what is complete there is not repeated
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "plan"])]
     resume: Option<PathBuf>,
+    /// With --resume: so many blocks instead of fewer before
+    #[arg(long, value_name = "N", requires = "resume", value_parser = clap::value_parser!(u32).range(1..))]
+    blocks: Option<u32>,
+    /// With --resume of an experiment with a precision: at most so many blocks instead of fewer before
+    #[arg(long, value_name = "N", requires = "resume", value_parser = clap::value_parser!(u32).range(1..))]
+    max_blocks: Option<u32>,
     /// Print every trial and every change it would make, refuse what it would refuse, and change nothing
     #[arg(long)]
     plan: bool,
@@ -52,9 +60,15 @@ pub(super) struct Args {
     offline: bool,
 }
 
+impl Args {
+    fn larger(&self) -> resume::Larger {
+        resume::Larger { blocks: self.blocks, max_blocks: self.max_blocks }
+    }
+}
+
 pub(super) fn run(args: &Args) -> Outcome {
     let job = match (&args.resume, &args.experiment) {
-        (Some(dir), file) => resume::job(dir, file.as_deref())?,
+        (Some(dir), file) => resume::job(dir, file.as_deref(), args.larger())?,
         (None, Some(file)) => {
             let stem = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
             Job::parse(&read_file(file)?, &file.display().to_string(), &stem)?
@@ -82,15 +96,21 @@ pub(super) fn run(args: &Args) -> Outcome {
         None => (new_dir(), Start::New),
     };
     let dirs = job.run(&out, start, &stop, None).inspect_err(|why| tell_kept(why, &out))?;
+    let mut failures = Vec::new();
     for dir in &dirs {
-        output::print(&report::text(&report::analyse(dir)?));
+        let analysis = report::analyse(dir)?;
+        failures.extend(report::failures(&analysis));
+        output::print(&report::text(&analysis));
         output::line(&format!("Results: {}", dir.display()));
         output::line(&format!("Page: {}", report::page_of(dir)));
     }
     if dirs.len() > 1 {
         output::line(&format!("Page that leads to all: {}", report::page_of(&out)));
     }
-    Ok(())
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::message(TRIAL, failures.join("; "))),
+    }
 }
 
 /// After a stop, or trials that failed: where the others are, and how to go on.

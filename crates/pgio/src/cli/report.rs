@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use super::exit::{Failure, USAGE};
 use super::{Outcome, output};
 use crate::analysis::across::across;
+use crate::analysis::shares::State;
 use crate::analysis::{self, Analysis};
 use crate::printable;
 use crate::report::table::Table;
@@ -236,16 +237,34 @@ fn must_have_a_condition_in_common(
 
 impl Args {
     fn read(&self, dir: &Path) -> Result<Stored, Failure> {
-        let stored = read(dir)?;
-        let Some(baseline) = &self.baseline else { return Ok(stored) };
-        stored.against(baseline).map_err(|unknown| {
-            Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
-        })
+        // What is declared, and so what is a fault, depends on the baseline.
+        let mut stored = read(dir)?;
+        if let Some(baseline) = &self.baseline {
+            stored = stored.against(baseline).map_err(|unknown| {
+                Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
+            })?;
+        }
+        analysis::judge(&mut stored);
+        Ok(stored)
     }
 }
 
 pub(super) fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
-    Ok(analysis::analyse(&read(dir)?))
+    Ok(analysis::analyse(&judged(dir)?))
+}
+
+/// The conditions of which no trial succeeded, a sentence each.
+pub(super) fn failures(analysis: &Analysis) -> Vec<String> {
+    let failed = analysis.conditions.iter().filter(|c| c.state == State::Failed);
+    let told = failed.filter_map(|c| report::failure(analysis, c));
+    told.map(|sentence| sentence.trim_end_matches('.').to_owned()).collect()
+}
+
+/// Judged once, so that nothing that is made from it judges a copy.
+fn judged(dir: &Path) -> Result<Stored, StoreError> {
+    let mut stored = read(dir)?;
+    analysis::judge(&mut stored);
+    Ok(stored)
 }
 
 /// What is stored, with each name on one line: a line break in a name could pass for a row of ours.
@@ -286,7 +305,10 @@ fn page(dir: &Path, stored: &Stored) -> Result<String, Failure> {
     let series: Vec<_> = stored
         .trials
         .iter()
-        .map(|trial| store::read_series(dir, trial))
+        .map(|trial| match html::is_drawn(stored, trial) {
+            true => store::read_series(dir, trial),
+            false => Ok(None),
+        })
         .collect::<Result<_, _>>()?;
     // The page has all the rest without it.
     let experiment = store::read_experiment(dir)?;
@@ -300,7 +322,7 @@ fn page(dir: &Path, stored: &Stored) -> Result<String, Failure> {
 /// Leaves the page beside the results. They are safe already, so a page that cannot be written is
 /// only told.
 pub(super) fn leave_page(dir: &Path) {
-    let page = read(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
+    let page = judged(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
     leave(dir, page);
 }
 

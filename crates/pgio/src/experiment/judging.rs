@@ -1,43 +1,112 @@
 //! What the loop asks of the analysis: which trials must not count.
 //!
 //! How wide the intervals are it asks `analysis::width`. The verdicts are the analysis's own, so that the loop never repeats a trial that the report then
-//! counts, or the other way round.
+//! counts, or the other way round. Each trial is added once; a block is then judged in the time of its own
+//! trials, however many came before.
+
+use std::collections::BTreeMap;
 
 use super::run::Invalid;
-use crate::analysis::cross;
+use crate::analysis::cross::Across;
+use crate::analysis::width::Width;
 use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
-use crate::results::store::Stored;
+use crate::results::store::{Manifest, Stored};
 use crate::results::sweep::Cell;
 
-/// Of a block's last attempts, those that are complete and must not count. `cells` are in the order
-/// in which they are planned.
-pub(super) fn invalid(stored: &Stored, block: u32, cells: &[Cell]) -> Vec<Invalid> {
-    let across = cross::checks(&stored.manifest, &stored.trials);
-    let mut found = Vec::new();
-    for (cell, of) in cells.iter().enumerate() {
-        let of_it = stored
-            .trials
-            .iter()
-            .enumerate()
-            .filter(|(_, t)| t.place.as_ref().is_some_and(|p| p.block == block && of.is_at(p)));
-        // At equal attempts the later one, as the analysis has it.
-        let last = of_it.max_by_key(|(_, t)| t.place.as_ref().map(|p| p.attempt));
-        let Some((index, trial)) = last.filter(|(_, t)| t.outcome == Outcome::Complete) else {
-            continue;
-        };
-        let of_others = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
-        let all = trial.checks.iter().chain(of_others);
-        let bad: Vec<&Check> = all.filter(|c| c.verdict == CheckVerdict::Invalid).collect();
-        if !bad.is_empty() {
-            let checks = bad.iter().map(|c| c.id.clone()).collect();
-            found.push(Invalid { cell, why: reasons(&bad), checks });
+/// The trials so far.
+#[derive(Debug, Default)]
+pub struct Judge {
+    across: Across,
+    /// Indexes of the trials, by block.
+    blocks: BTreeMap<u32, Vec<usize>>,
+}
+
+impl Judge {
+    pub fn of(stored: &Stored) -> Judge {
+        let mut judge = Judge::default();
+        for (index, trial) in stored.trials.iter().enumerate() {
+            judge.add(&stored.manifest, index, trial);
+        }
+        judge
+    }
+
+    /// `index` is the trial's in the record.
+    pub fn add(&mut self, manifest: &Manifest, index: usize, trial: &Trial) {
+        self.across.add(manifest, trial);
+        if let Some(place) = &trial.place {
+            self.blocks.entry(place.block).or_default().push(index);
         }
     }
-    found
+
+    /// Of a block's trials, those that are complete and must not count. `cells` are in the order
+    /// in which they are planned.
+    pub fn invalid(&self, stored: &Stored, block: u32, cells: &[Cell]) -> Vec<Invalid> {
+        let of_block = || {
+            let indexes = self.blocks.get(&block).into_iter().flatten();
+            indexes.filter_map(|i| Some((*i, stored.trials.get(*i)?)))
+        };
+        let across = self.across.checks(&stored.manifest, of_block());
+        let mut found: Vec<Invalid> = Vec::new();
+        for (index, trial) in of_block() {
+            let Some(place) = &trial.place else { continue };
+            let Some(cell) = cells.iter().position(|cell| cell.is_at(place)) else { continue };
+            let attempt = place.attempt;
+            // At equal attempts the later one, as the analysis has it.
+            found.retain(|i| (i.cell, i.attempt) != (cell, attempt));
+            let of_others = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
+            let all = trial.checks.iter().chain(of_others);
+            let bad: Vec<&Check> = all.filter(|c| c.verdict == CheckVerdict::Invalid).collect();
+            if trial.outcome == Outcome::Complete && !bad.is_empty() {
+                let checks = bad.iter().map(|c| c.id.clone()).collect();
+                found.push(Invalid { cell, attempt, why: reasons(&bad), checks });
+            }
+        }
+        found
+    }
 }
 
 fn reasons(checks: &[&Check]) -> String {
     checks.iter().map(|c| format!("{}: {}", c.id, c.message)).collect::<Vec<_>>().join("; ")
+}
+
+/// After so many blocks not every block is followed by a look at the intervals.
+const EVERY_BLOCK: u32 = 60;
+
+/// When the intervals are looked at. A look takes the time of all trials, so that one after each block
+/// would cost more and more: with many blocks the next is where the intervals can be narrow enough,
+/// half of the way that their width foretells (it goes with the root of the number of blocks).
+#[derive(Debug, Default)]
+pub struct Looks {
+    next: u32,
+}
+
+impl Looks {
+    pub(super) fn is_due(&self, block: u32) -> bool {
+        block >= self.next
+    }
+
+    pub(super) fn looked(&mut self, block: u32, width: &Width, precision: f64) {
+        let most = f64::from(block) * 2.0;
+        let foretold = match width {
+            Width::Widest(_, half) => f64::from(block) * (half / precision).powi(2),
+            // As many again may be needed before there is an interval at all.
+            Width::None(_) => most,
+        };
+        let way = (foretold.min(most) - f64::from(block)) / 2.0;
+        let skipped = if block < EVERY_BLOCK { 0 } else { way.max(0.0) as u32 };
+        // And never more often than a hundredth of the blocks so far.
+        let least = if block < EVERY_BLOCK { 1 } else { block.div_ceil(100) };
+        self.next = block.saturating_add(skipped.max(least));
+    }
+}
+
+/// For each cell the one that it is compared with: the baseline at the same point, for that one itself.
+pub fn baselines(cells: &[Cell], baseline: &str) -> Vec<usize> {
+    let of = |(at, cell): (usize, &Cell)| {
+        let same = |other: &Cell| other.condition == baseline && other.point == cell.point;
+        cells.iter().position(same).unwrap_or(at)
+    };
+    cells.iter().enumerate().map(of).collect()
 }
 
 /// The last attempt of each planned trial on record.
@@ -93,16 +162,43 @@ mod tests {
         trials[1].place.as_mut().unwrap().point = at(4);
         let stored = experiment(&["a"], trials);
         let cells = cells(&[("a", &at(1)), ("a", &at(4)), ("a", &at(8))]);
-        let found: Vec<usize> = invalid(&stored, 1, &cells).iter().map(|i| i.cell).collect();
+        let invalid = Judge::of(&stored).invalid(&stored, 1, &cells);
+        let found: Vec<usize> = invalid.iter().map(|i| i.cell).collect();
         assert_eq!(found, [1]);
         let done = done(&stored.trials, &cells);
         assert_eq!(done.0.keys().copied().collect::<Vec<_>>(), [(1, 0), (1, 1)]);
     }
 
     #[test]
-    fn only_the_last_attempt_is_judged() {
+    fn looks_become_rare_as_blocks_become_many_and_the_first_are_all_taken() {
+        let precision = 0.01;
+        let half = |block: u32| 0.5 / f64::from(block).sqrt();
+        let mut looks = Looks::default();
+        let mut taken = Vec::new();
+        for block in 1..=3000 {
+            if looks.is_due(block) {
+                taken.push(block);
+                looks.looked(block, &Width::Widest("on".to_owned(), half(block)), precision);
+            }
+        }
+        assert_eq!(taken[..59], (1..60).collect::<Vec<_>>());
+        let narrow = taken.iter().find(|block| half(**block) <= precision).unwrap();
+        assert!((2500..=2525).contains(narrow), "{narrow}");
+        assert!(taken.len() < 59 + 60, "{}", taken.len());
+    }
+
+    #[test]
+    fn a_cell_is_compared_with_the_baseline_at_its_point() {
+        let at = |n: u64| Point::from([("sessions".to_owned(), n.into())]);
+        let all = cells(&[("on", &at(1)), ("local", &at(1)), ("on", &at(4)), ("local", &at(4))]);
+        assert_eq!(baselines(&all, "local"), [1, 1, 3, 3]);
+        assert_eq!(baselines(&all, "off"), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn every_attempt_of_a_block_is_judged_and_behavior_is_no_fault() {
         let bad = || Some(Check::invalid("durability", "fsync is off", "turn it on"));
-        let doubtful = Some(Check::warning("checkpoints", "2 inside", "raise max_wal_size"));
+        let doubtful = Some(Check::warning("rate-not-reached", "40 %", "ask for less"));
         let trials = vec![
             attempt("a", 1, 0, bad()),
             attempt("b", 1, 0, doubtful),
@@ -113,13 +209,12 @@ mod tests {
         let stored = experiment(&["a", "b"], trials);
         let nowhere = Point::new();
         let cells = cells(&[("a", &nowhere), ("b", &nowhere)]);
-        assert_eq!(invalid(&stored, 1, &cells), []);
         let why = "durability: fsync is off".to_owned();
-        assert_eq!(
-            invalid(&stored, 2, &cells),
-            [Invalid { cell: 0, why, checks: vec!["durability".to_owned()] }]
-        );
-        assert_eq!(invalid(&stored, 3, &cells), []);
+        let first = [Invalid { cell: 0, attempt: 0, why, checks: vec!["durability".to_owned()] }];
+        let judge = Judge::of(&stored);
+        assert_eq!(judge.invalid(&stored, 1, &cells), first);
+        assert_eq!(judge.invalid(&stored, 2, &cells), first);
+        assert_eq!(judge.invalid(&stored, 3, &cells), []);
 
         let done = done(&stored.trials, &cells);
         assert_eq!(done.0[&(1, 0)], Last { attempt: 1, complete: true });

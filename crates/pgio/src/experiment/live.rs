@@ -156,6 +156,10 @@ pub struct Live<'a> {
     pub left: Option<Box<Left>>,
     /// What is in the store, for judging.
     pub stored: Stored,
+    /// The same, as far as it has been judged.
+    pub judge: judging::Judge,
+    /// When the intervals are looked at next.
+    pub looks: judging::Looks,
     pub stop: Stop,
     pub observe: &'a mut dyn FnMut(Happening<'_>),
 }
@@ -426,6 +430,7 @@ impl Stage for Live<'_> {
         }
         let trial = Trial { series, ..trial.clone() };
         store.append(&trial)?;
+        self.judge.add(&self.stored.manifest, self.stored.trials.len(), &trial);
         self.stored.trials.push(trial);
         Ok(())
     }
@@ -467,24 +472,29 @@ impl Stage for Live<'_> {
 
     fn invalid(&mut self, block: u32) -> Vec<Invalid> {
         let cells: Vec<Cell> = self.cells.iter().map(|cell| cell.cell.clone()).collect();
-        judging::invalid(&self.stored, block, &cells)
+        self.judge.invalid(&self.stored, block, &cells)
     }
 
-    fn is_precise(&mut self) -> bool {
+    fn is_precise(&mut self, last: bool) -> bool {
         let Some(precision) = self.rules.precision else { return true };
+        let block = self.stored.trials.iter().rev().find_map(|t| t.place.as_ref()).map(|p| p.block);
+        if !last && !self.looks.is_due(block.unwrap_or(0)) {
+            return false;
+        }
         // With one condition there is nothing to be precise about.
-        let Some(width) = width::width(&analysis::analyse(&self.stored).comparisons) else {
+        let Some(width) = width::width(&analysis::primary_comparisons(&self.stored)) else {
             return true;
         };
+        self.looks.looked(block.unwrap_or(0), &width, precision);
         (self.observe)(Happening::Looked { width: &width, precision });
         width.is_within(precision)
     }
 
     fn tell(&mut self, news: News<'_>) {
         let condition = match news {
-            News::Repeats { planned, .. } | News::GivesUp { planned, .. } => {
-                self.cells[planned.cell].title.as_str()
-            }
+            News::Repeats { planned, .. }
+            | News::Beside { planned }
+            | News::GivesUp { planned, .. } => self.cells[planned.cell].title.as_str(),
             News::FurtherBlock { .. } => "",
         };
         (self.observe)(Happening::Decided { news, condition });

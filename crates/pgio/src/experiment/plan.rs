@@ -21,6 +21,13 @@ pub struct Planned {
     pub attempt: u32,
 }
 
+impl Planned {
+    /// The same once more, as this attempt.
+    pub fn again(self, attempt: u32) -> Planned {
+        Planned { attempt, ..self }
+    }
+}
+
 /// More blocks of the same seed begin with the same ones.
 pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
     let mut order = SplitMix64::new(derive(seed, "order", 0));

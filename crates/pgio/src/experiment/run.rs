@@ -2,10 +2,10 @@
 //!
 //! For each trial: reset, put its condition in force, measure, store, take back. A trial is on disk
 //! before the next begins; what was put in force is taken back whatever happened in between.
-//! Invalid trials are repeated at the end of their block, so that a block stays one pass through
-//! one stretch of time. Blocks beyond those asked for come one at a time, until the intervals are
-//! narrow enough or the plan ends. A plan may begin with a burn-in trial, a block of its own that is
-//! neither judged nor repeated.
+//! Invalid trials are repeated at the end of their block, each with its baseline measured again beside it:
+//! a repaired block is a new pair, not half of one from another stretch of time. Blocks beyond those asked
+//! for come one at a time, until the intervals are narrow enough or the plan ends. A plan may begin with a
+//! burn-in trial, a block of its own that is neither judged nor repeated.
 
 mod block;
 #[cfg(test)]
@@ -32,18 +32,20 @@ pub trait Stage {
     fn is_stop(_error: &Self::Error) -> bool {
         false
     }
-    /// Of a block's last attempts, those that are complete and must not count.
+    /// Of a block's trials, those that are complete and must not count.
     fn invalid(&mut self, block: u32) -> Vec<Invalid>;
-    /// Whether the intervals are as narrow as was asked for.
-    fn is_precise(&mut self) -> bool;
+    /// Whether the intervals are as narrow as was asked for. Before the `last` answer it may skip a look
+    /// that cannot find them so.
+    fn is_precise(&mut self, last: bool) -> bool;
     fn tell(&mut self, news: News<'_>);
 }
 
 /// A trial that must not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// As in [`Planned`].
+    /// Both as in [`Planned`].
     pub cell: usize,
+    pub attempt: u32,
     pub why: String,
     /// Ids of the checks that say so.
     pub checks: Vec<String>,
@@ -54,6 +56,8 @@ pub struct Invalid {
 pub enum News<'a> {
     /// The trial is measured again, now.
     Repeats { planned: &'a Planned, why: &'a str, checks: &'a [String] },
+    /// It is measured again beside a trial that is repeated.
+    Beside { planned: &'a Planned },
     /// It was repeated as often as allowed and stays invalid.
     GivesUp { planned: &'a Planned, why: &'a str },
     /// The intervals are still too wide.
@@ -80,24 +84,17 @@ pub struct Last {
 }
 
 impl Done {
-    /// The trial as it has to be run now, unless it is complete.
-    fn due(&self, planned: &Planned) -> Option<Planned> {
-        match self.0.get(&(planned.block, planned.cell)) {
-            None => Some(*planned),
-            Some(last) if last.complete => None,
-            Some(last) => Some(Planned { attempt: last.attempt + 1, ..*planned }),
-        }
-    }
-
     fn last_block(&self) -> u32 {
         self.0.last_key_value().map_or(0, |((block, _), _)| *block)
     }
 
-    /// Trials of these blocks that have not been completed, and the burn-in trial where it was not and
-    /// others are left that need it.
-    pub fn left(&self, plan: &[Planned], blocks: u32) -> Vec<Planned> {
-        let asked = plan.iter().filter(|p| p.block <= blocks.max(self.last_block()));
-        let due: Vec<Planned> = asked.filter_map(|p| self.due(p)).collect();
+    /// Trials of these blocks that have to be run, and the burn-in trial where it was not complete and
+    /// others are left that need it. `baselines` as for [`run`].
+    pub fn left(&self, plan: &[Planned], baselines: &[usize], blocks: u32) -> Vec<Planned> {
+        let asked = plan.chunk_by(|a, b| a.block == b.block);
+        let asked = asked.filter(|block| block[0].block <= blocks.max(self.last_block()));
+        let due: Vec<Planned> =
+            asked.flat_map(|block| block::due(block, baselines, self)).collect();
         let only_burn_in = due.iter().all(|p| p.block == BURN_IN_BLOCK);
         if only_burn_in { Vec::new() } else { due }
     }
@@ -117,8 +114,11 @@ pub enum Ended {
     Failing(String),
 }
 
+/// `baselines` has for each cell the one that it is compared with: the baseline at the same point, which
+/// for the baseline is itself.
 pub fn run<S: Stage>(
     plan: &[Planned],
+    baselines: &[usize],
     rules: Rules,
     done: &Done,
     stage: &mut S,
@@ -127,10 +127,10 @@ pub fn run<S: Stage>(
     for block in plan.chunk_by(|a, b| a.block == b.block) {
         let number = block[0].block;
         if number == BURN_IN_BLOCK {
-            let due = block.iter().filter_map(|p| done.due(p));
             // Where nothing is left it would warm the server up for nothing.
-            for planned in due.filter(|_| !done.left(plan, rules.blocks).is_empty()) {
-                if let Some(ended) = block::one_trial(&planned, &mut failures, stage)? {
+            let left = done.left(plan, baselines, rules.blocks);
+            for planned in left.iter().filter(|p| p.block == BURN_IN_BLOCK) {
+                if let (_, Some(ended)) = block::one_trial(planned, &mut failures, stage)? {
                     return Ok(ended);
                 }
             }
@@ -140,18 +140,18 @@ pub fn run<S: Stage>(
             if stage.stop_requested() {
                 return Ok(Ended::Interrupted);
             }
-            if stage.is_precise() {
+            if stage.is_precise(false) {
                 return Ok(Ended::Precise);
             }
             stage.tell(News::FurtherBlock { block: number, trials: block.len() });
         }
-        if let Some(ended) = block::run(block, rules, done, &mut failures, stage)? {
+        if let Some(ended) = block::run(block, baselines, rules, done, &mut failures, stage)? {
             return Ok(ended);
         }
     }
     Ok(match rules.until_precise {
         false => Ended::Complete,
-        true if stage.is_precise() => Ended::Precise,
+        true if stage.is_precise(true) => Ended::Precise,
         true => Ended::BlockLimit,
     })
 }

@@ -158,6 +158,8 @@ fn measure(
     let first = request.verify(admin, When::Before);
     for e in &first {
         if let (false, Some(expected)) = (e.holds(), &e.expected) {
+            // So that the record says that it was the measurement, not the condition, that failed.
+            trial.evidence.clone_from(&first);
             return Err(EngineError::NotInForce(format!(
                 "{} was {} instead of {expected}",
                 e.what, e.found
@@ -290,5 +292,6 @@ pub fn blank() -> Trial {
         evidence: Vec::new(),
         checks: Vec::new(),
         warnings: Vec::<Warning>::new(),
+        rejudged: false,
     }
 }

@@ -75,7 +75,7 @@ fn coverage(experiments: u32, p99: impl Fn(&Histogram) -> f64) -> (u32, u32) {
         let mut trial = |level: f64| p99(&smooth(level * (0.003 * normal(&mut rng)).exp()));
         let pairs: Vec<(f64, f64)> = (0..8).map(|_| (trial(level * TRUTH), trial(level))).collect();
         let (condition, baseline): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
-        let found = compare(Paired::new(&condition, &baseline).unwrap(), 0.05, 1);
+        let found = compare(Paired::new(&condition, &baseline).unwrap(), 0.05);
         let (low, high) = (found.low.unwrap(), found.high.unwrap());
         covered += u32::from(low <= TRUTH && TRUTH <= high);
         without_width += u32::from(high - low < 1e-9);

@@ -24,6 +24,7 @@ pub fn document(across: &Across) -> Document {
         ),
         tables,
         remarks: remarks(across),
+        ..Document::default()
     }
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
-use super::{explain, sweep};
+use super::{explain, outcomes, sweep};
+use crate::analysis::shares::State;
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
 };
@@ -36,6 +37,7 @@ pub fn document(analysis: &Analysis) -> Document {
             format::metric_name(&analysis.primary_metric),
             analysis.baseline
         ),
+        headline: outcomes::headline(analysis),
         tables,
         remarks: remarks(analysis),
     }
@@ -136,8 +138,18 @@ fn rate(analysis: &Analysis, condition: &Condition, name: &str) -> String {
 }
 
 fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
+    let instead = outcomes::instead_of_effect(analysis, condition);
     if condition.name == analysis.baseline {
-        return ["baseline".to_owned(), String::new()];
+        let state = instead.map_or_else(String::new, |state| format!(": {state}"));
+        return [format!("baseline{state}"), String::new()];
+    }
+    if let Some(instead) = instead {
+        let compared = analysis.primary(&condition.name);
+        let needed = compared.filter(|_| condition.state == State::Undecided);
+        let is_aa = analysis.is_aa(&condition.name);
+        let instead = instead + &needed.map_or_else(String::new, |c| needed_blocks(c, is_aa));
+        let ratio = compared.and_then(|c| c.ratio);
+        return [instead, ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"))];
     }
     let Some(comparison) = analysis.primary(&condition.name) else {
         return [NONE.to_owned(), NONE.to_owned()];
@@ -150,14 +162,14 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
     match (c.verdict, c.ratio, c.low, c.high) {
         (Verdict::NotApplicable, ..) => NONE.to_owned(),
         (Verdict::TooFewBlocks, ..) => {
-            format!("~ {}{}", format::counted(c.blocks, "block"), needed(c, is_aa))
+            format!("~ {}{}", format::counted(c.blocks, "block"), needed_blocks(c, is_aa))
         }
         (_, Some(ratio), low, high) if c.bound.is_some() => {
             let mark = if c.verdict.is_decided() { "" } else { "~ " };
             format!("{mark}{}", format::one_sided(ratio, low, high))
         }
         (Verdict::NoDifference, _, Some(low), Some(high)) => {
-            format!("~ {}{}", format::interval(low, high), needed(c, is_aa))
+            format!("~ {}{}", format::interval(low, high), needed_blocks(c, is_aa))
         }
         (_, Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
         _ => "~".to_owned(),
@@ -166,7 +178,7 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
 
 /// How many blocks detect the effect that was planned for, on a line of its own. Not of the twin,
 /// where nobody looks for one.
-fn needed(c: &Comparison, is_aa: bool) -> String {
+fn needed_blocks(c: &Comparison, is_aa: bool) -> String {
     match c.blocks_needed {
         Some(n) if !is_aa => format!("\n({} needed)", format::counted(n as usize, "block")),
         _ => String::new(),
@@ -184,7 +196,7 @@ fn commit_percentiles(analysis: &Analysis, condition: &Condition) -> Option<Stri
 
 fn primary_notes(analysis: &Analysis) -> Vec<String> {
     let mut notes = Vec::new();
-    let undecided = |c: &Comparison| !c.verdict.is_decided() && c.primary;
+    let undecided = |c: &Comparison| c.verdict == Verdict::NoDifference && c.primary;
     if analysis.comparisons.iter().any(undecided) {
         notes.push(format!("~ no difference from {} detected.", analysis.baseline));
     }

@@ -31,7 +31,7 @@ pub fn document(record: &DeviceRecord, results: &[TestResult]) -> Document {
     Document {
         title: format!("{what}: {rounds}, direct I/O in {region}, {}", record.fio),
         tables,
-        remarks: Vec::new(),
+        ..Document::default()
     }
 }
 

@@ -71,7 +71,7 @@ fn no_format_passes_on_what_others_would_obey() {
         is_safe("page", &html::render(&source));
         let pages = [(WILD.to_owned(), &analysis)];
         is_safe("index", &html::index(WILD, &pages));
-        let both = compared(&stored, &stored);
+        let both = compared(std::slice::from_ref(&stored), std::slice::from_ref(&stored));
         is_safe("across, text", &text::render(&across::document(&both)));
         is_safe("across, page", &html::of_document(&across::document(&both)));
         is_safe("across, csv", &csv::render(&across::flat(&both)).replace("\r\n", "\n"));
@@ -100,7 +100,8 @@ proptest! {
             notes: vec![note],
         };
         let remarks = vec![Remark { label: "warning".to_owned(), text: remark }];
-        let document = Document { title, tables: vec![table.clone()], remarks };
+        let headline = vec![text.clone()];
+        let document = Document { title, headline, tables: vec![table.clone()], remarks };
         let texts = [
             text::render(&document),
             markdown::render(&document, std::slice::from_ref(&document.title)),

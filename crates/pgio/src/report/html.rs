@@ -48,6 +48,19 @@ pub struct Source<'a> {
     pub experiment: &'a str,
 }
 
+/// Trials whose course over time is drawn; of more those of every second, third ... block.
+const DRAWN: usize = 400;
+
+/// Whether a trial's course over time is drawn, so that its samples are worth reading.
+pub fn is_drawn(stored: &Stored, trial: &Trial) -> bool {
+    let every = every(stored);
+    every == 1 || trial.place.as_ref().is_some_and(|p| p.block as usize % every == 0)
+}
+
+fn every(stored: &Stored) -> usize {
+    stored.trials.len().div_ceil(DRAWN).max(1)
+}
+
 /// The source with what every section asks for.
 struct Page<'a> {
     stored: &'a Stored,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
+use crate::analysis::shares::{Share, State};
 use crate::analysis::sweep::Swept;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
 use crate::analysis::{
@@ -80,6 +81,12 @@ pub struct ConditionV1 {
     /// Their lines in trials.jsonl, counted from 1.
     #[serde(default)]
     pub counted: Vec<usize>,
+    /// Whether it could be measured; `measured` in what earlier versions wrote.
+    #[serde(default)]
+    pub state: State,
+    /// Failed, invalid and badly behaved trials against the baseline's.
+    #[serde(default)]
+    pub shares: Vec<Share>,
     #[serde(default)]
     pub steady: Steady,
     pub checks_passed: usize,
@@ -197,6 +204,8 @@ impl From<Condition> for ConditionV1 {
             failed: c.failed,
             valid: c.valid,
             counted: c.counted,
+            state: c.state,
+            shares: c.shares,
             steady: c.steady,
             checks_passed: c.checks_passed,
             checks_total: c.checks_total,

@@ -11,6 +11,7 @@ use crate::printable;
 pub fn render(document: &Document, lead: &[String]) -> String {
     let document = document.printable();
     let mut parts = vec![format!("# {}\n", escaped(&document.title))];
+    parts.extend(document.headline.iter().map(|sentence| format!("**{}**\n", printable::line(sentence))));
     parts.extend(lead.iter().map(|sentence| paragraph(&printable::line(sentence))));
     parts.extend(document.tables.iter().map(drawn));
     if !document.remarks.is_empty() {
@@ -107,6 +108,7 @@ mod tests {
     fn a_document_in_markdown() {
         let document = Document {
             title: "demo: commits/s".to_owned(),
+            headline: Vec::new(),
             tables: vec![Table {
                 title: "Secondary".to_owned(),
                 columns: vec![Column::left("metric"), Column::right("on")],

@@ -4,7 +4,7 @@
 //! number of blocks that would be needed.
 
 use super::comparison::at_most;
-use super::format;
+use super::{format, outcomes};
 use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
 
 const COMMIT_MEAN: &str = "commit_latency_mean";
@@ -33,6 +33,10 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
     if condition == baseline {
         return format!("{condition} is the baseline.");
     }
+    let described = analysis.condition(condition);
+    if let Some(failure) = described.and_then(|c| outcomes::failure(analysis, c)) {
+        return failure;
+    }
     let Some(c) = analysis.primary(condition) else {
         return format!("{condition} was not compared with {baseline}.");
     };
@@ -49,8 +53,8 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             "{condition} cannot be compared with {baseline}: {metric} is zero in some block."
         ),
         (Verdict::TooFewBlocks, ..) | (_, None, ..) => format!(
-            "{condition} cannot be compared with {baseline} yet: {blocks} {} nothing{}.",
-            decide(c.blocks),
+            "{condition} cannot be compared with {baseline} yet, {}{}.",
+            described.map_or(blocks, |d| outcomes::undecided(analysis, d)),
             needed(c, "are needed")
         ),
         (Verdict::NoDifference, Some(ratio), Some(low), Some(high)) => format!(

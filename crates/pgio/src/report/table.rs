@@ -10,6 +10,8 @@ use crate::printable;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Document {
     pub title: String,
+    /// Sentences that come before any number, such as that trials failed.
+    pub headline: Vec<String>,
     pub tables: Vec<Table>,
     pub remarks: Vec<Remark>,
 }
@@ -50,6 +52,7 @@ impl Document {
         let remark = |r: &Remark| Remark { label: flowing(&r.label), text: flowing(&r.text) };
         Document {
             title: flowing(&self.title),
+            headline: self.headline.iter().map(|sentence| flowing(sentence)).collect(),
             tables: self.tables.iter().map(Table::printable).collect(),
             remarks: self.remarks.iter().map(remark).collect(),
         }

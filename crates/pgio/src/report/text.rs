@@ -16,7 +16,8 @@ pub fn render(document: &Document) -> String {
     let document = document.printable();
     let mut parts = Vec::new();
     if !document.title.is_empty() {
-        parts.push(wrap(&document.title, "", ""));
+        let headline = document.headline.iter().map(|sentence| wrap(sentence, "", "  "));
+        parts.push(wrap(&document.title, "", "") + &headline.collect::<String>());
     }
     parts.extend(document.tables.iter().map(drawn));
     if !document.remarks.is_empty() {

@@ -21,7 +21,7 @@ pub fn render(trial: &Trial) -> String {
         lines += &format!("{label:<LABEL$}{value}\n");
     }
     let document =
-        Document { title: String::new(), tables: latencies(trial), remarks: remarks(trial) };
+        Document { tables: latencies(trial), remarks: remarks(trial), ..Document::default() };
     let rest = text::render(&document);
     let lines = printable::lines(&lines);
     if rest.is_empty() { lines.into_owned() } else { format!("{lines}\n{rest}") }

@@ -3,13 +3,35 @@
 //! The one table behind `tolerate =`, the documentation and the tests. A check judges where the
 //! facts are (`experiment::trial_checks` one trial, `analysis` several); nothing here judges. The
 //! remedy here is the general one: a check that knows more says more.
+//!
+//! A check is of one of two kinds. Where the *measurement* is broken the trial says nothing about its
+//! condition: it is invalid and repeated. Where the condition *behaves* badly that is the result: the trial
+//! counts. To throw such trials away would leave the good ones of a bad condition.
 
-use super::model::{Check, CheckVerdict};
+use super::model::{Check, CheckVerdict, Outcome, Trial};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Whether the trial measured its condition; can make the trial invalid.
+    Measurement,
+    /// How the condition behaved; never more than a warning, and its share of the trials is compared.
+    Behavior,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Measurement => "measurement",
+            Kind::Behavior => "behavior",
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy)]
 pub struct CheckDef {
     /// Stable, as stored.
     pub id: &'static str,
+    pub kind: Kind,
     /// When it makes a trial invalid; empty where it only warns.
     pub invalid: &'static str,
     /// When it warns; empty where it never only warns.
@@ -23,7 +45,11 @@ const fn def(
     warning: &'static str,
     remedy: &'static str,
 ) -> CheckDef {
-    CheckDef { id, invalid, warning, remedy }
+    CheckDef { id, kind: Kind::Measurement, invalid, warning, remedy }
+}
+
+const fn behavior(id: &'static str, warning: &'static str, remedy: &'static str) -> CheckDef {
+    CheckDef { id, kind: Kind::Behavior, invalid: "", warning, remedy }
 }
 
 /// Of one trial, then of a trial among the others.
@@ -52,11 +78,10 @@ pub const CHECKS: &[CheckDef] = &[
         "",
         "turn it on, or declare it in every condition",
     ),
-    def(
+    behavior(
         "data-size",
         "the data set grew or shrank by more than 2 % in the window",
-        "",
-        "use commit_every = 1, or reset = \"vacuum\" or \"reload\"",
+        "use commit_every = 1, or reset = \"vacuum\" or \"reload\"; what it changes for later trials is judged by data-drift",
     ),
     def(
         "unlogged",
@@ -83,9 +108,14 @@ pub const CHECKS: &[CheckDef] = &[
         "move it there, or correct device = in [target]",
     ),
     def(
-        "mail-lost",
-        "a message that was accepted is not in its mail directory, or altered, or there twice; or nobody could look",
+        "mail-unverified",
+        "nobody could look whether the messages that were accepted are in their mail directories",
         "",
+        "let pgio read and write there, or leave out maildir",
+    ),
+    behavior(
+        "mail-lost",
+        "a message that was accepted is not in its mail directory, or altered, or there twice",
         "see the mail server's log; maildir must be where it delivers to, and nothing else may take mail away",
     ),
     def(
@@ -94,34 +124,36 @@ pub const CHECKS: &[CheckDef] = &[
         "some were",
         "see the mail server's log for what kept them; offer less by messages_rate, or deliver with protocol = \"lmtp\"",
     ),
-    def(
+    behavior(
         "mail-refused",
-        "more than 1 % of the recipients were refused, left without an answer or given up",
-        "some were, or were put off, or a connection was dropped",
+        "recipients were refused, put off, left without an answer or given up, or a connection was dropped",
         "see the mail server's log: every recipient must exist, and it must take as many sessions as threads says",
     ),
-    def(
+    behavior(
         "mail-rate",
-        "fewer than 95 % of the messages due by messages_rate were begun inside the window: the server, or threads, is at its limit",
-        "fewer than 99 % of them were",
+        "fewer than 99 % of the messages due by messages_rate were begun inside the window: the server, or threads, is at its limit",
         "offer less, or use more threads; latency from the intended start grows for as long as the window lasts",
     ),
     def(
         "drbd-connection",
-        "DRBD was seen in another state than the condition says, its connection was made anew, blocks went out of sync, or DRBD was not watched inside the window",
+        "DRBD was configured otherwise than the condition says (another protocol, StandAlone, connected though it was to be apart), or was not watched inside the window",
         "",
-        "see the kernel's log on both hosts and the network between; leave telemetry on",
+        "find out who changes it; leave telemetry on",
     ),
-    def(
+    behavior(
+        "drbd-connection-lost",
+        "DRBD lost its peer by itself inside the window: not connected, not up to date, suspended, connected anew, or blocks out of sync",
+        "see the kernel's log on both hosts and the network between",
+    ),
+    behavior(
         "drbd-congested",
-        "DRBD left its peer behind (Ahead, Behind), or its send buffer was full in more than 10 % of the samples (module 8.4: of the readings)",
-        "the send buffer was full in one of them, or with protocol A nothing told whether it was",
+        "DRBD left its peer behind (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: of the readings), or with protocol A nothing told whether it was",
         "offer less than the link can carry, or use a larger sndbuf-size",
     ),
     def(
         "drbd-resync",
         "a resync or an online verification ran on a watched host",
-        "",
+        "it followed from a connection that was lost by itself inside the window",
         "wait for its end, or pause it",
     ),
     def(
@@ -142,10 +174,9 @@ pub const CHECKS: &[CheckDef] = &[
         "watching a host took more than 1 % of a core there, or its threads in pgio did",
         "look less often: telemetry = \"5s\"",
     ),
-    def(
+    behavior(
         "rate-not-reached",
-        "fewer than 95 % of the calls due in an open loop were begun inside the window",
-        "fewer than 99 % of them were",
+        "fewer than 99 % of the calls due in an open loop were begun inside the window",
         "ask for a lower rate, or for more sessions",
     ),
     def(
@@ -202,10 +233,9 @@ pub const CHECKS: &[CheckDef] = &[
         "a session began later than 2 % of the window",
         "use fewer sessions or longer windows",
     ),
-    def("deadlocks", "", "there were any", "use commit_every = 1 or one session per table"),
-    def(
+    behavior("deadlocks", "there were any", "use commit_every = 1 or one session per table"),
+    behavior(
         "not-steady",
-        "",
         "the rate, or in an open loop the latency, had a trend or a step inside the window",
         "use a longer warm-up, or longer windows",
     ),
@@ -215,10 +245,9 @@ pub const CHECKS: &[CheckDef] = &[
         "",
         "make the conditions alike, or declare the difference as a treatment",
     ),
-    def(
+    behavior(
         "checkpoint-in-one-condition",
-        "a checkpoint fell inside this window and in hardly any other",
-        "it did, and the condition or one it is compared with sets max_wal_size, checkpoint_timeout or the like, or checkpoint is not \"before\": then it is part of what is measured",
+        "a checkpoint fell inside this window and in hardly any other, or the condition or one it is compared with sets max_wal_size, checkpoint_timeout or the like: then it is part of what is measured",
         "raise max_wal_size and checkpoint_timeout",
     ),
     def(
@@ -255,9 +284,27 @@ pub fn definition(id: &str) -> Option<&'static CheckDef> {
     CHECKS.iter().find(|c| c.id == id)
 }
 
-/// Ids of the checks that can make a trial invalid, and so can be tolerated.
+/// Ids of the checks that can make a trial invalid, and so can be tolerated. Those of behavior are
+/// accepted as well, without effect: files written when they made a trial invalid go on working.
 pub fn tolerable() -> Vec<&'static str> {
-    CHECKS.iter().filter(|c| !c.invalid.is_empty()).map(|c| c.id).collect()
+    let accepted = |c: &&CheckDef| !c.invalid.is_empty() || c.kind == Kind::Behavior;
+    CHECKS.iter().filter(accepted).map(|c| c.id).collect()
+}
+
+pub fn is_behavior(id: &str) -> bool {
+    definition(id).is_some_and(|c| c.kind == Kind::Behavior)
+}
+
+/// Lets a trial count that an earlier version made invalid for how its condition behaved. Returns
+/// whether it counts now and did not before.
+pub fn rejudge(trial: &mut Trial) -> bool {
+    if trial.outcome != Outcome::Complete || trial.is_valid() {
+        return false;
+    }
+    for check in trial.checks.iter_mut().filter(|c| is_behavior(&c.id)) {
+        check.verdict = check.verdict.min(CheckVerdict::Warning);
+    }
+    trial.is_valid()
 }
 
 /// Turns the verdict invalid of the tolerated checks into a warning that says so.
@@ -271,6 +318,7 @@ pub fn tolerate(check: &mut Check, tolerated: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::test_support::full_trial;
 
     #[test]
     fn ids_are_unique_and_say_something() {
@@ -278,7 +326,27 @@ mod tests {
             assert!(CHECKS[i + 1..].iter().all(|other| other.id != c.id), "{}", c.id);
             assert!(!c.invalid.is_empty() || !c.warning.is_empty(), "{}", c.id);
             assert!(!c.remedy.is_empty(), "{}", c.id);
+            assert!(c.kind == Kind::Measurement || c.invalid.is_empty(), "{}", c.id);
         }
+    }
+
+    #[test]
+    fn a_check_of_behavior_is_accepted_by_tolerate() {
+        for id in ["rate-not-reached", "drbd-congested", "data-size", "foreign-load"] {
+            assert!(tolerable().contains(&id), "{id}");
+        }
+        assert!(!tolerable().contains(&"clock-skew"), "it only warns");
+    }
+
+    #[test]
+    fn a_trial_thrown_away_for_its_behavior_counts_again() {
+        let mut trial = full_trial();
+        trial.checks = vec![Check::invalid("rate-not-reached", "40 %", "ask for less")];
+        assert!(rejudge(&mut trial) && trial.is_valid());
+        assert_eq!(trial.checks[0].verdict, CheckVerdict::Warning);
+        assert!(!rejudge(&mut trial), "it counted before");
+        trial.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
+        assert!(!rejudge(&mut trial) && !trial.is_valid());
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub struct Trial {
     pub evidence: Vec<Evidence>,
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,
+    /// An earlier version made it invalid for how its condition behaved; it counts. Found when it is
+    /// read, not stored.
+    pub rejudged: bool,
 }
 
 /// The block of the burn-in trial, which comes before block 1.

@@ -177,11 +177,20 @@ pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
         schema: String,
     }
     let syntax = |source| WireError::Syntax { at: at.to_owned(), source };
-    let tag: Tag = serde_json::from_str(text).map_err(syntax)?;
-    if tag.schema != TRIAL_SCHEMA {
-        return Err(WireError::Version { at: at.to_owned(), found: tag.schema });
-    }
-    let t: TrialV1 = serde_json::from_str(text).map_err(syntax)?;
+    let other = |found| WireError::Version { at: at.to_owned(), found };
+    // Read twice only where the first time shows that something is wrong.
+    let t = match serde_json::from_str::<TrialV1>(text) {
+        Ok(t) if t.schema == TRIAL_SCHEMA => t,
+        Ok(t) => return Err(other(t.schema)),
+        Err(source) => {
+            let tag: Tag = serde_json::from_str(text).map_err(syntax)?;
+            return Err(if tag.schema == TRIAL_SCHEMA {
+                syntax(source)
+            } else {
+                other(tag.schema)
+            });
+        }
+    };
     let mut histograms = BTreeMap::new();
     for (class, h) in t.histograms {
         let memory = h.into_memory(at, &class)?;
@@ -209,6 +218,7 @@ pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
         evidence: t.evidence,
         checks: t.checks,
         warnings: t.warnings,
+        rejudged: false,
     })
 }
 

@@ -111,7 +111,7 @@ fn a_rate_is_kept_and_one_above_capacity_is_told() {
     let said = place.pgio(&[&["run", "--json", "over.json"], &CLIENT[..], &work, &rate].concat());
     let trial = place.record("over.json");
     assert!(metric(&trial, "rate_reached") < 50.0, "{said:?}");
-    assert_eq!(verdict(&trial, "rate-not-reached"), "invalid");
+    assert_eq!(verdict(&trial, "rate-not-reached"), "warning");
     // What waited is in the latencies: half of the calls began seconds late, not microseconds.
     assert!(metric(&trial, "schedule_lag_p50") > 0.5, "{trial:#}");
     assert!(metric(&trial, "read_latency_p50") > 0.5, "{trial:#}");

@@ -18,9 +18,17 @@ use crate::workdir::{
 
 /// Trials, by their lines, that this check of the analysis makes invalid.
 fn invalid(analysis: &Value, id: &str) -> Vec<u64> {
+    judged(analysis, id, "invalid")
+}
+
+fn judged(analysis: &Value, id: &str, verdict: &str) -> Vec<u64> {
     let found = analysis["checks"].as_array().unwrap().iter();
-    let found = found.filter(|c| c["id"] == id && c["verdict"] == "invalid");
+    let found = found.filter(|c| c["id"] == id && c["verdict"] == verdict);
     found.filter_map(|c| c["trial"].as_u64()).collect()
+}
+
+fn found_id() -> Value {
+    "checkpoint-in-one-condition".into()
 }
 
 fn conditions_of(dir: &Workdir, lines: &[u64]) -> Vec<String> {
@@ -34,7 +42,7 @@ fn trials_so_far(dir: &Workdir) -> usize {
 }
 
 #[test]
-fn a_checkpoint_in_one_condition_only_makes_its_trials_invalid() {
+fn a_checkpoint_in_one_condition_only_is_told_and_its_trials_count() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
@@ -54,10 +62,13 @@ fn a_checkpoint_in_one_condition_only_makes_its_trials_invalid() {
     }
     running.wait().expect(0, &["checkpoint-in-one-condition"]);
     let analysis = dir.analysis();
-    let found = invalid(&analysis, "checkpoint-in-one-condition");
+    let found = judged(&analysis, "checkpoint-in-one-condition", "warning");
     assert_eq!(conditions_of(&dir, &found), ["disturbed", "disturbed"]);
-    let compared = analysis["comparisons"].as_array().unwrap();
-    assert!(compared.iter().all(|c| c["condition"] != "disturbed" || c["blocks"] == 0));
+    let conditions = analysis["conditions"].as_array().unwrap();
+    let disturbed = conditions.iter().find(|c| c["name"] == "disturbed").unwrap();
+    assert_eq!((&disturbed["valid"], &disturbed["invalid"]), (&2.into(), &0.into()));
+    let share = &disturbed["shares"][0];
+    assert_eq!((&share["what"], &share["trials"]), (&found_id(), &2.into()));
 }
 
 #[test]

@@ -1,66 +1,64 @@
 //! Did a checkpoint hit some trials and not others?
 //!
-//! Where nothing that is compared decides it, that is chance, and such a trial must not count. Where a
+//! Where nothing that is compared decides it, that is chance, and the report says so. Where a
 //! condition sets max_wal_size or the like differently from the baseline, its checkpoints are its effect, and so
 //! are those that the baseline has in its place; likewise where pgio is told to force none.
 
 use std::collections::BTreeMap;
 
-use super::super::{findings, pairing};
-use super::is_at;
+use super::super::findings;
+use super::tally::{CellId, Tally, begun, is_hit};
 use crate::results::checks::decides_checkpoints;
 use crate::results::store::{ConditionInfo, Manifest};
-use crate::results::sweep::Point;
-use crate::results::{Check, Outcome, Trial};
+use crate::results::{Check, Trial};
 
 const ID: &str = "checkpoint-in-one-condition";
 
-pub(super) fn checks(manifest: &Manifest, trials: &[Trial], point: &Point) -> Vec<(usize, Check)> {
+pub(super) fn check(
+    manifest: &Manifest,
+    tally: &Tally,
+    trial: &Trial,
+    cell: CellId,
+) -> Option<Check> {
+    if !is_hit(trial) {
+        return None;
+    }
     let effects = effects(manifest);
-    let begun = |t: &Trial| t.metrics.get("checkpoints").and_then(|m| m.value);
-    let hit = |t: &Trial| t.outcome == Outcome::Complete && begun(t).is_some_and(|n| n > 0.0);
-    let arms = pairing::arms_at(manifest, trials, point);
-    let by_chance = arms.iter().filter(|(name, _)| !effects.contains_key(*name));
-    let last: Vec<&Trial> = by_chance.flat_map(|(_, arm)| arm.last_attempts()).collect();
-    let counted =
-        last.iter().filter(|t| t.outcome == Outcome::Complete && begun(t).is_some()).count();
-    let with = last.iter().filter(|t| hit(t)).count();
-    let is_usual = with * 2 > counted;
-
-    let check = |t: &Trial| -> Option<Check> {
-        let began = format!(
-            "{} began inside the window",
-            counted_checkpoints(begun(t).unwrap_or_default())
-        );
-        let name = t.place.as_ref().map_or("", |p| p.condition.as_str());
-        let setting = effects.get(name).cloned();
-        if let Some(effect) = setting.or_else(|| compared(manifest, name, &effects)) {
-            let message = format!("{began}: {effect}, so this is part of the effect");
-            return Some(Check::warning(
-                ID,
-                message,
-                "longer windows tell what they cost more exactly",
-            ));
-        }
-        if ["spread", "none"].contains(&manifest.rules.checkpoint.as_str()) {
-            let mode = &manifest.rules.checkpoint;
-            let message = format!("{began}: with checkpoint = \"{mode}\" the server decides when");
-            let remedy = "take windows long enough that each holds as many";
-            return (!is_usual).then(|| Check::warning(ID, message, remedy));
-        }
-        (!is_usual).then(|| {
-            Check::invalid(
-                ID,
-                format!(
-                    "{began}, as in {with} of {counted} trials: it slows some and not the others"
-                ),
-                "raise max_wal_size and checkpoint_timeout, or make windows long enough that each \
-                 holds several",
-            )
-        })
+    let by_chance = |condition: usize| {
+        let name = manifest.conditions.get(condition).map(|c| c.name.as_str());
+        name.is_some_and(|name| !effects.contains_key(name))
     };
-    let affected = trials.iter().enumerate().filter(|(_, t)| hit(t) && is_at(t, point));
-    affected.filter_map(|(i, t)| Some((i, check(t)?))).collect()
+    let counts = tally.checkpoints(cell.1, by_chance);
+    let is_usual = counts.with * 2 > counts.counted;
+    let began =
+        format!("{} began inside the window", counted_checkpoints(begun(trial).unwrap_or_default()));
+    let name = trial.place.as_ref().map_or("", |p| p.condition.as_str());
+    let setting = effects.get(name).cloned();
+    if let Some(effect) = setting.or_else(|| compared(manifest, name, &effects)) {
+        let message = format!("{began}: {effect}, so this is part of the effect");
+        let remedy = "longer windows tell what they cost more exactly";
+        return Some(Check::warning(ID, message, remedy));
+    }
+    if is_usual {
+        return None;
+    }
+    let mode = &manifest.rules.checkpoint;
+    let (message, remedy) = if ["spread", "none"].contains(&mode.as_str()) {
+        (
+            format!("{began}: with checkpoint = \"{mode}\" the server decides when"),
+            "take windows long enough that each holds as many",
+        )
+    } else {
+        (
+            format!(
+                "{began}, as in {} of {} trials: it slows some and not the others",
+                counts.with, counts.counted
+            ),
+            "raise max_wal_size and checkpoint_timeout, or make windows long enough that each \
+             holds several",
+        )
+    };
+    Some(Check::warning(ID, message, remedy))
 }
 
 /// Conditions whose checkpoints a setting decides that the baseline does not have, and that setting.

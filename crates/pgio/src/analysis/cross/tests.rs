@@ -3,6 +3,7 @@
 use super::*;
 use crate::analysis::analyse;
 use crate::analysis::test_support::{experiment, set, trial};
+use crate::results::checks::is_behavior;
 
 const PRIMARY: &str = "commits_per_second";
 
@@ -19,6 +20,10 @@ fn sound() -> Stored {
         [one("local", block, 1000.0 + f64::from(block)), one("on", block, 500.0 + f64::from(block))]
     };
     experiment(&["local", "on"], (1..=6).flat_map(pair).collect())
+}
+
+fn condition(trial: &Trial) -> Option<&str> {
+    trial.place.as_ref().map(|p| p.condition.as_str())
 }
 
 fn of<'a>(stored: &'a mut Stored, name: &str) -> Vec<&'a mut Trial> {
@@ -149,10 +154,12 @@ fn another_server_may_differ_and_is_told() {
 }
 
 #[test]
-fn a_checkpoint_in_some_trials_leaves_these_out() {
+fn a_checkpoint_in_some_trials_is_said_and_they_count() {
     let mut stored = sound();
     of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
     assert_eq!(ids(&stored, "checkpoint-in-one-condition"), [1, 3, 5, 7, 9, 11]);
+    assert!(is_behavior("checkpoint-in-one-condition"));
+    assert_eq!(analyse(&stored).primary("on").unwrap().blocks, 6);
     set(&mut stored.trials[0], "checkpoints", 2.0);
     assert_eq!(found(&stored), [], "most trials have one now");
 }
@@ -241,4 +248,22 @@ fn a_trial_that_says_so_itself_or_did_not_complete_is_not_judged_again() {
     put(&mut stored.trials[1], "setting.work_mem", "64MB");
     stored.trials[1].outcome = Outcome::Interrupted;
     assert_eq!(found(&stored), []);
+}
+
+/// Whatever came in which order: a verdict that was updated is the verdict from scratch.
+#[test]
+fn counts_that_were_added_to_give_the_verdicts_from_scratch() {
+    let mut stored = sound();
+    stored.trials[8..].iter_mut().for_each(|t| put(t, "host.kernel", "6.1.1"));
+    put(&mut stored.trials[3], "setting.jit", "off");
+    stored.trials[4].environment.remove("setting.work_mem");
+    stored.trials[5].outcome = Outcome::Interrupted;
+    of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
+    let mut across = Across::default();
+    for n in 1..=stored.trials.len() {
+        across.add(&stored.manifest, &stored.trials[n - 1]);
+        let trials = &stored.trials[..n];
+        let updated = across.checks(&stored.manifest, trials.iter().enumerate());
+        assert_eq!(updated, checks(&stored.manifest, trials), "{n}");
+    }
 }

@@ -11,7 +11,7 @@ use crate::cli::exit::{Failure, TRIAL, UNFINISHED, USAGE};
 use crate::cli::output;
 use crate::cli::{Outcome, ballast, connection, report, state};
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
-use crate::experiment::judging;
+use crate::experiment::judging::{self, Judge};
 use crate::experiment::live::{Happening, Live, Target};
 use crate::experiment::plan::{burn_in, plan};
 use crate::experiment::run::{Done, Ended, Rules, run as run_plan};
@@ -171,7 +171,8 @@ impl Job {
             Some((_, stored)) => judging::done(&stored.trials, &ids),
             None => Done::default(),
         };
-        let left = done.left(&plan, self.experiment.blocks);
+        let baselines = judging::baselines(&ids, &self.experiment.baseline);
+        let left = done.left(&plan, &baselines, self.experiment.blocks);
         if earlier.is_some() && left.is_empty() && rules.precision.is_none() {
             output::note(&format!("nothing is left to do in {}", dir.display()));
             return Ok(());
@@ -188,7 +189,13 @@ impl Job {
         let (store, stored, remarks) = match earlier {
             None => (
                 None,
-                Stored { manifest, trials: Vec::new(), torn: false, own_baseline: None },
+                Stored {
+                    manifest,
+                    trials: Vec::new(),
+                    torn: false,
+                    own_baseline: None,
+                    judged: false,
+                },
                 Vec::new(),
             ),
             Some((store, stored)) => {
@@ -220,6 +227,8 @@ impl Job {
             rules: rules.clone(),
             journal: Journal::new(&state::journal_dir(), run_id),
             store,
+            judge: Judge::of(&stored),
+            looks: judging::Looks::default(),
             stored,
             series: None,
             left: None,
@@ -231,7 +240,10 @@ impl Job {
             *claim = Some(journal::claim_for_experiment(&state::journal_dir())?);
         }
         match &mut stage.store {
-            Some(store) => resume::note(store, &mut stage.stored, remarks)?,
+            Some(store) => {
+                let text = self.stored_text(&params_of(servers));
+                resume::note(self, store, &mut stage.stored, &text, remarks)?;
+            }
             None => {
                 let text = self.stored_text(&params_of(servers));
                 stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
@@ -242,7 +254,7 @@ impl Job {
             repeats: rules.repeats,
             until_precise: rules.precision.is_some(),
         };
-        let ended = run_plan(&plan, of_loop, &done, &mut stage);
+        let ended = run_plan(&plan, &baselines, of_loop, &done, &mut stage);
         stage.clean_up();
         stage.finish()?;
         report::leave_page(dir);

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     fn planned(block: u32, cell: usize) -> Planned {
-        Planned { block, position: 1, cell, seed: 1, attempt: 0 }
+        Planned { block, position: 1, cell, attempt: 0 }
     }
 
     fn seconds(n: u64) -> Duration {

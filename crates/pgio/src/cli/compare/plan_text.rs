@@ -256,7 +256,10 @@ impl Job {
         }
         if e.rules.repeats > 0 {
             limits.push((
-                format!("(invalid trials are repeated up to {} times each)", e.rules.repeats),
+                format!(
+                    "(invalid trials are repeated up to {} times, each with its baseline beside it)",
+                    e.rules.repeats
+                ),
                 most.saturating_mul(1 + e.rules.repeats),
             ));
         }

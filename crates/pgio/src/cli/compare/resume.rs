@@ -9,6 +9,8 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
+pub(super) use super::extend::Larger;
+use super::extend::{self, grown};
 use super::job::Job;
 use super::stored::NOT_STORED;
 use crate::cli::exit::{FILES, Failure, REFUSED, USAGE};
@@ -21,7 +23,7 @@ use crate::results::store::{self, Manifest, Resumed, Store, StoreError, Stored};
 const PGIO: &str = env!("CARGO_PKG_VERSION");
 
 /// The job of a results directory: with the file given, or the stored one, and with its seed.
-pub(super) fn job(dir: &Path, file: Option<&Path>) -> Result<Job, Failure> {
+pub(super) fn job(dir: &Path, file: Option<&Path>, larger: Larger) -> Result<Job, Failure> {
     // Of several workloads any tells seed and file.
     let found = store::experiments(dir)?.remove(0);
     let manifest = store::read_manifest(&found)?;
@@ -44,6 +46,7 @@ pub(super) fn job(dir: &Path, file: Option<&Path>) -> Result<Job, Failure> {
         Some(file) => file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into()),
         None => name_of_file(&manifest.name, &found, dir),
     };
+    let text = larger.put_into(&text)?;
     let mut job = Job::parse(&text, &path.display().to_string(), &stem)?;
     job.seed = manifest.seed;
     if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {
@@ -105,7 +108,7 @@ pub(super) fn check_file(
     let now = job.stored_text(params);
     let differing = differences(&stored, &now);
     if differing.is_empty() {
-        return Ok(());
+        return grown(job, &manifest).map(drop);
     }
     let differing = differing.join("; ");
     let message = format!(
@@ -127,6 +130,8 @@ fn differences(stored: &str, now: &str) -> Vec<String> {
     let keys: std::collections::BTreeSet<&String> = stored.keys().chain(now.keys()).collect();
     let mut found: Vec<String> = keys
         .into_iter()
+        // These may grow, and are compared as numbers.
+        .filter(|key| !extend::KEYS.contains(&key.as_str()))
         .filter(|key| stored.get(*key) != now.get(*key))
         .map(|key| match (stored.get(key), now.get(key)) {
             (Some(was), Some(is)) => format!("{key} was {was} and is {is}"),
@@ -143,7 +148,7 @@ fn differences(stored: &str, now: &str) -> Vec<String> {
 }
 
 /// Every value by its path, such as `condition[2].postgres.synchronous_commit`.
-fn flat(text: &str) -> Option<BTreeMap<String, String>> {
+pub(super) fn flat(text: &str) -> Option<BTreeMap<String, String>> {
     let table: toml::Table = text.parse().ok()?;
     let mut all = BTreeMap::new();
     flatten(&toml::Value::Table(table), "", &mut all);
@@ -231,9 +236,11 @@ pub(super) fn remarks(
 
 /// Says so, and notes it in the manifest.
 pub(super) fn note(
+    job: &Job,
     store: &mut Store,
     stored: &mut Stored,
-    remarks: Vec<String>,
+    text: &str,
+    mut remarks: Vec<String>,
 ) -> Result<(), Failure> {
     for remark in &remarks {
         output::warn(&Warning::new(
@@ -242,6 +249,20 @@ pub(super) fn note(
             "compare the blocks before and after, or run the whole experiment anew",
         ));
     }
+    let grown = grown(job, &stored.manifest)?;
+    for larger in &grown {
+        output::warn(&Warning::new(
+            larger.clone(),
+            "who looks at a result and then adds blocks finds a difference by chance more often than once in 20",
+            "say beforehand how many blocks, or let precision = decide when to stop",
+        ));
+    }
+    if !grown.is_empty() {
+        // The file first: a manifest that lags behind is mended by the next --resume.
+        store::write_durably(&store.dir().join("experiment.toml"), text)?;
+        extend::put_into_manifest(job, &mut stored.manifest);
+    }
+    remarks.extend(grown);
     let note = Resumed {
         at: Timestamp::now().to_string(),
         pgio: PGIO.to_owned(),
@@ -287,10 +308,7 @@ mod tests {
     #[test]
     fn every_other_difference_is_named_and_no_password_shown() {
         let now = FILE.replace("blocks = 6", "blocks = 8\naa = false");
-        assert_eq!(
-            differences(FILE, &now),
-            ["experiment.aa = false is new", "experiment.blocks was 6 and is 8"]
-        );
+        assert_eq!(differences(FILE, &now), ["experiment.aa = false is new"]);
         let now = FILE.replace("fsync = 'on'", "fsync = 'off'");
         let found = differences(FILE, &now);
         assert_eq!(found, ["condition[2].postgres.fsync was \"on\" and is \"off\""]);

@@ -145,6 +145,7 @@ impl Teller {
                     ordinal(attempt)
                 ));
             }
+            News::Beside { planned } => self.pace.add(planned.cell),
             News::GivesUp { planned, why } => self.lasting(&format!(
                 "block {}, {condition}: invalid ({why}) and left out, after {} attempts",
                 planned.block,
@@ -231,7 +232,7 @@ mod tests {
     }
 
     fn at(block: u32) -> Planned {
-        Planned { block, position: 1, cell: 0, seed: 0, attempt: 0 }
+        Planned { block, position: 1, cell: 0, attempt: 0 }
     }
 
     fn repeats(teller: &mut Teller, ids: &[&str]) {

@@ -1,56 +1,52 @@
-//! One block: its trials in their order, then those again that turned out invalid.
+//! One block: its trials in their order, then repairs of what turned out invalid.
+//!
+//! A repair is a round of its own right after the block: the baseline and every condition whose pair is
+//! broken, in random order, all with the same attempt number. A pair is broken where the condition's trial
+//! or the baseline's of the same attempt is invalid. Trials that failed are outcomes and are not repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Done, Ended, News, Outcome, Planned, Rules, Stage};
+use super::{Done, Ended, Invalid, Last, News, Outcome, Planned, Rules, Stage};
+use crate::rng::{SplitMix64, derive};
 
 /// After so many failures in a row the next one would tell nothing new.
 const FAILURES_IN_A_ROW: u32 = 3;
 
+/// The last attempt of each cell of the block.
+type Attempts = BTreeMap<usize, Last>;
+
 /// Something only where the whole loop ends.
 pub(super) fn run<S: Stage>(
     block: &[Planned],
+    baselines: &[usize],
     rules: Rules,
     done: &Done,
     failures: &mut u32,
     stage: &mut S,
 ) -> Result<Option<Ended>, S::Error> {
     let number = block[0].block;
-    let mut turn: Vec<Planned> = block.iter().filter_map(|p| done.due(p)).collect();
+    let mut turn = due(block, baselines, done);
     // What was complete before stays as it is, but for the block that was cut short.
     if turn.is_empty() && number < done.last_block() {
         return Ok(None);
     }
-    let earlier = done.0.range((number, 0)..=(number, usize::MAX));
-    let mut attempts: BTreeMap<usize, u32> =
-        earlier.map(|((_, cell), last)| (*cell, last.attempt)).collect();
+    let mut attempts = earlier(number, done);
     let mut given_up = BTreeSet::new();
+    let mut position = block.iter().map(|planned| planned.position).max().unwrap_or(0);
     loop {
         for planned in &turn {
-            if let Some(ended) = one_trial(planned, failures, stage)? {
-                return Ok(Some(ended));
+            let (complete, ended) = one_trial(planned, failures, stage)?;
+            if ended.is_some() {
+                return Ok(ended);
             }
-            attempts.insert(planned.cell, planned.attempt);
+            attempts.insert(planned.cell, Last { attempt: planned.attempt, complete });
         }
         let invalid = stage.invalid(number);
-        turn.clear();
-        for planned in block {
-            let Some(found) = invalid.iter().find(|i| i.cell == planned.cell) else {
-                continue;
-            };
-            let attempt = attempts.get(&planned.cell).copied().unwrap_or_default();
-            if attempt < rules.repeats {
-                let again = Planned { attempt: attempt + 1, ..*planned };
-                stage.tell(News::Repeats {
-                    planned: &again,
-                    why: &found.why,
-                    checks: &found.checks,
-                });
-                turn.push(again);
-            } else if given_up.insert(planned.cell) {
-                let planned = Planned { attempt, ..*planned };
-                stage.tell(News::GivesUp { planned: &planned, why: &found.why });
-            }
+        turn = repair(block, baselines, rules, (&attempts, &invalid), &mut given_up, stage);
+        // The order within the block goes on after the trials that were planned.
+        for planned in &mut turn {
+            position += 1;
+            planned.position = position;
         }
         if turn.is_empty() {
             return Ok(None);
@@ -58,18 +54,115 @@ pub(super) fn run<S: Stage>(
     }
 }
 
+fn earlier(block: u32, done: &Done) -> Attempts {
+    let earlier = done.0.range((block, 0)..=(block, usize::MAX));
+    earlier.map(|((_, cell), last)| (*cell, *last)).collect()
+}
+
+/// The trials of a block that an earlier run left, in their order: those that never ran, and those that did
+/// not complete, with their baseline beside them. Without its baseline none of a block's pairs is one.
+pub(super) fn due(block: &[Planned], baselines: &[usize], done: &Done) -> Vec<Planned> {
+    let known = earlier(block[0].block, done);
+    let incomplete = |cell: usize| known.get(&cell).is_some_and(|last| !last.complete);
+    // By baseline: the attempt that follows.
+    let mut rounds: BTreeMap<usize, u32> = BTreeMap::new();
+    for (cell, last) in &known {
+        let round = rounds.entry(baselines[*cell]).or_default();
+        *round = (last.attempt + 1).max(*round);
+    }
+    let is_due = |planned: &&Planned| {
+        let (cell, baseline) = (planned.cell, baselines[planned.cell]);
+        let repaired = cell == baseline
+            && known.keys().any(|other| baselines[*other] == baseline && incomplete(*other));
+        !known.contains_key(&cell) || incomplete(cell) || incomplete(baseline) || repaired
+    };
+    let attempt = |planned: &Planned| {
+        let baseline = baselines[planned.cell];
+        let first = !known.contains_key(&planned.cell) && !incomplete(baseline);
+        if first { 0 } else { rounds.get(&baseline).copied().unwrap_or(0) }
+    };
+    block.iter().filter(is_due).map(|planned| planned.again(attempt(planned))).collect()
+}
+
+/// What is measured again after this round, in random order.
+fn repair<S: Stage>(
+    block: &[Planned],
+    baselines: &[usize],
+    rules: Rules,
+    (attempts, invalid): (&Attempts, &[Invalid]),
+    given_up: &mut BTreeSet<usize>,
+    stage: &mut S,
+) -> Vec<Planned> {
+    let found =
+        |cell: usize, attempt: u32| invalid.iter().find(|i| i.cell == cell && i.attempt == attempt);
+    // A failed trial has no pair to be broken.
+    let broken = |planned: &Planned| -> Option<(u32, String, &[String])> {
+        let Last { attempt, .. } = *attempts.get(&planned.cell).filter(|last| last.complete)?;
+        let baseline = baselines[planned.cell];
+        let of_baseline = || {
+            let of_it = found(baseline, attempt)?;
+            let why = format!("the baseline beside it is invalid: {}", of_it.why);
+            Some((why, of_it.checks.as_slice()))
+        };
+        let own = found(planned.cell, attempt).map(|i| (i.why.clone(), i.checks.as_slice()));
+        let (why, checks) = own.or_else(of_baseline)?;
+        Some((attempt, why, checks))
+    };
+    let round_of = |baseline: usize| {
+        let of_it = attempts.iter().filter(|(cell, _)| baselines[**cell] == baseline);
+        of_it.map(|(_, last)| last.attempt).max().unwrap_or(0)
+    };
+    let mut turn: Vec<Planned> = Vec::new();
+    for planned in block {
+        let Some((attempt, why, checks)) = broken(planned) else { continue };
+        let baseline = baselines[planned.cell];
+        // The baseline's own trial is of no use by itself: it is measured again where a condition is.
+        let alone = !block.iter().any(|p| p.cell != baseline && baselines[p.cell] == baseline);
+        if planned.cell == baseline && !alone {
+            continue;
+        }
+        let round = round_of(baseline);
+        if round < rules.repeats {
+            let again = planned.again(round + 1);
+            stage.tell(News::Repeats { planned: &again, why: &why, checks });
+            turn.push(again);
+        } else if given_up.insert(planned.cell) {
+            stage.tell(News::GivesUp { planned: &planned.again(attempt), why: &why });
+        }
+    }
+    for planned in block.iter().filter(|p| baselines[p.cell] == p.cell) {
+        let beside = turn.iter().find(|t| baselines[t.cell] == planned.cell);
+        let known = turn.iter().any(|t| t.cell == planned.cell);
+        if let (Some(attempt), false) = (beside.map(|t| t.attempt), known) {
+            let again = planned.again(attempt);
+            stage.tell(News::Beside { planned: &again });
+            turn.push(again);
+        }
+    }
+    if let Some(round) = turn.iter().map(|t| t.attempt).max() {
+        // The block's own order was drawn from the experiment's seed.
+        let drawn = block.iter().fold(u64::from(block[0].block), |sum, planned| {
+            derive(sum, "order", planned.cell as u64)
+        });
+        SplitMix64::new(derive(drawn, "repair", u64::from(round))).shuffle(&mut turn);
+    }
+    turn
+}
+
+/// Whether it is complete, and how the loop ended where it does.
 pub(super) fn one_trial<S: Stage>(
     planned: &Planned,
     failures: &mut u32,
     stage: &mut S,
-) -> Result<Option<Ended>, S::Error> {
+) -> Result<(bool, Option<Ended>), S::Error> {
+    let interrupted = (false, Some(Ended::Interrupted));
     if stage.stop_requested() {
-        return Ok(Some(Ended::Interrupted));
+        return Ok(interrupted);
     }
     let reset = stage.reset(planned);
     // A load that was stopped is no error, and nothing to measure on.
     if stage.stop_requested() {
-        return Ok(Some(Ended::Interrupted));
+        return Ok(interrupted);
     }
     let ready = reset.and_then(|()| stage.put_in_force(planned));
     let measured = ready.and_then(|()| {
@@ -79,19 +172,19 @@ pub(super) fn one_trial<S: Stage>(
     let taken_back = stage.take_back(planned);
     // What could not be taken back is said first: it is still in place.
     let outcome = match measured {
-        Err(error) if S::is_stop(&error) => return taken_back.map(|()| Some(Ended::Interrupted)),
+        Err(error) if S::is_stop(&error) => return taken_back.map(|()| interrupted),
         measured => measured?,
     };
     taken_back?;
     Ok(match outcome {
         Outcome::Complete => {
             *failures = 0;
-            None
+            (true, None)
         }
-        Outcome::Interrupted => Some(Ended::Interrupted),
+        Outcome::Interrupted => interrupted,
         Outcome::Failed { error } => {
             *failures += 1;
-            (*failures == FAILURES_IN_A_ROW).then_some(Ended::Failing(error))
+            (false, (*failures == FAILURES_IN_A_ROW).then_some(Ended::Failing(error)))
         }
     })
 }

@@ -12,8 +12,12 @@ struct Fake {
     log: Vec<String>,
     /// Of the next trials; complete when none is left.
     outcomes: Vec<Outcome>,
-    /// For each time that a block is looked at: the cells that are invalid in it.
+    /// For each time that a block is looked at: the cells whose last attempt is invalid in it.
     invalid: Vec<Vec<usize>>,
+    /// The last attempt of each cell in the block.
+    attempts: BTreeMap<usize, u32>,
+    /// What was invalid in the block stays so.
+    found: Vec<Invalid>,
     /// Blocks after which the intervals are narrow.
     precise_after: Option<u32>,
     no_reset: bool,
@@ -43,7 +47,12 @@ impl Stage for Fake {
     }
 
     fn trial(&mut self, p: &Planned) -> Trial {
+        if self.block != p.block {
+            self.attempts.clear();
+            self.found.clear();
+        }
         self.block = p.block;
+        self.attempts.insert(p.cell, p.attempt);
         let again = if p.attempt > 0 { format!(" again {}", p.attempt) } else { String::new() };
         self.log.push(format!("trial {}{again}", p.cell));
         let outcome =
@@ -71,17 +80,22 @@ impl Stage for Fake {
 
     fn invalid(&mut self, _: u32) -> Vec<Invalid> {
         let cells = if self.invalid.is_empty() { Vec::new() } else { self.invalid.remove(0) };
-        let why = || "noise".to_owned();
-        cells.into_iter().map(|cell| Invalid { cell, why: why(), checks: Vec::new() }).collect()
+        for cell in cells {
+            let attempt = self.attempts.get(&cell).copied().unwrap_or(0);
+            let why = "noise".to_owned();
+            self.found.push(Invalid { cell, attempt, why, checks: Vec::new() });
+        }
+        self.found.clone()
     }
 
-    fn is_precise(&mut self) -> bool {
+    fn is_precise(&mut self, _: bool) -> bool {
         self.precise_after.is_some_and(|blocks| self.block >= blocks)
     }
 
     fn tell(&mut self, news: News<'_>) {
         self.log.push(match news {
             News::Repeats { planned, why, .. } => format!("repeat {}: {why}", planned.cell),
+            News::Beside { planned } => format!("beside {}", planned.cell),
             News::GivesUp { planned, .. } => format!("give up {}", planned.cell),
             News::FurtherBlock { block, .. } => format!("block {block}"),
         });
@@ -90,7 +104,8 @@ impl Stage for Fake {
 
 impl Fake {
     fn run(&mut self, cells: usize, blocks: u32, rules: Rules) -> Result<Ended, String> {
-        run(&plan(cells, blocks, 1), rules, &Done::default(), self)
+        // The first is the baseline of all.
+        run(&plan(cells, blocks, 1), &vec![0; cells], rules, &Done::default(), self)
     }
 
     fn trials(&self) -> Vec<&str> {
@@ -163,26 +178,65 @@ fn three_failures_in_a_row_are_enough() {
     assert_eq!(fake.trials().len(), 6);
 }
 
+/// Cells and attempts after the planned trials of the first block, each round in the order of its cells.
+fn repairs(fake: &Fake, planned: usize) -> Vec<String> {
+    let mut rounds: Vec<String> =
+        fake.trials()[planned..].iter().map(|t| (*t).to_owned()).collect();
+    rounds.sort_by_key(|t| t.split(" again ").nth(1).map(str::to_owned));
+    rounds
+        .chunk_by_mut(|a, b| a.split(" again ").nth(1) == b.split(" again ").nth(1))
+        .for_each(<[_]>::sort);
+    rounds
+}
+
 #[test]
-fn invalid_trials_are_repeated_at_the_end_of_their_block() {
-    // Both cells at first, then one; nothing in the second block.
-    let mut fake = Fake { invalid: vec![vec![0, 1], vec![1]], ..Fake::default() };
-    assert_eq!(fake.run(2, 2, FIXED), Ok(Ended::Complete));
-    let order: Vec<usize> = plan(2, 2, 1).iter().map(|p| p.cell).collect();
-    let [a, b, c, d] = order[..] else { panic!("two blocks of two") };
-    let expected = [
-        format!("{a}"),
-        format!("{b}"),
-        format!("{a} again 1"),
-        format!("{b} again 1"),
-        "1 again 2".to_owned(),
-        format!("{c}"),
-        format!("{d}"),
-    ];
-    assert_eq!(fake.trials(), expected);
-    let told = fake.log.iter().position(|l| l == "repeat 1: noise").unwrap();
+fn a_repeat_measures_the_baseline_again_beside_it() {
+    let mut fake = Fake { invalid: vec![vec![2], vec![2]], ..Fake::default() };
+    assert_eq!(fake.run(3, 1, FIXED), Ok(Ended::Complete));
+    let expected = ["0 again 1", "2 again 1", "0 again 2", "2 again 2"];
+    assert_eq!(repairs(&fake, 3), expected);
+    let told = fake.log.iter().position(|l| l == "repeat 2: noise").unwrap();
     let first = fake.log.iter().position(|l| l.contains("again")).unwrap();
     assert!(told < first, "told before it happens: {:?}", fake.log);
+    assert_eq!(fake.log.iter().filter(|l| *l == "beside 0").count(), 2);
+}
+
+#[test]
+fn an_invalid_baseline_has_its_whole_block_repeated_and_a_repaired_one_its_own_pairs() {
+    let mut fake = Fake { invalid: vec![vec![0], vec![1]], ..Fake::default() };
+    assert_eq!(fake.run(3, 1, FIXED), Ok(Ended::Complete));
+    // In the second round the pair of the third cell stands.
+    let all = ["0 again 1", "1 again 1", "2 again 1", "0 again 2", "1 again 2"];
+    assert_eq!(repairs(&fake, 3), all);
+}
+
+#[test]
+fn the_order_of_a_repair_is_random_and_its_position_goes_on() {
+    let baseline_first = |seed| {
+        let mut fake = Fake { invalid: vec![vec![1]], ..Fake::default() };
+        run(&plan(2, 1, seed), &[0, 0], FIXED, &Done::default(), &mut fake).unwrap();
+        fake.trials()[2] == "0 again 1"
+    };
+    let first = (0..40).filter(|seed| baseline_first(*seed)).count();
+    assert!((8..=32).contains(&first), "{first} of 40");
+}
+
+#[test]
+fn each_point_is_repaired_with_the_baseline_there() {
+    let mut fake = Fake { invalid: vec![vec![3]], ..Fake::default() };
+    run(&plan(4, 1, 1), &[0, 0, 2, 2], FIXED, &Done::default(), &mut fake).unwrap();
+    assert_eq!(repairs(&fake, 4), ["2 again 1", "3 again 1"]);
+}
+
+#[test]
+fn a_trial_that_failed_is_an_outcome_and_is_not_repeated() {
+    let failed = || Outcome::Failed { error: "gone".to_owned() };
+    let order: Vec<usize> = plan(2, 1, 1).iter().map(|p| p.cell).collect();
+    let outcome = |cell: &usize| if *cell == 1 { failed() } else { Outcome::Complete };
+    let outcomes: Vec<Outcome> = order.iter().map(outcome).collect();
+    let mut fake = Fake { outcomes, ..Fake::default() };
+    assert_eq!(fake.run(2, 1, FIXED), Ok(Ended::Complete));
+    assert_eq!(fake.trials().len(), 2);
 }
 
 #[test]
@@ -232,26 +286,26 @@ fn with_burn_in() -> Vec<Planned> {
 fn a_burn_in_trial_comes_first_and_is_never_judged_or_repeated() {
     let mut fake = Fake::default();
     let plan = with_burn_in();
-    assert_eq!(Done::default().left(&plan, 1).len(), 3);
-    assert_eq!(run(&plan, FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
+    assert_eq!(Done::default().left(&plan, &[1, 1], 1).len(), 3);
+    assert_eq!(run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
     let order: Vec<String> = plan.iter().map(|p| p.cell.to_string()).collect();
     assert_eq!(fake.trials(), order);
     assert_eq!(fake.trials()[0], "1");
 
     // What is invalid is said of block 1 alone.
     let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
-    run(&plan, FIXED, &Done::default(), &mut fake).unwrap();
-    assert_eq!(fake.trials().len(), 4);
+    run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake).unwrap();
+    assert_eq!(fake.trials().len(), 5, "with the baseline beside it");
 
     // A failed one does not end it, and counts with those that follow at once.
     let failed = || Outcome::Failed { error: "gone".to_owned() };
     let mut fake = Fake { outcomes: vec![failed()], ..Fake::default() };
-    assert_eq!(run(&plan, FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
+    assert_eq!(run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
     let mut fake = Fake { outcomes: vec![failed(), failed(), failed()], ..Fake::default() };
-    let ended = run(&plan, FIXED, &Done::default(), &mut fake);
+    let ended = run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake);
     assert_eq!(ended, Ok(Ended::Failing("gone".to_owned())));
     let mut fake = Fake { outcomes: vec![Outcome::Interrupted], ..Fake::default() };
-    assert_eq!(run(&plan, FIXED, &Done::default(), &mut fake), Ok(Ended::Interrupted));
+    assert_eq!(run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake), Ok(Ended::Interrupted));
     assert_eq!(fake.trials().len(), 1);
 }
 
@@ -271,12 +325,26 @@ fn a_burn_in_trial_is_repeated_unless_it_is_complete_or_nothing_is_left() {
         (None, 2, 0, None),
     ] {
         let done = done(earlier, cells);
-        assert_eq!(done.left(&plan, 1).len(), left);
+        assert_eq!(done.left(&plan, &[1, 1], 1).len(), left);
         let mut fake = Fake::default();
-        assert_eq!(run(&plan, FIXED, &done, &mut fake), Ok(Ended::Complete));
+        assert_eq!(run(&plan, &[1, 1], FIXED, &done, &mut fake), Ok(Ended::Complete));
         assert_eq!(fake.trials().len(), left);
         assert_eq!(fake.trials().first().copied(), first);
     }
+}
+
+#[test]
+fn a_block_whose_baseline_was_interrupted_is_run_as_a_whole() {
+    let plan = plan(3, 1, 1);
+    let (first, last) = (plan[0].cell, plan[2].cell);
+    // The plan has the baseline second; where not, the test would show something else.
+    let baseline = plan[1].cell;
+    let done = [((1, first), self::last(0, true)), ((1, baseline), self::last(0, false))];
+    let mut fake = Fake::default();
+    let baselines = vec![baseline; 3];
+    let done = Done(BTreeMap::from(done));
+    assert_eq!(run(&plan, &baselines, FIXED, &done, &mut fake), Ok(Ended::Complete));
+    assert_eq!(fake.trials(), [first, baseline, last].map(|cell| format!("{cell} again 1")));
 }
 
 fn last(attempt: u32, complete: bool) -> Last {
@@ -288,16 +356,20 @@ fn what_is_complete_is_not_repeated_after_an_interruption() {
     let plan = plan(2, 3, 1);
     // The first block as it should be but for a failure, the second cut short.
     let (a, b) = (plan[2].cell, plan[3].cell);
+    let baselines = [0, 0];
     let done = Done(BTreeMap::from([
         ((1, 0), last(0, true)),
         ((1, 1), last(1, false)),
         ((2, a), last(0, true)),
     ]));
-    assert_eq!(done.left(&plan, 3).len(), 4);
+    assert_eq!(done.left(&plan, &baselines, 3).len(), 5);
+    let planned_first = plan[0].cell;
     let mut fake = Fake::default();
-    assert_eq!(run(&plan, FIXED, &done, &mut fake), Ok(Ended::Complete));
+    assert_eq!(run(&plan, &baselines, FIXED, &done, &mut fake), Ok(Ended::Complete));
     let third = [plan[4].cell.to_string(), plan[5].cell.to_string()];
-    let expected = ["1 again 2".to_owned(), b.to_string()].into_iter().chain(third);
+    // What failed is measured again with its baseline beside it.
+    let first = [planned_first, 1 - planned_first].map(|cell| format!("{cell} again 2"));
+    let expected = first.into_iter().chain([b.to_string()]).chain(third);
     assert_eq!(fake.trials(), expected.collect::<Vec<_>>());
 }
 
@@ -305,10 +377,10 @@ fn what_is_complete_is_not_repeated_after_an_interruption() {
 fn the_last_block_is_looked_at_again() {
     let plan = plan(1, 2, 1);
     let done = Done(BTreeMap::from([((1, 0), last(0, true)), ((2, 0), last(0, true))]));
-    assert_eq!(done.left(&plan, 2), []);
+    assert_eq!(done.left(&plan, &[0], 2), []);
     // The run was stopped before it could repeat what was invalid in it.
     let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
-    assert_eq!(run(&plan, FIXED, &done, &mut fake), Ok(Ended::Complete));
+    assert_eq!(run(&plan, &[0], FIXED, &done, &mut fake), Ok(Ended::Complete));
     assert_eq!(fake.trials(), ["0 again 1"]);
 }
 
@@ -319,7 +391,10 @@ fn a_further_block_that_was_begun_is_finished() {
     let begun = plan[2].cell;
     let all = [((1, 0), last(0, true)), ((1, 1), last(0, true)), ((2, begun), last(0, true))];
     let mut fake = Fake { precise_after: Some(2), ..Fake::default() };
-    assert_eq!(run(&plan, rules, &Done(BTreeMap::from(all)), &mut fake), Ok(Ended::Precise));
+    assert_eq!(
+        run(&plan, &[0, 0], rules, &Done(BTreeMap::from(all)), &mut fake),
+        Ok(Ended::Precise)
+    );
     assert_eq!(fake.trials(), [(1 - begun).to_string()]);
 }
 
@@ -334,9 +409,10 @@ proptest! {
         let done = plan[..cut].iter().map(|p| ((p.block, p.cell), last(0, true)));
         let done = Done(done.collect());
         let mut fake = Fake::default();
-        run(&plan, FIXED, &done, &mut fake).unwrap();
+        let baselines = vec![0; cells];
+        run(&plan, &baselines, FIXED, &done, &mut fake).unwrap();
         let rest: Vec<String> = plan[cut..].iter().map(|p| p.cell.to_string()).collect();
         prop_assert_eq!(fake.trials(), rest);
-        prop_assert_eq!(done.left(&plan, blocks).len(), plan.len() - cut);
+        prop_assert_eq!(done.left(&plan, &baselines, blocks).len(), plan.len() - cut);
     }
 }

@@ -8,7 +8,7 @@ use crate::host::LOCAL;
 use crate::host::drbd::is_resync;
 use crate::results::model::{Check, Trial};
 use crate::results::series::Series;
-use crate::results::telemetry::{HostUse, Storage, Telemetry};
+use crate::results::telemetry::{DrbdState, HostUse, Storage, Telemetry};
 use crate::results::waits::{WaitGroup, by_group};
 use crate::units::human;
 
@@ -98,6 +98,12 @@ fn resync(telemetry: &Telemetry) -> Option<Check> {
             if let Some(state) = drbd.states.iter().find(|s| is_resync(&s.replication)) {
                 let told =
                     format!("{device} on `{host}` was {} inside the window", state.replication);
+                // Then it belongs to what the condition did: the peer was lost by itself and came back.
+                let left = |s: &DrbdState| !["Connected", "StandAlone"].contains(&&*s.connection);
+                if drbd.connected_anew > 0 || drbd.states.iter().any(left) {
+                    let remedy = "see why the connection was lost";
+                    return Some(Check::warning(ID, told, remedy));
+                }
                 let remedy = "wait for its end, or pause it, and run again";
                 return Some(Check::invalid(ID, told, remedy));
             }

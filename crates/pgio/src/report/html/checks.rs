@@ -156,6 +156,12 @@ fn at(e: &Evidence) -> usize {
 
 fn trials(page: &Page<'_>) -> Table {
     let metric = &page.analysis.primary_metric;
+    let mut invalid: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for f in page.analysis.checks.iter().filter(|f| f.verdict == CheckVerdict::Invalid) {
+        if let Some(line) = f.trial {
+            invalid.entry(line).or_default().push(format!("{}: {}", f.id, f.message));
+        }
+    }
     let row = |((line, trial), standing): ((usize, &Trial), &Standing)| {
         let place = trial.place.as_ref();
         let value = trial.metrics.get(metric).and_then(|m| m.value);
@@ -170,7 +176,7 @@ fn trials(page: &Page<'_>) -> Table {
             in_place(|p| if p.is_burn_in() { NONE.to_owned() } else { p.block.to_string() }),
             in_place(|p| (p.attempt + 1).to_string()),
             trial.started_at.get(11..19).unwrap_or(&trial.started_at).to_owned(),
-            why(page, line, trial),
+            why(invalid.get(&line).cloned().unwrap_or_default(), trial),
         ]
     };
     let numbered = (1..).zip(&page.stored.trials);
@@ -213,10 +219,7 @@ fn standing_word(standing: Standing) -> &'static str {
     }
 }
 
-fn why(page: &Page<'_>, line: usize, trial: &Trial) -> String {
-    let of_it = page.analysis.checks.iter().filter(|f| f.trial == Some(line));
-    let invalid = of_it.filter(|f| f.verdict == CheckVerdict::Invalid);
-    let mut reasons: Vec<String> = invalid.map(|f| format!("{}: {}", f.id, f.message)).collect();
+fn why(mut reasons: Vec<String>, trial: &Trial) -> String {
     if let Outcome::Failed { error } = &trial.outcome {
         reasons.push(error.clone());
     }

@@ -7,6 +7,7 @@
 use maud::{Markup, html};
 
 use super::super::format;
+use super::super::outcomes::instead_of_effect;
 use super::super::sentence::sentence;
 use super::Page;
 use super::look::clipped;
@@ -127,7 +128,10 @@ fn rows<'a>(page: &Page<'a>, scale: Scale) -> Vec<Row<'a>> {
     others
         .map(|name| {
             let comparison = page.analysis.primary(name);
-            let effect = comparison.map_or_else(|| "not compared".to_owned(), effect);
+            let described = page.analysis.condition(name);
+            let instead = described.and_then(|c| instead_of_effect(page.analysis, c));
+            let effect = instead
+                .unwrap_or_else(|| comparison.map_or_else(|| "not compared".to_owned(), effect));
             let found = comparison.and_then(found);
             let row = Row {
                 name,

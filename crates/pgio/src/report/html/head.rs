@@ -7,6 +7,7 @@ use maud::{Markup, html};
 
 use super::super::format::{self, counted};
 use super::super::lead::lead;
+use super::super::outcomes::headline;
 use super::Page;
 use super::table::prose;
 use crate::analysis::Standing;
@@ -20,6 +21,7 @@ pub(super) fn header(page: &Page<'_>) -> Markup {
     html! {
         p.kind { "pgio experiment" }
         h1 { (page.analysis.experiment) }
+        @for sentence in headline(page.analysis) { p.lead.doubt { strong { (prose(&sentence)) } } }
         p.lead { (prose(first)) }
         @for sentence in others { p { (prose(sentence)) } }
         @if let Some(doubt) = doubt(page) {

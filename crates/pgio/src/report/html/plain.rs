@@ -4,6 +4,7 @@
 use maud::{Markup, html};
 
 use super::super::lead::lead;
+use super::super::outcomes::headline;
 use super::super::table::Document;
 use super::{Section, checks, shell, table};
 use crate::analysis::Analysis;
@@ -25,6 +26,7 @@ pub fn of_document(document: &Document) -> String {
 pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
     let body = html! { @for (place, analysis) in workloads {
         h3 { a href=(place) { (analysis.experiment) } }
+        @for sentence in headline(analysis) { p.doubt { strong { (table::prose(&sentence)) } } }
         @for sentence in lead(analysis) { p { (table::prose(&sentence)) } }
     } };
     let sections = [Section { id: "workloads", title: "Workloads", body }];

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use super::super::format;
 use super::svg::{Axis, Frame, Scale, percent, px};
 use super::zoom::{self, Line, Mark, Zoom};
-use super::{Page, Section};
+use super::{Page, Section, every, is_drawn};
 use crate::analysis::Standing;
 use crate::results::Trial;
 use crate::results::model::Slice;
@@ -42,7 +42,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         @if !panels.is_empty() {
             h3 { "Throughput" }
             p { (unit) " within the window, a line for each trial, all charts on one scale."
-                (left_out(page)) }
+                (left_out(page)) (some_only(page)) }
             (moments_legend(page))
             div.charts { @for (n, (name, trials)) in (1..).zip(&panels) {
                 (throughput(page, n, name, trials, top, unit))
@@ -50,12 +50,19 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         }
         @if !quantities.is_empty() {
             h3 { "Devices and server" }
-            p { "Means of the trials that count, a line for each condition." }
+            p { "Means of the trials that count, a line for each condition." (some_only(page)) }
             (page.looks.legend(page.conditions()))
             div.charts { @for (n, q) in (1..).zip(&quantities) { (quantity(page, n, q)) } }
         }
     };
     Some(Section { id: "time", title: "Over time", body })
+}
+
+fn some_only(page: &Page<'_>) -> String {
+    match every(page.stored) {
+        1 => String::new(),
+        n => format!(" There are too many trials to draw all: these are of one block in {n}."),
+    }
 }
 
 fn left_out(page: &Page<'_>) -> &'static str {
@@ -79,7 +86,8 @@ fn timelines(page: &Page<'_>, condition: &str) -> Vec<(usize, Points)> {
         let slices = t.timeline.iter().filter(|s| s.seconds > 0.0);
         slices.map(|s| (s.at - s.seconds / 2.0, Some(count(s) as f64 / s.seconds))).collect()
     };
-    let all = page.trials(condition).map(|(line, t)| (line, points(t)));
+    let drawn = page.trials(condition).filter(|(_, t)| is_drawn(page.stored, t));
+    let all = drawn.map(|(line, t)| (line, points(t)));
     all.filter(|(_, points)| points.len() > 1).collect()
 }
 

@@ -9,6 +9,7 @@ use rustix::fs::{Stat, fstat};
 
 use super::{EXPERIMENT, Manifest, NoSuchCondition, StoreError, TRIALS, io, read_manifest};
 use crate::files::{self, Directory};
+use crate::results::checks;
 use crate::results::model::Trial;
 use crate::results::series::{SERIES_SCHEMA, Series};
 use crate::results::wire;
@@ -28,6 +29,8 @@ pub struct Stored {
     pub torn: bool,
     /// The experiment's own baseline, where it is told against another: see [`Stored::against`].
     pub own_baseline: Option<String>,
+    /// Checks that need the other trials are among the trials' own: see `analysis::judge`.
+    pub judged: bool,
 }
 
 impl Stored {
@@ -155,7 +158,7 @@ pub fn read(dir: &Path) -> Result<Stored, StoreError> {
         _ => io("read", &dir.join(TRIALS), source),
     })?;
     let Records { trials, torn, .. } = records(&file, &dir.join(TRIALS))?;
-    Ok(Stored { manifest, trials, torn: !torn.is_empty(), own_baseline: None })
+    Ok(Stored { manifest, trials, torn: !torn.is_empty(), own_baseline: None, judged: false })
 }
 
 /// What trials.jsonl holds.
@@ -183,7 +186,8 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
             found.torn = line;
             return Ok(found);
         };
-        let trial = wire::from_json(&String::from_utf8_lossy(text), &place())?;
+        let mut trial = wire::from_json(&String::from_utf8_lossy(text), &place())?;
+        trial.rejudged = checks::rejudge(&mut trial);
         found.trials.push(trial);
         found.whole += length;
     }

@@ -32,7 +32,7 @@ impl Store {
             let cut = store.trials.set_len(whole).and_then(|()| store.trials.sync_all());
             cut.map_err(|e| io("cut the torn record off", &path, e))?;
         }
-        Ok((store, Stored { manifest, trials: read, torn: is_torn, own_baseline: None }))
+        Ok((store, Stored { manifest, trials: read, torn: is_torn, own_baseline: None, judged: false }))
     }
 
     /// Notes in the manifest that and how the experiment goes on.

@@ -96,7 +96,7 @@ impl Verdict {
                     "{sent} messages were tried and {found} copies found: none lost, none altered, none too many"
                 ),
             ),
-            Some(example) => Check::invalid(
+            Some(example) => Check::warning(
                 ID,
                 format!(
                     "of {sent} messages {lost} copies were lost, {altered} altered, {surplus} too many; such as {example}"
@@ -109,7 +109,7 @@ impl Verdict {
 
 pub(super) fn not_looked_up(error: &MailError) -> Check {
     Check::invalid(
-        ID,
+        "mail-unverified",
         words::sentence(error),
         "let pgio read and write there, or leave out maildir",
     )

@@ -1,5 +1,6 @@
 //! `--resume`: what is complete is kept, what is missing is measured, what differs is refused.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 
@@ -58,7 +59,8 @@ fn an_interrupted_experiment_goes_on_where_it_was() {
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.starts_with(&before), "nothing that was stored is lost");
     assert_eq!(fs::read_to_string(dir.out().join("torn-1.txt")).unwrap(), torn);
-    assert_eq!(complete(&dir), complete(&whole), "the same trials in the same order");
+    let set = |dir: &Workdir| complete(dir).into_iter().collect::<BTreeSet<_>>();
+    assert_eq!(set(&dir), set(&whole), "the same trials");
     // The one that was interrupted inside its window was tried again under a new number.
     for trial in dir.trials().iter().filter(|t| t["outcome"]["state"] == "interrupted") {
         let place = &trial["place"];
@@ -94,12 +96,14 @@ fn what_differs_is_named_and_nothing_is_touched() {
     };
     let before = files();
 
+    // More blocks may be asked for, and nothing else beside.
     let edited = text.replace("blocks = 3", "blocks = 5").replace("\"off\"", "\"local\"");
     dir.write("experiment.toml", &edited);
-    resume(&dir).expect(
-        2,
-        &["experiment.blocks was 3 and is 5", "condition[1].postgres.synchronous_commit"],
-    );
+    resume(&dir).expect(2, &["condition[1].postgres.synchronous_commit"]);
+    dir.write("experiment.toml", &text.replace("blocks = 3", "blocks = 2"));
+    resume(&dir).expect(2, &["blocks was 3 and is 2", "may only grow"]);
+    dir.pgio(&["compare", "--resume", "out", "--blocks", "2"]).expect(2, &["may only grow"]);
+    dir.pgio(&["compare", "experiment.toml", "--blocks", "9"]).expect(2, &["--resume"]);
     dir.write("experiment.toml", &format!("# said anew\n{text}"));
     dir.write("pgio.conf", "SEED=3\n");
 
@@ -159,4 +163,29 @@ fn a_private_cluster_is_made_again_and_said_so() {
     let manifest = dir.manifest();
     assert!(manifest["resumed"][0]["remarks"][0].as_str().unwrap().contains("private"));
     assert_eq!(complete(&dir).len(), 6);
+}
+
+#[test]
+fn an_experiment_goes_on_for_more_blocks_and_those_before_stay() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let text = experiment(&dsn, &KEYS.replace("blocks = 3", "blocks = 1"), "", &CONDITIONS);
+    let whole = Workdir::new();
+    whole.compare(&text.replace("blocks = 1", "blocks = 3")).expect(0, &[]);
+
+    let dir = Workdir::new();
+    dir.compare(&text).expect(0, &["undecided: 1 of 1 block"]);
+    let before = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
+    let said = dir.pgio(&["compare", "--resume", "out", "--blocks", "2"]);
+    said.expect(0, &["blocks was 1 and is 2", "by chance"]);
+    assert_eq!(dir.trials().len(), 4);
+    assert_eq!(dir.manifest()["blocks"], 2);
+    assert_eq!(dir.manifest()["resumed"][0]["remarks"][0], "blocks was 1 and is 2");
+    // The file may say so as well; the stored one is then the file.
+    dir.write("experiment.toml", &text.replace("blocks = 1", "blocks = 3"));
+    resume(&dir).expect(0, &["blocks was 2 and is 3"]);
+    let stored = fs::read_to_string(dir.out().join("experiment.toml")).unwrap();
+    assert!(stored.contains("blocks = 3"), "{stored}");
+    assert!(fs::read_to_string(dir.out().join("trials.jsonl")).unwrap().starts_with(&before));
+    assert_eq!(complete(&dir), complete(&whole), "the same trials in the same order");
+    resume(&dir).expect(0, &["nothing is left to do"]);
 }

@@ -316,6 +316,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
         evidence,
         checks,
         warnings,
+        rejudged: false,
     };
     (trial, series)
 }
@@ -434,6 +435,8 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
             StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() },
         )]),
         probes: Some(Probes {
+            flush_error_seconds: None,
+            standby_flush_error_seconds: None,
             flush_seconds: Some(0.85e-3),
             standby_flush_seconds: Some(0.9e-3),
             round_trip_seconds: Some(0.17e-3),

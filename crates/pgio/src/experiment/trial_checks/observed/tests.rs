@@ -328,6 +328,7 @@ fn a_resync_anywhere_disturbs_any_condition() {
     let telemetry = trial.telemetry.as_mut().unwrap();
     assert_eq!(resync(telemetry), None, "no DRBD");
     let state = |replication: &str| DrbdState {
+        connection: "Connected".to_owned(),
         replication: replication.to_owned(),
         samples: 3,
         ..DrbdState::default()
@@ -341,4 +342,8 @@ fn a_resync_anywhere_disturbs_any_condition() {
     let check = resync(telemetry).unwrap();
     assert_eq!(check.verdict, CheckVerdict::Invalid);
     assert_eq!(check.message, "drbd0 on `db` was VerifyS inside the window");
+    // What follows from a peer that was lost by itself belongs to the condition.
+    let host = telemetry.hosts.get_mut("db").unwrap();
+    host.drbd.get_mut("drbd0").unwrap().connected_anew = 1;
+    assert_eq!(resync(telemetry).unwrap().verdict, CheckVerdict::Warning);
 }

@@ -41,29 +41,36 @@ fn the_samples_inside_the_window_are_judged() {
     let verdicts = |asked: &Drbd, trial: &Trial| -> Vec<(String, CheckVerdict)> {
         proof::judge(asked, trial).into_iter().map(|c| (c.id, c.verdict)).collect()
     };
-    let both = |connection, congested| {
-        vec![("drbd-connection".to_owned(), connection), ("drbd-congested".to_owned(), congested)]
+    let all = |configured, lost, congested| {
+        vec![
+            ("drbd-connection".to_owned(), configured),
+            ("drbd-connection-lost".to_owned(), lost),
+            ("drbd-congested".to_owned(), congested),
+        ]
     };
+    let both = |lost, congested| all(Ok, lost, congested);
     assert_eq!(verdicts(&connected, &trial_of(&[GOOD], |_| ())), both(Ok, Ok));
+    let taken_away = trial_of(&[GOOD, ("StandAlone", "Off", 1)], |_| ());
+    assert_eq!(verdicts(&connected, &taken_away), all(Invalid, Ok, Ok));
     let lost = trial_of(&[GOOD, ("Connecting", "Off", 1)], |_| ());
-    assert_eq!(verdicts(&connected, &lost), both(Invalid, Ok));
-    let told = proof::judge(&connected, &lost).remove(0).message;
+    assert_eq!(verdicts(&connected, &lost), both(Warning, Ok));
+    let told = proof::judge(&connected, &lost).remove(1).message;
     assert_eq!(told, "DRBD pgio: it was Connecting on `db1` in 1 sample");
     let ahead = trial_of(&[GOOD, ("Connected", "Ahead", 1)], |_| ());
-    assert_eq!(verdicts(&connected, &ahead), both(Ok, Invalid));
+    assert_eq!(verdicts(&connected, &ahead), both(Ok, Warning));
     let grown = trial_of(&[GOOD], |d| d.out_of_sync_bytes_after = 4096);
-    assert_eq!(verdicts(&connected, &grown), both(Invalid, Ok));
+    assert_eq!(verdicts(&connected, &grown), both(Warning, Ok));
     let anew = trial_of(&[GOOD], |d| d.connected_anew = 1);
-    assert_eq!(verdicts(&connected, &anew), both(Invalid, Ok));
+    assert_eq!(verdicts(&connected, &anew), both(Warning, Ok));
     let outdated = trial_of(&[GOOD], |d| d.states[0].peer_disk = "Outdated".to_owned());
-    assert_eq!(verdicts(&connected, &outdated), both(Invalid, Ok));
+    assert_eq!(verdicts(&connected, &outdated), both(Warning, Ok));
     assert_eq!(verdicts(&asked(true, Some("A")), &trial_of(&[GOOD], |_| ()))[0].1, Invalid);
-    for (full, verdict) in [(1, Warning), (9, Invalid)] {
+    for full in [1, 9] {
         let trial = trial_of(&[GOOD, ("Connected", "Established", full)], |d| {
             d.states[0].congested = Some(false);
             d.states[1].congested = Some(true);
         });
-        assert_eq!(verdicts(&connected, &trial), both(Ok, verdict), "{full}");
+        assert_eq!(verdicts(&connected, &trial), both(Ok, Warning), "{full}");
     }
     let alone = asked(false, None);
     let apart = trial_of(&[("StandAlone", "Off", 20)], |d| d.out_of_sync_bytes_after = 1 << 30);
@@ -91,7 +98,7 @@ fn a_full_buffer_is_counted_inside_the_window() {
     };
     let trial = trial_of(&[GOOD], |_| ());
     let judged = || {
-        let check = proof::judge(&asked, &trial).remove(1);
+        let check = proof::judge(&asked, &trial).remove(2);
         (check.verdict, check.message)
     };
     look(18, false);
@@ -100,7 +107,7 @@ fn a_full_buffer_is_counted_inside_the_window() {
     let told = "the buffer to the peer of DRBD pgio was full in 2 of 20 readings";
     assert_eq!(judged(), (Warning, told.to_owned()));
     look(1, true);
-    assert_eq!(judged().0, Invalid);
+    assert_eq!(judged().0, Warning);
     // One that fails is none.
     there.0.lock().unwrap().up = false;
     look(5, true);
@@ -114,7 +121,7 @@ fn a_full_buffer_is_counted_inside_the_window() {
 fn a_buffer_of_which_nothing_is_known_matters_with_protocol_a() {
     let verdict = |asked: &Drbd, protocol: &str| {
         let trial = trial_of(&[GOOD], |d| d.states[0].protocol = Some(protocol.to_owned()));
-        proof::judge(asked, &trial).remove(1).verdict
+        proof::judge(asked, &trial).remove(2).verdict
     };
     assert_eq!(verdict(&asked(true, Some("C")), "C"), Ok);
     assert_eq!(verdict(&asked(true, Some("A")), "A"), Warning);
