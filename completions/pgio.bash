@@ -82,6 +82,9 @@ _pgio() {
             pgio__subcmd__bench__subcmd__truth,aa)
                 cmd="pgio__subcmd__bench__subcmd__truth__subcmd__aa"
                 ;;
+            pgio__subcmd__bench__subcmd__truth,cache)
+                cmd="pgio__subcmd__bench__subcmd__truth__subcmd__cache"
+                ;;
             pgio__subcmd__bench__subcmd__truth,commit-delay)
                 cmd="pgio__subcmd__bench__subcmd__truth__subcmd__commit__subcmd__delay"
                 ;;
@@ -317,7 +320,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth)
-            opts="-h --help aa read-iops commit-delay"
+            opts="-h --help aa cache read-iops commit-delay"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -368,6 +371,56 @@ _pgio() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        pgio__subcmd__bench__subcmd__truth__subcmd__cache)
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --scale --shared-buffers --visits --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --experiments)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --blocks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tolerate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shared-buffers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --visits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         pgio__subcmd__bench__subcmd__truth__subcmd__commit__subcmd__delay)
             opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -407,7 +460,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth__subcmd__read__subcmd__iops)
-            opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --limits --shared-buffers --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -434,6 +487,14 @@ _pgio() {
                     return 0
                     ;;
                 --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shared-buffers)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
