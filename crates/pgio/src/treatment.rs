@@ -286,7 +286,7 @@ pub fn declare(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
 pub fn declared(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<String> {
     let said = format!("{setting} = ");
     let changes = treatments.iter().flat_map(|t| t.describe());
-    changes.filter_map(|change| change.strip_prefix(&said).map(str::to_owned)).last()
+    changes.filter_map(|change| change.strip_prefix(&said).map(str::to_owned)).next_back()
 }
 
 /// Refuses what could not work, each treatment seen as it will be met: after those before it.

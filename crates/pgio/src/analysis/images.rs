@@ -26,8 +26,8 @@ pub(super) fn note(manifest: &Manifest, baseline: Option<&Arm<'_>>) -> Option<St
         baseline?.valid().filter_map(|trial| value(trial, "wal_fpi_share")).collect();
     let share = mean(&shares).filter(|share| *share >= LARGE)?;
     Some(format!(
-        "about {:.0} % of the baseline's WAL is full-page images, which are most frequent after a \
-         checkpoint: effects on WAL overstate the long-run cost; checkpoint = \"spread\" measures \
+        "up to {:.0} % of the baseline's WAL is full-page images (an estimate by whole blocks), which are \
+         most frequent after a checkpoint: effects on WAL overstate the long-run cost; checkpoint = \"spread\" measures \
          whole checkpoint cycles",
         share * 100.0
     ))
@@ -48,7 +48,7 @@ mod tests {
             analyse(&stored).notes.into_iter().find(|n| n.contains("full-page images"))
         };
         let note = of(0.85, "commits_per_second", "before").unwrap();
-        assert!(note.starts_with("about 85 % of the baseline's WAL is full-page images"), "{note}");
+        assert!(note.starts_with("up to 85 % of the baseline's WAL is full-page images"), "{note}");
         assert!(of(0.85, "commits_per_second", "").is_some(), "an earlier record");
         assert_eq!(of(0.3, "commits_per_second", "before"), None);
         assert_eq!(of(0.85, "commits_per_second", "spread"), None);

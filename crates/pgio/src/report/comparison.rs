@@ -11,7 +11,7 @@ use super::table::{Column, Document, Remark, Table};
 use super::{explain, outcomes, sweep};
 use crate::analysis::shares::State;
 use crate::analysis::{
-    Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
+    Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Verdict,
 };
 use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric, Warning};
@@ -207,9 +207,6 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
                 .to_owned(),
         );
     }
-    notes.extend(
-        analysis.checks.iter().filter(|f| f.id == STALLS).map(|f| format!("{}.", f.message)),
-    );
     notes.extend(chosen_afterwards(analysis));
     notes.extend(noise_floor(analysis));
     notes.extend(sweep::where_judged(analysis));

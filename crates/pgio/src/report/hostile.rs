@@ -99,8 +99,8 @@ proptest! {
             rows: vec![vec!["1".to_owned(), cell]],
             notes: vec![note],
         };
+        let headline = vec![remark.clone()];
         let remarks = vec![Remark { label: "warning".to_owned(), text: remark }];
-        let headline = vec![text.clone()];
         let document = Document { title, headline, tables: vec![table.clone()], remarks };
         let texts = [
             text::render(&document),

@@ -65,9 +65,9 @@ fn names_of_the_conditions_own_are_what_it_waits_for() {
     let level = "synchronous_commit = \"remote_apply\"";
     let names = |names: &str| format!("synchronous_standby_names = '{names}'");
     for body in [
-        format!("{level}, {}", names("pgio_standby")),
-        format!("{}, {level}", names("pgio_standby")),
-        format!("{level}, {}", names("ANY 1 (elsewhere, \"PGIO_standby\")")),
+        format!("{level}, {}", names("standby")),
+        format!("{}, {level}", names("standby")),
+        format!("{level}, {}", names("ANY 1 (elsewhere, \"StandBy\")")),
         format!("{}, synchronous_commit = \"remote_write\"", names("*")),
         format!("{}, synchronous_commit = \"on\"", names("FIRST 1 (*)")),
     ] {
@@ -86,10 +86,10 @@ fn names_of_the_conditions_own_are_what_it_waits_for() {
     }
     let local = "synchronous_commit = \"local\"";
     for (level, names_, texts) in [
-        (level, "elsewhere", "`elsewhere` names no connected standby (connected: pgio_standby)"),
+        (level, "elsewhere", "`elsewhere` names no connected standby (connected: standby)"),
         // Other sessions of the server's would wait for ever.
-        (local, "elsewhere", "`elsewhere` names no connected standby (connected: pgio_standby)"),
-        (level, "2 (pgio_standby, b)", "asks for 2 standbys and 1 of them is connected"),
+        (local, "elsewhere", "`elsewhere` names no connected standby (connected: standby)"),
+        (level, "2 (standby, b)", "asks for 2 standbys and 1 of them is connected"),
         (level, "ANY 1 (", "cannot be `ANY 1 (`: write a list of standbys"),
         (level, "", "silently mean local where synchronous_standby_names is empty"),
     ] {
