@@ -15,6 +15,7 @@ mod doctor;
 mod example;
 pub mod exit;
 mod flags;
+mod journals;
 mod output;
 mod report;
 mod run;
@@ -112,7 +113,7 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::from(exit::OK),
-        Err(failure) => failure.tell(),
+        Err(failure) => signals::stopped(failure).tell(),
     }
 }
 

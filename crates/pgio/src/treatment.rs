@@ -17,6 +17,7 @@ mod guard;
 pub mod journal;
 mod link;
 pub mod postgres;
+mod resource;
 mod stopped;
 #[cfg(test)]
 mod test_support;
@@ -39,6 +40,7 @@ use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
 
+pub use resource::{Resource, Touch};
 pub use way_back::{Away, Left, TakenBack, Why, take_back};
 pub use world::{Control, Door, Machines, Pair, World};
 
@@ -179,11 +181,8 @@ pub trait Treatment: fmt::Debug {
     fn moves(&self) -> Vec<Moved> {
         Vec::new()
     }
-    /// Whether it may change what has to be put back even if pgio is killed; sees no further than what
-    /// is asked for.
-    fn may_change(&self, _world: &mut World<'_>) -> Result<bool, TreatmentError> {
-        Ok(true)
-    }
+    /// What it may change that has to be put back even if pgio is killed.
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError>;
     /// What will have to be changed, with what is there now, in the order in which it is applied.
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError>;
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError>;
@@ -267,18 +266,27 @@ pub fn declare(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
 }
 
 /// Refuses what could not work, each treatment seen as it will be met: after those before it.
-/// Returns whether any of them may change what has to be put back even if pgio is killed.
+/// Returns what they may change that has to be put back even if pgio is killed.
 pub fn check_all(
     treatments: &[Box<dyn Treatment>],
     world: &mut World<'_>,
-) -> Result<bool, TreatmentError> {
-    let mut may_change = false;
+) -> Result<Vec<Touch>, TreatmentError> {
+    let mut touches = Vec::new();
     for treatment in treatments {
         treatment.check(world)?;
         world.moved.extend(treatment.moves());
-        may_change |= treatment.may_change(world)?;
+        touches.extend(treatment.touches(world)?);
     }
-    Ok(may_change)
+    Ok(touches)
+}
+
+/// The same before anything is checked, as far as it is known then: a treatment that another experiment
+/// has in force is refused by its check, for a reason that does not name the experiment.
+pub fn touched_before_check(
+    treatments: &[Box<dyn Treatment>],
+    world: &mut World<'_>,
+) -> Vec<Touch> {
+    treatments.iter().filter_map(|t| t.touches(world).ok()).flatten().collect()
 }
 
 /// Puts treatments in force, each step journaled before it is taken.

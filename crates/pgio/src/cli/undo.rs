@@ -1,6 +1,5 @@
 //! `pgio undo`: puts back whatever an interrupted run left changed, and a ballast that is held.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use postgres::Client;
@@ -14,7 +13,7 @@ use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
-use crate::treatment::journal::{self, Claim, Ground, Journal, JournalError};
+use crate::treatment::journal::{self, Ground, Journal, Unfinished};
 use crate::treatment::{
     self, Away, Control, Door, Step, Stranger, TakenBack, TreatmentError, Undone, World,
 };
@@ -39,10 +38,19 @@ pub(super) fn run(args: &Args) -> Outcome {
         (_, true) => Stranger::Restore,
         _ => Stranger::Ask,
     };
-    let _claim = claim(&state::journal_dir())?;
     let (mut found, mut failures) = (false, Vec::new());
-    for dir in [state::journal_dir(), state::held_dir()] {
-        for journal in journal::unfinished(&dir)? {
+    for dir in [state::journal_dir()?, state::held_dir()?] {
+        let Unfinished { dead, living, unreadable } = journal::unfinished(&dir)?;
+        for run in living {
+            output::line(&format!(
+                "Left to run {}: {} is changing {} and puts it back itself.",
+                run.run,
+                run.owner.as_deref().unwrap_or("another process"),
+                run.what()
+            ));
+        }
+        failures.extend(unreadable.into_iter().map(Failure::from));
+        for journal in dead {
             match undo_one(journal, args.connect.as_deref(), stranger) {
                 Ok(any) => found |= any,
                 // What another journal holds can be put back all the same.
@@ -64,18 +72,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line("Nothing to undo.");
     }
     Ok(())
-}
-
-/// So that no experiment begins meanwhile; refused while one goes on. None where nobody ever changed
-/// anything, or where there is no room for it: that must not keep things from being put back.
-fn claim(dir: &Path) -> Result<Option<Claim>, JournalError> {
-    if !dir.exists() {
-        return Ok(None);
-    }
-    match Claim::take(dir, "an undo") {
-        Err(JournalError::Io { .. }) => Ok(None),
-        other => other.map(Some),
-    }
 }
 
 /// Returns whether there was anything.

@@ -1,6 +1,6 @@
 //! The stage on real servers: an experiment's targets, treatments, journal and store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::connect::{ConnectError, ConnectParams};
 use crate::pg::control::Controller;
+use crate::pg::interrupt;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::{Server, ServerError};
 use crate::results::checks;
@@ -32,10 +33,14 @@ use crate::results::sweep::Cell;
 use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
 use crate::treatment::{
-    self, Control, Door, Step, Stranger, Treatment, TreatmentError, Undone, World,
+    self, Control, Door, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
 };
 use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Workload, engine};
+
+/// For a server to say at the end that it is still there.
+const CLEAN_UP: Duration = Duration::from_secs(10);
+const CLEAN_UP_STOPPED: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
@@ -78,6 +83,27 @@ pub struct Target {
     pub scene: Option<Scene>,
     /// Found out by [`Live::check`].
     pub reset: reset::Way,
+    /// The server itself.
+    pub identity: Resource,
+    /// What its conditions may change that outlives a kill, as far as that is known.
+    pub touches: BTreeSet<Resource>,
+}
+
+impl Target {
+    /// What is done to a private server goes with it. A change of a host bears on the server as well.
+    fn note(&mut self, touches: Vec<Touch>) {
+        let private = self.cluster.is_some();
+        for touch in touches {
+            match touch {
+                Touch::Of(resource) => drop(self.touches.insert(resource)),
+                Touch::Server if private => continue,
+                Touch::Server => {}
+            }
+            if !private {
+                self.touches.insert(self.identity.clone());
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for Target {
@@ -160,19 +186,35 @@ impl std::fmt::Debug for Live<'_> {
 }
 
 impl Live<'_> {
-    /// Refuses, before anything is changed, what could not work. Returns whether anything may be
-    /// changed that has to be put back even after a kill.
-    pub fn check(&mut self) -> Result<bool, LiveError> {
-        let mut may_change = false;
+    /// What may be changed, as far as it is known before anything is checked.
+    pub fn touched_before_check(&mut self) -> BTreeSet<Resource> {
+        for cell in &self.cells {
+            let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
+            let mut control = Controlled::of(target);
+            let mut world = world(target, &mut control, &self.hosts, &self.stop);
+            let touches = treatment::touched_before_check(&cell.treatments, &mut world);
+            target.note(touches);
+        }
+        self.touched()
+    }
+
+    fn touched(&self) -> BTreeSet<Resource> {
+        self.targets.values().flat_map(|target| target.touches.iter().cloned()).collect()
+    }
+
+    /// Refuses, before anything is changed, what could not work. Returns what may be changed that has
+    /// to be put back even after a kill.
+    pub fn check(&mut self) -> Result<BTreeSet<Resource>, LiveError> {
         for cell in &self.cells {
             let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
             let mut control = Controlled::of(target);
             let mut world = world(target, &mut control, &self.hosts, &self.stop);
             let checked = treatment::check_all(&cell.treatments, &mut world);
-            may_change |= checked.map_err(|source| LiveError::Treatment {
+            let touches = checked.map_err(|source| LiveError::Treatment {
                 condition: cell.title.clone(),
                 source: Box::new(source),
             })?;
+            target.note(touches);
             // What a condition of its own number has room for is known in its trials only.
             if !treatment::declare(&cell.treatments, "max_connections") {
                 let needed = target.workloads[cell.work].connections();
@@ -186,12 +228,18 @@ impl Live<'_> {
         for target in self.targets.values_mut() {
             target.reset = reset::prepare(&self.rules.reset, target)?;
         }
-        Ok(may_change)
+        Ok(self.touched())
     }
 
     /// Removes what the workloads made for themselves.
     pub fn clean_up(&mut self) {
+        let _restoring = self.stop.restoring();
+        interrupt::settle(&self.stop);
+        let limit = if self.stop.requested() { CLEAN_UP_STOPPED } else { CLEAN_UP };
         for target in self.targets.values_mut() {
+            if !interrupt::within(limit, || answers(target, &self.run_id, limit)) {
+                continue;
+            }
             // A server that is gone keeps a table with our mark, which `destroy` finds.
             for workload in &target.workloads {
                 let _ = workload.clean_up(&mut target.admin);
@@ -215,6 +263,16 @@ impl Live<'_> {
             false => Ok(()),
         }
     }
+}
+
+/// Whether the server can be asked for something now, by a new session where the former one ended.
+fn answers(target: &mut Target, run_id: &str, limit: Duration) -> bool {
+    if !target.admin.is_closed() && target.admin.is_valid(limit).is_ok() {
+        return true;
+    }
+    // Or dropping the session would wait for the answer that does not come.
+    interrupt::cut_all();
+    renew(target, run_id).is_ok()
 }
 
 /// A session in place of one that ended, which says again that the run lives.
@@ -297,6 +355,8 @@ impl Stage for Live<'_> {
                 .map(|(name, spec)| (name.clone(), spec.absolute()))
                 .collect(),
             control: target.control.as_ref().map(|c| c.plan().clone()),
+            experiment: self.experiment.clone(),
+            touches: target.touches.iter().cloned().collect(),
         };
         let mut world = world(target, &mut control, &self.hosts, &self.stop);
         let turned = self.journal.turn_to(ground).map_err(TreatmentError::from);
@@ -392,6 +452,7 @@ impl Stage for Live<'_> {
             return Ok(());
         }
         let name = self.cells[planned.cell].target.clone();
+        let _restoring = self.stop.restoring();
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         // Not connected first: the server may be down until a step below starts it.
@@ -419,7 +480,14 @@ impl Stage for Live<'_> {
     }
 
     fn is_stop(error: &LiveError) -> bool {
-        matches!(error, LiveError::Treatment { source, .. } if matches!(**source, TreatmentError::Stopped))
+        match error {
+            LiveError::Treatment { source, .. } if matches!(**source, TreatmentError::Stopped) => {
+                true
+            }
+            LiveError::Store(_) => false,
+            // Whatever a session said that was cut off.
+            _ => interrupt::was_cut(),
+        }
     }
 
     fn invalid(&mut self, block: u32) -> Vec<Invalid> {

@@ -2,14 +2,15 @@
 //!
 //! A record is appended in one write and fsynced before the next trial begins, so that whatever
 //! stops the tool leaves complete records and at most one torn last line, which [`reading`] skips
-//! and [`resume`] cuts off. Who writes holds a lock on trials.jsonl, so that no two runs mix.
+//! and [`resume`] cuts off. That no two runs write at once is the caller's care: a lock on a file here
+//! could be held by everybody who may read the results.
 
 mod manifest;
 mod reading;
 mod resume;
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -32,8 +33,6 @@ pub enum StoreError {
     Manifest { path: PathBuf, source: serde_json::Error },
     #[error("{} has format {found}; this pgio reads {MANIFEST_SCHEMA}, use the pgio that wrote it", path.display())]
     ManifestVersion { path: PathBuf, found: String },
-    #[error("another pgio is writing to {} at this moment: wait for it to end", .0.display())]
-    Busy(PathBuf),
     #[error(transparent)]
     Wire(#[from] WireError),
 }
@@ -86,7 +85,6 @@ impl Store {
             }
             Err(e) => return Err(io("create", &path, e)),
         };
-        lock(&trials, dir)?;
         let begun = write_durably(&dir.join("experiment.toml"), experiment)
             .and_then(|()| manifest::write(dir, manifest))
             .and_then(|()| sync_dir(dir));
@@ -175,16 +173,6 @@ fn bounded(text: &str) -> Cow<'_, str> {
         &text[..head],
         &text[tail..]
     ))
-}
-
-/// Held as long as the file is open.
-fn lock(trials: &File, dir: &Path) -> Result<(), StoreError> {
-    match trials.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
-        // A file system without locks: then nothing protects, and nothing is refused.
-        Err(TryLockError::Error(_)) => Ok(()),
-    }
 }
 
 fn sync_dir(dir: &Path) -> Result<(), StoreError> {

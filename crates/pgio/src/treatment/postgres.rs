@@ -18,7 +18,7 @@ use self::setting::{
     route, same_line, wait_for,
 };
 use super::values::{agree, refusal};
-use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::{Kind, Outlook, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::server;
 use crate::results::model::{Evidence, When};
@@ -189,10 +189,11 @@ impl Treatment for Postgres {
         Ok(())
     }
 
-    /// A session's setting goes with it, and a private server with all that it was told.
-    fn may_change(&self, world: &mut World<'_>) -> Result<bool, TreatmentError> {
+    /// A session's setting goes with the session.
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
         let routed = self.routed(world.admin()?)?;
-        Ok(!world.private && routed.iter().any(|(_, route)| *route != Route::Session))
+        let lasts = routed.iter().any(|(_, route)| *route != Route::Session);
+        Ok(if lasts { vec![Touch::Server] } else { Vec::new() })
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
@@ -315,8 +316,22 @@ fn check_standby(admin: &mut Client, needed: bool) -> Result<(), TreatmentError>
 
 /// Puts the line of postgresql.auto.conf back, or its absence.
 fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
-    let name = &step.what;
     world.wake()?;
+    let undone = world.briefly(|world| undo_line(world, step, stranger))?;
+    let described = describe_setting(world.admin()?, &step.what)?;
+    let restarts = route(&step.what, &described.context)? == Route::Restart;
+    if undone == Undone::Kept || !restarts || world.control.is_none() {
+        return Ok(undone);
+    }
+    world.restart("a setting").map(|()| Undone::PutBack)
+}
+
+fn undo_line(
+    world: &mut World<'_>,
+    step: &Step,
+    stranger: Stranger,
+) -> Result<Undone, TreatmentError> {
+    let name = &step.what;
     let found = auto_conf(world.admin()?, name)?;
     let (prior, ours) = (step.prior.as_str(), step.ours.as_str());
     let is_ours = same_line(found.as_deref(), ours);
@@ -341,7 +356,7 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone
     }
     let described = describe_setting(world.admin()?, name)?;
     if route(name, &described.context)? == Route::Restart && world.control.is_some() {
-        return world.restart("a setting").map(|()| Undone::PutBack);
+        return Ok(Undone::PutBack);
     }
     // Also where the line was right already: a crash may have come between it and the reload.
     reload(world.admin()?)?;

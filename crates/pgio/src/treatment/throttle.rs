@@ -22,7 +22,7 @@ use serde_json::json;
 
 use self::spot::Spot;
 use super::body::Body;
-use super::{Kind, Machines, Outlook, Step, Treatment, TreatmentError, World};
+use super::{Kind, Machines, Outlook, Resource, Step, Touch, Treatment, TreatmentError, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::host::blkio::{self, Limit};
 use crate::results::model::{Check, Evidence, Trial, When};
@@ -165,6 +165,13 @@ impl Treatment for Throttle {
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         let spot = self.spot(world)?;
         spot.refuse_what_cannot_be(&self.device, &self.limits, world)
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let spot = self.spot(world)?;
+        let host = world.host(Some(&spot.host))?;
+        let device = format!("device {}", spot.disk.number);
+        Ok(vec![Touch::Of(Resource::on(&host, device))])
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

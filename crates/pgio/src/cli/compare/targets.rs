@@ -1,6 +1,6 @@
 //! The servers of an experiment: found or started, connected, with the workload ready to run there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
 use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
-use crate::pg::server::Server;
+use crate::pg::server::{self, Server};
+use crate::treatment::Resource;
 use crate::workload::command::Made;
 use crate::workload::commit::Commit;
 use crate::workload::mail::MailError;
@@ -177,7 +178,10 @@ impl Job {
         }
         let control = reached.control.as_ref();
         let control = control.map(|way| controller(way, host.as_deref(), reached, &mut admin));
+        let identity = server::identity(&mut admin).map_err(live::LiveError::from)?;
         Ok(live::Target {
+            identity: Resource::server(&identity),
+            touches: BTreeSet::new(),
             params: reached.params.clone(),
             control: control.transpose()?,
             scene,

@@ -11,7 +11,7 @@ pub(super) mod classify;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::config::SslMode as DriverSsl;
 use postgres::{Client, Config, NoTls};
@@ -20,6 +20,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::error::ConnectError;
 use super::params::{ChannelBinding, ConnectParams, Endpoint, SessionAttrs, SslMode};
 use super::tls;
+use crate::pg::interrupt;
 use classify::Attempt;
 
 /// Opens a session on the first host that will do.
@@ -164,18 +165,19 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Co
         Some(tls) => config.connect(tls),
         None => config.connect(NoTls),
     };
-    let opened = match attempt.params.connect_timeout {
-        None => go(),
-        Some(limit) => within(limit, go, attempt)?,
-    };
+    if let (Some(address), Endpoint::Tcp { port, .. }) = (attempt.address, attempt.endpoint) {
+        interrupt::note(address, *port);
+    }
+    let opened = within(attempt.params.connect_timeout, go, attempt)?;
     let client = opened.map_err(|error| classify::classify(error, attempt))?;
     Ok((client, ssl))
 }
 
 /// The driver's own timeout ends with the TCP handshake, but a stalled server accepts and then
-/// says nothing. Its thread is left behind; it ends when the server answers or goes away.
+/// says nothing. Its thread is left behind; it ends when the server answers or goes away. So it
+/// is where pgio was asked to stop, also without a timeout.
 fn within(
-    limit: Duration,
+    limit: Option<Duration>,
     go: impl FnOnce() -> Result<Client, postgres::Error> + Send + 'static,
     attempt: &Attempt<'_>,
 ) -> Result<Result<Client, postgres::Error>, ConnectError> {
@@ -185,9 +187,20 @@ fn within(
         // Too late, nobody waits: the session, if any, is closed by being dropped.
         .spawn(move || drop(done.send(go())))
         .map_err(|source| ConnectError::Thread { source })?;
-    opened
-        .recv_timeout(limit)
-        .map_err(|_| ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() })
+    let begun = Instant::now();
+    loop {
+        let left = limit.map_or(interrupt::AGAIN, |limit| limit.saturating_sub(begun.elapsed()));
+        match opened.recv_timeout(left.min(interrupt::AGAIN)) {
+            Ok(opened) => return Ok(opened),
+            Err(_) if interrupt::is_cutting() => {
+                return Err(ConnectError::Stopped { at: attempt.at() });
+            }
+            Err(_) => {}
+        }
+        if let Some(limit) = limit.filter(|limit| begun.elapsed() >= *limit) {
+            return Err(ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() });
+        }
+    }
 }
 
 fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {

