@@ -6,6 +6,7 @@
 
 mod ballast;
 mod bench;
+mod clusters;
 mod compare;
 mod connection;
 mod demo;

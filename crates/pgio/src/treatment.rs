@@ -16,6 +16,7 @@ mod filesystem;
 mod guard;
 pub mod journal;
 mod link;
+pub mod made_table;
 pub mod postgres;
 mod resource;
 mod stopped;
@@ -113,12 +114,17 @@ pub enum Stranger {
     Restore,
 }
 
+/// In words, of [`Undone::Rewritten`].
+pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings and is not byte for byte as it was: ALTER SYSTEM keeps no comments, and lines of settings that this role may not change stay where they are";
+
 /// What came of undoing a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undone {
     PutBack,
     /// Put back, and what comes of it by itself, such as a peer's return, was not waited for.
     NotAwaited,
+    /// Put back, and what was beside it in the file is the same and not written the same.
+    Rewritten,
     /// Someone's later value was left.
     Kept,
 }
@@ -313,9 +319,19 @@ pub fn put_in_force(
     Ok(())
 }
 
+/// Whether it is something that a workload made, and no change of a condition's.
+pub fn is_made(step: &Step) -> bool {
+    step.kind == made_table::KIND
+}
+
 fn undo_of(step: &Step) -> Result<Undo, TreatmentError> {
     let kind = KINDS.iter().find(|k| k.name == step.kind).map(|k| k.undo);
-    kind.or((step.kind == stopped::KIND).then_some(stopped::undo as Undo)).ok_or_else(|| {
+    let of_none = match step.kind.as_str() {
+        stopped::KIND => Some(stopped::undo as Undo),
+        made_table::KIND => Some(made_table::undo as Undo),
+        _ => None,
+    };
+    kind.or(of_none).ok_or_else(|| {
         TreatmentError::Config(format!(
             "the journal holds a step of kind `{}` that this pgio does not know; use the pgio that wrote it",
             step.kind

@@ -29,6 +29,16 @@ pub(super) fn held_dir() -> Result<PathBuf, Failure> {
     Ok(base_dir()?.join("held"))
 }
 
+/// Where the journals of what workloads make for themselves are kept; they keep nobody from starting.
+pub(super) fn made_dir() -> Result<PathBuf, Failure> {
+    Ok(base_dir()?.join("made"))
+}
+
+/// Where the directories of private clusters are noted.
+pub(super) fn clusters_dir() -> Result<PathBuf, Failure> {
+    Ok(base_dir()?.join("clusters"))
+}
+
 /// Where locks are kept: nobody else may open a file there, and so nobody else can lock it.
 pub(super) fn locks_dir() -> Result<PathBuf, Failure> {
     Ok(base_dir()?.join("locks"))

@@ -6,7 +6,7 @@ use postgres::Client;
 use serde_json::Value;
 
 use super::exit::{Failure, UNFINISHED};
-use super::{Outcome, connection, output, state};
+use super::{Outcome, clusters, connection, output, state};
 use crate::config::ConnectString;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
@@ -15,7 +15,7 @@ use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
 use crate::treatment::journal::{self, Ground, Journal, Unfinished};
 use crate::treatment::{
-    self, Away, Control, Door, Step, Stranger, TakenBack, TreatmentError, Undone, World,
+    self, Away, Control, Door, REWRITTEN, Step, Stranger, TakenBack, TreatmentError, Undone, World,
 };
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         _ => Stranger::Ask,
     };
     let (mut found, mut failures) = (false, Vec::new());
-    for dir in [state::journal_dir()?, state::held_dir()?] {
+    for dir in [state::journal_dir()?, state::held_dir()?, state::made_dir()?] {
         let Unfinished { dead, living, unreadable } = journal::unfinished(&dir)?;
         for run in living {
             output::line(&format!(
@@ -57,6 +57,10 @@ pub(super) fn run(args: &Args) -> Outcome {
                 Err(failure) => failures.push(failure),
             }
         }
+    }
+    match clusters::remove_abandoned() {
+        Ok(any) => found |= any,
+        Err(failure) => failures.push(failure),
     }
     if let Some(last) = failures.pop() {
         for failure in &failures {
@@ -121,7 +125,9 @@ pub(super) fn undo_one(
 fn tell(taken: &TakenBack) {
     for (step, undone) in &taken.undone {
         output::line(&match undone {
+            Undone::PutBack if treatment::is_made(step) => format!("Removed {}.", step.what),
             Undone::PutBack | Undone::NotAwaited => format!("Put back {}.", told(step)),
+            Undone::Rewritten => format!("Put back {}; {REWRITTEN}.", told(step)),
             Undone::Kept => format!("Left {} as it is now.", step.what),
         });
     }

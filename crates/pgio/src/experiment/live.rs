@@ -1,6 +1,7 @@
 //! The stage on real servers: an experiment's targets, treatments, journal and store.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
 use crate::treatment::{
     self, Control, Door, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
+    made_table,
 };
 use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Workload, engine};
@@ -167,6 +169,8 @@ pub struct Live<'a> {
     pub warmup: Duration,
     pub rules: Rules,
     pub journal: Journal,
+    /// By target: what the workloads make for themselves in a database of the user's.
+    pub made: BTreeMap<String, Journal>,
     /// Made only after `check`: a refused experiment leaves no directory.
     pub store: Option<Store>,
     /// The samples of the trial that is stored next.
@@ -231,18 +235,48 @@ impl Live<'_> {
         Ok(self.touched())
     }
 
+    /// Before anything is made: notes what the workloads make for themselves, for `undo`.
+    pub fn note_made(&mut self, dir: &Path) -> Result<(), LiveError> {
+        for (at, (name, target)) in self.targets.iter().enumerate() {
+            let makes = target.workloads.first().and_then(|workload| workload.makes());
+            let Some((schema, table, mark)) = makes.filter(|_| target.cluster.is_none()) else {
+                continue;
+            };
+            let mut journal = Journal::new(dir, &format!("{}-{at}", self.run_id));
+            let connect = target.params.without_secrets();
+            let touches = vec![target.identity.clone()];
+            let experiment = self.experiment.clone();
+            let noted = journal
+                .turn_to(Ground { connect, experiment, touches, ..Ground::default() })
+                .and_then(|()| journal.intent(&made_table::step(&schema, table, mark)));
+            noted.map_err(|source| LiveError::Treatment {
+                condition: self.experiment.clone(),
+                source: Box::new(source.into()),
+            })?;
+            self.made.insert(name.clone(), journal);
+        }
+        Ok(())
+    }
+
     /// Removes what the workloads made for themselves.
     pub fn clean_up(&mut self) {
         let _restoring = self.stop.restoring();
         interrupt::settle(&self.stop);
         let limit = if self.stop.requested() { CLEAN_UP_STOPPED } else { CLEAN_UP };
-        for target in self.targets.values_mut() {
+        for (name, target) in &mut self.targets {
             if !interrupt::within(limit, || answers(target, &self.run_id, limit)) {
                 continue;
             }
-            // A server that is gone keeps a table with our mark, which `destroy` finds.
+            // A server that is gone keeps a table with our mark, which `undo` and `destroy` find.
+            let mut gone = true;
             for workload in &target.workloads {
-                let _ = workload.clean_up(&mut target.admin);
+                gone &= workload.clean_up(&mut target.admin).is_ok();
+            }
+            if let Some(mut journal) = self.made.remove(name).filter(|_| gone) {
+                // An undo finds nothing of it, and that is no harm.
+                let steps = journal.open_steps().into_iter();
+                steps.for_each(|(number, _)| drop(journal.undone(number)));
+                let _ = journal.finish();
             }
         }
     }
@@ -298,6 +332,14 @@ fn not_awaited(step: &Step) -> Warning {
         format!("{}{host} is put back, and nobody waited for what follows", step.what),
         "pgio was asked to leave at once",
         "see that it is as it was before, such as by the program that shows its state",
+    )
+}
+
+fn rewritten(step: &Step) -> Warning {
+    Warning::new(
+        format!("{step} is put back, and its file is not byte for byte as it was"),
+        treatment::REWRITTEN,
+        "write the comments again where they are wanted",
     )
 }
 
@@ -465,8 +507,12 @@ impl Stage for Live<'_> {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;
-        for (step, _) in undone.iter().filter(|(_, undone)| *undone == Undone::NotAwaited) {
-            (self.observe)(Happening::Warns(&not_awaited(step)));
+        for (step, undone) in &undone {
+            match undone {
+                Undone::NotAwaited => (self.observe)(Happening::Warns(&not_awaited(step))),
+                Undone::Rewritten => (self.observe)(Happening::Warns(&rewritten(step))),
+                Undone::PutBack | Undone::Kept => {}
+            }
         }
         cell.treatments.iter().for_each(|t| t.taken_back());
         match Controlled::restarted(control.as_ref()) {

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 pub use cluster::{PrivateCluster, Spec};
 pub use find::{Binaries, Origin, find, find_installed};
 pub use supervisor::supervise;
-pub use sweep::{sweep, sweep_default};
+pub use sweep::{sweep, sweep_default, sweep_one};
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
 use crate::host::exec::ExecError;

@@ -214,6 +214,7 @@ impl Job {
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
             rules: rules.clone(),
             journal: Journal::new(&journal_dir, run_id),
+            made: BTreeMap::new(),
             store,
             stored,
             series: None,
@@ -235,6 +236,7 @@ impl Job {
                 lock = Some(state::lock_results(dir)?);
             }
         }
+        stage.note_made(&state::made_dir()?)?;
         let of_loop = Rules {
             blocks: self.experiment.blocks,
             repeats: rules.repeats,

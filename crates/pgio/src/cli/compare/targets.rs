@@ -10,7 +10,7 @@ use super::cells::layers;
 use super::job::Job;
 use crate::cli::exit::{FAILED, Failure, REFUSED, USAGE};
 use crate::cli::output::{self, Status};
-use crate::cli::{Outcome, connection, run, setup};
+use crate::cli::{Outcome, clusters, connection, run, setup};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
     CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings,
@@ -258,6 +258,7 @@ fn start_private(
     let mut status = Status::new();
     status.show("starting PostgreSQL …");
     let cluster = PrivateCluster::start(&Spec { pg, standby, base_dir, ..Spec::new(exe) })?;
+    clusters::note(&cluster)?;
     Ok(Arc::new(cluster))
 }
 

@@ -182,14 +182,16 @@ pub(super) fn check_way(path: &Path, user: Option<Ids>) -> Result<(), Error> {
 /// The marked directories in `base` whose supervisor is gone, each locked for the caller.
 pub(super) fn abandoned(base: &Path, owners: &[u32]) -> Vec<(Layout, File)> {
     let Ok(entries) = fs::read_dir(base) else { return Vec::new() };
-    let ours = |path: &PathBuf| {
-        let named = path.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()));
-        // Anyone can make such a name in /var/tmp, or a link of that name.
-        let owned = |m: fs::Metadata| m.is_dir() && owners.contains(&m.uid());
-        named && fs::symlink_metadata(path).is_ok_and(owned)
-    };
-    let paths = entries.flatten().map(|entry| entry.path()).filter(ours);
-    paths.filter_map(|root| claim(Layout { root })).collect()
+    entries.flatten().filter_map(|entry| abandoned_at(entry.path(), owners)).collect()
+}
+
+/// The same for one directory.
+pub(super) fn abandoned_at(root: PathBuf, owners: &[u32]) -> Option<(Layout, File)> {
+    let named = root.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()));
+    // Anyone can make such a name in /var/tmp, or a link of that name.
+    let owned = |m: fs::Metadata| m.is_dir() && owners.contains(&m.uid());
+    let ours = named && fs::symlink_metadata(&root).is_ok_and(owned);
+    if ours { claim(Layout { root }) } else { None }
 }
 
 fn claim(layout: Layout) -> Option<(Layout, File)> {

@@ -7,7 +7,7 @@
 //! person's shell that happens to be there, and through a file descriptor, so that another
 //! process that got the number meanwhile is never hit.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open, pidfd_send_signal,
 };
 
-use super::layout;
+use super::layout::{self, Layout};
 use super::supervisor::remove_directory;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,18 +28,25 @@ const OURS: [&str; 2] = ["postgres", "initdb"];
 /// What cannot be removed stays for the next time: it must not hinder a start.
 pub fn sweep(base: &Path) -> Vec<PathBuf> {
     let Ok(base) = fs::canonicalize(base) else { return Vec::new() };
+    let abandoned = layout::abandoned(&base, &owners());
+    abandoned.into_iter().filter(remove).map(|(layout, _)| layout.root).collect()
+}
+
+/// The cluster in this directory alone: whether it is gone; `None` where it is not abandoned or not
+/// ours.
+pub fn sweep_one(root: &Path) -> Option<bool> {
+    layout::abandoned_at(root.to_owned(), &owners()).as_ref().map(remove)
+}
+
+fn owners() -> Vec<u32> {
     let server_user = layout::server_user().ok().flatten();
-    let owners: Vec<u32> =
-        [Some(geteuid().as_raw()), server_user.map(|ids| ids.uid)].into_iter().flatten().collect();
-    let mut removed = Vec::new();
-    // Each lock is kept until its directory is gone.
-    for (layout, _lock) in layout::abandoned(&base, &owners) {
-        stop_all(&layout.root);
-        if remove_directory(&layout.root).is_ok() {
-            removed.push(layout.root);
-        }
-    }
-    removed
+    [Some(geteuid().as_raw()), server_user.map(|ids| ids.uid)].into_iter().flatten().collect()
+}
+
+/// Its lock is kept until its directory is gone.
+fn remove((layout, _lock): &(Layout, File)) -> bool {
+    stop_all(&layout.root);
+    remove_directory(&layout.root).is_ok()
 }
 
 /// The same where clusters are made unless a specification says otherwise.
