@@ -60,7 +60,7 @@ enum Line {
         schema: String,
         run: String,
         #[serde(flatten)]
-        ground: Ground,
+        ground: Box<Ground>,
     },
     Intent {
         number: u32,
@@ -228,7 +228,7 @@ impl Journal {
         let unnamed = format!("{name}.{}", std::process::id());
         let file = directory.create_file(&unnamed)?;
         let mut opened = Opened { directory: directory.clone(), name: unnamed, file, whole: 0 };
-        let (run, ground) = (self.run.clone(), self.ground.clone());
+        let (run, ground) = (self.run.clone(), Box::new(self.ground.clone()));
         let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, ground };
         let begun = lock_within(&opened.file, PATIENCE)
             .map_err(|source| JournalError::Lock { path: opened.path(), source })

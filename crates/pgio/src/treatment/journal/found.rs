@@ -137,7 +137,7 @@ pub fn unfinished(dir: &Path) -> Result<Unfinished, JournalError> {
     let own = Arc::new(own);
     for name in own.names(EXTENSION)? {
         match take(&own, &name, dir) {
-            Ok(Taken::Dead(journal)) => all.dead.push(journal),
+            Ok(Taken::Dead(journal)) => all.dead.push(*journal),
             Ok(Taken::Living) => all.living.extend(look(&own, &name).ok().flatten()),
             Ok(Taken::Gone) => {}
             Err(error) => all.unreadable.push(error),
@@ -147,7 +147,7 @@ pub fn unfinished(dir: &Path) -> Result<Unfinished, JournalError> {
 }
 
 enum Taken {
-    Dead(Journal),
+    Dead(Box<Journal>),
     Living,
     Gone,
 }
@@ -165,14 +165,14 @@ fn take(own: &Arc<OwnDir>, name: &Path, dir: &Path) -> Result<Taken, JournalErro
     }
     let (ground, steps, read) = parse(&file, &path)?;
     let (directory, name) = (own.clone(), name.to_string_lossy().into_owned());
-    Ok(Taken::Dead(Journal {
+    Ok(Taken::Dead(Box::new(Journal {
         run: run_of(&path),
         dir: Some(dir.to_owned()),
         ground,
         file: Some(Opened { directory, name, file, whole: read.whole }),
         next: read.next,
         steps,
-    }))
+    })))
 }
 
 fn is_removed(file: &File, path: &Path) -> Result<bool, JournalError> {
@@ -208,7 +208,7 @@ fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
                 if schema != JOURNAL_SCHEMA {
                     return Err(broken(format!("format {schema} is not known here")));
                 }
-                ground = begun;
+                ground = *begun;
             }
             Line::Intent { number, step } => {
                 next = number + 1;
