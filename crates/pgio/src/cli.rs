@@ -6,6 +6,7 @@
 
 mod ballast;
 mod bench;
+mod clusters;
 mod compare;
 mod connection;
 mod demo;
@@ -16,6 +17,7 @@ mod example;
 pub mod exit;
 mod files;
 mod flags;
+mod journals;
 mod output;
 mod report;
 mod run;
@@ -114,7 +116,7 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::from(exit::OK),
-        Err(failure) => failure.tell(),
+        Err(failure) => signals::stopped(failure).tell(),
     }
 }
 

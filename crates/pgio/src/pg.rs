@@ -1,5 +1,6 @@
 //! PostgreSQL: how to reach a server ([`connect`]), what it is and counts ([`server`]), where it
-//! keeps its data ([`directories`]), sessions that a killed run left there ([`leftovers`]), a server
+//! keeps its data ([`directories`]), sessions that a killed run left there ([`leftovers`]), waits for one
+//! that does not answer ([`interrupt`]), a server
 //! of one's own ([`private`]), stopping and starting one of the user's ([`control`]), names in SQL
 //! text ([`quote`]), and errors told in the server's words ([`words`]).
 //!
@@ -8,6 +9,7 @@
 pub mod connect;
 pub mod control;
 pub mod directories;
+pub mod interrupt;
 pub mod leftovers;
 pub mod private;
 pub mod quote;

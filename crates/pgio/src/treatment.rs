@@ -16,7 +16,9 @@ mod filesystem;
 mod guard;
 pub mod journal;
 mod link;
+pub mod made_table;
 pub mod postgres;
+mod resource;
 mod stopped;
 #[cfg(test)]
 mod test_support;
@@ -39,6 +41,7 @@ use crate::pg::connect::ConnectError;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
 
+pub use resource::{Resource, Touch};
 pub use way_back::{Away, Left, TakenBack, Why, take_back};
 pub use world::{Control, Door, Machines, Pair, World};
 
@@ -111,12 +114,17 @@ pub enum Stranger {
     Restore,
 }
 
+/// In words, of [`Undone::Rewritten`].
+pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings and is not byte for byte as it was: ALTER SYSTEM keeps no comments, and lines of settings that this role may not change stay where they are";
+
 /// What came of undoing a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undone {
     PutBack,
     /// Put back, and what comes of it by itself, such as a peer's return, was not waited for.
     NotAwaited,
+    /// Put back, and what was beside it in the file is the same and not written the same.
+    Rewritten,
     /// Someone's later value was left.
     Kept,
 }
@@ -192,11 +200,8 @@ pub trait Treatment: fmt::Debug {
     fn moves(&self) -> Vec<Moved> {
         Vec::new()
     }
-    /// Whether it may change what has to be put back even if pgio is killed; sees no further than what
-    /// is asked for.
-    fn may_change(&self, _world: &mut World<'_>) -> Result<bool, TreatmentError> {
-        Ok(true)
-    }
+    /// What it may change that has to be put back even if pgio is killed.
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError>;
     /// What will have to be changed, with what is there now, in the order in which it is applied.
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError>;
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError>;
@@ -290,18 +295,27 @@ pub fn declared(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<Stri
 }
 
 /// Refuses what could not work, each treatment seen as it will be met: after those before it.
-/// Returns whether any of them may change what has to be put back even if pgio is killed.
+/// Returns what they may change that has to be put back even if pgio is killed.
 pub fn check_all(
     treatments: &[Box<dyn Treatment>],
     world: &mut World<'_>,
-) -> Result<bool, TreatmentError> {
-    let mut may_change = false;
+) -> Result<Vec<Touch>, TreatmentError> {
+    let mut touches = Vec::new();
     for treatment in treatments {
         treatment.check(world)?;
         world.moved.extend(treatment.moves());
-        may_change |= treatment.may_change(world)?;
+        touches.extend(treatment.touches(world)?);
     }
-    Ok(may_change)
+    Ok(touches)
+}
+
+/// The same before anything is checked, as far as it is known then: a treatment that another experiment
+/// has in force is refused by its check, for a reason that does not name the experiment.
+pub fn touched_before_check(
+    treatments: &[Box<dyn Treatment>],
+    world: &mut World<'_>,
+) -> Vec<Touch> {
+    treatments.iter().filter_map(|t| t.touches(world).ok()).flatten().collect()
 }
 
 /// Puts treatments in force, each step journaled before it is taken.
@@ -328,9 +342,19 @@ pub fn put_in_force(
     Ok(())
 }
 
+/// Whether it is something that a workload made, and no change of a condition's.
+pub fn is_made(step: &Step) -> bool {
+    step.kind == made_table::KIND
+}
+
 fn undo_of(step: &Step) -> Result<Undo, TreatmentError> {
     let kind = KINDS.iter().find(|k| k.name == step.kind).map(|k| k.undo);
-    kind.or((step.kind == stopped::KIND).then_some(stopped::undo as Undo)).ok_or_else(|| {
+    let of_none = match step.kind.as_str() {
+        stopped::KIND => Some(stopped::undo as Undo),
+        made_table::KIND => Some(made_table::undo as Undo),
+        _ => None,
+    };
+    kind.or(of_none).ok_or_else(|| {
         TreatmentError::Config(format!(
             "the journal holds a step of kind `{}` that this pgio does not know; use the pgio that wrote it",
             step.kind

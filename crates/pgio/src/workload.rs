@@ -107,6 +107,10 @@ pub trait Workload: Send + Sync {
     fn after_trial(&self) -> Vec<Check> {
         Vec::new()
     }
+    /// The table that `before_trial` makes, if any: its schema, name and mark.
+    fn makes(&self) -> Option<(String, &'static str, &'static str)> {
+        None
+    }
     /// Removes what `before_trial` made.
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error>;
 }

@@ -306,9 +306,8 @@ fn effects(
         let of_runs = |runs: &[Vec<super::Comparison>]| -> Vec<Effect> {
             let of_run = |all: &Vec<super::Comparison>| {
                 // A bound is no effect.
-                let wanted = |c: &&super::Comparison| {
-                    c.primary && c.condition == *name && c.bound.is_none()
-                };
+                let wanted =
+                    |c: &&super::Comparison| c.primary && c.condition == *name && c.bound.is_none();
                 let c = all.iter().find(wanted)?;
                 Some(Effect { ratio: c.ratio, low: c.low, high: c.high, blocks: c.blocks })
             };

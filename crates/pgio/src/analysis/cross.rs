@@ -59,9 +59,8 @@ impl Across {
         let mut references = BTreeMap::new();
         let mut found = Vec::new();
         // Of trials that did not complete nothing is said.
-        let complete = trials
-            .into_iter()
-            .filter(|(_, t)| t.outcome == Outcome::Complete && !t.is_burn_in());
+        let complete =
+            trials.into_iter().filter(|(_, t)| t.outcome == Outcome::Complete && !t.is_burn_in());
         for (i, trial) in complete {
             let mut all: Vec<Check> = self.growth(trial).into_iter().collect();
             let cell = trial.place.as_ref().and_then(|place| cell(manifest, place));

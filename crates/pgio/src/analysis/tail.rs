@@ -138,8 +138,9 @@ pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<
     let mut classes: Vec<(&str, Vec<&str>, TooShort)> = Vec::new();
     for def in metrics::METRICS {
         let Some((class, _)) = percentile(def.name) else { continue };
-        let short =
-            others().filter_map(|c| too_short([arms.get(c.name.as_str())?, baseline].into_iter(), def.name));
+        let short = others().filter_map(|c| {
+            too_short([arms.get(c.name.as_str())?, baseline].into_iter(), def.name)
+        });
         let Some(short) = short.min_by_key(|short| short.operations) else { continue };
         match classes.iter_mut().find(|(known, ..)| *known == class) {
             Some((_, names, _)) => names.push(def.name),

@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// What a measurement should say of a ballast that is held beside it.
 pub(super) fn held() -> Option<String> {
     let host = Host::local();
-    let steps = journal::steps_of(&state::held_dir());
+    let steps = journal::steps_of(&state::held_dir().ok()?);
     steps.iter().find_map(|step| huge_pages::held(&host, step))
 }
 
@@ -65,7 +65,11 @@ pub(super) fn warn_if_held(held: Option<&str>) {
 /// Returns whether there was any.
 fn release() -> Result<bool, Failure> {
     let mut any = false;
-    for journal in journal::unfinished(&state::held_dir())? {
+    let found = journal::unfinished(&state::held_dir()?)?;
+    if let Some(error) = found.unreadable.into_iter().next() {
+        return Err(error.into());
+    }
+    for journal in found.dead {
         any |= undo::undo_one(journal, None, Stranger::Ask)?;
     }
     if any {
@@ -77,7 +81,7 @@ fn release() -> Result<bool, Failure> {
 fn take(size: u64, yes: bool) -> Outcome {
     let host = Host::local();
     // One that is held already is replaced, and kept where there is no other to come.
-    let memory = huge_pages::check(&host, size, &journal::steps_of(&state::held_dir()))?;
+    let memory = huge_pages::check(&host, size, &journal::steps_of(&state::held_dir()?))?;
     let question = format!(
         "Take memory until only {} of {} is free on this machine ({:.1} %)? Type YES: ",
         exact_bytes(size),
@@ -92,8 +96,9 @@ fn take(size: u64, yes: bool) -> Outcome {
         true => Failure::from(error).context("the ballast that was held is given back"),
         false => error.into(),
     })?;
-    let mut journal = Journal::new(&state::held_dir(), "ballast");
-    journal.turn_to(Ground { private: true, ..Ground::default() })?;
+    let mut journal = Journal::new(&state::held_dir()?, "ballast");
+    let touches = vec![huge_pages::memory_of(&host)];
+    journal.turn_to(Ground { private: true, touches, ..Ground::default() })?;
     let number = journal.intent(&step)?;
     let given = match huge_pages::take(&host, &step) {
         Ok(given) => given,

@@ -6,6 +6,7 @@ use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::live::LiveError;
 use crate::host::exec::ExecError;
+use crate::host::own_dir::OwnDirError;
 use crate::pg::connect::ConnectError;
 use crate::pg::control::ControlError;
 use crate::pg::private;
@@ -159,14 +160,20 @@ coded! {
     TreatmentError => |e| match e {
         TreatmentError::Config(_) => USAGE,
         TreatmentError::Connect(_) => CONNECT,
+        TreatmentError::Journal(source @ JournalError::Directory(_)) => source.code(),
         TreatmentError::Journal(_) => UNFINISHED,
         TreatmentError::ChangedSince { .. } | TreatmentError::Several(_) => UNFINISHED,
         TreatmentError::Stopped => INTERRUPTED,
         _ => REFUSED,
     },
+    OwnDirError => |e| match e {
+        OwnDirError::Io { .. } => FILES,
+        OwnDirError::Owner { .. } | OwnDirError::Writable { .. } | OwnDirError::Kind { .. } => REFUSED,
+    },
     JournalError => |e| match e {
-        JournalError::Io { .. } => FILES,
-        _ => UNFINISHED,
+        JournalError::Io { .. } | JournalError::Lock { .. } => FILES,
+        JournalError::Directory(source) => source.code(),
+        JournalError::Unfinished(_) | JournalError::Busy { .. } | JournalError::Broken { .. } => UNFINISHED,
     },
     LiveError => |e| match e {
         LiveError::Treatment { source, .. } => source.code(),
@@ -186,7 +193,8 @@ coded! {
         private::Error::NoBase { .. }
         | private::Error::NotWritable { .. }
         | private::Error::Closed { .. } => REFUSED,
-        private::Error::Io { .. } => FILES,
+        private::Error::Io { .. } | private::Error::Locked { .. } => FILES,
+        private::Error::Untrusted(source) => source.code(),
         _ => FAILED,
     },
 }

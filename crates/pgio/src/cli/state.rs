@@ -1,37 +1,83 @@
 //! Names and places that a command draws from its surroundings: the run's id, a seed, directories.
+//!
+//! The state directory holds what pgio acts on later, so it is never a place that is the same for all
+//! users and that anyone can make first. Whoever opens something there checks whose it is (`host::own_dir`).
 
 use std::env;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Zoned;
 use rustix::fs::Access;
 
+use super::exit::{FILES, Failure, REFUSED};
 use crate::config::name;
+use crate::host::lock::{LockError, LockFile};
+use crate::host::own_dir::{OwnDir, Readers};
 use crate::rng::SplitMix64;
 
 /// Where journals of runs are kept.
-pub(super) fn journal_dir() -> PathBuf {
-    base_dir().join("journal")
+pub(super) fn journal_dir() -> Result<PathBuf, Failure> {
+    Ok(base_dir()?.join("journal"))
 }
 
 /// Where the journal of what is held on purpose is kept, beside which runs go on.
-pub(super) fn held_dir() -> PathBuf {
-    base_dir().join("held")
+pub(super) fn held_dir() -> Result<PathBuf, Failure> {
+    Ok(base_dir()?.join("held"))
+}
+
+/// Where the journals of what workloads make for themselves are kept; they keep nobody from starting.
+pub(super) fn made_dir() -> Result<PathBuf, Failure> {
+    Ok(base_dir()?.join("made"))
+}
+
+/// Where the directories of private clusters are noted.
+pub(super) fn clusters_dir() -> Result<PathBuf, Failure> {
+    Ok(base_dir()?.join("clusters"))
+}
+
+/// Where locks are kept: nobody else may open a file there, and so nobody else can lock it.
+pub(super) fn locks_dir() -> Result<PathBuf, Failure> {
+    Ok(base_dir()?.join("locks"))
+}
+
+/// Keeps other runs from writing to a results directory, which everybody may read, until it is dropped.
+pub(super) fn lock_results(dir: &Path) -> Result<LockFile, Failure> {
+    let cannot = |e| Failure::new(FILES, e).context(format!("cannot lock {}", dir.display()));
+    let found = fs::metadata(dir).map_err(cannot)?;
+    let own = OwnDir::create(&locks_dir()?, Readers::Nobody)?;
+    let name = format!("results-{}-{}.lock", found.dev(), found.ino());
+    LockFile::take(Arc::new(own), &name, Duration::from_secs(1)).map_err(|error| match error {
+        LockError::Held { holder, .. } => Failure::message(
+            FILES,
+            format!("{holder} is writing to {} at this moment: wait for it to end", dir.display()),
+        ),
+        other => Failure::new(FILES, other).context(format!("cannot lock {}", dir.display())),
+    })
 }
 
 /// /var/lib/pgio for root, else below the user's state directory.
-fn base_dir() -> PathBuf {
+fn base_dir() -> Result<PathBuf, Failure> {
     let from = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    from("PGIO_STATE_DIR").unwrap_or_else(|| {
-        if rustix::process::geteuid().is_root() {
-            return PathBuf::from("/var/lib/pgio");
-        }
-        from("XDG_STATE_HOME")
-            .or_else(|| from("HOME").map(|home| home.join(".local/state")))
-            .unwrap_or_else(|| PathBuf::from("/var/tmp"))
-            .join("pgio")
+    if let Some(named) = from("PGIO_STATE_DIR") {
+        return Ok(named);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/pgio"));
+    }
+    // From the passwd database where HOME is not set.
+    let home = || env::home_dir().map(|home| home.join(".local/state"));
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let state = from("XDG_STATE_HOME").filter(absolute).or_else(|| home().filter(absolute));
+    state.map(|state| state.join("pgio")).ok_or_else(|| {
+        Failure::message(
+            REFUSED,
+            "no place for the journal of changes: this user has no home directory; set PGIO_STATE_DIR to a directory that only this user may write",
+        )
     })
 }
 

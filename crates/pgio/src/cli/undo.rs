@@ -1,13 +1,12 @@
 //! `pgio undo`: puts back whatever an interrupted run left changed, and a ballast that is held.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use postgres::Client;
 use serde_json::Value;
 
 use super::exit::{Failure, UNFINISHED};
-use super::{Outcome, connection, output, state};
+use super::{Outcome, clusters, connection, output, state};
 use crate::config::ConnectString;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
@@ -15,9 +14,9 @@ use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
 use crate::printable;
-use crate::treatment::journal::{self, Claim, Ground, Journal, JournalError};
+use crate::treatment::journal::{self, Ground, Journal, Unfinished};
 use crate::treatment::{
-    self, Away, Control, Door, Step, Stranger, TakenBack, TreatmentError, Undone, World,
+    self, Away, Control, Door, REWRITTEN, Step, Stranger, TakenBack, TreatmentError, Undone, World,
 };
 
 #[derive(Debug, clap::Args)]
@@ -40,16 +39,29 @@ pub(super) fn run(args: &Args) -> Outcome {
         (_, true) => Stranger::Restore,
         _ => Stranger::Ask,
     };
-    let _claim = claim(&state::journal_dir())?;
     let (mut found, mut failures) = (false, Vec::new());
-    for dir in [state::journal_dir(), state::held_dir()] {
-        for journal in journal::unfinished(&dir)? {
+    for dir in [state::journal_dir()?, state::held_dir()?, state::made_dir()?] {
+        let Unfinished { dead, living, unreadable } = journal::unfinished(&dir)?;
+        for run in living {
+            output::line(&format!(
+                "Left to run {}: {} is changing {} and puts it back itself.",
+                run.run,
+                run.owner.as_deref().unwrap_or("another process"),
+                run.what()
+            ));
+        }
+        failures.extend(unreadable.into_iter().map(Failure::from));
+        for journal in dead {
             match undo_one(journal, args.connect.as_deref(), stranger) {
                 Ok(any) => found |= any,
                 // What another journal holds can be put back all the same.
                 Err(failure) => failures.push(failure),
             }
         }
+    }
+    match clusters::remove_abandoned() {
+        Ok(any) => found |= any,
+        Err(failure) => failures.push(failure),
     }
     if let Some(last) = failures.pop() {
         for failure in &failures {
@@ -65,18 +77,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line("Nothing to undo.");
     }
     Ok(())
-}
-
-/// So that no experiment begins meanwhile; refused while one goes on. None where nobody ever changed
-/// anything, or where there is no room for it: that must not keep things from being put back.
-fn claim(dir: &Path) -> Result<Option<Claim>, JournalError> {
-    if !dir.exists() {
-        return Ok(None);
-    }
-    match Claim::take(dir, "an undo") {
-        Err(JournalError::Io { .. }) => Ok(None),
-        other => other.map(Some),
-    }
 }
 
 /// Returns whether there was anything.
@@ -126,7 +126,9 @@ pub(super) fn undo_one(
 fn tell(taken: &TakenBack) {
     for (step, undone) in &taken.undone {
         let text = match undone {
+            Undone::PutBack if treatment::is_made(step) => format!("Removed {}.", step.what),
             Undone::PutBack | Undone::NotAwaited => format!("Put back {}.", told(step)),
+            Undone::Rewritten => format!("Put back {}; {REWRITTEN}.", told(step)),
             Undone::Kept => format!("Left {} as it is now.", step.what),
         };
         output::line(&printable::line(&text));

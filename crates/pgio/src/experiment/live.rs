@@ -1,6 +1,7 @@
 //! The stage on real servers: an experiment's targets, treatments, journal and store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::connect::{ConnectError, ConnectParams};
 use crate::pg::control::Controller;
+use crate::pg::interrupt;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::{Server, ServerError};
 use crate::results::checks;
@@ -33,10 +35,15 @@ use crate::results::sweep::Cell;
 use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
 use crate::treatment::{
-    self, Control, Door, Step, Stranger, Treatment, TreatmentError, Undone, World,
+    self, Control, Door, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
+    made_table,
 };
 use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Workload, engine};
+
+/// For a server to say at the end that it is still there.
+const CLEAN_UP: Duration = Duration::from_secs(10);
+const CLEAN_UP_STOPPED: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
@@ -81,6 +88,27 @@ pub struct Target {
     pub scene: Option<Scene>,
     /// Found out by [`Live::check`].
     pub reset: reset::Way,
+    /// The server itself.
+    pub identity: Resource,
+    /// What its conditions may change that outlives a kill, as far as that is known.
+    pub touches: BTreeSet<Resource>,
+}
+
+impl Target {
+    /// What is done to a private server goes with it. A change of a host bears on the server as well.
+    fn note(&mut self, touches: Vec<Touch>) {
+        let private = self.cluster.is_some();
+        for touch in touches {
+            match touch {
+                Touch::Of(resource) => drop(self.touches.insert(resource)),
+                Touch::Server if private => continue,
+                Touch::Server => {}
+            }
+            if !private {
+                self.touches.insert(self.identity.clone());
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for Target {
@@ -148,6 +176,8 @@ pub struct Live<'a> {
     pub warmup: Duration,
     pub rules: Rules,
     pub journal: Journal,
+    /// By target: what the workloads make for themselves in a database of the user's.
+    pub made: BTreeMap<String, Journal>,
     /// Made only after `check`: a refused experiment leaves no directory.
     pub store: Option<Store>,
     /// The samples of the trial that is stored next.
@@ -171,24 +201,24 @@ impl std::fmt::Debug for Live<'_> {
 }
 
 /// Refuses, before anything is changed, what could not work; cells of targets that are not among these
-/// are passed over. Returns whether anything may be changed that has to be put back even after a kill.
+/// are passed over. Notes with each target what may be changed that has to be put back even after a kill.
 pub fn check(
     cells: &[LiveCell],
     targets: &mut BTreeMap<String, Target>,
     hosts: &Hosts,
     rules: &Rules,
     stop: &Stop,
-) -> Result<bool, LiveError> {
-    let mut may_change = false;
+) -> Result<(), LiveError> {
     for cell in cells {
         let Some(target) = targets.get_mut(&cell.target) else { continue };
         let mut control = Controlled::of(target);
         let mut world = world(target, &mut control, hosts, stop);
         let checked = treatment::check_all(&cell.treatments, &mut world);
-        may_change |= checked.map_err(|source| LiveError::Treatment {
+        let touches = checked.map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;
+        target.note(touches);
         // What a condition of its own number has room for is known in its trials only.
         if !treatment::declare(&cell.treatments, "max_connections") {
             let needed = target.workloads[cell.work].connections();
@@ -208,21 +238,75 @@ pub fn check(
     for target in targets.values_mut() {
         target.reset = reset::prepare(&rules.reset, target)?;
     }
-    Ok(may_change)
+    Ok(())
 }
 
 impl Live<'_> {
-    /// As [`check`], for all that is to be run.
-    pub fn check(&mut self) -> Result<bool, LiveError> {
-        check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)
+    /// What may be changed, as far as it is known before anything is checked.
+    pub fn touched_before_check(&mut self) -> BTreeSet<Resource> {
+        for cell in &self.cells {
+            let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
+            let mut control = Controlled::of(target);
+            let mut world = world(target, &mut control, &self.hosts, &self.stop);
+            let touches = treatment::touched_before_check(&cell.treatments, &mut world);
+            target.note(touches);
+        }
+        self.touched()
+    }
+
+    fn touched(&self) -> BTreeSet<Resource> {
+        self.targets.values().flat_map(|target| target.touches.iter().cloned()).collect()
+    }
+
+    /// As [`check`], for all that is to be run. Returns what may be changed that has to be put back even
+    /// after a kill.
+    pub fn check(&mut self) -> Result<BTreeSet<Resource>, LiveError> {
+        check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)?;
+        Ok(self.touched())
+    }
+
+    /// Before anything is made: notes what the workloads make for themselves, for `undo`.
+    pub fn note_made(&mut self, dir: &Path) -> Result<(), LiveError> {
+        for (at, (name, target)) in self.targets.iter().enumerate() {
+            let makes = target.workloads.first().and_then(|workload| workload.makes());
+            let Some((schema, table, mark)) = makes.filter(|_| target.cluster.is_none()) else {
+                continue;
+            };
+            let mut journal = Journal::new(dir, &format!("{}-{at}", self.run_id));
+            let connect = target.params.without_secrets();
+            let touches = vec![target.identity.clone()];
+            let experiment = self.experiment.clone();
+            let noted = journal
+                .turn_to(Ground { connect, experiment, touches, ..Ground::default() })
+                .and_then(|()| journal.intent(&made_table::step(&schema, table, mark)));
+            noted.map_err(|source| LiveError::Treatment {
+                condition: self.experiment.clone(),
+                source: Box::new(source.into()),
+            })?;
+            self.made.insert(name.clone(), journal);
+        }
+        Ok(())
     }
 
     /// Removes what the workloads made for themselves.
     pub fn clean_up(&mut self) {
-        for target in self.targets.values_mut() {
-            // A server that is gone keeps a table with our mark, which `destroy` finds.
+        let _restoring = self.stop.restoring();
+        interrupt::settle(&self.stop);
+        let limit = if self.stop.requested() { CLEAN_UP_STOPPED } else { CLEAN_UP };
+        for (name, target) in &mut self.targets {
+            if !interrupt::within(limit, || answers(target, &self.run_id, limit)) {
+                continue;
+            }
+            // A server that is gone keeps a table with our mark, which `undo` and `destroy` find.
+            let mut gone = true;
             for workload in &target.workloads {
-                let _ = workload.clean_up(&mut target.admin);
+                gone &= workload.clean_up(&mut target.admin).is_ok();
+            }
+            if let Some(mut journal) = self.made.remove(name).filter(|_| gone) {
+                // An undo finds nothing of it, and that is no harm.
+                let steps = journal.open_steps().into_iter();
+                steps.for_each(|(number, _)| drop(journal.undone(number)));
+                let _ = journal.finish();
             }
         }
     }
@@ -243,6 +327,16 @@ impl Live<'_> {
             false => Ok(()),
         }
     }
+}
+
+/// Whether the server can be asked for something now, by a new session where the former one ended.
+fn answers(target: &mut Target, run_id: &str, limit: Duration) -> bool {
+    if !target.admin.is_closed() && target.admin.is_valid(limit).is_ok() {
+        return true;
+    }
+    // Or dropping the session would wait for the answer that does not come.
+    interrupt::cut_all();
+    renew(target, run_id).is_ok()
 }
 
 /// A session in place of one that ended, which says again that the run lives.
@@ -280,6 +374,14 @@ fn not_awaited(step: &Step) -> Warning {
         format!("{}{host} is put back, and nobody waited for what follows", step.what),
         "pgio was asked to leave at once",
         "see that it is as it was before, such as by the program that shows its state",
+    )
+}
+
+fn rewritten(step: &Step) -> Warning {
+    Warning::new(
+        format!("{step} is put back, and its file is not byte for byte as it was"),
+        treatment::REWRITTEN,
+        "write the comments again where they are wanted",
     )
 }
 
@@ -339,6 +441,8 @@ impl Stage for Live<'_> {
                 .map(|(name, spec)| (name.clone(), spec.absolute()))
                 .collect(),
             control: target.control.as_ref().map(|c| c.plan().clone()),
+            experiment: self.experiment.clone(),
+            touches: target.touches.iter().cloned().collect(),
         };
         let mut world = world(target, &mut control, &self.hosts, &self.stop);
         let turned = self.journal.turn_to(ground).map_err(TreatmentError::from);
@@ -440,6 +544,7 @@ impl Stage for Live<'_> {
             return Ok(());
         }
         let name = self.cells[planned.cell].target.clone();
+        let _restoring = self.stop.restoring();
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         // Not connected first: the server may be down until a step below starts it.
@@ -452,8 +557,12 @@ impl Stage for Live<'_> {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;
-        for (step, _) in undone.iter().filter(|(_, undone)| *undone == Undone::NotAwaited) {
-            (self.observe)(Happening::Warns(&not_awaited(step)));
+        for (step, undone) in &undone {
+            match undone {
+                Undone::NotAwaited => (self.observe)(Happening::Warns(&not_awaited(step))),
+                Undone::Rewritten => (self.observe)(Happening::Warns(&rewritten(step))),
+                Undone::PutBack | Undone::Kept => {}
+            }
         }
         cell.treatments.iter().for_each(|t| t.taken_back());
         match Controlled::restarted(control.as_ref()) {
@@ -467,7 +576,14 @@ impl Stage for Live<'_> {
     }
 
     fn is_stop(error: &LiveError) -> bool {
-        matches!(error, LiveError::Treatment { source, .. } if matches!(**source, TreatmentError::Stopped))
+        match error {
+            LiveError::Treatment { source, .. } if matches!(**source, TreatmentError::Stopped) => {
+                true
+            }
+            LiveError::Store(_) => false,
+            // Whatever a session said that was cut off.
+            _ => interrupt::was_cut(),
+        }
     }
 
     fn invalid(&mut self, block: u32) -> Vec<Invalid> {

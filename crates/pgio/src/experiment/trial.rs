@@ -20,6 +20,7 @@ use crate::config::resolve::Extent;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
+use crate::pg::interrupt;
 use crate::pg::server::{self, Server};
 use crate::pg::words;
 use crate::results::model::{
@@ -132,6 +133,7 @@ pub fn run(
     trial.outcome = match &error {
         None => Outcome::Complete,
         Some(EngineError::Stopped) => Outcome::Interrupted,
+        Some(_) if interrupt::was_cut() => Outcome::Interrupted,
         Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
     trial.checks.extend(request.workload.after_trial());

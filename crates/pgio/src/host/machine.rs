@@ -120,6 +120,11 @@ impl Host {
         &self.identity.boot
     }
 
+    /// As the machine calls itself; the experiment's name for it where it does not say.
+    pub fn node(&self) -> &str {
+        if self.identity.name.is_empty() { &self.name } else { &self.identity.name }
+    }
+
     /// Reached without a connection that could break.
     pub fn is_here(&self) -> bool {
         self.link.is_none()

@@ -29,11 +29,13 @@ pub use cluster::{PrivateCluster, Spec};
 pub use find::{Binaries, Origin, find, find_installed};
 pub use layout::check_base;
 pub use supervisor::supervise;
-pub use sweep::{sweep, sweep_default};
+pub use sweep::{sweep, sweep_default, sweep_one};
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
 use crate::files::Refused;
 use crate::host::exec::ExecError;
+use crate::host::lock::LockError;
+use crate::host::own_dir::OwnDirError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -115,6 +117,10 @@ pub enum Error {
     NotWritable { directory: PathBuf, user: String },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Untrusted(#[from] OwnDirError),
+    #[error("cannot fetch a server, {}", path.display())]
+    Locked { path: PathBuf, source: LockError },
     #[error(transparent)]
     Exec(#[from] ExecError),
     #[error("the {role} did not start{}", tail(log))]

@@ -87,6 +87,23 @@ fn newer_than_known(major: u32) -> Option<Warning> {
     })
 }
 
+/// Tells servers apart, by whatever way and role they are reached: the cluster's number and the port.
+/// A standby has its primary's number; with the same port on another machine it is taken for the same.
+pub fn identity(client: &mut Client) -> Result<String, postgres::Error> {
+    let ask = "SELECT current_setting('port'), system_identifier::text FROM pg_control_system()";
+    let refused = |e: &postgres::Error| e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+    let row = match client.query_one(ask, &[]) {
+        // Someone revoked it.
+        Err(error) if refused(&error) => client.query_one(
+            "SELECT current_setting('port'), coalesce(host(inet_server_addr()), 'on a socket')",
+            &[],
+        )?,
+        asked => asked?,
+    };
+    let (port, number): (String, String) = (row.get(0), row.get(1));
+    Ok(format!("{number} at port {port}"))
+}
+
 /// Looks at the server; `target` names it without secrets.
 pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError> {
     let row = client

@@ -10,9 +10,7 @@ use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::{explain, outcomes, sweep};
 use crate::analysis::shares::State;
-use crate::analysis::{
-    Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Verdict,
-};
+use crate::analysis::{Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Verdict};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric, Warning};
 

@@ -2,9 +2,9 @@
 //!
 //! A record is appended in one write and fsynced before the next trial begins, so that whatever
 //! stops the tool leaves complete records and at most one torn last line, which [`reading`] skips
-//! and [`resume`] cuts off. Who writes holds a lock on trials.jsonl, so that no two runs mix, and looks
-//! before each record whether the file still is where it was made: what is appended to a removed file
-//! is lost.
+//! and [`resume`] cuts off. That no two runs write at once is the caller's care: a lock on a file here
+//! could be held by everybody who may read the results. Whoever writes looks before each record whether the
+//! file still is where it was made: what is appended to a removed file is lost.
 //!
 //! A results directory may come from anywhere: everything in it is read and written through
 //! [`crate::files`].
@@ -14,7 +14,7 @@ mod reading;
 mod resume;
 
 use std::borrow::Cow;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,6 @@ pub enum StoreError {
     Manifest { path: PathBuf, source: serde_json::Error },
     #[error("{} has format {found}; this pgio reads {MANIFEST_SCHEMA}, use the pgio that wrote it", path.display())]
     ManifestVersion { path: PathBuf, found: String },
-    #[error("another pgio is writing to {} at this moment: wait for it to end", .0.display())]
-    Busy(PathBuf),
     #[error(
         "{} was removed, renamed or replaced while the experiment ran, and no further trial can be kept: keep the directory in its place and run the experiment anew, or continue one that was renamed with --resume",
         .0.display()
@@ -113,7 +111,6 @@ impl Store {
             }
             Err(e) => return Err(io("create", &dir.join(TRIALS), e)),
         };
-        lock(&trials, dir)?;
         let store = Store { dir: dir.to_owned(), directory, trials, records: 0 };
         let begun = store
             .write(EXPERIMENT, experiment)
@@ -218,16 +215,6 @@ fn bounded(text: &str) -> Cow<'_, str> {
         &text[..head],
         &text[tail..]
     ))
-}
-
-/// Held as long as the file is open.
-fn lock(trials: &File, dir: &Path) -> Result<(), StoreError> {
-    match trials.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
-        // A file system without locks: then nothing protects, and nothing is refused.
-        Err(TryLockError::Error(_)) => Ok(()),
-    }
 }
 
 fn io(doing: &'static str, path: &Path, source: io::Error) -> StoreError {

@@ -17,8 +17,8 @@ use postgres::Client;
 
 use self::resident::{Relations, Resident};
 use super::{
-    Cost, Kind, Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, body,
-    stopped,
+    Cost, Kind, Machines, Outlook, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
+    body, stopped,
 };
 use crate::config::experiment::TreatmentSpec;
 use crate::config::nearest;
@@ -124,8 +124,11 @@ impl Treatment for Cache {
     }
 
     /// A server of the user's that is stopped has to be started again.
-    fn may_change(&self, world: &mut World<'_>) -> Result<bool, TreatmentError> {
-        Ok(matches!(self, Cache::Cold { .. }) && !world.private)
+    fn touches(&self, _world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        Ok(match self {
+            Cache::Cold { .. } => vec![Touch::Server],
+            Cache::Warm => Vec::new(),
+        })
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

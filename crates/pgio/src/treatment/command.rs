@@ -19,7 +19,9 @@ use serde_json::json;
 
 use self::line::Line;
 use super::body::Body;
-use super::{Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::{
+    Kind, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
+};
 use crate::config::experiment::TreatmentSpec;
 use crate::host::Host;
 use crate::results::model::{Evidence, When};
@@ -197,6 +199,12 @@ impl Treatment for Command {
             return Err(self.commands.failed("verify", &host, why));
         }
         self.commands.probed(&host).map(drop)
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        // What they change is known to their author alone.
+        let host = world.host(self.host.as_deref())?;
+        Ok(vec![Touch::Of(Resource::on(&host, "whatever commands change"))])
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

@@ -15,6 +15,7 @@ mod tests;
 mod wait;
 
 use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
 
 use crate::config::experiment::TreatmentSpec;
 use crate::host::drbd::{self, Generation, State};
@@ -27,8 +28,8 @@ use self::node::{Node, Seen};
 use self::proof::Looks;
 use super::body::Body;
 use super::{
-    Cost, Kind, Machines, Outlook, Replica, Step, Stranger, Treatment, TreatmentError, Undone,
-    World,
+    Cost, Kind, Machines, Outlook, Replica, Resource, Step, Stranger, Touch, Treatment,
+    TreatmentError, Undone, World,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -302,6 +303,17 @@ impl Treatment for Drbd {
             world.replicas.push(self.replica(peer)?);
         }
         Ok(())
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let mut hosts = vec![world.host(None)?];
+        if let Some(peer) = &self.secondary {
+            hosts.push(world.host(Some(peer))?);
+        }
+        let of = |host: Arc<crate::host::Host>| {
+            Touch::Of(Resource::on(&host, format!("DRBD {}", self.resource)))
+        };
+        Ok(hosts.into_iter().map(of).collect())
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

@@ -8,6 +8,7 @@
 //! For synchronous_commit the setting alone proves nothing: without a synchronous standby
 //! remote_write, on and remote_apply silently mean local, so the standby's state is evidence too.
 
+mod auto_conf;
 mod setting;
 
 use std::time::{Duration, Instant};
@@ -15,12 +16,13 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use serde_json::{Value, json};
 
+use self::auto_conf::AutoConf;
 use self::setting::{
     RELOAD_SECONDS, Route, alter_system, auto_conf, check_privileges, denied, describe_setting,
     failed, reload, route, same_line, wait_for,
 };
 use super::values::{agree, refusal};
-use super::{Cost, Kind, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::{Cost, Kind, Outlook, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::server::{self, Replication};
 use crate::pg::standby_names::StandbyNames;
@@ -219,31 +221,35 @@ impl Treatment for Postgres {
         Ok(())
     }
 
-    /// A session's setting goes with it, and a private server with all that it was told.
-    fn may_change(&self, world: &mut World<'_>) -> Result<bool, TreatmentError> {
+    /// A session's setting goes with the session.
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
         let routed = self.routed(world.admin()?)?;
-        Ok(!world.private && routed.iter().any(|(_, route)| *route != Route::Session))
+        let lasts = routed.iter().any(|(_, route)| *route != Route::Session);
+        Ok(if lasts { vec![Touch::Server] } else { Vec::new() })
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
-        let mut steps = Vec::new();
+        let (mut steps, mut file) = (Vec::new(), None);
         for (setting, route) in self.routed(world.admin()?)? {
             if route == Route::Session {
                 continue;
+            }
+            if file.is_none() {
+                file = Some(AutoConf::read(world.admin()?)?);
             }
             steps.push(Step {
                 kind: KIND.name.to_owned(),
                 what: setting.name.clone(),
                 host: None,
                 prior: json!(auto_conf(world.admin()?, &setting.name)?),
-                ours: json!(setting.value),
+                ours: json!({ "value": setting.value, "file": file }),
             });
         }
         Ok(steps)
     }
 
     fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
-        alter_system(world.admin()?, &step.what, step.ours.as_str())
+        alter_system(world.admin()?, &step.what, value_of(step))
     }
 
     fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
@@ -411,12 +417,31 @@ fn check_standby(
     }
 }
 
+/// A journal of an earlier version has the value alone.
+fn value_of(step: &Step) -> Option<&str> {
+    step.ours.as_str().or_else(|| step.ours["value"].as_str())
+}
+
 /// Puts the line of postgresql.auto.conf back, or its absence.
 fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
-    let name = &step.what;
     world.wake()?;
+    let undone = world.briefly(|world| undo_line(world, step, stranger))?;
+    let described = describe_setting(world.admin()?, &step.what)?;
+    let restarts = route(&step.what, &described.context)? == Route::Restart;
+    if undone == Undone::Kept || !restarts || world.control.is_none() {
+        return Ok(undone);
+    }
+    world.restart("a setting").map(|()| undone)
+}
+
+fn undo_line(
+    world: &mut World<'_>,
+    step: &Step,
+    stranger: Stranger,
+) -> Result<Undone, TreatmentError> {
+    let name = &step.what;
     let found = auto_conf(world.admin()?, name)?;
-    let (prior, ours) = (step.prior.as_str(), step.ours.as_str());
+    let (prior, ours) = (step.prior.as_str(), value_of(step));
     let is_ours = same_line(found.as_deref(), ours);
     let is_prior = same_line(found.as_deref(), prior);
     if !is_ours && !is_prior {
@@ -437,9 +462,12 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone
     if !is_prior {
         alter_system(world.admin()?, name, prior)?;
     }
+    let file: Option<AutoConf> = serde_json::from_value(step.ours["file"].clone()).ok();
+    let same = file.map(|file| file.restore_order(world.admin()?)).transpose()?;
+    let undone = if same == Some(false) { Undone::Rewritten } else { Undone::PutBack };
     let described = describe_setting(world.admin()?, name)?;
     if route(name, &described.context)? == Route::Restart && world.control.is_some() {
-        return world.restart("a setting").map(|()| Undone::PutBack);
+        return Ok(undone);
     }
     // Also where the line was right already: a crash may have come between it and the reload.
     reload(world.admin()?)?;
@@ -448,5 +476,5 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone
         None => {}
         Some(prior) => wait_for(world.admin()?, name, &|found| agree(found, prior))?,
     }
-    Ok(Undone::PutBack)
+    Ok(undone)
 }

@@ -24,7 +24,7 @@ use serde_json::json;
 
 use self::spot::Spot;
 use super::body::Body;
-use super::{Kind, Machines, Outlook, Step, Treatment, TreatmentError, World};
+use super::{Kind, Machines, Outlook, Resource, Step, Touch, Treatment, TreatmentError, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::host::blkio::{self, Limit};
 use crate::results::model::{Check, Evidence, Trial, When};
@@ -182,6 +182,13 @@ impl Treatment for Throttle {
         let spot = self.spot(world)?;
         spot.refuse_what_cannot_be(&self.device, &self.limits, world)?;
         whole::check(&spot, &self.device, self.root_is_meant, world)
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let spot = self.spot(world)?;
+        let host = world.host(Some(&spot.host))?;
+        let device = format!("device {}", spot.disk.number);
+        Ok(vec![Touch::Of(Resource::on(&host, device))])
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

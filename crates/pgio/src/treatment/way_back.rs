@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::journal::{Journal, JournalError};
 use super::{Step, Stranger, TreatmentError, Undone, World, undo_of};
-use crate::pg::words;
+use crate::pg::{interrupt, words};
 
 /// Hosts that cannot be reached, each with the reason.
 pub type Away = BTreeMap<String, String>;
@@ -81,6 +81,8 @@ pub fn take_back(
     away: &Away,
 ) -> TakenBack {
     let mut taken = TakenBack::default();
+    let _restoring = world.stop.restoring();
+    interrupt::settle(&world.stop);
     for (number, step) in journal.open_steps() {
         let absent = step.host.as_ref().and_then(|host| away.get(host));
         let first = taken.left.iter().find(|left| waits_for(world, &step, &left.step));

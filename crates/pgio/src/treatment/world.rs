@@ -19,7 +19,7 @@ use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
-use crate::pg::{server, words};
+use crate::pg::{interrupt, server, words};
 
 /// For a server that was started to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -127,6 +127,16 @@ impl Machines<'_> {
     }
 }
 
+/// For a server that is asked for something small while something is put back: one that is silent for
+/// longer does not answer, and what it holds stays in the journal. Whoever asked pgio to stop waits less.
+fn patience(stop: &Stop) -> Duration {
+    match (stop.urgent(), stop.requested()) {
+        (true, _) => Duration::from_secs(1),
+        (false, true) => Duration::from_secs(5),
+        (false, false) => Duration::from_secs(15),
+    }
+}
+
 /// What puts something back must neither fail by a role's limits nor wait for a standby that is gone.
 fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
     let mut client = connect::connect(params).map_err(TreatmentError::Connect)?;
@@ -154,16 +164,26 @@ impl fmt::Debug for World<'_> {
 impl World<'_> {
     /// The session; a new one in place of one that a restart ended.
     pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
-        let open = || open(self.params);
+        let limit = patience(&self.stop);
+        let open = || interrupt::within(limit, || open(self.params));
+        let restoring = self.stop.is_restoring();
+        let is_there = |client: &mut Client| {
+            let there = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
+            if !there {
+                // Or dropping it would wait for the answer that does not come.
+                interrupt::cut_all();
+            }
+            there
+        };
         match &mut self.door {
             Door::Open(client) => {
-                if client.is_closed() {
+                if !is_there(client) {
                     **client = open()?;
                 }
                 Ok(client)
             }
             Door::OnDemand(client) => {
-                if client.as_ref().as_ref().is_none_or(Client::is_closed) {
+                if !client.as_mut().as_mut().is_some_and(is_there) {
                     **client = Some(open()?);
                 }
                 Ok(client.as_mut().as_mut().expect("opened above"))
@@ -175,10 +195,10 @@ impl World<'_> {
     pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
         let deadline = Instant::now() + PATIENCE;
         let client = loop {
-            match open(self.params) {
+            match interrupt::within(patience(&self.stop), || open(self.params)) {
                 Ok(client) => break client,
                 // Systemd's word that a server is up may come before it takes connections.
-                Err(_) if Instant::now() < deadline => thread::sleep(POLL),
+                Err(_) if Instant::now() < deadline && !self.stop.urgent() => thread::sleep(POLL),
                 Err(error) => return Err(error),
             }
         };
@@ -187,6 +207,15 @@ impl World<'_> {
             Door::OnDemand(admin) => **admin = Some(client),
         }
         Ok(())
+    }
+
+    /// Something small that puts something back: a server that has not done it in time does not answer.
+    pub fn briefly<T>(
+        &mut self,
+        restore: impl FnOnce(&mut Self) -> Result<T, TreatmentError>,
+    ) -> Result<T, TreatmentError> {
+        let limit = patience(&self.stop) * 2;
+        interrupt::within(limit, || restore(self))
     }
 
     /// Whether a trial may follow, which nothing left running may disturb; not so in `pgio undo`.

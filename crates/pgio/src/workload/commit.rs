@@ -135,6 +135,10 @@ impl Workload for Commit {
         metrics
     }
 
+    fn makes(&self) -> Option<(String, &'static str, &'static str)> {
+        Some((self.schema.clone(), TABLE, MARK))
+    }
+
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         // Only a table with our mark is ours to drop; CREATE then fails on a stranger's.
         match self.is_ours(admin)? {

@@ -3,6 +3,7 @@
 // clippy.toml excuses only the test functions, not what they call.
 #![allow(clippy::unwrap_used)]
 
+mod as_before;
 mod bad_input;
 mod carry_over;
 mod checkpoint_modes;
@@ -41,12 +42,15 @@ mod run_cmd;
 mod schema;
 mod setup_cmd;
 mod shims;
+mod side_by_side;
+mod silent;
 mod slob_features;
 mod sweeping;
 mod sync_rep;
 mod telemetry;
 mod tls_server;
 mod treating;
+mod trusting;
 mod undo_cmd;
 mod validity;
 mod workdir;

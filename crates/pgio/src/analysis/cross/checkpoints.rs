@@ -30,8 +30,10 @@ pub(super) fn check(
     };
     let counts = tally.checkpoints(cell.1, by_chance);
     let is_usual = counts.with * 2 > counts.counted;
-    let began =
-        format!("{} began inside the window", counted_checkpoints(begun(trial).unwrap_or_default()));
+    let began = format!(
+        "{} began inside the window",
+        counted_checkpoints(begun(trial).unwrap_or_default())
+    );
     let name = trial.place.as_ref().map_or("", |p| p.condition.as_str());
     let setting = effects.get(name).cloned();
     if let Some(effect) = setting.or_else(|| compared(manifest, name, &effects)) {

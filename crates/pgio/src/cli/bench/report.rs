@@ -214,9 +214,7 @@ fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
     }
     for metric in metrics::all(&[]).take(30) {
         let value = Some(100.0 * (1.0 + 0.05 * random.next_f64()));
-        trial
-            .metrics
-            .insert(metric.name.to_owned(), Metric::new(value, metric.unit));
+        trial.metrics.insert(metric.name.to_owned(), Metric::new(value, metric.unit));
     }
     for (name, value) in [("commits_per_second", rate), ("checkpoints", 0.0)] {
         let unit = metrics::definition(name).map_or("", |def| def.unit).to_owned();

@@ -9,7 +9,7 @@ use super::targets::{Reached, params_of};
 use super::telling::Teller;
 use crate::cli::exit::{Failure, TRIAL, UNFINISHED, USAGE};
 use crate::cli::output;
-use crate::cli::{Outcome, ballast, connection, report, state};
+use crate::cli::{Outcome, ballast, connection, journals, report, signals, state};
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::judging::{self, Judge};
 use crate::experiment::live::{Happening, Live, Target};
@@ -21,7 +21,7 @@ use crate::results::store::{Store, Stored};
 use crate::results::sweep::Cell;
 use crate::results::{checks, metrics};
 use crate::treatment;
-use crate::treatment::journal::{self, Claim, Journal, JournalError};
+use crate::treatment::journal::{self, Claims, Journal};
 use crate::workload::command;
 
 /// Whether the directory is new or holds what an interrupted run left.
@@ -32,9 +32,9 @@ pub(in crate::cli) enum Start {
 }
 
 /// Whoever could not put something back says so now, and not when the next run refuses to start.
-fn and_what_is_left(error: Failure) -> Failure {
-    match journal::check_finished(&state::journal_dir()) {
-        Err(left @ JournalError::Unfinished(_)) if error.code() != UNFINISHED => {
+fn and_what_is_left(error: Failure, journals: &Path, run_id: &str) -> Failure {
+    match journal::left_by(journals, run_id) {
+        Some(left) if error.code() != UNFINISHED => {
             Failure::message(UNFINISHED, format!("{}; {left}", error.sentence()))
         }
         _ => error,
@@ -107,10 +107,10 @@ impl Job {
         pg: Option<VersionRequest>,
         hear: &mut dyn FnMut(&Happening<'_>),
     ) -> Result<Vec<PathBuf>, Failure> {
-        journal::check_finished(&state::journal_dir())?;
-        ballast::warn_if_held(ballast::held().as_deref());
         let run_id = state::new_run_id();
         let params = self.params(&run_id)?;
+        journals::refuse_unfinished(params.values())?;
+        ballast::warn_if_held(ballast::held().as_deref());
         // Before a server is started and a data set loaded for nothing.
         for workload in &self.experiment.workloads {
             let dir = self.dir_of(out, workload);
@@ -122,11 +122,12 @@ impl Job {
         let servers = self.open_servers(params, &run_id, pg)?;
         let mut dirs = Vec::new();
         // Held to the end, also between two workloads.
-        let mut claim = None;
+        let mut claims = Claims::default();
         for workload in &self.experiment.workloads {
             let dir = self.dir_of(out, workload);
-            let there = (run_id.as_str(), &servers, &mut claim);
-            self.run_workload(workload, &dir, start, there, stop, hear)?;
+            let there = (run_id.as_str(), &servers, &mut claims);
+            self.run_workload(workload, &dir, start, there, stop, hear)
+                .map_err(signals::stopped)?;
             dirs.push(dir);
             if stop.requested() {
                 break;
@@ -151,7 +152,7 @@ impl Job {
         spec: &WorkloadSpec,
         dir: &Path,
         start: Start,
-        (run_id, servers, claim): (&str, &BTreeMap<String, Reached>, &mut Option<Claim>),
+        (run_id, servers, claims): (&str, &BTreeMap<String, Reached>, &mut Claims),
         stop: &Stop,
         hear: &mut dyn FnMut(&Happening<'_>),
     ) -> Outcome {
@@ -163,9 +164,12 @@ impl Job {
         if self.experiment.burns_in(spec) {
             plan.insert(0, burn_in(self.baseline_cell(&cells)));
         }
-        let earlier = match start {
-            Start::New => None,
-            Start::Resume => resume::open(dir)?,
+        let (earlier, mut lock) = match start {
+            Start::New => (None, None),
+            Start::Resume => {
+                let lock = state::lock_results(dir)?;
+                (resume::open(dir)?, Some(lock))
+            }
         };
         let done = match &earlier {
             Some((_, stored)) => judging::done(&stored.trials, &ids),
@@ -183,6 +187,9 @@ impl Job {
                 targets.insert(name.clone(), self.target(spec, reached, run_id, stop)?);
             }
         }
+        let users = || targets.values().filter(|t: &&Target| t.cluster.is_none());
+        let measured = users().map(|target| target.identity.clone()).collect();
+        journals::refuse_changed(&measured, claims)?;
         let name = self.name_of(spec);
         let mut manifest = self.manifest(&name, &cells, &rules, self.sweep(spec)?, &mut targets);
         manifest.metrics = spec.command.as_ref().map(command::declared).unwrap_or_default();
@@ -214,6 +221,7 @@ impl Job {
             teller.tell(&happening);
             hear(&happening);
         };
+        let journal_dir = state::journal_dir()?;
         let mut stage = Live {
             run_id: run_id.to_owned(),
             experiment: name,
@@ -225,7 +233,8 @@ impl Job {
             seed: self.seed,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
             rules: rules.clone(),
-            journal: Journal::new(&state::journal_dir(), run_id),
+            journal: Journal::new(&journal_dir, run_id),
+            made: BTreeMap::new(),
             store,
             judge: Judge::of(&stored),
             looks: judging::Looks::default(),
@@ -235,10 +244,12 @@ impl Job {
             stop: stop.clone(),
             observe: &mut observe,
         };
-        // Only the servers could say whether sessions are all that a condition changes.
-        if stage.check()? && claim.is_none() {
-            *claim = Some(journal::claim_for_experiment(&state::journal_dir())?);
-        }
+        // Before the checks as far as it is known: they refuse what another experiment has in force,
+        // and do not name it.
+        let touched = stage.touched_before_check();
+        journals::claim(&touched, claims, run_id, &stage.experiment)?;
+        let touched = stage.check()?;
+        journals::claim(&touched, claims, run_id, &stage.experiment)?;
         match &mut stage.store {
             Some(store) => {
                 let text = self.stored_text(&params_of(servers));
@@ -247,8 +258,10 @@ impl Job {
             None => {
                 let text = self.stored_text(&params_of(servers));
                 stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+                lock = Some(state::lock_results(dir)?);
             }
         }
+        stage.note_made(&state::made_dir()?)?;
         let of_loop = Rules {
             blocks: self.experiment.blocks,
             repeats: rules.repeats,
@@ -257,8 +270,9 @@ impl Job {
         let ended = run_plan(&plan, &baselines, of_loop, &done, &mut stage);
         stage.clean_up();
         stage.finish()?;
+        drop(lock);
         report::leave_page(dir);
-        match ended.map_err(|e| and_what_is_left(e.into()))? {
+        match ended.map_err(|e| and_what_is_left(e.into(), &journal_dir, run_id))? {
             Ended::Complete | Ended::Precise => Ok(()),
             Ended::BlockLimit => {
                 eprintln!(

@@ -64,7 +64,7 @@ impl Job {
             self.add_workload(&mut text, workload, &cells, &lines);
         }
         text.push('\n');
-        for line in self.surroundings(out) {
+        for line in self.surroundings(out)? {
             add(&mut text, &line);
         }
         Ok(text)
@@ -299,7 +299,7 @@ impl Job {
     }
 
     /// Files, directories and connections.
-    fn surroundings(&self, out: &Path) -> Vec<String> {
+    fn surroundings(&self, out: &Path) -> Result<Vec<String>, Failure> {
         let mut lines = vec![format!(
             "Results go to {} (experiment.toml, manifest.json, trials.jsonl, series/).",
             out.display()
@@ -308,7 +308,7 @@ impl Job {
         if conditions.any(|c| !c.treatments.is_empty()) {
             lines.push(format!(
                 "Changes that outlive a killed run are journaled in {} before they are made.",
-                state::journal_dir().display()
+                state::journal_dir()?.display()
             ));
         }
         for (name, target) in &self.experiment.targets {
@@ -340,7 +340,7 @@ impl Job {
              those of the workload, all with an application_name that begins with pgio."
                 .to_owned(),
         );
-        lines
+        Ok(lines)
     }
 
     /// A reading session to each server that answers.

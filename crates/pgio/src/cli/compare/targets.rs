@@ -1,6 +1,6 @@
 //! The servers of an experiment: found or started, connected, with the workload ready to run there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::cells::layers;
 use super::job::Job;
 use crate::cli::exit::{FAILED, Failure, REFUSED, USAGE};
 use crate::cli::output::{self, Status};
-use crate::cli::{Outcome, connection, run, setup};
+use crate::cli::{Outcome, clusters, connection, run, setup};
 use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
     CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings,
@@ -23,7 +23,8 @@ use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
 use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
-use crate::pg::server::Server;
+use crate::pg::server::{self, Server};
+use crate::treatment::Resource;
 use crate::workload::command::Made;
 use crate::workload::commit::Commit;
 use crate::workload::mail::MailError;
@@ -228,7 +229,10 @@ impl Job {
         }
         let control = reached.control.as_ref();
         let control = control.map(|way| controller(way, host.as_deref(), reached, &mut admin));
+        let identity = server::identity(&mut admin).map_err(live::LiveError::from)?;
         Ok(live::Target {
+            identity: Resource::server(&identity),
+            touches: BTreeSet::new(),
             params: reached.params.clone(),
             control: control.transpose()?,
             scene,
@@ -305,6 +309,7 @@ fn start_private(
     let mut status = Status::new();
     status.show("starting PostgreSQL …");
     let cluster = PrivateCluster::start(&Spec { pg, standby, base_dir, ..Spec::new(exe) })?;
+    clusters::note(&cluster)?;
     Ok(Arc::new(cluster))
 }
 

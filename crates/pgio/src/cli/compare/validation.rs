@@ -13,7 +13,7 @@ use super::cells::layers;
 use super::job::Job;
 use super::targets::Reached;
 use crate::cli::exit::{Failure, USAGE};
-use crate::cli::{Outcome, setup, state};
+use crate::cli::{Outcome, journals, setup};
 use crate::config::experiment::{Target, WorkloadKind, WorkloadSpec};
 use crate::config::{CommitSettings, DeviceSettings, LoadSettings, MailSettings, SlobSettings};
 use crate::experiment::live;
@@ -21,14 +21,13 @@ use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::private::{self, VersionRequest};
 use crate::results::store::Store;
-use crate::treatment::journal;
 use crate::workload::command::check_programs;
 
 impl Job {
     /// Refuses what could not be run; says what could not be checked.
     pub(super) fn validate(&self, out: &Path) -> Result<Vec<String>, Failure> {
-        journal::check_finished(&state::journal_dir())?;
         let params = self.params("plan")?;
+        journals::refuse_unfinished(params.values())?;
         for workload in &self.experiment.workloads {
             Store::check_free(&self.dir_of(out, workload))?;
         }

@@ -22,14 +22,19 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("fio", "the device's own figures", "fio"),
 ];
 
+const JOURNAL: &str = "journal";
+
 pub(super) fn look() -> Section {
-    let journal = journal::check_finished(&state::journal_dir());
+    let journal = state::journal_dir().map(|dir| unfinished(journal::check_finished(&dir)));
+    let journal = journal.unwrap_or_else(|failure| {
+        Check::invalid(JOURNAL, failure.sentence(), "set PGIO_STATE_DIR")
+    });
     let path = env::var_os("PATH").unwrap_or_default();
     let there = |program: &str| {
         env::split_paths(&path)
             .any(|dir| rustix::fs::access(dir.join(program), rustix::fs::Access::EXEC_OK).is_ok())
     };
-    let checks = [Some(unfinished(journal)), room(Path::new(".")), Some(tools(there))];
+    let checks = [Some(journal), room(Path::new(".")), Some(tools(there))];
     Section {
         title: format!("pgio {}", env!("CARGO_PKG_VERSION")),
         checks: checks.into_iter().flatten().collect(),
@@ -37,12 +42,15 @@ pub(super) fn look() -> Section {
 }
 
 fn unfinished(journal: Result<(), JournalError>) -> Check {
-    const ID: &str = "journal";
+    const ID: &str = JOURNAL;
     let words = |error: &JournalError| crate::pg::words::sentence(error);
     match journal {
         Ok(()) => Check::ok(ID, "no interrupted run has left changes in place"),
         Err(error @ JournalError::Busy { .. }) => {
             Check::warning(ID, words(&error), "wait for it to end")
+        }
+        Err(error @ JournalError::Directory(_)) => {
+            Check::invalid(ID, words(&error), "see who made it, then remove it")
         }
         Err(error) => Check::invalid(ID, words(&error), "put them back with `pgio undo`"),
     }
@@ -94,7 +102,7 @@ mod tests {
 
     #[test]
     fn another_run_is_waited_for_and_an_interrupted_one_undone() {
-        let busy = JournalError::Busy { who: "an experiment".to_owned(), path: "/j/1".into() };
+        let busy = JournalError::Busy { who: "run r1".to_owned(), what: "server 1".to_owned() };
         assert_eq!(unfinished(Err(busy)).verdict, CheckVerdict::Warning);
         let check = unfinished(Err(JournalError::Unfinished("/j/1".into())));
         assert_eq!(check.verdict, CheckVerdict::Invalid);

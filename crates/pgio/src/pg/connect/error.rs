@@ -57,6 +57,8 @@ pub enum ConnectError {
     Excess { at: String, source: Excess },
     #[error("the conversation with {at} broke off; check that a PostgreSQL server listens there")]
     Protocol { at: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("{at} did not answer before pgio was asked to stop")]
+    Stopped { at: String },
     #[error("cannot ask the server to cancel")]
     Cancel { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot start a thread for connecting")]

@@ -29,6 +29,7 @@ use super::guarded::Connector;
 use super::params::{ChannelBinding, ConnectParams, Endpoint, SessionAttrs, SslMode};
 use super::tls;
 use super::wire::Wire;
+use crate::pg::interrupt;
 use classify::Attempt;
 
 /// Opens a session on the first host that will do.
@@ -169,6 +170,9 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Co
         DriverSsl::Disable => None,
         _ => Some(tls::client_config(attempt.params)?),
     };
+    if let (Some(address), Endpoint::Tcp { port, .. }) = (attempt.address, attempt.endpoint) {
+        interrupt::note(address, *port);
+    }
     let limit = attempt.params.connect_timeout;
     let opened = match attempt.endpoint {
         Endpoint::Tcp { .. } => {
@@ -211,22 +215,33 @@ fn login_ahead(
 type Opened = Result<Result<Client, postgres::Error>, ConnectError>;
 
 /// The driver's own timeout ends with the TCP handshake, but a stalled server accepts and then
-/// says nothing. Its thread is left behind; it ends when the server answers or goes away.
+/// says nothing. Its thread is left behind; it ends when the server answers or goes away. So it
+/// is where pgio was asked to stop, also without a timeout.
 fn within(
     limit: Option<Duration>,
     go: impl FnOnce() -> Opened + Send + 'static,
     attempt: &Attempt<'_>,
 ) -> Opened {
-    let Some(limit) = limit else { return go() };
     let (done, opened) = mpsc::sync_channel(1);
     thread::Builder::new()
         .name("connect".to_owned())
         // Too late, nobody waits: the session, if any, is closed by being dropped.
         .spawn(move || drop(done.send(go())))
         .map_err(|source| ConnectError::Thread { source })?;
-    opened
-        .recv_timeout(limit)
-        .map_err(|_| ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() })?
+    let begun = Instant::now();
+    loop {
+        let left = limit.map_or(interrupt::AGAIN, |limit| limit.saturating_sub(begun.elapsed()));
+        match opened.recv_timeout(left.min(interrupt::AGAIN)) {
+            Ok(opened) => return opened,
+            Err(_) if interrupt::is_cutting() => {
+                return Err(ConnectError::Stopped { at: attempt.at() });
+            }
+            Err(_) => {}
+        }
+        if let Some(limit) = limit.filter(|limit| begun.elapsed() >= *limit) {
+            return Err(ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() });
+        }
+    }
 }
 
 fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {

@@ -171,11 +171,14 @@ pub(super) fn check_way(path: &Path, user: Option<Ids>) -> Result<(), Error> {
 /// make such a name in /var/tmp, or a link of that name: only our own count.
 pub(super) fn abandoned(base: &Path) -> Vec<(Layout, Place)> {
     let Ok(entries) = fs::read_dir(base) else { return Vec::new() };
-    let named = |path: &PathBuf| {
-        path.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()))
-    };
-    let paths = entries.flatten().map(|entry| entry.path()).filter(named);
-    paths.filter_map(|root| Some((Layout { root: root.clone() }, Place::claim(&root)?))).collect()
+    entries.flatten().filter_map(|entry| abandoned_at(entry.path())).collect()
+}
+
+/// The same for one directory.
+pub(super) fn abandoned_at(root: PathBuf) -> Option<(Layout, Place)> {
+    let named = root.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()));
+    let place = named.then(|| Place::claim(&root))??;
+    Some((Layout { root }, place))
 }
 
 /// Whom the servers run as: `None` is the present user, as PostgreSQL only refuses root.

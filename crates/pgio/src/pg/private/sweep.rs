@@ -16,7 +16,8 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::layout;
+use super::layout::{self, Layout};
+use super::place::Place;
 use super::supervisor::remove_directory;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,15 +27,19 @@ const OURS: [&str; 2] = ["postgres", "initdb"];
 /// What cannot be removed stays for the next time: it must not hinder a start.
 pub fn sweep(base: &Path) -> Vec<PathBuf> {
     let Ok(base) = fs::canonicalize(base) else { return Vec::new() };
-    let mut removed = Vec::new();
-    // Each lock is kept until its directory is gone.
-    for (layout, place) in layout::abandoned(&base) {
-        stop_all(&layout.root);
-        if remove_directory(&place, &layout.root).is_ok() {
-            removed.push(layout.root);
-        }
-    }
-    removed
+    layout::abandoned(&base).into_iter().filter(remove).map(|(layout, _)| layout.root).collect()
+}
+
+/// The cluster in this directory alone: whether it is gone; `None` where it is not abandoned or not
+/// ours.
+pub fn sweep_one(root: &Path) -> Option<bool> {
+    layout::abandoned_at(root.to_owned()).as_ref().map(remove)
+}
+
+/// Its lock is kept until its directory is gone.
+fn remove((layout, place): &(Layout, Place)) -> bool {
+    stop_all(&layout.root);
+    remove_directory(place, &layout.root).is_ok()
 }
 
 /// The same where clusters are made unless a specification says otherwise.

@@ -7,10 +7,11 @@ use std::io::{ErrorKind, Seek};
 use std::path::Path;
 
 use super::reading::{Records, open, records};
-use super::{Resumed, Store, StoreError, Stored, TRIALS, io, lock, read_manifest};
+use super::{Resumed, Store, StoreError, Stored, TRIALS, io, read_manifest};
 
 impl Store {
-    /// Opens a directory with results for appending, and reads what is there.
+    /// Opens a directory with results for appending, and reads what is there. Nobody else may be writing
+    /// there.
     pub fn resume(dir: &Path) -> Result<(Store, Stored), StoreError> {
         let path = dir.join(TRIALS);
         let directory = open(dir, TRIALS)?;
@@ -21,7 +22,6 @@ impl Store {
             }
             Err(e) => return Err(io("open", &path, e)),
         };
-        lock(&trials, dir)?;
         let manifest = read_manifest(dir)?;
         trials.rewind().map_err(|e| io("read", &path, e))?;
         let Records { trials: read, whole, torn } = records(&trials, &path)?;
@@ -32,7 +32,10 @@ impl Store {
             let cut = store.trials.set_len(whole).and_then(|()| store.trials.sync_all());
             cut.map_err(|e| io("cut the torn record off", &path, e))?;
         }
-        Ok((store, Stored { manifest, trials: read, torn: is_torn, own_baseline: None, judged: false }))
+        Ok((
+            store,
+            Stored { manifest, trials: read, torn: is_torn, own_baseline: None, judged: false },
+        ))
     }
 
     /// Notes in the manifest that and how the experiment goes on.
@@ -93,15 +96,6 @@ mod tests {
             let kept = fs::read_to_string(dir.path().join("torn-2.txt")).unwrap();
             assert_eq!(kept, line[..cut]);
         }
-    }
-
-    #[test]
-    fn two_do_not_write_at_once() {
-        let dir = interrupted("");
-        let (first, _) = Store::resume(dir.path()).unwrap();
-        assert!(matches!(Store::resume(dir.path()).unwrap_err(), StoreError::Busy(_)));
-        drop(first);
-        assert!(Store::resume(dir.path()).is_ok());
     }
 
     #[test]

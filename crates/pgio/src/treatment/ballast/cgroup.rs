@@ -20,7 +20,9 @@ use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
 use crate::results::model::{Evidence, When};
 use crate::treatment::guard::{Guard, Script};
-use crate::treatment::{Machines, Outlook, Step, Treatment, TreatmentError, Undone, World};
+use crate::treatment::{
+    Machines, Outlook, Resource, Step, Touch, Treatment, TreatmentError, Undone, World,
+};
 use crate::units::{exact_bytes, human};
 
 const HOW: &str = "by dropping caches and moving its processes to a control group";
@@ -232,6 +234,12 @@ impl Treatment for Cgroup {
                 host.name()
             ))),
         }
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let host = world.host(None)?;
+        let group = self.look(world, &host)?.group;
+        Ok(vec![Touch::Of(Resource::on(&host, format!("control group {group}")))])
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

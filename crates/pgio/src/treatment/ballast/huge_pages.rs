@@ -22,7 +22,7 @@ use crate::host::rights::check_writable;
 use crate::results::model::{Evidence, When};
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{
-    Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
+    Machines, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
 };
 use crate::units::{exact_bytes, human};
 
@@ -213,6 +213,11 @@ impl HugePages {
     }
 }
 
+/// Also what `pgio ballast` takes.
+pub fn memory_of(host: &Host) -> Resource {
+    Resource::on(host, "memory")
+}
+
 impl Treatment for HugePages {
     fn describe(&self) -> Vec<String> {
         let on = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
@@ -245,6 +250,10 @@ impl Treatment for HugePages {
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         let host = world.host(self.host.as_deref())?;
         check(&host, self.leave, &[]).map(drop)
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        Ok(vec![Touch::Of(memory_of(&*world.host(self.host.as_deref())?))])
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

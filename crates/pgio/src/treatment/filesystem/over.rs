@@ -15,7 +15,8 @@ use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
-    Cost, Machines, Moved, Outlook, Step, Treatment, TreatmentError, Undone, World, stopped,
+    Cost, Machines, Moved, Outlook, Resource, Step, Touch, Treatment, TreatmentError, Undone,
+    World, stopped,
 };
 
 const NEED: &str = "a new file system";
@@ -93,6 +94,10 @@ impl Treatment for Over {
             is_tablespace: false,
         };
         self.directory.get().map(to).into_iter().collect()
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        Ok(vec![Touch::Of(Resource::device(&*world.host(None)?, &self.new.device))])
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

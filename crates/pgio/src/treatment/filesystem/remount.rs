@@ -16,7 +16,8 @@ use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
-    Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World, stopped,
+    Machines, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
+    stopped,
 };
 
 const PROGRAMS: &[&str] = &["mount", "umount"];
@@ -192,6 +193,12 @@ impl Treatment for Remounted {
             return refused("its loop device goes with an umount (it was made by mount -o loop): make it by losetup".to_owned());
         }
         Ok(())
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let (_, mounted, _) = self.place(world)?;
+        let mount = Resource::on(&*world.host(None)?, format!("mount {}", mounted.point));
+        Ok(vec![Touch::Server, Touch::Of(mount)])
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

@@ -24,7 +24,8 @@ use crate::pg::quote::{identifier, literal};
 use crate::pg::words;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
-    Cost, Machines, Moved, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
+    Cost, Machines, Moved, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError,
+    Undone, World,
 };
 
 /// Its name while a condition is in force.
@@ -200,6 +201,11 @@ impl Treatment for Tablespace {
             device: self.new.device.clone(),
             is_tablespace: true,
         }]
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let device = Resource::device(&*world.host(None)?, &self.new.device);
+        Ok(vec![Touch::Server, Touch::Of(device)])
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

@@ -1,121 +1,170 @@
-//! The right to change things, of one pgio at a time.
+//! The right to change a server or a resource of a host, of one run at a time.
 //!
-//! A lock of the kernel's on a file beside the journals: it goes with the process, however that ends.
-//! The file stays, and says who took it last. An experiment that may change something has it from
-//! before its first change to its end, and `pgio undo` while it works; whoever changes nothing only
-//! looks. Two users have two directories of journals, and do not see each other here.
+//! A lock of the kernel's for each resource, in a file that says who has it. A run takes all that it
+//! may change before its first change, and keeps it to its end; whoever changes nothing only looks.
+//! Nobody waits for a lock while holding another, so no two wait for each other. Two users have
+//! two state directories, and do not see each other here.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::{JournalError, failed};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-const FILE: &str = "lock";
+use super::{JournalError, PATIENCE};
+use crate::host::lock::{self, LockError, LockFile};
+use crate::host::own_dir::{OwnDir, Readers};
+use crate::treatment::Resource;
 
-/// Whoever looks holds it for a moment, and so does a process between fork and exec.
-const PATIENCE: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(20);
-
-/// Held until it is dropped.
-#[derive(Debug)]
-pub struct Claim {
-    _file: File,
+/// Who has a resource to itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub run: String,
+    pub experiment: String,
+    pub pid: u32,
 }
 
-impl Claim {
-    /// `what` is told to those who come meanwhile, such as `an experiment`.
-    pub fn take(dir: &Path, what: &str) -> Result<Claim, JournalError> {
-        fs::create_dir_all(dir).map_err(|e| failed("make the directory of", dir, e))?;
-        let path = dir.join(FILE);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|e| failed("open the lock beside", &path, e))?;
-        lock(&file, dir, &path)?;
-        // For people only: a full disk must not keep anyone from putting things back.
-        let told = format!("{what} (process {})\n", std::process::id());
-        let _ = file.set_len(0).and_then(|()| file.write_all(told.as_bytes()));
-        Ok(Claim { _file: file })
-    }
-}
+/// What a run has to itself, until it is dropped.
+#[derive(Debug, Default)]
+pub struct Claims(BTreeMap<Resource, LockFile>);
 
-/// Of the file at `path`, a journal or the claim's.
-pub(super) fn lock(file: &File, dir: &Path, path: &Path) -> Result<(), JournalError> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL),
-            Err(TryLockError::WouldBlock) => return Err(busy(dir, path.to_owned())),
-            Err(TryLockError::Error(e)) => return Err(failed("lock", path, e)),
+impl Claims {
+    /// Takes those that it does not have, all or none of them.
+    pub fn take(
+        &mut self,
+        dir: &Path,
+        holder: &Holder,
+        resources: &BTreeSet<Resource>,
+    ) -> Result<(), JournalError> {
+        let missing: Vec<&Resource> = self.missing(resources).collect();
+        if missing.is_empty() {
+            return Ok(());
         }
+        let own = Arc::new(OwnDir::create(dir, Readers::Nobody)?);
+        let mut taken = BTreeMap::new();
+        for resource in missing {
+            let mut lock = LockFile::take(own.clone(), &name_of(resource), PATIENCE)
+                .map_err(|error| refused(&own, resource, error))?;
+            let text = serde_json::to_string(holder).expect("plain data always serializes");
+            // For people only: a full disk must not keep anyone from an experiment.
+            let _ = lock.file().set_len(0).and_then(|()| lock.file().write_all(text.as_bytes()));
+            taken.insert(resource.clone(), lock);
+        }
+        self.0.append(&mut taken);
+        Ok(())
+    }
+
+    /// Refuses while somebody else has one of them.
+    pub fn check_free(
+        &self,
+        dir: &Path,
+        resources: &BTreeSet<Resource>,
+    ) -> Result<(), JournalError> {
+        let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(()) };
+        for resource in self.missing(resources) {
+            let Some(file) = own.open_file(name_of(resource))? else { continue };
+            if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
+                return Err(busy(&file, resource));
+            }
+        }
+        Ok(())
+    }
+
+    fn missing<'a>(
+        &'a self,
+        resources: &'a BTreeSet<Resource>,
+    ) -> impl Iterator<Item = &'a Resource> {
+        resources.iter().filter(|resource| !self.0.contains_key(resource))
     }
 }
 
-/// Refuses while somebody has it.
-pub(super) fn check_free(dir: &Path) -> Result<(), JournalError> {
-    let path = dir.join(FILE);
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(failed("open the lock beside", &path, e)),
-    };
-    match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Err(busy(dir, path)),
-        _ => Ok(()),
+/// A resource's text may hold anything.
+fn name_of(resource: &Resource) -> String {
+    let hash = Sha256::digest(resource.to_string());
+    let hex: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("{hex}.lock")
+}
+
+fn refused(own: &OwnDir, resource: &Resource, error: LockError) -> JournalError {
+    let path = own.path_of(name_of(resource));
+    match error {
+        LockError::Held { holder, .. } => match own.open_file(name_of(resource)) {
+            Ok(Some(file)) => busy(&file, resource),
+            _ => JournalError::Busy { who: holder, what: resource.to_string() },
+        },
+        source => JournalError::Lock { path, source },
     }
 }
 
-/// Of what is locked at `path`.
-pub(super) fn busy(dir: &Path, path: PathBuf) -> JournalError {
-    let who = fs::read_to_string(dir.join(FILE)).unwrap_or_default();
-    let who = match who.trim() {
-        "" => "another pgio".to_owned(),
-        known => known.to_owned(),
+fn busy(mut file: &File, resource: &Resource) -> JournalError {
+    let mut text = String::new();
+    let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+    let written = serde_json::from_str::<Holder>(&text).ok();
+    // Right after the lock changed hands it still names the former one.
+    let pid = lock::holder_pid(file);
+    let who = match written.filter(|holder| pid.is_none_or(|pid| pid == holder.pid)) {
+        Some(Holder { run, experiment, pid }) => {
+            format!("run {run} of experiment `{experiment}`, {},", lock::process(pid))
+        }
+        None => lock::holder(file),
     };
-    JournalError::Busy { who, path }
+    JournalError::Busy { who, what: resource.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_has_it_and_others_hear_who() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(check_free(dir.path()).is_ok());
-        assert!(!dir.path().join(FILE).exists(), "whoever looks leaves nothing");
-        let claim = Claim::take(dir.path(), "an experiment").unwrap();
-        let expected = format!("an experiment (process {})", std::process::id());
-        for refused in [
-            Claim::take(dir.path(), "an undo").map(drop).unwrap_err(),
-            check_free(dir.path()).unwrap_err(),
-        ] {
-            let said = refused.to_string();
-            assert!(said.starts_with(&expected) && said.contains("wait for it to end"), "{said}");
-        }
-        drop(claim);
-        assert!(check_free(dir.path()).is_ok(), "who had it last does not count");
-        assert!(Claim::take(dir.path(), "an undo").is_ok());
+    fn holder(run: &str) -> Holder {
+        let (run, experiment) = (run.to_owned(), "wal-disk".to_owned());
+        Holder { run, experiment, pid: std::process::id() }
+    }
+
+    fn set(names: &[&str]) -> BTreeSet<Resource> {
+        names.iter().map(|name| Resource::server(name)).collect()
     }
 
     #[test]
-    fn whoever_looks_keeps_nobody_from_it() {
+    fn who_has_it_is_named_and_others_go_on() {
         let dir = tempfile::tempdir().unwrap();
-        drop(Claim::take(dir.path(), "an experiment").unwrap());
-        let look = File::open(dir.path().join(FILE)).unwrap();
-        look.lock_shared().unwrap();
-        let looking = thread::spawn(move || {
-            thread::sleep(PATIENCE / 5);
-            drop(look);
-        });
-        assert!(Claim::take(dir.path(), "an experiment").is_ok());
-        looking.join().unwrap();
+        let dir = dir.path().join("locks");
+        let mut first = Claims::default();
+        first.check_free(&dir, &set(&["a"])).unwrap();
+        assert!(!dir.exists(), "whoever looks leaves nothing");
+        first.take(&dir, &holder("r1"), &set(&["a", "b"])).unwrap();
+        first.take(&dir, &holder("r1"), &set(&["b", "c"])).unwrap();
+        first.check_free(&dir, &set(&["a", "b", "c"])).unwrap();
+
+        let mut second = Claims::default();
+        let refusals = [
+            second.check_free(&dir, &set(&["x", "c"])).unwrap_err(),
+            second.take(&dir, &holder("r2"), &set(&["A", "b"])).unwrap_err(),
+        ];
+        for (refusal, what) in refusals.into_iter().zip(["server c", "server b"]) {
+            let text = refusal.to_string();
+            let who = format!("run r1 of experiment `wal-disk`, process {} (", std::process::id());
+            assert!(text.starts_with(&who), "{text}");
+            assert!(text.contains(&format!("is changing {what} at this moment")), "{text}");
+        }
+        assert!(second.0.is_empty());
+        second.take(&dir, &holder("r2"), &set(&["A", "x"])).unwrap();
+        drop(first);
+        second.take(&dir, &holder("r2"), &set(&["a", "b"])).unwrap();
+        drop(second);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_former_holder_is_not_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut claims = Claims::default();
+        let gone = Holder { pid: 1, ..holder("r0") };
+        claims.take(dir.path(), &gone, &set(&["a"])).unwrap();
+        let text = Claims::default().check_free(dir.path(), &set(&["a"])).unwrap_err().to_string();
+        let me = format!("process {} (", std::process::id());
+        assert!(text.starts_with(&me), "{text}");
     }
 }

@@ -22,7 +22,7 @@ use crate::host::exec::{Exec, ExecError};
 use crate::results::model::{Check, Evidence, Trial, When};
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{
-    Machines, Outlook, Step, Stranger, Treatment, TreatmentError, Undone, World,
+    Machines, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
 };
 
 /// Of the delay that was asked for, at least this share must be seen in the round trip.
@@ -136,6 +136,14 @@ impl Treatment for Netem {
 
     fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
         self.ends.iter().try_for_each(|end| check_end(&*world.host(end.host.as_deref())?, end))
+    }
+
+    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let of = |end: &End| {
+            let host = world.host(end.host.as_deref())?;
+            Ok(Touch::Of(Resource::on(&host, format!("interface {}", end.interface))))
+        };
+        self.ends.iter().map(of).collect()
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

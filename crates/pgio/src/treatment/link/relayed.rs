@@ -19,7 +19,7 @@ use super::shape::Shape;
 use crate::files::Directory;
 use crate::pg::quote::literal;
 use crate::results::model::{Evidence, When};
-use crate::treatment::{Outlook, Pair, Step, Treatment, TreatmentError, Undone, World};
+use crate::treatment::{Outlook, Pair, Step, Touch, Treatment, TreatmentError, Undone, World};
 use crate::units::human;
 
 const HOW: &str = "by a relay in pgio, each way";
@@ -161,8 +161,9 @@ impl Treatment for Relayed {
         pair(world).map(drop)
     }
 
-    fn may_change(&self, _world: &mut World<'_>) -> Result<bool, TreatmentError> {
-        Ok(false)
+    /// The relay belongs to a private cluster and goes with it.
+    fn touches(&self, _world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        Ok(Vec::new())
     }
 
     fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {

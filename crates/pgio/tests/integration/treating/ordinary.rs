@@ -12,7 +12,7 @@ use crate::workdir::Workdir;
 
 /// pgio as `nobody`, in a directory of its own that `nobody` may write to.
 fn as_nobody(dir: &Workdir, arguments: &[&str]) -> (Option<i32>, String) {
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     let said = Command::new("runuser")
         .args(["-u", "nobody", "--"])
         .arg(pgio_exe())

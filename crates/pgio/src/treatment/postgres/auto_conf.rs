@@ -1,0 +1,83 @@
+//! postgresql.auto.conf as a whole: ALTER SYSTEM moves the line that it changes to the end.
+//!
+//! So an undo that put a line back puts those that followed it behind it again, by setting each to
+//! the value that it has. What ALTER SYSTEM does not keep, such as a comment that someone wrote
+//! there by hand, is gone with the first change of any setting; the journal has a digest of the text,
+//! and no text, which may hold a password.
+
+use postgres::Client;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::setting::{alter_system, failed};
+use crate::treatment::TreatmentError;
+
+/// What is remembered of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AutoConf {
+    /// Names, in the order of their lines.
+    order: Vec<String>,
+    /// Of names and values: which settings have the lines that they had.
+    lines: String,
+    /// Of the whole text; absent where the role may not read files of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+}
+
+impl AutoConf {
+    pub(super) fn read(client: &mut Client) -> Result<AutoConf, TreatmentError> {
+        let found = lines(client)?;
+        let digests = (digest_of(&found), digest(client));
+        let order = found.into_iter().map(|(name, _)| name).collect();
+        Ok(AutoConf { order, lines: digests.0, digest: digests.1 })
+    }
+
+    /// Puts the lines into the former order. Returns whether the file is as it was, as far as can be
+    /// told; lines of others that came since stay at its end.
+    pub(super) fn restore_order(&self, client: &mut Client) -> Result<bool, TreatmentError> {
+        let found = lines(client)?;
+        let at = |name: &String| self.order.iter().position(|n| n == name).unwrap_or(usize::MAX);
+        let mut wanted = found.clone();
+        wanted.sort_by_key(|(name, _)| at(name));
+        let first = found.iter().zip(&wanted).position(|(found, wanted)| found.0 != wanted.0);
+        for (name, value) in first.map_or(&[][..], |first| &wanted[first..]) {
+            // Refused where the role may change some settings only.
+            if alter_system(client, name, Some(value)).is_err() {
+                return Ok(false);
+            }
+        }
+        if digest_of(&wanted) != self.lines {
+            // There are lines of ours that are still to be put back, or of others that came since.
+            return Ok(true);
+        }
+        Ok(self.digest.is_none() || digest(client) == self.digest)
+    }
+}
+
+fn lines(client: &mut Client) -> Result<Vec<(String, String)>, TreatmentError> {
+    let rows = client
+        .query(
+            "SELECT name, coalesce(setting, '') FROM pg_file_settings \
+             WHERE sourcefile LIKE '%/postgresql.auto.conf' AND name IS NOT NULL ORDER BY seqno",
+            &[],
+        )
+        .map_err(failed("read the order of postgresql.auto.conf"))?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+fn digest(client: &mut Client) -> Option<String> {
+    let text =
+        "SELECT pg_read_binary_file(current_setting('data_directory') || '/postgresql.auto.conf')";
+    let bytes: Vec<u8> = client.query_one(text, &[]).ok()?.get(0);
+    Some(hex(&bytes))
+}
+
+fn digest_of(lines: &[(String, String)]) -> String {
+    let text: Vec<String> =
+        lines.iter().map(|(name, value)| format!("{name}\0{value}\0")).collect();
+    hex(text.concat().as_bytes())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,126 @@
+//! After an experiment and after an undo all is as it was before, to the byte.
+
+use std::fs;
+use std::process::Command;
+
+use pgio::pg::private::PrivateCluster;
+
+use crate::fixture::{INSTALLED, connect, spec};
+use crate::workdir::{
+    Workdir, alter_system, auto_conf, experiment, sessions_at_work, show, wait_until,
+};
+
+const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
+const SHORT: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
+const SET: &str =
+    "wal_writer_delay = \"150ms\", checkpoint_timeout = \"11min\", bgwriter_delay = 500";
+
+fn cluster() -> PrivateCluster {
+    PrivateCluster::start(&spec(INSTALLED)).unwrap()
+}
+
+fn text_of(cluster: &PrivateCluster) -> String {
+    fs::read_to_string(cluster.data_dir().join("postgresql.auto.conf")).unwrap()
+}
+
+fn has_table(dsn: &str) -> bool {
+    let sql = "SELECT to_regclass('pgio_commit') IS NOT NULL";
+    connect(dsn).query_one(sql, &[]).unwrap().get(0)
+}
+
+/// Two of the three settings have lines, among others.
+fn prepared() -> (PrivateCluster, String, String) {
+    let cluster = cluster();
+    let dsn = cluster.primary_conninfo();
+    for (name, value) in [
+        ("wal_writer_delay", "333ms"),
+        ("work_mem", "5MB"),
+        ("bgwriter_delay", "300"),
+        ("log_line_prefix", "it''s %m "),
+        ("search_path", "public"),
+    ] {
+        alter_system(&dsn, name, Some(value));
+    }
+    wait_until("set", || show(&dsn, "bgwriter_delay") == "300ms");
+    let text = text_of(&cluster);
+    (cluster, dsn, text)
+}
+
+#[test]
+fn the_file_of_settings_is_the_same_to_the_byte() {
+    let (cluster, dsn, text) = prepared();
+    let dir = Workdir::new();
+    dir.compare(&experiment(&dsn, SHORT, "", &[("a", ""), ("set", SET)])).expect(0, &[]);
+    assert_eq!(text_of(&cluster), text, "after an experiment");
+    assert!(!has_table(&dsn));
+
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("set", SET)]));
+    running.until("at work", || sessions_at_work(&dsn) > 0);
+    assert_ne!(text_of(&cluster), text);
+    running.kill();
+    assert!(has_table(&dsn));
+    let said = dir.pgio(&["undo"]).expect(0, &["Removed table public.pgio_commit."]);
+    assert!(!said.out.contains("byte"), "{said}");
+    assert_eq!(text_of(&cluster), text, "after an undo");
+    assert!(!has_table(&dsn));
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+}
+
+#[test]
+fn what_alter_system_does_not_keep_is_said() {
+    let (cluster, dsn, text) = prepared();
+    let path = cluster.data_dir().join("postgresql.auto.conf");
+    fs::write(&path, format!("{text}# by hand\n")).unwrap();
+    let dir = Workdir::new();
+    let one = "wal_writer_delay = \"150ms\"";
+    let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("set", one)]));
+    running.until("at work", || sessions_at_work(&dsn) > 0);
+    running.kill();
+    dir.pgio(&["undo"]).expect(0, &["Put back wal_writer_delay", "not byte for byte"]);
+    assert_eq!(text_of(&cluster), text, "all but the comment");
+    assert_eq!(auto_conf(&dsn, "wal_writer_delay").as_deref(), Some("333ms"));
+}
+
+#[test]
+fn a_run_that_changed_nothing_leaves_no_table() {
+    let cluster = cluster();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("a", "")]));
+    running.until("at work", || sessions_at_work(&dsn) > 0);
+    running.kill();
+    assert!(has_table(&dsn) && dir.journals().is_empty());
+    // It keeps nobody from starting, and a table of the user's is no table of ours.
+    dir.pgio(&["undo"]).expect(0, &["Removed table public.pgio_commit."]);
+    assert!(!has_table(&dsn));
+}
+
+#[test]
+fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
+    let dir = Workdir::new();
+    let text = crate::workdir::experiment_on("private = true\npg = 15", LONG, "", &[("a", "")]);
+    let mut running = dir.start_compare(&text);
+    let clusters = || {
+        let found = fs::read_dir(dir.path().join("state/clusters")).into_iter().flatten();
+        found.map(|e| e.unwrap().path()).collect::<Vec<_>>()
+    };
+    running.until("noted", || {
+        clusters().first().is_some_and(|note| fs::read_to_string(note).unwrap().starts_with('/'))
+    });
+    let root = fs::read_to_string(&clusters()[0]).unwrap();
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n", "it lives");
+    let children = format!("/proc/{0}/task/{0}/children", running.pid());
+    let children = fs::read_to_string(children).unwrap();
+    let supervisor = children.split_whitespace().find(|pid| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().contains("supervise")
+    });
+    let kill = ["-9", supervisor.unwrap(), &running.pid().to_string()];
+    assert!(Command::new("kill").args(kill).status().unwrap().success());
+    drop(running);
+    assert!(fs::exists(&root).unwrap());
+    let expected = format!("Removed the private PostgreSQL left in {root}.");
+    dir.pgio(&["undo"]).expect(0, &[&expected]);
+    assert!(!fs::exists(&root).unwrap() && clusters().is_empty());
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+}

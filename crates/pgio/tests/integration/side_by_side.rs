@@ -1,0 +1,138 @@
+//! Experiments at the same time: those that touch the same thing exclude each other, others do not.
+
+use std::fs::File;
+
+use pgio::pg::private::PrivateCluster;
+use rustix::process::Signal;
+
+use crate::fixture::{INSTALLED, spec};
+use crate::workdir::{
+    Running, Said, Workdir, auto_conf, experiment, sessions_at_work, show, wait_until,
+};
+
+const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
+const SHORT: &str = "blocks = 1\nduration = \"100ms\"\naa = false";
+const SET: &str = "wal_writer_delay = \"150ms\"";
+
+fn cluster() -> PrivateCluster {
+    PrivateCluster::start(&spec(INSTALLED)).unwrap()
+}
+
+/// In `dir`, with the journals of `state`.
+fn start(dir: &Workdir, state: &Workdir, text: &str) -> Running {
+    dir.write("experiment.toml", text);
+    let mut command = dir.command(&["compare", "experiment.toml", "--out", "out"]);
+    command.env("PGIO_STATE_DIR", state.path().join("state"));
+    dir.start(command)
+}
+
+fn refused(state: &Workdir, text: &str, expected: &[&str]) -> Said {
+    start(&Workdir::new(), state, text).wait().expect(6, expected)
+}
+
+#[test]
+fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
+    let (a, b) = (cluster(), cluster());
+    let [at_a, at_b] = [a.primary_conninfo(), b.primary_conninfo()];
+    let long = |dsn: &str| experiment(dsn, LONG, "", &[("set", SET)]);
+    let (dir_a, dir_b) = (Workdir::new(), Workdir::new());
+    let mut run_a = start(&dir_a, &dir_a, &long(&at_a));
+    run_a.until("in force", || show(&at_a, "wal_writer_delay") == "150ms");
+    let mut run_b = start(&dir_b, &dir_a, &long(&at_b));
+    run_b.until("in force beside it", || show(&at_b, "wal_writer_delay") == "150ms");
+    assert!(run_a.is_running());
+    assert_eq!(dir_a.journals().len(), 2);
+
+    // The same server, reached in another way, and by who changes nothing.
+    let other_way = format!("{at_a} application_name=other options='-c work_mem=8MB'");
+    let pid = format!("process {} (pgio compare experiment.toml", run_a.pid());
+    let named = ["run ", "experiment `test`", &pid, "is changing server ", "wait for it to end"];
+    refused(&dir_a, &long(&other_way), &named);
+    refused(&dir_a, &experiment(&other_way, SHORT, "", &[("a", "")]), &named);
+    assert_eq!(show(&at_a, "wal_writer_delay"), "150ms");
+
+    // Only the dead one's changes are undone, and only they stand in the way.
+    run_a.kill();
+    let unfinished = ["an interrupted run left changes in place", "run `pgio undo` first"];
+    refused(&dir_a, &experiment(&at_a, SHORT, "", &[("a", "")]), &unfinished);
+    refused(&dir_a, &experiment(&other_way, SHORT, "", &[("a", "")]), &unfinished);
+    let c = cluster();
+    let elsewhere = experiment(&c.primary_conninfo(), SHORT, "", &[("set", SET)]);
+    let said = start(&Workdir::new(), &dir_a, &elsewhere).wait().expect(0, &[]);
+    let mentions = said.err.lines().filter(|line| line.contains("left changes elsewhere")).count();
+    assert_eq!(mentions, 1, "{said}");
+    let pid = format!("process {} (", run_b.pid());
+    dir_a.pgio(&["undo"]).expect(0, &["Put back wal_writer_delay", "Left to run ", &pid]);
+    assert_eq!(auto_conf(&at_a, "wal_writer_delay"), None);
+    assert!(run_b.is_running());
+    assert_eq!(show(&at_b, "wal_writer_delay"), "150ms");
+    start(&Workdir::new(), &dir_a, &experiment(&at_a, SHORT, "", &[("a", "")]))
+        .wait()
+        .expect(0, &[]);
+
+    run_b.signal(Signal::INT);
+    run_b.wait().expect(130, &[]);
+    wait_until("put back", || show(&at_b, "wal_writer_delay") == "200ms");
+    assert!(dir_a.journals().is_empty());
+}
+
+#[test]
+fn sessions_alone_are_nobody_elses_business() {
+    let a = cluster();
+    let dsn = a.primary_conninfo();
+    let (first, second) = (Workdir::new(), Workdir::new());
+    let session = [("a", "synchronous_commit = \"local\"")];
+    let mut running = start(&first, &first, &experiment(&dsn, LONG, "", &session));
+    running.until("in the window", || sessions_at_work(&dsn) > 0);
+    // In another database: the tables of one are those of one run.
+    let other = crate::fixture::fresh_database(&a);
+    start(&second, &first, &experiment(&other, SHORT, "", &session)).wait().expect(0, &[]);
+    assert!(running.is_running());
+    running.kill();
+}
+
+#[test]
+fn one_command_of_a_host_at_a_time() {
+    let (a, b) = (cluster(), cluster());
+    let (first, second) = (Workdir::new(), Workdir::new());
+    let text = |cluster: &PrivateCluster| {
+        let file = first.path().join("flag");
+        experiment(&cluster.primary_conninfo(), LONG, "", &[("set", "")])
+            + &format!(
+                "command = {{ name = \"flag\", apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}] }}\n"
+            )
+    };
+    let mut running = start(&first, &first, &text(&a));
+    running.until("in force", || first.path().join("flag").exists());
+    // Its own check would say that the command is in force already, and not why.
+    let pid = format!("process {} (", running.pid());
+    let expected = [pid.as_str(), "is changing whatever commands change on "];
+    start(&second, &first, &text(&b)).wait().expect(6, &expected);
+    running.signal(Signal::INT);
+    running.wait().expect(130, &[]);
+    assert!(!first.path().join("flag").exists());
+}
+
+#[test]
+fn results_are_written_by_one_and_locked_by_no_reader() {
+    let cluster = cluster();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 2\nduration = \"3s\"\naa = false";
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
+    running.until("the first trial is stored", || {
+        std::fs::read_to_string(dir.out().join("trials.jsonl")).is_ok_and(|t| t.contains('\n'))
+    });
+    let second = Workdir::new();
+    let resume = || {
+        let mut resume = second.command(&["compare", "--resume", dir.out().to_str().unwrap()]);
+        resume.env("PGIO_STATE_DIR", dir.path().join("state"));
+        second.start(resume).wait()
+    };
+    let pid = format!("process {} (", running.pid());
+    resume().expect(7, &[&pid, "is writing to", "wait for it to end"]);
+    running.kill();
+    let reader = File::open(dir.out().join("trials.jsonl")).unwrap();
+    reader.lock().unwrap();
+    resume().expect(0, &[]);
+}

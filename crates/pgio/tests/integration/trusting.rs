@@ -1,0 +1,115 @@
+//! What pgio acts on later is its own: nobody else can plant a journal or hold a lock.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use crate::disk;
+use crate::fixture::{INSTALLED, pgio_exe, shared_primary};
+use crate::workdir::{Workdir, experiment, sessions_at_work, wait_until};
+
+const STRANGER: u32 = 4242;
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A journal whose undo makes a file.
+fn plant(dir: &Workdir) {
+    let file = dir.path().join("pwned");
+    let commands =
+        format!(r#"{{"name":"x","verify":["false"],"undo":["touch",{file:?}],"seconds":9.0}}"#);
+    let begin = r#"{"event":"begin","schema":"pgio.journal/1","run":"1-1","connect":"","private":true,"hosts":{"local":{}}}"#;
+    let step = format!(
+        r#"{{"event":"intent","number":1,"step":{{"kind":"command","what":"command `x`","host":"local","prior":null,"ours":{commands}}}}}"#
+    );
+    let state = dir.path().join("state/journal");
+    fs::create_dir_all(&state).unwrap();
+    fs::write(state.join("1-1.journal"), format!("{begin}\n{step}\n")).unwrap();
+    for (path, mode) in [(state.join("1-1.journal"), 0o600), (state, 0o700)] {
+        chmod(&path, mode);
+    }
+    chmod(&dir.path().join("state"), 0o700);
+}
+
+#[test]
+fn a_planted_journal_is_not_run() {
+    if !disk::is_root("giving files away") {
+        return;
+    }
+    let dir = Workdir::new();
+    plant(&dir);
+    let pwned = dir.path().join("pwned");
+    let refused = |text: &str| {
+        for command in [&["undo"][..], &["run", "--connect-string", "host=/nonexistent"]] {
+            dir.pgio(command).expect(4, &[text, "nothing there is trusted"]);
+            assert!(!pwned.exists(), "{text}");
+        }
+    };
+    let state = dir.path().join("state");
+    for path in ["", "journal", "journal/1-1.journal"] {
+        let path = state.join(path);
+        chown(&path, Some(STRANGER), None).unwrap();
+        refused("belongs to user 4242");
+        chown(&path, Some(0), None).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        chmod(&path, mode | 0o020);
+        refused("can be written by other users");
+        chmod(&path, mode);
+    }
+    dir.pgio(&["doctor"]).expect(4, &["pgio undo"]);
+    // That it would have run is seen where all is ours.
+    dir.pgio(&["undo"]).expect(0, &["Put back command `x`"]);
+    assert!(pwned.exists());
+}
+
+#[test]
+fn without_a_home_nothing_is_looked_for_where_all_can_write() {
+    if !disk::is_root("another user") {
+        return;
+    }
+    let dir = Workdir::new();
+    let program = dir.path().join("pgio");
+    fs::copy(pgio_exe(), &program).unwrap();
+    chmod(dir.path(), 0o755);
+    let mut command = std::process::Command::new(&program);
+    command.arg("undo").env_clear().current_dir("/").uid(STRANGER).gid(STRANGER);
+    dir.start(command).wait().expect(4, &["no home directory", "PGIO_STATE_DIR"]);
+}
+
+#[test]
+fn what_is_made_is_closed_whatever_the_umask_is() {
+    let cluster = shared_primary(INSTALLED);
+    let dsn = crate::fixture::fresh_database(cluster);
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"60s\"\naa = false";
+    // What is journaled is a step on a host, since other tests use this server.
+    let text = experiment(&dsn, keys, "", &[("set", "")])
+        + "command = { name = \"flag\", apply = [\"touch\", \"flag\"], verify = [\"test\", \"-e\", \"flag\"], undo = [\"rm\", \"flag\"] }\n";
+    dir.write("experiment.toml", &text);
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "umask 0; exec \"$@\"", "sh"])
+        .arg(pgio_exe())
+        .args(["compare", "experiment.toml", "--out", "out"])
+        .current_dir(dir.path())
+        .env("PGIO_STATE_DIR", dir.path().join("state"));
+    let mut running = dir.start(command);
+    running.until("in the window", || sessions_at_work(&dsn) > 0);
+    let mut seen = 0;
+    let mut below = vec![dir.path().join("state")];
+    while let Some(path) = below.pop() {
+        let found = fs::metadata(&path).unwrap();
+        let expected = if found.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(found.permissions().mode() & 0o777, expected, "{}", path.display());
+        seen += u32::from(found.is_file());
+        if found.is_dir() {
+            below.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
+        }
+    }
+    assert!(seen >= 3, "a journal and locks");
+    running.kill();
+    wait_until("its sessions are gone", || sessions_at_work(&dsn) == 0);
+    dir.pgio(&["undo"]).expect(0, &[]);
+}
