@@ -67,6 +67,9 @@ _pgio() {
             pgio__subcmd__bench,load)
                 cmd="pgio__subcmd__bench__subcmd__load"
                 ;;
+            pgio__subcmd__bench,report)
+                cmd="pgio__subcmd__bench__subcmd__report"
+                ;;
             pgio__subcmd__bench,telemetry)
                 cmd="pgio__subcmd__bench__subcmd__telemetry"
                 ;;
@@ -81,6 +84,9 @@ _pgio() {
                 ;;
             pgio__subcmd__bench__subcmd__truth,aa)
                 cmd="pgio__subcmd__bench__subcmd__truth__subcmd__aa"
+                ;;
+            pgio__subcmd__bench__subcmd__truth,cache)
+                cmd="pgio__subcmd__bench__subcmd__truth__subcmd__cache"
                 ;;
             pgio__subcmd__bench__subcmd__truth,commit-delay)
                 cmd="pgio__subcmd__bench__subcmd__truth__subcmd__commit__subcmd__delay"
@@ -126,7 +132,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench)
-            opts="-h --help visits load draw client driver telemetry command updates truth"
+            opts="-h --help visits load draw client driver telemetry command updates report truth"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -285,6 +291,28 @@ _pgio() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        pgio__subcmd__bench__subcmd__report)
+            opts="-h --trials --format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --trials)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         pgio__subcmd__bench__subcmd__telemetry)
             opts="-h --blocks --seconds --cadence --sessions --pg --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -320,7 +348,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth)
-            opts="-h --help aa read-iops commit-delay tail"
+            opts="-h --help aa cache read-iops commit-delay tail"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -371,6 +399,56 @@ _pgio() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        pgio__subcmd__bench__subcmd__truth__subcmd__cache)
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --scale --shared-buffers --visits --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --experiments)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --blocks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tolerate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shared-buffers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --visits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         pgio__subcmd__bench__subcmd__truth__subcmd__commit__subcmd__delay)
             opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -410,7 +488,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth__subcmd__read__subcmd__iops)
-            opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --limits --shared-buffers --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -437,6 +515,14 @@ _pgio() {
                     return 0
                     ;;
                 --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shared-buffers)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -542,7 +628,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__compare)
-            opts="-h --out --resume --plan --offline --help"
+            opts="-h --out --resume --blocks --max-blocks --plan --offline --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -553,6 +639,14 @@ _pgio() {
                     return 0
                     ;;
                 --resume)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --blocks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-blocks)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -866,12 +960,16 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__report)
-            opts="-h --format --baseline --output --out --help"
+            opts="-h --against --format --baseline --output --out --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --against)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --format)
                     COMPREPLY=($(compgen -W "text html markdown csv json" -- "${cur}"))
                     return 0

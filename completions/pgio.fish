@@ -108,9 +108,12 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l client-threads -d 'thr
 complete -c pgio -n "__fish_pgio_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Keep the results here instead of pgio-results/NAME-TIME' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Go on with an interrupted experiment: what is complete there is not repeated' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --resume: so many blocks instead of fewer before' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: at most so many blocks instead of fewer before' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change it would make, refuse what it would refuse, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan, refuse only what the files alone show to be wrong; present values are shown where a server answers'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Runs to compare with those named before: from three a side on, differences are judged' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
 html\t'One self-contained page'
 markdown\t''
@@ -189,16 +192,17 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "draw" -d 'What the draw of a key costs the server, by way of drawing: a loop with it against one without'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "client" -d 'The client-side engine against pgbench (needs pgbench)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "telemetry" -d 'What telemetry costs: the same work with it and without'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "command" -d 'What it costs pgbench to be run as a workload (needs pgbench)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates truth" -f -a "truth" -d 'Whole experiments of which the right answer is known: how often is it found?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "draw" -d 'What the draw of a key costs the server, by way of drawing: a loop with it against one without'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "client" -d 'The client-side engine against pgbench (needs pgbench)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "telemetry" -d 'What telemetry costs: the same work with it and without'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "command" -d 'What it costs pgbench to be run as a workload (needs pgbench)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "report" -d 'Time and memory of a report by the number of trials, on results that are made up'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "truth" -d 'Whole experiments of which the right answer is known: how often is it found?'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l rounds -d 'Pairs of runs' -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l seconds -d 'Length of each run, where it has one' -r
@@ -238,6 +242,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcomm
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l seconds -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l pg -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from report" -l trials -d 'How many trials, one report for each number' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from report" -l format -d 'text, html, markdown, csv or json' -r
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from report" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "aa" -d 'The baseline against its twin: nothing differs'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "cache" -d 'Three equal conditions on data larger than the buffers: do trials read what others fetched?'

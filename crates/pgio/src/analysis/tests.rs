@@ -139,7 +139,7 @@ fn one_alone_may_be_judged() {
 /// The effect to plan for is the user's; without one nobody says how many blocks are needed.
 #[test]
 fn blocks_are_planned_for_the_effect_that_is_named() {
-    let mut stored = steady(6);
+    let mut stored = demo();
     let twin = |stored: &Stored| {
         let found = analyse(stored);
         let undecided = |c: &&Comparison| c.primary && c.verdict == Verdict::NoDifference;

@@ -71,6 +71,8 @@ pub struct Rules {
     pub repeats: u32,
     /// Whether the plan ends where the intervals are narrow enough.
     pub until_precise: bool,
+    /// The experiment's, for the order of repairs.
+    pub seed: u64,
 }
 
 /// The last attempt of each trial that an earlier run left, by block and cell.

@@ -15,7 +15,7 @@ use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric, Warning};
 
 /// Conditions beside the baseline in one table of secondary metrics: what fits into a line.
-const SIDE_BY_SIDE: usize = 3;
+const SIDE_BY_SIDE: usize = 2;
 /// Marks a secondary change that was shown.
 const STAR: &str = "*";
 /// How the classroom measurement of synchronous replication puts it.

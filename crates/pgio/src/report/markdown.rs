@@ -11,9 +11,7 @@ use crate::printable;
 pub fn render(document: &Document, lead: &[String]) -> String {
     let document = document.printable();
     let mut parts = vec![format!("# {}\n", escaped(&document.title))];
-    parts.extend(
-        document.headline.iter().map(|sentence| format!("**{}**\n", printable::line(sentence))),
-    );
+    parts.extend(document.headline.iter().map(|sentence| format!("**{}**\n", escaped(sentence))));
     parts.extend(lead.iter().map(|sentence| paragraph(&printable::line(sentence))));
     parts.extend(document.tables.iter().map(drawn));
     if !document.remarks.is_empty() {

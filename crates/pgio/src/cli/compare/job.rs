@@ -266,6 +266,7 @@ impl Job {
             blocks: self.experiment.blocks,
             repeats: rules.repeats,
             until_precise: rules.precision.is_some(),
+            seed: self.seed,
         };
         let ended = run_plan(&plan, &baselines, of_loop, &done, &mut stage);
         stage.clean_up();

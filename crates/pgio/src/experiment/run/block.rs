@@ -140,11 +140,8 @@ fn repair<S: Stage>(
         }
     }
     if let Some(round) = turn.iter().map(|t| t.attempt).max() {
-        // The block's own order was drawn from the experiment's seed.
-        let drawn = block.iter().fold(u64::from(block[0].block), |sum, planned| {
-            derive(sum, "order", planned.cell as u64)
-        });
-        SplitMix64::new(derive(drawn, "repair", u64::from(round))).shuffle(&mut turn);
+        let of_block = derive(rules.seed, "repair", u64::from(block[0].block));
+        SplitMix64::new(derive(of_block, "round", u64::from(round))).shuffle(&mut turn);
     }
     turn
 }
