@@ -15,7 +15,7 @@ const ALL_UP_TO: usize = 12;
 const DRAWN: usize = 2_047;
 const DRAWN_OF_MANY: usize = 999;
 const MANY: usize = 100;
-const SEED: u64 = 0x5EED_0F_F11B5;
+const SEED: u64 = 0x05EE_D0FF_11B5;
 
 /// How often an end of an interval is halved: to a millionth of the first step.
 const HALVINGS: usize = 24;

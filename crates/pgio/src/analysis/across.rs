@@ -205,8 +205,8 @@ fn condition(
         let is_primary = def.name == primary;
         let shown = is_primary || !(runs_a.is_empty() || runs_b.is_empty());
         let mut compared = shown.then(|| metric(name, &def, is_primary, &runs_a, &runs_b))?;
-        let all = a.iter().chain(b).filter_map(|arms| arms.get(name));
-        if !is_known(all, def.name) {
+        let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
+        if !is_known(&all, def.name) {
             compared.verdict = Verdict::NotApplicable;
             (compared.ratio, compared.low, compared.high) = (None, None, None);
             (compared.p, compared.p_adjusted) = (None, None);
@@ -275,9 +275,9 @@ fn adjust(family: &mut [AcrossComparison]) {
 }
 
 /// Whether all trials of these have values of this metric that can be compared.
-fn is_known<'a>(arms: impl Iterator<Item = &'a Arm<'a>> + Clone, metric: &str) -> bool {
+fn is_known(arms: &[&Arm<'_>], metric: &str) -> bool {
     let cut_off = |arm: &Arm<'_>| arm.valid().any(|t| tail::is_lower_bound(t, metric));
-    tail::too_short(arms.clone(), metric).is_none() && !arms.clone().any(cut_off)
+    tail::too_short(arms.iter().copied(), metric).is_none() && !arms.iter().copied().any(cut_off)
 }
 
 /// Only where all runs have the same baseline: an effect is against something.

@@ -56,7 +56,7 @@ fn of_metrics(
             }
             candidates.push(candidate);
         }
-        if metrics::definition(degraded::SHARE).is_some_and(|def| wanted(&def)) {
+        if metrics::definition(degraded::SHARE).is_some_and(&wanted) {
             candidates.extend(degraded::compared(condition, baseline, manifest, &info.name));
         }
     }

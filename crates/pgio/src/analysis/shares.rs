@@ -189,7 +189,7 @@ mod tests {
     fn failed_trials_are_told_though_too_few_to_decide() {
         let stored = ten(|block, on| {
             if block <= 3 {
-                fail(on)
+                fail(on);
             }
         });
         let found = share_of(&stored, FAILED).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     fn trials_that_were_interrupted_are_in_no_share() {
         let stored = ten(|block, on| {
             if block == 10 {
-                on.outcome = Outcome::Interrupted
+                on.outcome = Outcome::Interrupted;
             }
         });
         assert_eq!(analyse(&stored).condition("on").unwrap().shares, []);
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(state(&ten(|_, on| steal(on))), State::NoValidTrial);
         assert_eq!(
             state(&ten(|block, on| if block > 4 {
-                fail(on)
+                fail(on);
             })),
             State::Undecided
         );

@@ -146,7 +146,7 @@ fn blocks_are_planned_for_the_effect_that_is_named() {
         found.comparisons.iter().find(undecided).map(|c| c.blocks_needed)
     };
     assert_eq!(twin(&stored), Some(None));
-    stored.manifest.rules.effect = Some(0.0001);
+    stored.manifest.rules.effect = Some(0.01);
     let small = twin(&stored).unwrap().unwrap();
     stored.manifest.rules.effect = Some(0.5);
     assert!(small > twin(&stored).unwrap().unwrap());

@@ -2,7 +2,7 @@ use benchmath::effect::{Paired, compare};
 use proptest::prelude::*;
 
 use super::*;
-use crate::rng::SplitMix64;
+use benchmath::rng::SplitMix64;
 
 #[test]
 fn one_microsecond_is_bucket_seventeen() {

@@ -51,6 +51,10 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
         Column::left("effect [95 %]"),
         Column::right("ratio"),
     ];
+    let with_totals = analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some());
+    if with_totals {
+        columns.push(Column::left("all work / all time"));
+    }
     if commits {
         columns.push(Column::right("commit p50 / p95 / p99"));
     }
@@ -61,11 +65,6 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
     let per_10000 = conditions.iter().any(|c| c.metrics.contains_key(PER_10000));
     if per_10000 {
         columns.insert(2, Column::right("10,000 in"));
-    }
-
-    let with_totals = analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some());
-    if with_totals {
-        columns.insert(4, Column::left("all work / all time"));
     }
 
     let row = |c: &Condition| {

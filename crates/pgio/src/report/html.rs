@@ -54,7 +54,7 @@ const DRAWN: usize = 400;
 /// Whether a trial's course over time is drawn, so that its samples are worth reading.
 pub fn is_drawn(stored: &Stored, trial: &Trial) -> bool {
     let every = every(stored);
-    every == 1 || trial.place.as_ref().is_some_and(|p| p.block as usize % every == 0)
+    every == 1 || trial.place.as_ref().is_some_and(|p| (p.block as usize).is_multiple_of(every))
 }
 
 fn every(stored: &Stored) -> usize {

@@ -1,4 +1,4 @@
-//! A document as text for a terminal: aligned, at most 112 columns, without colour.
+//! A document as text for a terminal: aligned, at most 120 columns, without colour.
 //!
 //! Widths are counted in characters, which is right for `µ`, `±`, `−` and Latin names; it does not
 //! know double-width or combining ones. A table that would be too wide wraps the cells of its
@@ -7,7 +7,7 @@
 use super::table::{Align, Document, Table};
 
 /// No line is longer, unless a single word of a note is.
-pub const COLUMNS: usize = 112;
+pub const COLUMNS: usize = 120;
 const GAP: &str = "  ";
 /// Columns are not wrapped narrower than this.
 const NARROWEST: usize = 8;

@@ -116,12 +116,16 @@ fn check_analysis(analysis: &Value) {
         "condition",
         "metric",
         "primary",
+        "judged",
+        "baseline_value",
+        "value",
         "ratio",
         "low",
         "high",
         "difference",
         "difference_low",
         "difference_high",
+        "totals",
         "p",
         "p_adjusted",
         "verdict",
@@ -150,7 +154,13 @@ fn check_analysis(analysis: &Value) {
         assert_eq!(comparison["blocks"], 2);
     }
     let floor = &analysis["noise_floor"]["commits_per_second"];
-    let fields = BTreeSet::from(["ratio", "low", "high", "minimum_detectable_effect"]);
+    let fields = BTreeSet::from([
+        "ratio",
+        "low",
+        "high",
+        "minimum_detectable_effect",
+        "minimum_detectable_effect_at_most",
+    ]);
     assert_eq!(keys(floor), fields);
     for check in analysis["checks"].as_array().unwrap() {
         let fields = ["id", "verdict", "condition", "trial", "message", "remedy"];

@@ -142,7 +142,7 @@ fn the_demo_runs_without_privileges() {
     let open = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    open(place.path(), 0o777);
+    open(place.path(), 0o1777);
     let program = place.path().join("pgio");
     fs::copy(pgio_exe(), &program).unwrap();
     open(&program, 0o755);

@@ -303,9 +303,11 @@ fn a_file_system_that_is_gone_is_understood() {
     disk.server.stop();
     run("umount", &[disk.mount.0.to_str().unwrap()]);
     run("mount", &["-o", "noatime", &disk._device.path, disk.mount.0.to_str().unwrap()]);
-    dir.pgio(&["undo"]).expect(0, &[]);
+    let table = "Still in place: table public.pgio_commit";
+    dir.pgio(&["undo"]).expect(6, &["Put back mount options", table]);
     assert_eq!(disk.state(), before);
     disk.server.start_again("");
+    dir.pgio(&["undo"]).expect(0, &["Removed table public.pgio_commit"]);
     let dir = Workdir::new();
     disk.killed_unmounted(&dir, "data=journal");
     dir.pgio(&["undo"]).expect(0, &["Put back mount options of", "Put back PostgreSQL"]);

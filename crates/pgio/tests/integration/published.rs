@@ -92,7 +92,7 @@ fn two_results_against_each_other() {
         "shared_buffers 128MB 1GB",
         "not-interleaved: the trials of A and B did not take turns",
         "one thing differs besides the date",
-        "too few trials",
+        "not judged",
     ] {
         assert!(text.contains(said), "{said}\n{text}");
     }
@@ -133,5 +133,5 @@ fn three_experiments_are_too_many() {
     let output = pgio().arg("report").args([dir, dir, dir]).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("DIR"), "{error}");
+    assert!(error.contains("--against"), "{error}");
 }

@@ -241,7 +241,7 @@ fn a_standby_lost_for_good_fails_the_trial() {
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     running.until("in a window of `on`", || sessions_waiting_for_standby(&dsn) > 0);
     cluster.stop_standby().unwrap();
-    running.wait().expect(0, &["standby"]);
+    running.wait().expect(5, &["standby", "FAILED"]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 4, "a failed trial is a record, and the next is tried");
     for trial in &trials {
@@ -265,7 +265,7 @@ fn stalls(engine: &str) {
     let mut running = dir.start_compare(&experiment(&dsn, keys, &workload, &conditions));
     running.until("in the window", || sessions_waiting_for_standby(&dsn) > 0);
     cluster.stop_standby().unwrap();
-    running.wait().expect(0, &["standby"]);
+    running.wait().expect(5, &["standby", "FAILED"]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 1);
     let error = trials[0]["outcome"]["error"].as_str().unwrap();

@@ -71,7 +71,7 @@ fn runs_are_the_unit() {
 /// such pair apart.
 #[test]
 fn equal_runs_are_told_apart_in_one_of_twenty() {
-    use crate::rng::SplitMix64;
+    use benchmath::rng::SplitMix64;
     let mut rng = SplitMix64::new(11);
     let mut noise = || {
         let sum: f64 = (0..12).map(|_| rng.next_u64() as f64 / u64::MAX as f64).sum();

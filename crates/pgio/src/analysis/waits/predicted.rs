@@ -62,6 +62,7 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
 pub(in crate::analysis) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
     let reckoned = |t: &String| {
         t.starts_with(SETTING)
+            || t.starts_with("fsync =")
             || t.starts_with("link ")
             || t.starts_with("synchronous_standby_names")
     };

@@ -167,8 +167,9 @@ impl Job {
         let (earlier, mut lock) = match start {
             Start::New => (None, None),
             Start::Resume => {
-                let lock = state::lock_results(dir)?;
-                (resume::open(dir)?, Some(lock))
+                // Of several workloads those after the interruption have none yet.
+                let lock = dir.exists().then(|| state::lock_results(dir)).transpose()?;
+                (resume::open(dir)?, lock)
             }
         };
         let done = match &earlier {

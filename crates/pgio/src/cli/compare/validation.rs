@@ -72,9 +72,15 @@ impl Job {
                     setup::load_spec(&LoadSettings::resolve(layer.clone())?);
                     SlobSettings::resolve(layer)?;
                 }
-                WorkloadKind::Commit => drop(CommitSettings::resolve(layer)?),
-                WorkloadKind::Device => drop(DeviceSettings::resolve(layer)),
-                WorkloadKind::Mail => drop(MailSettings::resolve(layer, "")?),
+                WorkloadKind::Commit => {
+                    CommitSettings::resolve(layer)?;
+                }
+                WorkloadKind::Device => {
+                    DeviceSettings::resolve(layer);
+                }
+                WorkloadKind::Mail => {
+                    MailSettings::resolve(layer, "")?;
+                }
                 WorkloadKind::Command => {}
             }
         }

@@ -79,7 +79,7 @@ fn on_a_terminal_one_line_is_rewritten_and_never_wider() {
 fn a_plan_counts_restarts_loads_and_what_else_lies_between_the_windows() {
     let dir = Workdir::new();
     let private = format!("private = true\npg = {INSTALLED}");
-    let keys = "blocks = 4\nduration = \"10s\"\naa = false\nreset = \"reload\"";
+    let keys = "blocks = 4\nduration = \"10s\"\naa = false\nreset = \"reload\"\nburn_in = false";
     let text = experiment_on(&private, keys, "", &[("a", ""), ("b", "shared_buffers = \"64MB\"")]);
     let text = text.replace("kind = \"commit\"", "kind = \"slob\"\nscale = \"400M\"");
     dir.write("e.toml", &text);
