@@ -121,8 +121,7 @@ pub(super) fn along(analysis: &Analysis, swept: &Swept, axis: &Axis) -> Table {
     let starred = |c: &&Curve| c.points.iter().any(|p| is_shown(&swept.cells[p.cell]));
     if curves.iter().any(starred) {
         notes.push(format!(
-            "{STAR} shown at p <= {ALPHA}; away from the middle point after adjustment for the \
-             number of cells (Holm)."
+            "{STAR} decided at p <= {ALPHA}; away from the middle point all cells are one family."
         ));
     }
     let rows = rows.collect();
@@ -219,7 +218,7 @@ fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {
     Some(match knee.place {
         KneePlace::At => format!(
             "{condition}: the knee is at {name} = {at}{sure}: beyond it latency grows faster than \
-             throughput."
+             throughput. It is not the capacity, which lies beyond."
         ),
         KneePlace::AtOrBelowFirst => format!(
             "{condition}: the knee is at {name} = {at} or below{sure}: all more costs more latency \

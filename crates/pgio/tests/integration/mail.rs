@@ -284,7 +284,7 @@ fn a_server_of_no_use_fails_the_trial_and_says_why() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let dir = Workdir::new();
     delivered(&dir, &format!("server = \"127.0.0.1:{port}\""), "")
-        .expect(0, &["cannot be reached", "refused", "start it, or correct server"]);
+        .expect(5, &["cannot be reached", "refused", "start it, or correct server"]);
 }
 
 #[test]

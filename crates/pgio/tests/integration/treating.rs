@@ -493,7 +493,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
     let dir = Workdir::new();
     let text = server.experiment("blocks = 1\nduration = \"1s\"", 1, &[("a", "write_iops = 500")]);
     dir.write("experiment.toml", &text);
-    Local.run(&CommandLine::new("chmod").arg("0777").arg(dir.path())).unwrap();
+    Local.run(&CommandLine::new("chmod").arg("1777").arg(dir.path())).unwrap();
     let as_postgres = Command::new("runuser")
         .args(["-u", "postgres", "--"])
         .arg(pgio_exe())
