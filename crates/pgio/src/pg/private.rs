@@ -32,7 +32,6 @@ pub use supervisor::supervise;
 pub use sweep::{sweep, sweep_default, sweep_one};
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
-use crate::files::Refused;
 use crate::host::exec::ExecError;
 use crate::host::lock::LockError;
 use crate::host::own_dir::OwnDirError;
@@ -70,17 +69,6 @@ pub enum Error {
         "PostgreSQL {version} is not downloaded for {processor}, as pgio knows no SHA-256 of that archive: install a server, or set PGIO_BINDIR to the directory of one"
     )]
     NoHash { version: ServerVersion, processor: &'static str },
-    #[cfg(feature = "download")]
-    #[error(
-        "{holder} has held {} for {seconds} s: wait for its download to end, or end it",
-        path.display()
-    )]
-    CacheBusy { path: PathBuf, holder: String, seconds: u64 },
-    #[error(
-        "programs of {} are not run, because {why}: remove it, and pgio will download it again, or set PGIO_BINDIR",
-        path.display()
-    )]
-    ForeignCache { path: PathBuf, why: Refused },
     #[cfg(not(feature = "download"))]
     #[error(
         "PostgreSQL {version} is not installed, and this pgio was built without downloads: install a server or set PGIO_BINDIR"

