@@ -57,7 +57,6 @@ use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
 
 pub use cross::judge;
-pub use degraded::{LONGEST as DEGRADED_LONGEST, SHARE as DEGRADED_TIME};
 pub use standing::{Standing, standings};
 pub use totals::Totals;
 

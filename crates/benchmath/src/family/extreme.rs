@@ -105,24 +105,26 @@ impl Member<'_> {
         Extreme { p, size: self.size(&moved) }
     }
 
-    /// Under flips of the signs of `logs`, which are this member's, moved or not. Ties and zeros
-    /// are read so that the flip is rather more extreme: they must not help to reject.
+    /// Under flips of the signs of `logs`, which are this member's, moved or not.
     pub(super) fn flipped<'b>(&'b self, logs: &'b [f64]) -> impl FnMut(&[bool]) -> Extreme + 'b {
-        let ranks = ranks(logs);
-        let n = logs.len();
-        let total = n * (n + 1) / 2;
+        let ranks = SignedRanks::of(logs);
         let mut signed = logs.to_vec();
         move |flip| {
-            let mut positive = 0.0;
-            for i in 0..n {
-                signed[i] = if flip[i] { -logs[i] } else { logs[i] };
-                if signed[i] > 0.0 {
-                    positive += ranks[i];
-                }
+            let p = self.null.two_sided(ranks.lesser(flip));
+            if logs.len() > SIZES_UP_TO {
+                return Extreme { p, size: 0.0 };
             }
-            let lesser = positive.min(total as f64 - positive).floor() as usize;
-            Extreme { p: self.null.two_sided(lesser), size: self.size(&signed) }
+            for ((signed, log), flip) in signed.iter_mut().zip(logs).zip(flip) {
+                *signed = if *flip { -log } else { *log };
+            }
+            Extreme { p, size: self.size(&signed) }
         }
+    }
+
+    /// The largest lesser sum of ranks whose p is at most `p`: what a flip must not exceed to be as
+    /// extreme. `None` where not even 0 is.
+    pub(super) fn largest_lesser(&self, p: f64) -> Option<usize> {
+        self.null.largest_rejecting(p)
     }
 
     fn size(&self, logs: &[f64]) -> f64 {
@@ -147,7 +149,47 @@ impl Member<'_> {
     }
 }
 
-/// Ranks of the absolute values, means of ties; what is 0 has its rank on the lesser side.
+/// Ranks of the absolute values, with what a flip of each sign does to their sum on the positive
+/// side. Ties and zeros are read so that a flip is rather more extreme: they must not help to
+/// reject.
+#[derive(Debug)]
+pub(super) struct SignedRanks {
+    positive: f64,
+    changes: Vec<f64>,
+    total: f64,
+}
+
+impl SignedRanks {
+    pub(super) fn of(logs: &[f64]) -> SignedRanks {
+        let n = logs.len() as f64;
+        let mut signed = SignedRanks {
+            positive: 0.0,
+            changes: Vec::with_capacity(logs.len()),
+            total: n * (n + 1.0) / 2.0,
+        };
+        for (log, rank) in logs.iter().zip(ranks(logs)) {
+            let change = match log.total_cmp(&0.0) {
+                _ if *log == 0.0 => 0.0,
+                Ordering::Less => rank,
+                _ => -rank,
+            };
+            signed.changes.push(change);
+            signed.positive += (-change).max(0.0);
+        }
+        signed
+    }
+
+    /// The sum of the ranks on the lesser side. Ranks are halves at most, so their sums are exact.
+    pub(super) fn lesser(&self, flip: &[bool]) -> usize {
+        let changes = self.changes.iter().zip(flip);
+        // A product instead of a branch: the signs are random.
+        let change: f64 = changes.map(|(change, flip)| change * f64::from(u8::from(*flip))).sum();
+        let positive = self.positive + change;
+        positive.min(self.total - positive).floor() as usize
+    }
+}
+
+/// Ranks of the absolute values, means of ties.
 fn ranks(logs: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..logs.len()).collect();
     order.sort_by(|a, b| logs[*a].abs().total_cmp(&logs[*b].abs()));

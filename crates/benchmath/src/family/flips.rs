@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Series;
-use super::extreme::{Extreme, Member};
+use super::extreme::{Extreme, Member, SignedRanks};
 use crate::rng::SplitMix64;
 
 /// Up to so many blocks every flip is tried: 2,048 of them, the other half being their mirror.
@@ -72,20 +72,37 @@ impl Flips {
         if logs.is_empty() {
             return self.nothing();
         }
-        let places: Vec<usize> = member.series.blocks.iter().map(|b| self.blocks[b]).collect();
-        let mut own = vec![false; places.len()];
         let mut flipped = member.flipped(logs);
-        let one = |signs: &Vec<bool>| {
-            for (sign, place) in own.iter_mut().zip(&places) {
-                *sign = signs[*place];
-            }
-            flipped(&own)
-        };
-        self.signs.iter().map(one).collect()
+        let mut flips = self.of_member(member);
+        (0..self.signs.len()).map(|flip| flipped(flips.signs(flip))).collect()
+    }
+
+    fn of_member<'a>(&'a self, member: &Member<'_>) -> OfMember<'a> {
+        let places: Vec<usize> = member.series.blocks.iter().map(|b| self.blocks[b]).collect();
+        OfMember { flips: self, own: vec![false; places.len()], places }
     }
 
     pub(super) fn against<'a>(&'a self, others: &'a [Extreme]) -> Against<'a> {
-        Against { flips: self, others }
+        let mut sorted = others.to_vec();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        Against { flips: self, others, sorted }
+    }
+}
+
+/// The flips of those blocks that one member has.
+struct OfMember<'a> {
+    flips: &'a Flips,
+    places: Vec<usize>,
+    own: Vec<bool>,
+}
+
+impl OfMember<'_> {
+    fn signs(&mut self, flip: usize) -> &[bool] {
+        let signs = &self.flips.signs[flip];
+        for (own, place) in self.own.iter_mut().zip(&self.places) {
+            *own = signs[*place];
+        }
+        &self.own
     }
 }
 
@@ -100,26 +117,55 @@ pub(super) fn larger(a: &[Extreme], b: &[Extreme]) -> Vec<Extreme> {
 pub(super) struct Against<'a> {
     flips: &'a Flips,
     others: &'a [Extreme],
+    /// The same, the most extreme first.
+    sorted: Vec<Extreme>,
 }
 
 impl Against<'_> {
     /// The share of flips in which the member, moved by `shift`, or one of the others is as extreme
-    /// as the member is seen; never below the member's own exact p.
+    /// as the member is seen; never below the member's own exact p. With more than [`MANY`] blocks
+    /// the member's share is its own p, and the two are added: a bound, a little above what they
+    /// have in common, which costs no flip.
     pub(super) fn p(&self, member: &Member<'_>, shift: f64) -> f64 {
         let seen = member.moved(shift);
-        let moved: Vec<f64> = member.series.logs.iter().map(|d| d - shift).collect();
-        let own = self.flips.each(member, &moved);
-        let count = own
-            .iter()
-            .zip(self.others)
-            .filter(|(own, other)| own.p <= seen.p || other.total_cmp(&seen).is_ge())
-            .count();
-        let share = if self.flips.exact {
-            count as f64 / own.len() as f64
-        } else {
-            (count + 1) as f64 / (own.len() + 1) as f64
+        let others = self.as_extreme(&seen);
+        if self.flips.blocks.len() > MANY {
+            return (self.share(others) + seen.p).min(1.0);
+        }
+        let Some(enough) = member.largest_lesser(seen.p) else {
+            return 1.0;
         };
-        share.max(seen.p).min(1.0)
+        let moved: Vec<f64> = member.series.logs.iter().map(|d| d - shift).collect();
+        let ranks = SignedRanks::of(&moved);
+        let mut flips = self.flips.of_member(member);
+        let own = (0..self.others.len())
+            .filter(|flip| self.others[*flip].total_cmp(&seen).is_lt())
+            .filter(|flip| ranks.lesser(flips.signs(*flip)) <= enough)
+            .count();
+        self.share(others + own).max(seen.p).min(1.0)
+    }
+
+    /// In how many flips one of the others is as extreme.
+    fn as_extreme(&self, seen: &Extreme) -> usize {
+        self.sorted.partition_point(|other| other.total_cmp(seen).is_ge())
+    }
+
+    fn share(&self, count: usize) -> f64 {
+        if self.flips.exact {
+            count as f64 / self.others.len() as f64
+        } else {
+            // The identity is as extreme as what was seen.
+            (count + 1) as f64 / (self.others.len() + 1) as f64
+        }
+    }
+
+    /// Whether `p` is at most `alpha`, without the flips of the member where the others, or its own
+    /// test, say so alone.
+    fn rejects(&self, member: &Member<'_>, shift: f64, alpha: f64) -> bool {
+        let seen = member.moved(shift);
+        seen.p <= alpha
+            && self.share(self.as_extreme(&seen)) <= alpha
+            && self.p(member, shift) <= alpha
     }
 
     /// The shifts that are not rejected. The member's own interval is inside: beyond its ends the
@@ -132,8 +178,9 @@ impl Against<'_> {
         zero_rejected: bool,
     ) -> Option<(f64, f64)> {
         let (low, high) = member.own_bounds(alpha)?;
-        let rejected =
-            |shift: f64| if shift == 0.0 { zero_rejected } else { self.p(member, shift) <= alpha };
+        let rejected = |shift: f64| {
+            if shift == 0.0 { zero_rejected } else { self.rejects(member, shift, alpha) }
+        };
         let far = |inside: f64| {
             let logs = &member.series.logs;
             logs.iter().fold(f64::EPSILON, |far, d| far.max((d - inside).abs()))

@@ -276,7 +276,7 @@ fn adjust(family: &mut [AcrossComparison]) {
 
 /// Whether all trials of these have values of this metric that can be compared.
 fn is_known(arms: &[&Arm<'_>], metric: &str) -> bool {
-    let cut_off = |arm: &Arm<'_>| arm.valid().any(|t| tail::is_lower_bound(t, metric));
+    let cut_off = |arm: &Arm<'_>| arm.is_bounded(metric);
     tail::too_short(arms.iter().copied(), metric).is_none() && !arms.iter().copied().any(cut_off)
 }
 

@@ -12,7 +12,7 @@ use benchmath::warning::Warning;
 use benchmath::{holm, signed_rank};
 
 use super::families::{self, Candidate};
-use super::pairing::{self, Arm, Pairs};
+use super::pairing::{self, Arm, Beside, Pairs};
 use super::{ALPHA, Comparison, Verdict, degraded, tail, totals};
 use crate::results::metrics::{self, Direction, MetricDef};
 use crate::results::store::Manifest;
@@ -39,6 +39,7 @@ fn of_metrics(
     let mut candidates = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
+        let beside = Beside::new(condition, baseline);
         for def in metrics::all(&manifest.metrics).filter(|def| wanted(def)) {
             let fit = || has(condition, &def) && has(baseline, &def);
             let long_enough =
@@ -46,13 +47,13 @@ fn of_metrics(
             if !(is_primary(&def, manifest) || (fit() && long_enough())) {
                 continue;
             }
-            let mut candidate = paired(&def, condition, baseline);
+            let mut candidate = paired(&def, &beside);
             let c = &mut candidate.comparison;
             c.condition.clone_from(&info.name);
             c.primary = is_primary(&def, manifest);
             c.judged = manifest.rules.judges(&info.name, def.name, c.primary);
             if c.primary && def.direction == Direction::HigherIsFaster {
-                c.totals = totals::ratio(condition, baseline, def.name);
+                c.totals = totals::ratio(&beside, def.name);
             }
             candidates.push(candidate);
         }
@@ -71,23 +72,25 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
 
 /// Whether the arm has values that mean something.
 pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
-    arm.valid().any(|t| pairing::value(t, def.name).is_some()) && !tail::is_coarse(arm, def)
+    arm.measured(def.name)
+        && arm.valid().any(|t| pairing::value(t, def.name).is_some())
+        && !tail::is_coarse(arm, def)
 }
 
 /// One metric of a condition against the baseline's, with what its trials know of it: a percentile
 /// of too few operations is not compared, and one that the window's end cut off is bounded once it
 /// is judged.
-pub(super) fn paired(def: &MetricDef, condition: &Arm<'_>, baseline: &Arm<'_>) -> Candidate {
-    let mut candidate = one(def, &pairing::pairs(condition, baseline, def.name));
+pub(super) fn paired(def: &MetricDef, beside: &Beside<'_, '_>) -> Candidate {
+    let mut candidate = one(def, &beside.values(def.name));
     if candidate.comparison.blocks == 0 {
         return candidate;
     }
-    match tail::too_short([condition, baseline].into_iter(), def.name) {
+    match tail::too_short([beside.condition, beside.baseline].into_iter(), def.name) {
         Some(short) => {
             candidate.comparison = tail::not_compared(candidate.comparison, short.reason());
             candidate.logs.clear();
         }
-        None => candidate.cut_off = tail::cut_off(def.name, condition, baseline),
+        None => candidate.cut_off = beside.bounds(def.name),
     }
     candidate
 }

@@ -14,6 +14,7 @@ mod tally;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use self::tally::{CellId, Environment, Tally, cell, is_described};
 use crate::results::checks::tolerate;
@@ -143,6 +144,8 @@ struct Reference<'a> {
     same_server: bool,
     /// That it runs on another server, said of every trial there, so that it is told once for the condition.
     elsewhere: Option<Check>,
+    /// The last trial's environment and what was wrong with it: hardly ever does the next one differ.
+    last: Option<(Arc<BTreeMap<String, String>>, Option<Check>)>,
 }
 
 impl<'a> Reference<'a> {
@@ -157,15 +160,26 @@ impl<'a> Reference<'a> {
         let (own, baseline) = (ours.usual(), theirs.unwrap_or(ours).usual());
         let elsewhere = there.map(|there| other_server((&own, ours), (&baseline, there), info));
         let same_server = there.is_none();
-        Some(Reference { own, baseline, info, baseline_info, same_server, elsewhere })
+        Some(Reference { own, baseline, info, baseline_info, same_server, elsewhere, last: None })
     }
 
-    fn checks(&self, trial: &Trial) -> impl Iterator<Item = Check> {
-        let differs = is_described(trial).then(|| self.differs(trial)).flatten();
+    fn checks(&mut self, trial: &Trial) -> impl Iterator<Item = Check> {
+        let differs = if is_described(trial) { self.differs(trial) } else { None };
         differs.into_iter().chain(self.elsewhere.clone())
     }
 
-    fn differs(&self, trial: &Trial) -> Option<Check> {
+    fn differs(&mut self, trial: &Trial) -> Option<Check> {
+        if let Some((last, found)) = &self.last
+            && *last == trial.environment
+        {
+            return found.clone();
+        }
+        let found = self.compared(trial);
+        self.last = Some((Arc::clone(&trial.environment), found.clone()));
+        found
+    }
+
+    fn compared(&self, trial: &Trial) -> Option<Check> {
         let baseline = &self.baseline_info.name;
         let mut differences = Vec::new();
         for name in

@@ -18,8 +18,8 @@ use crate::results::model::Slice;
 use crate::results::store::Manifest;
 use crate::results::{Metric, Trial};
 
-pub const SHARE: &str = "degraded_time";
-pub const LONGEST: &str = "degraded_longest";
+pub(super) const SHARE: &str = "degraded_time";
+pub(super) const LONGEST: &str = "degraded_longest";
 
 /// Below this part of the median rate the database hardly works.
 const DEGRADED: f64 = 0.5;

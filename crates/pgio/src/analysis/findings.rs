@@ -11,9 +11,10 @@ use benchmath::signed_rank::fewest_values;
 
 use super::pairing::{Arm, Arms};
 use super::width::width;
-use super::{ALPHA, Comparison, DEGRADED_LONGEST, DEGRADED_TIME, Finding, STALLS, Verdict, steady};
+use super::{ALPHA, Comparison, Finding, STALLS, Verdict, degraded, steady};
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{CheckVerdict, Outcome, Trial, Warning, checks};
+use crate::units::human;
 
 /// So much more of the time than the baseline is worth a word: a percentage point.
 const DEGRADED_MORE: f64 = 0.01;
@@ -29,7 +30,7 @@ pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) 
     found.extend(not_precise(manifest, comparisons));
     for info in &manifest.conditions {
         let arm = &arms[info.name.as_str()];
-        found.extend(stalls(info, comparisons));
+        found.extend(stalls(info, manifest, arm, comparisons));
         found.extend(too_few_blocks(info, comparisons));
         found.extend(failed_trials(info, arm));
         found.extend(invalid_trials(info, arm));
@@ -125,12 +126,17 @@ fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding
 }
 
 /// That the typical block hides what a month of operation would cost.
-fn stalls(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {
+fn stalls(
+    info: &ConditionInfo,
+    manifest: &Manifest,
+    arm: &Arm<'_>,
+    comparisons: &[Comparison],
+) -> Option<Finding> {
     let of = |wanted: &dyn Fn(&Comparison) -> bool| {
         comparisons.iter().find(|c| c.condition == info.name && wanted(c))
     };
     let primary = of(&|c| c.primary)?;
-    let share = of(&|c| c.metric == DEGRADED_TIME);
+    let share = of(&|c| c.metric == degraded::SHARE);
     let value = |c: Option<&Comparison>| c.and_then(|c| c.value).unwrap_or(0.0);
     let baseline = share.and_then(|c| c.baseline_value).unwrap_or(0.0);
     let more = value(share) - baseline >= DEGRADED_MORE;
@@ -154,13 +160,16 @@ fn stalls(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {
             percent(ratio)
         );
     }
-    let longest = value(of(&|c| c.metric == DEGRADED_LONGEST));
     message += &format!(
-        "; below half of its median rate for {:.1} % of the time (baseline {:.1} %), in a trial up \
-         to {longest:.1} s on average",
+        "; below half of its median rate for {:.1} % of the time (baseline {:.1} %)",
         value(share) * 100.0,
         baseline * 100.0
     );
+    let own = degraded::metrics(arm, &manifest.primary_metric);
+    let longest = own.get(degraded::LONGEST).and_then(|m| m.value);
+    if let Some(longest) = longest.filter(|longest| *longest > 0.0) {
+        message += &format!(", at the longest {}", human::latency(longest * 1e9));
+    }
     let remedy =
         "judge it by all work over all time, and see what happened in the trials that stalled";
     Some(warning(STALLS, Some(&info.name), message, remedy))

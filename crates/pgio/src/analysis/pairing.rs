@@ -29,11 +29,24 @@ pub(super) struct Arm<'a> {
     attempts: BTreeMap<(At, u32), (usize, &'a Trial)>,
     /// Earlier attempts that another arm's counted attempt is paired with.
     also: BTreeSet<(At, u32)>,
+    /// What any of these trials has a metric of: most of those that pgio knows are in none.
+    measured: BTreeSet<&'a str>,
+    /// Of which of them any trial has a lower bound in the place of a value.
+    bounded: BTreeSet<&'a str>,
 }
 
 impl<'a> Arm<'a> {
     fn add(&mut self, line: usize, at: At, attempt: u32, trial: &'a Trial) {
         self.all.push((line, trial));
+        for (name, metric) in &trial.metrics {
+            // Asked first, which is cheaper than to insert what is there.
+            if !self.measured.contains(name.as_str()) {
+                self.measured.insert(name);
+            }
+            if metric.at_least {
+                self.bounded.insert(name);
+            }
+        }
         // At equal attempts the later line: a resumed experiment repeats what was interrupted.
         self.attempts.insert((at, attempt), (line, trial));
         let last = self.last.entry(at).or_insert(attempt);
@@ -43,6 +56,16 @@ impl<'a> Arm<'a> {
         if attempt >= *last && !stays {
             *last = attempt;
         }
+    }
+
+    /// Whether any trial, valid or not, has this metric on record.
+    pub(super) fn measured(&self, metric: &str) -> bool {
+        self.measured.contains(metric)
+    }
+
+    /// Whether any trial that counts has a lower bound in its place.
+    pub(super) fn is_bounded(&self, metric: &str) -> bool {
+        self.bounded.contains(metric) && self.valid().any(|t| is_lower_bound(t, metric))
     }
 
     fn in_place(&self) -> impl Iterator<Item = (At, (usize, &'a Trial))> {
@@ -147,6 +170,10 @@ pub(super) fn value(trial: &Trial, metric: &str) -> Option<f64> {
     trial.metrics.get(metric).and_then(|m| m.value).filter(|v| v.is_finite())
 }
 
+pub(super) fn is_lower_bound(trial: &Trial, metric: &str) -> bool {
+    trial.metrics.get(metric).is_some_and(|m| m.at_least && m.value.is_some())
+}
+
 /// Values of both arms by block, ready to be compared.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Pairs {
@@ -156,20 +183,56 @@ pub(super) struct Pairs {
     pub baseline: Vec<f64>,
 }
 
-/// The trials of the blocks in which both arms have one that counts, in the order of the blocks.
-pub(super) fn trial_pairs<'a>(
-    condition: &Arm<'a>,
-    baseline: &Arm<'a>,
-) -> impl Iterator<Item = (&'a Trial, &'a Trial)> {
-    pairs_by_block(condition, baseline).map(|(_, pair)| pair)
+/// Two arms with their trials side by side.
+#[derive(Debug)]
+pub(super) struct Beside<'a, 'b> {
+    pub condition: &'b Arm<'a>,
+    pub baseline: &'b Arm<'a>,
+    /// Of the blocks in which both arms have one that counts, in the order of the blocks.
+    trials: Vec<(u32, &'a Trial, &'a Trial)>,
 }
 
-fn pairs_by_block<'a>(
-    condition: &Arm<'a>,
-    baseline: &Arm<'a>,
-) -> impl Iterator<Item = (u32, (&'a Trial, &'a Trial))> {
-    let blocks = condition.last.iter();
-    blocks.filter_map(|(at, ours)| Some((at.0, pair(condition, baseline, *at, *ours)?)))
+impl<'a, 'b> Beside<'a, 'b> {
+    pub(super) fn new(condition: &'b Arm<'a>, baseline: &'b Arm<'a>) -> Beside<'a, 'b> {
+        let beside = |(at, ours): (&At, &u32)| {
+            let (ours, theirs) = pair(condition, baseline, *at, *ours)?;
+            Some((at.0, ours, theirs))
+        };
+        Beside { condition, baseline, trials: condition.last.iter().filter_map(beside).collect() }
+    }
+
+    /// The condition's first.
+    pub(super) fn trials(&self) -> impl Iterator<Item = (&'a Trial, &'a Trial)> {
+        self.trials.iter().map(|(_, ours, theirs)| (*ours, *theirs))
+    }
+
+    pub(super) fn values(&self, metric: &str) -> Pairs {
+        let mut pairs = Pairs::default();
+        for (block, ours, theirs) in &self.trials {
+            if let (Some(ours), Some(theirs)) = (value(ours, metric), value(theirs, metric)) {
+                pairs.blocks.push(*block);
+                pairs.condition.push(ours);
+                pairs.baseline.push(theirs);
+            }
+        }
+        pairs
+    }
+
+    /// Whether the condition's trials, and the baseline's, have lower bounds in the place of values.
+    pub(super) fn bounds(&self, metric: &str) -> [bool; 2] {
+        let mut found = [false; 2];
+        // Hardly any metric ever has one.
+        if !self.condition.bounded.contains(metric) && !self.baseline.bounded.contains(metric) {
+            return found;
+        }
+        for (ours, theirs) in self.trials() {
+            if value(ours, metric).is_some() && value(theirs, metric).is_some() {
+                found[0] |= is_lower_bound(ours, metric);
+                found[1] |= is_lower_bound(theirs, metric);
+            }
+        }
+        found
+    }
 }
 
 fn pair<'a>(
@@ -186,18 +249,6 @@ fn pair<'a>(
     let last = condition.valid_attempt(at, ours)?;
     let beside = condition.valid_attempt(at, theirs).unwrap_or(last);
     Some((beside, baseline.valid_attempt(at, theirs)?))
-}
-
-pub(super) fn pairs(condition: &Arm<'_>, baseline: &Arm<'_>, metric: &str) -> Pairs {
-    let mut pairs = Pairs::default();
-    for (block, (ours, theirs)) in pairs_by_block(condition, baseline) {
-        if let (Some(ours), Some(theirs)) = (value(ours, metric), value(theirs, metric)) {
-            pairs.blocks.push(block);
-            pairs.condition.push(ours);
-            pairs.baseline.push(theirs);
-        }
-    }
-    pairs
 }
 
 #[cfg(test)]
@@ -221,7 +272,7 @@ mod tests {
         let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
         let arms = arms(&stored.manifest, &stored.trials);
         let counted = arms["local"].counted().map(|(line, _)| line).collect();
-        (pairs(&arms["on"], &arms["local"], RATE), counted)
+        (Beside::new(&arms["on"], &arms["local"]).values(RATE), counted)
     }
 
     fn values(pairs: &Pairs) -> Vec<(f64, f64)> {
@@ -270,6 +321,6 @@ mod tests {
         trials[2].place.as_mut().unwrap().attempt = 1;
         let stored = experiment(&["local", "on"], trials);
         let arms = arms(&stored.manifest, &stored.trials);
-        assert_eq!(values(&pairs(&arms["on"], &arms["local"], RATE)), [(20.0, 100.0)]);
+        assert_eq!(values(&Beside::new(&arms["on"], &arms["local"]).values(RATE)), [(20.0, 100.0)]);
     }
 }

@@ -43,12 +43,12 @@ fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {
     let declared = &manifest.metrics;
     let mut found = degraded::metrics(arm, &manifest.primary_metric);
     for def in metrics::all(declared) {
-        if !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
+        if !arm.measured(def.name) || !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
             continue;
         }
         let values: Vec<f64> = arm.valid().filter_map(|t| value(t, def.name)).collect();
         let value = central(&values).filter(|_| !tail::is_coarse(arm, &def));
-        let at_least = arm.valid().any(|t| tail::is_lower_bound(t, def.name));
+        let at_least = arm.is_bounded(def.name);
         found.insert(def.name.to_owned(), Metric { at_least, ..Metric::new(value, def.unit) });
     }
     found

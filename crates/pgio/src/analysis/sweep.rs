@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use super::compare::{has, paired};
 use super::families::{self, Candidate};
-use super::pairing::{self, Arm, value};
+use super::pairing::{self, Arm, Beside, value};
 use super::waits::Predicted;
 use super::waits::predicted::alone;
-use super::{ALPHA, Bound, Comparison, Verdict, tail};
+use super::{ALPHA, Bound, Comparison, Verdict};
 use crate::results::metrics::{self, Direction, definition};
 use crate::results::store::Manifest;
 use crate::results::sweep::{Axis, Point, Sweep, SweepKind};
@@ -233,7 +233,7 @@ fn metrics(arm: &Arm<'_>, told: &[String]) -> BTreeMap<String, Estimate> {
         let values: Vec<f64> = arm.valid().filter_map(|t| value(t, name)).collect();
         let unit = arm.valid().find_map(|t| t.metrics.get(name).map(|m: &Metric| m.unit.clone()));
         let mut estimate = estimate(&values, unit.unwrap_or_default())?;
-        if arm.valid().any(|t| tail::is_lower_bound(t, name)) {
+        if arm.is_bounded(name) {
             (estimate.at_least, estimate.low, estimate.high) = (true, None, None);
         }
         Some((name.clone(), estimate))
@@ -265,7 +265,7 @@ fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
 
 fn candidate(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<Candidate> {
     let def = metrics::find(&manifest.metrics, &manifest.primary_metric)?;
-    Some(paired(&def, arm, baseline))
+    Some(paired(&def, &Beside::new(arm, baseline)))
 }
 
 fn as_effect(c: &Comparison) -> CellEffect {

@@ -9,10 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use super::pairing::{Arm, trial_pairs, value};
+use super::pairing::{Arm, value};
 use super::{Bound, Comparison, Verdict};
 use crate::histogram::COARSEST_QUANTILE_NS;
-use crate::results::Trial;
 use crate::results::latency::{FEWEST_BEYOND, needed, percentile};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::store::Manifest;
@@ -45,6 +44,7 @@ pub(super) fn too_short<'a>(
 ) -> Option<TooShort> {
     let (class, q) = percentile(metric)?;
     let needed = needed(q);
+    let arms = arms.filter(|arm| arm.measured(metric));
     let trials = arms.flat_map(Arm::valid).filter(|t| value(t, metric).is_some());
     let counts = trials.filter_map(|t| t.histograms.get(class)).map(|h| h.observed());
     let operations = counts.min().filter(|n| *n < needed)?;
@@ -60,10 +60,6 @@ pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
     by_the_server && is_latency && values.any(|v| v * 1e9 < COARSEST_QUANTILE_NS)
 }
 
-pub(super) fn is_lower_bound(trial: &Trial, metric: &str) -> bool {
-    trial.metrics.get(metric).is_some_and(|m| m.at_least && m.value.is_some())
-}
-
 /// A comparison without its numbers, and why.
 pub(super) fn not_compared(comparison: Comparison, why: String) -> Comparison {
     Comparison {
@@ -72,18 +68,6 @@ pub(super) fn not_compared(comparison: Comparison, why: String) -> Comparison {
         warnings: vec![why],
         ..one_sided(comparison, None, None)
     }
-}
-
-/// Whether trials of the condition, and of the baseline, have lower bounds in the place of values.
-pub(super) fn cut_off(metric: &str, condition: &Arm<'_>, baseline: &Arm<'_>) -> [bool; 2] {
-    let pairs = trial_pairs(condition, baseline)
-        .filter(|(c, b)| value(c, metric).is_some() && value(b, metric).is_some());
-    let mut found = [false; 2];
-    for (condition, baseline) in pairs {
-        found[0] |= is_lower_bound(condition, metric);
-        found[1] |= is_lower_bound(baseline, metric);
-    }
-    found
 }
 
 /// Without what cannot be known, where trials have lower bounds in the place of values.

@@ -1,6 +1,7 @@
 //! Stored experiments and trials made up for tests: of `analysis` here and of `report`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::histogram::Histogram;
 use crate::results::metrics;
@@ -20,7 +21,7 @@ pub(crate) fn classic_trial() -> Trial {
         metrics: BTreeMap::new(),
         telemetry: None,
         series: None,
-        environment: BTreeMap::new(),
+        environment: Arc::default(),
         evidence: Vec::new(),
         checks: Vec::new(),
         warnings: Vec::new(),

@@ -542,7 +542,7 @@ fn repaired_under_drift(beside: bool) -> (f64, f64) {
         }
         let stored = experiment(&["local", "on", "other", "fourth"], trials);
         let arms = pairing::arms(&stored.manifest, &stored.trials);
-        let pairs = pairing::pairs(&arms["on"], &arms["local"], PRIMARY);
+        let pairs = pairing::Beside::new(&arms["on"], &arms["local"]).values(PRIMARY);
         let both = pairs.condition.iter().zip(&pairs.baseline);
         let logs: Vec<f64> = both.map(|(on, local)| (on / local).ln()).collect();
         assert_eq!(logs.len(), 10);

@@ -4,7 +4,7 @@ use benchmath::totals::{self, Block, Part};
 use serde::{Deserialize, Serialize};
 
 use super::ALPHA;
-use super::pairing::{self, Arm};
+use super::pairing::{self, Beside};
 use crate::results::Trial;
 
 /// The ratio of totals beside the typical block's ratio. They differ where some trials stall.
@@ -31,12 +31,13 @@ impl Totals {
 }
 
 /// Of a rate; over the blocks in which both sides have a trial that counts.
-pub(super) fn ratio(condition: &Arm<'_>, baseline: &Arm<'_>, metric: &str) -> Option<Totals> {
+pub(super) fn ratio(beside: &Beside<'_, '_>, metric: &str) -> Option<Totals> {
     let part = |trial: &Trial| {
         let seconds = trial.window.seconds;
         Some(Part { work: pairing::value(trial, metric)? * seconds, seconds })
     };
-    let blocks: Vec<Block> = pairing::trial_pairs(condition, baseline)
+    let blocks: Vec<Block> = beside
+        .trials()
         .filter_map(|(ours, theirs)| {
             Some(Block { condition: part(ours)?, baseline: part(theirs)? })
         })

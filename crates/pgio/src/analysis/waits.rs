@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use self::divide::Class;
 use super::ALPHA;
-use super::pairing::{Arm, trial_pairs};
+use super::pairing::{Arm, Beside};
 use crate::results::Trial;
 use crate::results::store::Manifest;
 use crate::results::waits::{GROUPS, WaitGroup};
@@ -204,7 +204,7 @@ pub(super) fn differences(
         let ours = &arms[info.name.as_str()];
         let divided = |(a, b): (&Trial, &Trial)| Some((divide::divide(a)?, divide::divide(b)?));
         let blocks: Vec<(Divided, Divided)> =
-            trial_pairs(ours, theirs).filter_map(divided).collect();
+            Beside::new(ours, theirs).trials().filter_map(divided).collect();
         for class in CLASSES {
             let pairs: Vec<(&Class, &Class)> =
                 blocks.iter().filter_map(|(a, b)| Some((a.get(class)?, b.get(class)?))).collect();

@@ -122,7 +122,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     status.clear();
     // A server that is gone keeps a table with our mark, which `destroy` finds.
     let _ = workload.clean_up(&mut admin);
-    trial.environment.extend(held.map(|held| ("driver.ballast".to_owned(), held)));
+    Arc::make_mut(&mut trial.environment)
+        .extend(held.map(|held| ("driver.ballast".to_owned(), held)));
     monitors.map_or(Ok(()), Monitors::finish)?;
     if let Some(path) = &args.json {
         store_json(path, &trial)?;

@@ -195,7 +195,7 @@ fn measure(
 
     trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
     trial.environment =
-        environment::of_trial(admin, request.scene).map_err(pg("reading settings"))?;
+        Arc::new(environment::of_trial(admin, request.scene).map_err(pg("reading settings"))?);
     let version = request.server.info.version_num;
     let (counters_before, before) = readings(version, admin).map_err(read)?;
     let mut next_evidence = Instant::now();
@@ -290,7 +290,7 @@ pub fn blank() -> Trial {
         database: None,
         telemetry: None,
         series: None,
-        environment: BTreeMap::new(),
+        environment: Arc::default(),
         evidence: Vec::new(),
         checks: Vec::new(),
         warnings: Vec::<Warning>::new(),

@@ -1,6 +1,8 @@
 //! Stored results whose every text is hostile, in every format: nothing that a terminal, a page or a
 //! spreadsheet would obey comes out.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::table::{Column, Document, Remark, Table};
@@ -24,7 +26,7 @@ fn spoil_trial(trial: &mut Trial) {
         spoil(&mut place.experiment);
     }
     trial.settings.values_mut().for_each(spoil);
-    trial.environment.values_mut().for_each(spoil);
+    Arc::make_mut(&mut trial.environment).values_mut().for_each(spoil);
     trial.warnings.push(Warning::new(WILD, WILD, WILD));
     trial.checks.push(Check::invalid("standby-connected", WILD, WILD));
 }

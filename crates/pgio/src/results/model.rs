@@ -4,6 +4,7 @@
 //! are stored as they stand; only [`Trial`] itself has a stored form of its own (`wire`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,8 @@ pub struct Trial {
     pub series: Option<String>,
     /// The server's settings that are not its defaults, the kernel, mounts, schedulers and the
     /// governor as found when the window opened: what must not differ between conditions.
-    pub environment: BTreeMap<String, String>,
+    /// Trials that are read from a store share it with the one before where it is the same.
+    pub environment: Arc<BTreeMap<String, String>>,
     pub evidence: Vec<Evidence>,
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,

@@ -1,6 +1,7 @@
 //! A trial with every part filled, and a manifest: for tests of what is stored.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
 use super::model::{
@@ -83,7 +84,7 @@ pub(crate) fn full_trial() -> Trial {
         }),
         telemetry: None,
         series: None,
-        environment: BTreeMap::new(),
+        environment: Arc::default(),
         evidence: vec![Evidence {
             when: When::During,
             what: "synchronous_commit".to_owned(),

@@ -5,6 +5,7 @@
 //! docs/schema/ is generated from these types.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -163,7 +164,7 @@ fn stored(trial: &Trial) -> TrialV1 {
         database: t.database,
         telemetry: t.telemetry,
         series: t.series,
-        environment: t.environment,
+        environment: Arc::unwrap_or_clone(t.environment),
         evidence: t.evidence,
         checks: t.checks,
         warnings: t.warnings,
@@ -214,7 +215,7 @@ pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
         database: t.database,
         telemetry: t.telemetry,
         series: t.series,
-        environment: t.environment,
+        environment: Arc::new(t.environment),
         evidence: t.evidence,
         checks: t.checks,
         warnings: t.warnings,

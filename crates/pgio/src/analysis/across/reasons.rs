@@ -127,7 +127,7 @@ fn environment(stored: &Stored) -> Described {
         m.environment.iter().filter(|(k, _)| !TOLD_ELSEWHERE.contains(&k.as_str())).collect();
     let is_baseline = |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == m.baseline);
     if let Some(trial) = counted(stored).find(is_baseline) {
-        for (name, value) in &trial.environment {
+        for (name, value) in trial.environment.iter() {
             all.entry(name).or_insert(value);
         }
     }

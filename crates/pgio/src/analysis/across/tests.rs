@@ -1,5 +1,7 @@
 //! Two made-up months.
 
+use std::sync::Arc;
+
 use super::across as across_runs;
 use super::*;
 use crate::analysis::test_support::{demo, experiment, set, trial};
@@ -118,7 +120,7 @@ fn what_differs_is_listed_gravest_first() {
         t.workload.keys.insert("update_pct".to_owned(), serde_json::json!(20));
         t.dataset.as_mut().unwrap().blocks_per_table *= 2;
         t.server.version = "16.4".to_owned();
-        t.environment.insert("setting.work_mem".to_owned(), "64MB".to_owned());
+        Arc::make_mut(&mut t.environment).insert("setting.work_mem".to_owned(), "64MB".to_owned());
     }
     let found = across(&a, &b);
     let text: Vec<String> = found

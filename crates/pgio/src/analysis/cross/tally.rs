@@ -4,6 +4,7 @@
 //! Next: `cross` says what is wrong with a trial, from these counts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::results::store::Manifest;
 use crate::results::{Outcome, Place, Trial};
@@ -28,6 +29,9 @@ pub(super) struct Environment {
     /// The server of the first of them.
     pub target: String,
     names: BTreeMap<String, Values>,
+    /// What the last trial found, and where each name's value stands in `names`: hardly ever does the
+    /// next one find anything else.
+    last: Option<(Arc<BTreeMap<String, String>>, Vec<usize>)>,
 }
 
 /// How often each value was found, in the order in which they came; `None` where the name is absent.
@@ -109,22 +113,38 @@ impl Environment {
         if self.trials == 0 {
             self.target.clone_from(&trial.server.target);
         }
+        self.trials += 1;
+        if let Some((last, places)) = &self.last
+            && *last == trial.environment
+        {
+            for (values, place) in self.names.values_mut().zip(places) {
+                values[*place].1 += 1;
+            }
+            return;
+        }
         for (name, values) in &mut self.names {
             if !trial.environment.contains_key(name) {
                 count(values, None);
             }
         }
-        for (name, value) in &trial.environment {
+        for (name, value) in trial.environment.iter() {
             match self.names.get_mut(name) {
                 Some(values) => count(values, Some(value)),
                 None => {
-                    let before = (self.trials > 0).then_some((None, self.trials));
+                    let earlier = self.trials - 1;
+                    let before = (earlier > 0).then_some((None, earlier));
                     let values = before.into_iter().chain([(Some(value.clone()), 1)]).collect();
                     self.names.insert(name.clone(), values);
                 }
             }
         }
-        self.trials += 1;
+        let place = |(name, values): (&String, &Values)| {
+            let found = trial.environment.get(name);
+            let counted = values.iter().position(|(value, _)| value.as_ref() == found);
+            counted.expect("each value was counted above")
+        };
+        let places = self.names.iter().map(place).collect();
+        self.last = Some((Arc::clone(&trial.environment), places));
     }
 
     /// The most frequent value of each name, the earliest of equally frequent ones; a name that a

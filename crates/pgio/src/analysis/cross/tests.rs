@@ -1,5 +1,7 @@
 //! Each fault brought about in an experiment that is otherwise in order.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::analysis::analyse;
 use crate::analysis::test_support::{experiment, set, trial};
@@ -12,7 +14,7 @@ fn sound() -> Stored {
     let one = |name: &str, block: u32, rate: f64| {
         let mut t = trial(name, block, &[(PRIMARY, rate), ("checkpoints", 0.0)]);
         for (name, value) in [("setting.work_mem", "4MB"), ("host.kernel", "6.1.0")] {
-            t.environment.insert(name.to_owned(), value.to_owned());
+            Arc::make_mut(&mut t.environment).insert(name.to_owned(), value.to_owned());
         }
         t
     };
@@ -31,7 +33,7 @@ fn of<'a>(stored: &'a mut Stored, name: &str) -> Vec<&'a mut Trial> {
 }
 
 fn put(trial: &mut Trial, name: &str, value: &str) {
-    trial.environment.insert(name.to_owned(), value.to_owned());
+    Arc::make_mut(&mut trial.environment).insert(name.to_owned(), value.to_owned());
 }
 
 fn found(stored: &Stored) -> Vec<(usize, String)> {
@@ -61,7 +63,7 @@ fn an_undeclared_difference_leaves_no_trial_of_the_condition() {
     assert!(analysis.checks.iter().any(|c| c.id == "environment-differs"));
 
     of(&mut stored, "on").into_iter().for_each(|t| {
-        t.environment.remove("setting.work_mem");
+        Arc::make_mut(&mut t.environment).remove("setting.work_mem");
     });
     let (_, check) = &checks(&stored.manifest, &stored.trials)[0];
     assert_eq!(check.message, "setting.work_mem is absent here and 4MB under `local`");
@@ -118,7 +120,9 @@ fn what_differs_in_drbd_is_declared_or_found() {
     assert_eq!(faults(&on(&[("drbd.module", "9.2.1")], &protocol)), 6);
     // With a connection its options are gone.
     let mut stored = on(&[("drbd.protocol.r0", "none")], &["DRBD r0 = disconnected"]);
-    of(&mut stored, "on").into_iter().for_each(|t| drop(t.environment.remove("drbd.r0.net")));
+    of(&mut stored, "on")
+        .into_iter()
+        .for_each(|t| drop(Arc::make_mut(&mut t.environment).remove("drbd.r0.net")));
     assert_eq!(faults(&stored), 0);
     stored.manifest.conditions[1].treatments.clear();
     assert_eq!(faults(&stored), 6);
@@ -257,7 +261,7 @@ fn counts_that_were_added_to_give_the_verdicts_from_scratch() {
     let mut stored = sound();
     stored.trials[8..].iter_mut().for_each(|t| put(t, "host.kernel", "6.1.1"));
     put(&mut stored.trials[3], "setting.jit", "off");
-    stored.trials[4].environment.remove("setting.work_mem");
+    Arc::make_mut(&mut stored.trials[4].environment).remove("setting.work_mem");
     stored.trials[5].outcome = Outcome::Interrupted;
     of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
     let mut across = Across::default();

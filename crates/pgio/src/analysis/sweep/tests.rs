@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -189,10 +191,11 @@ fn an_environment_is_compared_within_its_point() {
     let mut stored = swept(6);
     for t in &mut stored.trials {
         let delay = t.place.as_ref().unwrap().point["delay"].to_string();
-        t.environment.insert("setting.commit_delay".to_owned(), delay);
+        Arc::make_mut(&mut t.environment).insert("setting.commit_delay".to_owned(), delay);
     }
     assert!(standings(&stored).iter().all(|s| *s == Standing::Counts));
-    stored.trials[3].environment.insert("setting.commit_delay".to_owned(), "77".to_owned());
+    Arc::make_mut(&mut stored.trials[3].environment)
+        .insert("setting.commit_delay".to_owned(), "77".to_owned());
     assert_eq!(standings(&stored).iter().filter(|s| **s == Standing::Invalid).count(), 1);
 }
 

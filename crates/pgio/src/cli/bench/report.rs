@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -198,7 +199,7 @@ fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
     });
     for setting in 0..60 {
         let name = format!("setting.of_the_server_number_{setting}");
-        trial.environment.insert(name, format!("value {setting}"));
+        Arc::make_mut(&mut trial.environment).insert(name, format!("value {setting}"));
     }
     let slice = |second: u32| Slice {
         at: f64::from(second),

@@ -10,6 +10,7 @@ mod cache;
 mod commit_delay;
 mod disk;
 mod read_iops;
+mod stalls;
 mod tail;
 
 use std::path::{Path, PathBuf};
@@ -38,14 +39,16 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Case {
-    /// The baseline against its twin: nothing differs
-    Aa(Plan),
+    /// Equal conditions: nothing differs
+    Aa(aa::Args),
     /// Three equal conditions on data larger than the buffers: do trials read what others fetched?
     Cache(cache::Args),
     /// A disk of fewer read IOPS against another, by loop devices and cgroup v1 (needs root)
     ReadIops(read_iops::Args),
     /// commit_delay = 20 ms against none, beside a plain psql loop (needs psql)
     CommitDelay(Plan),
+    /// A server that stands still for a third of the window in three trials of ten
+    Stalls(Plan),
     /// A lock until after the end of an open loop's window: p99 must show it
     Tail(tail::Args),
 }
@@ -71,10 +74,11 @@ struct Plan {
 
 pub(super) fn run(args: &Args) -> Outcome {
     match &args.case {
-        Case::Aa(plan) => aa::run(plan),
+        Case::Aa(args) => aa::run(args),
         Case::Cache(args) => cache::run(args),
         Case::ReadIops(args) => read_iops::run(args),
         Case::CommitDelay(plan) => commit_delay::run(plan),
+        Case::Stalls(plan) => stalls::run(plan),
         Case::Tail(args) => tail::run(args),
     }
 }

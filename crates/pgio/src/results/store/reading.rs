@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::mem;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Stat, fstat};
 
@@ -188,6 +189,11 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
         };
         let mut trial = wire::from_json(&String::from_utf8_lossy(text), &place())?;
         trial.rejudged = checks::rejudge(&mut trial);
+        if let Some(before) = found.trials.last()
+            && before.environment == trial.environment
+        {
+            trial.environment = Arc::clone(&before.environment);
+        }
         found.trials.push(trial);
         found.whole += length;
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use pgio::histogram::Histogram;
 use pgio::results::metrics::definition;
@@ -312,7 +313,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
         database: None,
         telemetry: Some(telemetry(arm, rate)),
         series: None,
-        environment: BTreeMap::from([("host.kernel".to_owned(), "6.12.0".to_owned())]),
+        environment: Arc::new(BTreeMap::from([("host.kernel".to_owned(), "6.12.0".to_owned())])),
         evidence,
         checks,
         warnings,

@@ -1,8 +1,9 @@
-//! Nothing differs: the baseline and its twin, on a small table that is all in shared buffers.
+//! Nothing differs: equal conditions on a small table that is all in shared buffers. One verdict in an
+//! experiment is a false alarm, whichever condition it is of, so each experiment is judged by the
+//! condition that comes out furthest from the baseline.
 
 use super::{Judged, Plan, each};
 use crate::cli::Outcome;
-use crate::config::experiment::AA_SUFFIX;
 
 const REST: &str = r#"
 [target]
@@ -16,16 +17,29 @@ update_pct = 0
 num_schemas = 1
 num_threads = 1
 create_base_table = false
-
-[[condition]]
-name = "cached"
 "#;
 
-pub(super) fn run(plan: &Plan) -> Outcome {
-    let text = plan.head("aa", true) + REST;
-    each(plan, "ratio", |round| {
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    plan: Plan,
+    /// How many equal conditions, the baseline among them
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=20))]
+    conditions: u32,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let names: Vec<String> = (1..=args.conditions).map(|n| format!("equal-{n}")).collect();
+    let mut text = args.plan.head("aa", false) + REST;
+    for name in &names {
+        text += &format!("\n[[condition]]\nname = \"{name}\"\n");
+    }
+    each(&args.plan, "ratio", |round| {
         let analysis = round.analysis(&text)?;
-        let twin = analysis.primary(&format!("cached{AA_SUFFIX}"));
-        Ok(Judged::of_ratio(twin, 1.0))
+        let compared = names[1..].iter().filter_map(|name| analysis.primary(name));
+        let p = |c: &crate::analysis::Comparison| c.p_adjusted.unwrap_or(1.0);
+        let furthest = compared.min_by(|a, b| p(a).total_cmp(&p(b)));
+        let remark = furthest.map(|c| format!("p {:.3}", p(c))).unwrap_or_default();
+        Ok(Judged { remark, ..Judged::of_ratio(furthest, 1.0) })
     })
 }

@@ -1,0 +1,143 @@
+//! A condition of which three trials in ten stand still for a third of their window: the typical block
+//! does not show it, the headline must, with the right ratio of all work over all time.
+//!
+//! What stands still are all processes of the server but its first, stopped by SIGSTOP. The truth is
+//! counted while they are: so many seconds of the condition's windows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Judged, Plan, Round, each, private};
+use crate::analysis::{Analysis, STALLS};
+use crate::cli::Outcome;
+use crate::cli::exit::{FAILED, Failure};
+use crate::experiment::live::Happening;
+use crate::report::headline;
+
+const STALLED: &str = "stalling";
+/// The part of a window, from this part on.
+const STOPPED: f64 = 1.0 / 3.0;
+const FROM: f64 = 0.4;
+
+pub(super) fn run(plan: &Plan) -> Outcome {
+    let cluster = private(plan.pg, None, &[("autovacuum", "off")])?;
+    let pid_file = cluster.data_dir().join("postmaster.pid");
+    let text = format!(
+        "{}\n[target]\ndsn = \"{}\"\n\n[workload]\nkind = \"slob\"\nscale = \"32M\"\nwork_unit = 8\n\
+         update_pct = 0\nnum_schemas = 1\nnum_threads = 1\ncreate_base_table = false\n\n\
+         [[condition]]\nname = \"steady\"\n\n[[condition]]\nname = \"{STALLED}\"\n",
+        plan.head("stalls", false),
+        cluster.primary_conninfo()
+    );
+    each(plan, "totals", |round| one(plan, round, &text, &pid_file))
+}
+
+fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Judged, Failure> {
+    let (windows, opened) = mpsc::channel::<Instant>();
+    let window = Duration::from_secs(plan.seconds);
+    let stopper = {
+        let pid_file = pid_file.to_owned();
+        thread::spawn(move || stop_in(&opened, window, &pid_file))
+    };
+    let (mut waiting, mut measured) = (false, 0_u32);
+    let analysis = round.analysis_heard(text, &mut |happening| match happening {
+        Happening::Begins { planned, condition } => {
+            waiting = *condition == STALLED && stalls(planned.block);
+        }
+        Happening::Progress { progress, .. } if waiting => {
+            waiting = false;
+            let elapsed = Duration::from_secs_f64(progress.elapsed);
+            // Its end is an error of its own, told below.
+            let _ = windows.send(Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now));
+        }
+        Happening::Ended { trial, .. } if !trial.is_burn_in() => {
+            let place = trial.place.as_ref();
+            measured += u32::from(place.is_some_and(|p| p.condition == STALLED));
+        }
+        _ => {}
+    });
+    drop(windows);
+    let stopped = stopper.join().map_err(|_| failed(anyhow::anyhow!("its thread ended")))??;
+    let all = f64::from(measured) * window.as_secs_f64();
+    Ok(judged(&analysis?, 1.0 - stopped.as_secs_f64() / all))
+}
+
+/// Three blocks in ten.
+fn stalls(block: u32) -> bool {
+    block * 3 % 10 < 3
+}
+
+fn judged(analysis: &Analysis, truth: f64) -> Judged {
+    let found = analysis.primary(STALLED);
+    let totals = found.and_then(|c| c.totals);
+    let stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
+    let told = stalls.flat_map(|f| &f.condition).any(|condition| condition == STALLED)
+        && headline(analysis).iter().any(|line| line.contains(STALLED));
+    let mut judged = Judged::of_ratio(found, truth);
+    let typical = judged.estimate;
+    let [estimate, low, high] =
+        [totals.map(|t| t.ratio), totals.and_then(|t| t.low), totals.and_then(|t| t.high)]
+            // What nobody is told does not count.
+            .map(|v| v.filter(|_| told).unwrap_or(f64::NAN));
+    (judged.estimate, judged.low, judged.high) = (estimate, low, high);
+    let said = if told { "in the headline" } else { "NOT in the headline" };
+    judged.remark = format!("typical block {typical:.4}; {said}");
+    judged
+}
+
+/// Stops the server's processes in each window that opens; for how long in all.
+fn stop_in(
+    opened: &Receiver<Instant>,
+    window: Duration,
+    pid_file: &Path,
+) -> Result<Duration, Failure> {
+    let mut stopped = Duration::ZERO;
+    for opened in opened {
+        let until = |part: f64| {
+            let moment = opened + window.mul_f64(part);
+            thread::sleep(moment.saturating_duration_since(Instant::now()));
+        };
+        until(FROM);
+        let processes = children(pid_file).map_err(failed)?;
+        let began = Instant::now();
+        let all = |signal| processes.iter().try_for_each(|pid| kill_process(*pid, signal));
+        let sent = all(Signal::STOP);
+        until(FROM + STOPPED);
+        // Also where not all could be stopped.
+        let again = all(Signal::CONT);
+        stopped += began.elapsed();
+        sent.and(again).map_err(failed)?;
+    }
+    Ok(stopped)
+}
+
+/// Of the process whose id is the file's first line.
+fn children(pid_file: &Path) -> anyhow::Result<Vec<Pid>> {
+    let text = fs::read_to_string(pid_file)?;
+    let pid = text.lines().next().unwrap_or_default().trim().to_owned();
+    let children = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
+    let listed = fs::read_to_string(children)?;
+    let numbers =
+        listed.split_whitespace().map(str::parse::<i32>).collect::<Result<Vec<_>, _>>()?;
+    Ok(numbers.into_iter().filter_map(Pid::from_raw).collect())
+}
+
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(FAILED, error).context("cannot stop the server's processes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_blocks_in_ten_stall() {
+        assert_eq!((1..=10).filter(|block| stalls(*block)).count(), 3);
+        assert_eq!((1..=40).filter(|block| stalls(*block)).count(), 12);
+    }
+}
