@@ -12,7 +12,7 @@ use benchmath::warning::Warning;
 use benchmath::{holm, signed_rank};
 
 use super::families::{self, Candidate};
-use super::pairing::{self, Arm, Beside, Pairs};
+use super::pairing::{Arm, Beside, Pairs};
 use super::{ALPHA, Comparison, Verdict, degraded, tail, totals};
 use crate::results::metrics::{self, Direction, MetricDef};
 use crate::results::store::Manifest;
@@ -72,9 +72,7 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
 
 /// Whether the arm has values that mean something.
 pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
-    arm.measured(def.name)
-        && arm.valid().any(|t| pairing::value(t, def.name).is_some())
-        && !tail::is_coarse(arm, def)
+    !arm.values(def.name).is_empty() && !tail::is_coarse(arm, def)
 }
 
 /// One metric of a condition against the baseline's, with what its trials know of it: a percentile

@@ -25,34 +25,40 @@ pub(super) struct Arm<'a> {
     pub all: Vec<(usize, &'a Trial)>,
     /// The attempt of each block at each point that counts: the last.
     last: BTreeMap<At, u32>,
-    /// By block and attempt.
-    attempts: BTreeMap<(At, u32), (usize, &'a Trial)>,
+    /// By block and attempt, the index into `all`.
+    attempts: BTreeMap<(At, u32), usize>,
     /// Earlier attempts that another arm's counted attempt is paired with.
     also: BTreeSet<(At, u32)>,
-    /// What any of these trials has a metric of: most of those that pgio knows are in none.
-    measured: BTreeSet<&'a str>,
-    /// Of which of them any trial has a lower bound in the place of a value.
+    /// Indexes into `all` of the trials that count, in the order of the blocks.
+    counted: Vec<usize>,
+    /// By metric its value in each trial of `all`, NaN where there is none, cut off after the last
+    /// trial that has one. Read once in the trials' order: to look a metric up in thousands of records
+    /// takes many times as long.
+    columns: BTreeMap<&'a str, Vec<f64>>,
+    /// By class of operation the fewest that a trial that counts observed, where it observed any.
+    fewest: BTreeMap<&'a str, u64>,
+    /// The metrics of which any trial has a lower bound in the place of a value.
     bounded: BTreeSet<&'a str>,
 }
 
 impl<'a> Arm<'a> {
     fn add(&mut self, line: usize, at: At, attempt: u32, trial: &'a Trial) {
+        let index = self.all.len();
         self.all.push((line, trial));
         for (name, metric) in &trial.metrics {
-            // Asked first, which is cheaper than to insert what is there.
-            if !self.measured.contains(name.as_str()) {
-                self.measured.insert(name);
-            }
+            let column = self.columns.entry(name).or_default();
+            column.resize(index, f64::NAN);
+            column.push(metric.value.unwrap_or(f64::NAN));
             if metric.at_least {
                 self.bounded.insert(name);
             }
         }
         // At equal attempts the later line: a resumed experiment repeats what was interrupted.
-        self.attempts.insert((at, attempt), (line, trial));
+        self.attempts.insert((at, attempt), index);
         let last = self.last.entry(at).or_insert(attempt);
         // What was repeated for how the condition behaved, and not for its measurement, was chosen by
         // its outcome: the repeat does not stand in for it.
-        let stays = self.attempts.get(&(at, *last)).is_some_and(|(_, t)| t.rejudged);
+        let stays = self.attempts.get(&(at, *last)).is_some_and(|i| self.all[*i].1.rejudged);
         if attempt >= *last && !stays {
             *last = attempt;
         }
@@ -60,7 +66,22 @@ impl<'a> Arm<'a> {
 
     /// Whether any trial, valid or not, has this metric on record.
     pub(super) fn measured(&self, metric: &str) -> bool {
-        self.measured.contains(metric)
+        self.columns.contains_key(metric)
+    }
+
+    /// The fewest operations of a class that a trial that counts observed, where any did.
+    pub(super) fn fewest(&self, class: &str) -> Option<u64> {
+        self.fewest.get(class).copied()
+    }
+
+    /// What the trials that count measured, where they measured a number.
+    pub(super) fn values(&self, metric: &str) -> Vec<f64> {
+        let column = self.column(metric);
+        self.counted.iter().filter_map(|i| column.value(*i)).collect()
+    }
+
+    fn column(&self, metric: &str) -> Column<'_> {
+        Column(self.columns.get(metric).map_or(&[], Vec::as_slice))
     }
 
     /// Whether any trial that counts has a lower bound in its place.
@@ -68,7 +89,8 @@ impl<'a> Arm<'a> {
         self.bounded.contains(metric) && self.valid().any(|t| is_lower_bound(t, metric))
     }
 
-    fn in_place(&self) -> impl Iterator<Item = (At, (usize, &'a Trial))> {
+    /// The index of the last attempt of each block.
+    fn in_place(&self) -> impl Iterator<Item = (At, usize)> {
         self.last
             .iter()
             .filter_map(|(at, attempt)| Some((*at, *self.attempts.get(&(*at, *attempt))?)))
@@ -76,16 +98,28 @@ impl<'a> Arm<'a> {
 
     /// The last attempt of each block, in the order of the blocks.
     pub(super) fn last_attempts(&self) -> impl Iterator<Item = &'a Trial> {
-        self.in_place().map(|(_, (_, trial))| trial)
+        self.in_place().map(|(_, index)| self.all[index].1)
+    }
+
+    /// Once all trials are added and the partners are known.
+    fn count(&mut self) {
+        let counts = |(at, attempt): &(At, u32)| {
+            self.last.get(at) == Some(attempt) || self.also.contains(&(*at, *attempt))
+        };
+        let all = self.attempts.iter().filter(|(key, _)| counts(key));
+        self.counted = all.map(|(_, i)| *i).filter(|i| self.all[*i].1.is_valid()).collect();
+        for index in &self.counted {
+            let (_, trial) = self.all[*index];
+            for (class, histogram) in trial.histograms.iter().filter(|(_, h)| h.observed() > 0) {
+                let fewest = self.fewest.entry(class).or_insert(u64::MAX);
+                *fewest = (*fewest).min(histogram.observed());
+            }
+        }
     }
 
     /// Lines of the trials that count, with the trials, in the order of the blocks.
     pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &'a Trial)> {
-        let counts = |(at, attempt): &(At, u32)| {
-            self.last.get(at) == Some(attempt) || self.also.contains(&(*at, *attempt))
-        };
-        let all = self.attempts.iter().filter(move |(key, _)| counts(key));
-        all.map(|(_, numbered)| *numbered).filter(|(_, t)| t.is_valid())
+        self.counted.iter().map(|i| self.all[*i])
     }
 
     /// The trials that count.
@@ -109,14 +143,33 @@ impl<'a> Arm<'a> {
     }
 
     /// An attempt of a block at a point, where it is valid.
-    fn valid_attempt(&self, at: At, attempt: u32) -> Option<&'a Trial> {
-        self.attempts.get(&(at, attempt)).map(|(_, trial)| *trial).filter(|t| t.is_valid())
+    fn valid_attempt(&self, at: At, attempt: u32) -> Option<usize> {
+        self.attempts.get(&(at, attempt)).copied().filter(|i| self.all[*i].1.is_valid())
     }
 
     /// The trials that count, by block; for an arm of one point.
     pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
-        let all = self.in_place().map(|((block, _), (_, trial))| (block, trial));
+        let all = self.in_place().map(|((block, _), index)| (block, self.all[index].1));
         all.filter(|(_, trial)| trial.is_valid())
+    }
+
+    /// Their values of a metric, by block; for an arm of one point.
+    pub(super) fn values_by_block(&self, metric: &str) -> impl Iterator<Item = (u32, f64)> {
+        let column = self.column(metric);
+        self.in_place()
+            .filter_map(move |((block, _), index)| Some((block, column.value(index)?, index)))
+            .filter(|(_, _, index)| self.all[*index].1.is_valid())
+            .map(|(block, value, _)| (block, value))
+    }
+}
+
+/// A metric's values by the trials' index.
+#[derive(Debug, Clone, Copy)]
+struct Column<'a>(&'a [f64]);
+
+impl Column<'_> {
+    fn value(self, index: usize) -> Option<f64> {
+        self.0.get(index).copied().filter(|v| v.is_finite())
     }
 }
 
@@ -152,6 +205,7 @@ fn collect<'a>(
         }
     }
     keep_partners(&mut arms, &manifest.baseline);
+    arms.values_mut().for_each(Arm::count);
     arms
 }
 
@@ -188,8 +242,9 @@ pub(super) struct Pairs {
 pub(super) struct Beside<'a, 'b> {
     pub condition: &'b Arm<'a>,
     pub baseline: &'b Arm<'a>,
-    /// Of the blocks in which both arms have one that counts, in the order of the blocks.
-    trials: Vec<(u32, &'a Trial, &'a Trial)>,
+    /// Block and index in either arm, of the blocks in which both have a trial that counts, in the order
+    /// of the blocks.
+    trials: Vec<(u32, usize, usize)>,
 }
 
 impl<'a, 'b> Beside<'a, 'b> {
@@ -203,13 +258,16 @@ impl<'a, 'b> Beside<'a, 'b> {
 
     /// The condition's first.
     pub(super) fn trials(&self) -> impl Iterator<Item = (&'a Trial, &'a Trial)> {
-        self.trials.iter().map(|(_, ours, theirs)| (*ours, *theirs))
+        self.trials
+            .iter()
+            .map(|(_, ours, theirs)| (self.condition.all[*ours].1, self.baseline.all[*theirs].1))
     }
 
     pub(super) fn values(&self, metric: &str) -> Pairs {
+        let (ours, theirs) = (self.condition.column(metric), self.baseline.column(metric));
         let mut pairs = Pairs::default();
-        for (block, ours, theirs) in &self.trials {
-            if let (Some(ours), Some(theirs)) = (value(ours, metric), value(theirs, metric)) {
+        for (block, condition, baseline) in &self.trials {
+            if let (Some(ours), Some(theirs)) = (ours.value(*condition), theirs.value(*baseline)) {
                 pairs.blocks.push(*block);
                 pairs.condition.push(ours);
                 pairs.baseline.push(theirs);
@@ -235,12 +293,8 @@ impl<'a, 'b> Beside<'a, 'b> {
     }
 }
 
-fn pair<'a>(
-    condition: &Arm<'a>,
-    baseline: &Arm<'a>,
-    at: At,
-    ours: u32,
-) -> Option<(&'a Trial, &'a Trial)> {
+/// Indexes into `all` of the condition and of the baseline.
+fn pair(condition: &Arm<'_>, baseline: &Arm<'_>, at: At, ours: u32) -> Option<(usize, usize)> {
     if let Some(theirs) = baseline.valid_attempt(at, ours) {
         return Some((condition.valid_attempt(at, ours)?, theirs));
     }

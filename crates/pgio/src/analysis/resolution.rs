@@ -10,7 +10,7 @@ use benchmath::power::{self, PLANNED_POWER};
 use benchmath::signed_rank::fewest_values;
 use benchmath::spread::{self, Spread};
 
-use super::pairing::{self, Arm};
+use super::pairing::Arm;
 use super::{ALPHA, Comparison, NoiseFloor, Verdict};
 use crate::results::store::Manifest;
 
@@ -22,12 +22,9 @@ pub(super) fn spreads(
     arms: &BTreeMap<&str, Arm<'_>>,
     comparisons: &[Comparison],
 ) -> Spreads {
-    let names = |arm: &Arm<'_>, metric: &str| -> Vec<(u32, f64)> {
-        let positive = |(block, trial)| {
-            let value = pairing::value(trial, metric).filter(|v| *v > 0.0)?;
-            Some((block, value.ln()))
-        };
-        arm.by_block().filter_map(positive).collect()
+    let logs = |arm: &Arm<'_>, metric: &str| -> Vec<(u32, f64)> {
+        let positive = arm.values_by_block(metric).filter(|(_, value)| *value > 0.0);
+        positive.map(|(block, value)| (block, value.ln())).collect()
     };
     let mut found = Spreads::new();
     for c in comparisons.iter().filter(|c| c.ratio.is_some()) {
@@ -35,7 +32,7 @@ pub(super) fn spreads(
             continue;
         }
         let conditions: Vec<Vec<(u32, f64)>> =
-            manifest.conditions.iter().map(|i| names(&arms[i.name.as_str()], &c.metric)).collect();
+            manifest.conditions.iter().map(|i| logs(&arms[i.name.as_str()], &c.metric)).collect();
         found.extend(spread::pooled(&conditions).map(|s| (c.metric.clone(), s)));
     }
     found

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use benchmath::summary::{geometric_mean, mean};
 
 use super::findings::differing_factors;
-use super::pairing::{Arm, value};
+use super::pairing::Arm;
 use super::shares::State;
 use super::{Condition, degraded, steady, tail};
 use crate::results::metrics;
@@ -46,7 +46,7 @@ fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {
         if !arm.measured(def.name) || !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
             continue;
         }
-        let values: Vec<f64> = arm.valid().filter_map(|t| value(t, def.name)).collect();
+        let values = arm.values(def.name);
         let value = central(&values).filter(|_| !tail::is_coarse(arm, &def));
         let at_least = arm.is_bounded(def.name);
         found.insert(def.name.to_owned(), Metric { at_least, ..Metric::new(value, def.unit) });

@@ -230,7 +230,7 @@ fn metrics(arm: &Arm<'_>, told: &[String]) -> BTreeMap<String, Estimate> {
         if definition(name).is_some_and(|def| !has(arm, def)) {
             return None;
         }
-        let values: Vec<f64> = arm.valid().filter_map(|t| value(t, name)).collect();
+        let values = arm.values(name);
         let unit = arm.valid().find_map(|t| t.metrics.get(name).map(|m: &Metric| m.unit.clone()));
         let mut estimate = estimate(&values, unit.unwrap_or_default())?;
         if arm.is_bounded(name) {

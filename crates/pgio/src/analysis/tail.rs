@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::pairing::{Arm, value};
+use super::pairing::Arm;
 use super::{Bound, Comparison, Verdict};
 use crate::histogram::COARSEST_QUANTILE_NS;
 use crate::results::latency::{FEWEST_BEYOND, needed, percentile};
@@ -44,9 +44,7 @@ pub(super) fn too_short<'a>(
 ) -> Option<TooShort> {
     let (class, q) = percentile(metric)?;
     let needed = needed(q);
-    let arms = arms.filter(|arm| arm.measured(metric));
-    let trials = arms.flat_map(Arm::valid).filter(|t| value(t, metric).is_some());
-    let counts = trials.filter_map(|t| t.histograms.get(class)).map(|h| h.observed());
+    let counts = arms.filter(|arm| arm.measured(metric)).filter_map(|arm| arm.fewest(class));
     let operations = counts.min().filter(|n| *n < needed)?;
     Some(TooShort { operations, needed })
 }
@@ -56,8 +54,8 @@ pub(super) fn too_short<'a>(
 pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
     let by_the_server = !def.name.starts_with("device_") && metrics::definition(def.name).is_some();
     let is_latency = def.name.contains("_latency_") && percentile(def.name).is_some();
-    let mut values = arm.valid().filter_map(|t| value(t, def.name));
-    by_the_server && is_latency && values.any(|v| v * 1e9 < COARSEST_QUANTILE_NS)
+    let is_coarse = |v: &f64| v * 1e9 < COARSEST_QUANTILE_NS;
+    by_the_server && is_latency && arm.values(def.name).iter().any(is_coarse)
 }
 
 /// A comparison without its numbers, and why.

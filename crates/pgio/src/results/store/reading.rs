@@ -1,5 +1,6 @@
 //! Reading a stored experiment: complete, cut short, or torn by a crash.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::mem;
@@ -187,7 +188,12 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
             found.torn = line;
             return Ok(found);
         };
-        let mut trial = wire::from_json(&String::from_utf8_lossy(text), &place())?;
+        let text = match str::from_utf8(text) {
+            Ok(text) => Cow::Borrowed(text),
+            // Slow; the parser then says where it is wrong.
+            Err(_) => String::from_utf8_lossy(text),
+        };
+        let mut trial = wire::from_json(&text, &place())?;
         trial.rejudged = checks::rejudge(&mut trial);
         if let Some(before) = found.trials.last()
             && before.environment == trial.environment
