@@ -94,6 +94,9 @@ _pgio() {
             pgio__subcmd__bench__subcmd__truth,read-iops)
                 cmd="pgio__subcmd__bench__subcmd__truth__subcmd__read__subcmd__iops"
                 ;;
+            pgio__subcmd__bench__subcmd__truth,stalls)
+                cmd="pgio__subcmd__bench__subcmd__truth__subcmd__stalls"
+                ;;
             pgio__subcmd__bench__subcmd__truth,tail)
                 cmd="pgio__subcmd__bench__subcmd__truth__subcmd__tail"
                 ;;
@@ -348,7 +351,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth)
-            opts="-h --help aa cache read-iops commit-delay tail"
+            opts="-h --help aa cache read-iops commit-delay stalls tail"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -362,7 +365,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__bench__subcmd__truth__subcmd__aa)
-            opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --conditions --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -389,6 +392,10 @@ _pgio() {
                     return 0
                     ;;
                 --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --conditions)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -523,6 +530,44 @@ _pgio() {
                     return 0
                     ;;
                 --shared-buffers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__bench__subcmd__truth__subcmd__stalls)
+            opts="-h --experiments --blocks --seconds --out --tolerate --pg --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --experiments)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --blocks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tolerate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pg)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

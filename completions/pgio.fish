@@ -246,8 +246,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcomm
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from report" -l format -d 'text, html, markdown, csv or json' -r
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from report" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "aa" -d 'The baseline against its twin: nothing differs'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "aa" -d 'Equal conditions: nothing differs'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "cache" -d 'Three equal conditions on data larger than the buffers: do trials read what others fetched?'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "read-iops" -d 'A disk of fewer read IOPS against another, by loop devices and cgroup v1 (needs root)'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "commit-delay" -d 'commit_delay = 20 ms against none, beside a plain psql loop (needs psql)'
+complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "stalls" -d 'A server that stands still for a third of the window in three trials of ten'
 complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "tail" -d 'A lock until after the end of an open loop\'s window: p99 must show it'

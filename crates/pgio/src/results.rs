@@ -1,10 +1,11 @@
 //! What is stored: the records that measuring writes and that analysis and reports read.
 //!
-//! [`model`] is a trial in memory, [`metrics`] the table of every metric's unit and direction,
+//! [`model`] is a trial in memory, [`change`] what a condition changes, [`metrics`] the table of every metric's unit and direction,
 //! [`latency`] which of them a histogram has, [`checks`] the table of validity checks, [`telemetry`] and [`series`] what was observed beside
 //! the work, [`wire`] the versioned form on disk, [`store`] the directory of an experiment,
 //! [`sweep`] what is varied beside the conditions. Nothing here measures or judges. Next: `analysis` draws conclusions from these records alone.
 
+pub mod change;
 pub mod checks;
 pub mod device;
 pub mod latency;

@@ -38,6 +38,7 @@ use crate::dataset::DatasetError;
 use crate::host::exec::ExecError;
 use crate::host::rights::RightsError;
 use crate::pg::connect::ConnectError;
+use crate::results::change::Change;
 use crate::results::model::{Check, Evidence, Trial, When};
 use journal::{Journal, JournalError};
 
@@ -175,8 +176,8 @@ pub enum Cost {
 
 /// One thing applied to the world.
 pub trait Treatment: fmt::Debug {
-    /// Each change in words, such as `synchronous_commit = local`.
-    fn describe(&self) -> Vec<String>;
+    /// What it changes, from the file alone.
+    fn changes(&self) -> Vec<Change>;
     /// Each change and how it is made, from the file alone: for where nobody can be asked.
     fn intents(&self) -> Vec<String>;
     /// What would change, by reading alone.
@@ -287,11 +288,15 @@ pub fn declare(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
     declared(treatments, setting).is_some()
 }
 
-/// The value that they say a setting is to have; of several the last, which is applied last.
+/// The value that they say a setting of the server is to have; of several the last, which is applied
+/// last.
 pub fn declared(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<String> {
-    let said = format!("{setting} = ");
-    let changes = treatments.iter().flat_map(|t| t.describe());
-    changes.filter_map(|change| change.strip_prefix(&said).map(str::to_owned)).next_back()
+    changes(treatments).into_iter().rfind(|c| c.sets(setting)).map(|c| c.value)
+}
+
+/// All that they change, in the order in which it is applied.
+pub fn changes(treatments: &[Box<dyn Treatment>]) -> Vec<Change> {
+    treatments.iter().flat_map(|t| t.changes()).collect()
 }
 
 /// Refuses what could not work, each treatment seen as it will be met: after those before it.
@@ -360,4 +365,52 @@ fn undo_of(step: &Step) -> Result<Undo, TreatmentError> {
             step.kind
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::change::Subject;
+    use crate::results::store::ConditionInfo;
+
+    /// What each kind of treatment really says is what is read back from a manifest, from one of an
+    /// earlier version as well, which has the words alone.
+    #[test]
+    fn what_a_treatment_changes_reaches_the_analysis() {
+        let bodies = [
+            ("drbd", "{ resource = 'r0', protocol = 'A', secondary = 'db2', al-extents = 67 }"),
+            ("drbd", "{ resource = 'r0', connection = 'disconnected' }"),
+            ("postgres", "{ synchronous_commit = 'local', max_wal_size = '4GB' }"),
+            ("filesystem", "{ options = 'barrier=0' }"),
+            ("filesystem", "{ device = '/dev/loop7', type = 'xfs', allow_format = true }"),
+            (
+                "filesystem",
+                "{ device = '/dev/loop7', type = 'ext4', allow_format = true, tablespace = '/x' }",
+            ),
+            ("cache", "'cold'"),
+            ("ballast", "{ leave = '1G' }"),
+            ("link", "{ interface = 'eth0', delay = '5ms' }"),
+            ("throttle", "{ device = '/dev/sdb', host = 'db2', write_iops = 500 }"),
+            ("command", "{ name = 'a b', apply = 'true', verify = 'true', undo = 'true' }"),
+        ];
+        for kind in KINDS {
+            assert!(bodies.iter().any(|(name, _)| *name == kind.name), "{}", kind.name);
+        }
+        for (kind, body) in bodies {
+            let table: toml::Table = toml::from_str(&format!("body = {body}")).unwrap();
+            let spec =
+                TreatmentSpec { kind: kind.to_owned(), body: table["body"].clone(), line: 1 };
+            let treatment = parse(&spec).unwrap_or_else(|e| panic!("{kind} {body}: {e}"));
+            let changes = treatment.changes();
+            assert!(!changes.is_empty() && changes.iter().all(|c| c.subject != Subject::Words));
+            let info = ConditionInfo { name: "a".to_owned(), changes };
+            let mut stored = serde_json::to_value(&info).unwrap();
+            let read = |stored: &serde_json::Value| -> ConditionInfo {
+                serde_json::from_value(stored.clone()).unwrap()
+            };
+            assert_eq!(read(&stored), info);
+            stored.as_object_mut().unwrap().remove("changes");
+            assert_eq!(read(&stored), info, "in words: {:?}", info.treatments());
+        }
+    }
 }

@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::tally::{CellId, Environment, Tally, cell, is_described};
+use crate::results::change::fact;
 use crate::results::checks::tolerate;
+use crate::results::model::Facts;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{Check, CheckVerdict, Outcome, Trial};
 use crate::units::human;
@@ -27,13 +29,6 @@ const GROWTH: f64 = 0.05;
 
 /// Differences told one by one; more would hide the first.
 const TOLD: usize = 5;
-
-/// Settings that the server works out from another one.
-const FOLLOWS: &[(&str, &str)] = &[
-    ("wal_buffers", "shared_buffers"),
-    ("shared_memory_size", "shared_buffers"),
-    ("shared_memory_size_in_huge_pages", "shared_buffers"),
-];
 
 /// The trials so far, as far as a verdict on one of them needs the others.
 #[derive(Debug, Clone, Default)]
@@ -145,7 +140,7 @@ struct Reference<'a> {
     /// That it runs on another server, said of every trial there, so that it is told once for the condition.
     elsewhere: Option<Check>,
     /// The last trial's environment and what was wrong with it: hardly ever does the next one differ.
-    last: Option<(Arc<BTreeMap<String, String>>, Option<Check>)>,
+    last: Option<(Arc<Facts>, Option<Check>)>,
 }
 
 impl<'a> Reference<'a> {
@@ -186,7 +181,7 @@ impl<'a> Reference<'a> {
             self.own.keys().chain(self.baseline.keys().filter(|k| !self.own.contains_key(*k)))
         {
             let found = trial.environment.get(*name).map(String::as_str);
-            let own = || !self.same_server || self.is_declared(name);
+            let own = || !self.same_server || self.is_declared(name, trial);
             // What is as under both needs no look at what is declared.
             let of = |map: &BTreeMap<&str, Option<&'a str>>| map.get(name).copied().flatten();
             if found == of(&self.own) && found == of(&self.baseline) {
@@ -214,27 +209,17 @@ impl<'a> Reference<'a> {
         })
     }
 
-    fn is_declared(&self, name: &str) -> bool {
-        let treatments = || [self.info, self.baseline_info].into_iter().flat_map(|c| &c.treatments);
-        let leads = FOLLOWS.iter().find(|(follower, _)| is_called(name, follower)).map(|f| f.1);
-        treatments().any(|t| names_in(t).any(|n| is_called(name, n) || leads == Some(n)))
+    /// Whether a change of the condition's, or of the baseline's, decides this fact of the trial.
+    fn is_declared(&self, fact: &str, trial: &Trial) -> bool {
+        let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
+        let mut changes = [self.info, self.baseline_info].into_iter().flat_map(|c| &c.changes);
+        changes.any(|change| change.decides(fact, storage))
     }
 }
 
 /// Options of a DRBD connection go with it; that it is gone is told by its protocol.
 fn is_gone(name: &str, values: [Option<&str>; 2]) -> bool {
-    name.contains("drbd.") && name.ends_with(".net") && values.contains(&None)
-}
-
-/// The words of a treatment before its value: `synchronous_commit = on` names the setting.
-fn names_in(treatment: &str) -> impl Iterator<Item = &str> {
-    treatment.split('=').next().unwrap_or_default().split_whitespace()
-}
-
-/// `setting.fsync` is called `fsync`, and `setting.auto_explain.log_timing`
-/// `auto_explain.log_timing`.
-fn is_called(name: &str, called: &str) -> bool {
-    name.strip_suffix(called).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+    fact::is_drbd_network(name) && values.contains(&None)
 }
 
 fn shown(value: Option<&str>) -> &str {

@@ -6,12 +6,14 @@
 //! count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use benchmath::signed_rank::fewest_values;
 
 use super::pairing::{Arm, Arms};
 use super::width::width;
 use super::{ALPHA, Comparison, Finding, STALLS, Verdict, degraded, steady};
+use crate::results::change::Change;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::{CheckVerdict, Outcome, Trial, Warning, checks};
 use crate::units::human;
@@ -198,7 +200,8 @@ fn factors(manifest: &Manifest) -> Vec<Finding> {
     let others = manifest.conditions.iter().filter(|c| c.name != baseline.name);
     others
         .filter_map(|info| {
-            let differing = differing_factors(info, baseline);
+            let differing: Vec<String> =
+                differing_factors(info, baseline).iter().map(Factor::to_string).collect();
             (differing.len() > 1).then(|| {
                 warning(
                     "factors",
@@ -218,27 +221,38 @@ fn factors(manifest: &Manifest) -> Vec<Finding> {
         .collect()
 }
 
+/// One difference between a condition and the baseline.
+#[derive(Debug)]
+pub(super) struct Factor<'a> {
+    pub change: &'a Change,
+    /// Only the baseline makes it.
+    without: bool,
+}
+
+impl fmt::Display for Factor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let without = if self.without { "without " } else { "" };
+        write!(f, "{without}{}", self.change)
+    }
+}
+
 /// What differs between two conditions, a changed value counted once: `a = 1` against `a = 2` is
 /// one factor, as is a treatment that only one side has.
-pub(super) fn differing_factors(
-    condition: &ConditionInfo,
-    baseline: &ConditionInfo,
-) -> Vec<String> {
-    let only_in = |a: &ConditionInfo, b: &ConditionInfo| -> Vec<String> {
-        a.treatments.iter().filter(|t| !b.treatments.contains(t)).cloned().collect()
-    };
-    let mut differing = only_in(condition, baseline);
-    for theirs in only_in(baseline, condition) {
-        if !differing.iter().any(|ours| is_same_setting(ours, &theirs)) {
-            differing.push(format!("without {theirs}"));
+pub(super) fn differing_factors<'a>(
+    condition: &'a ConditionInfo,
+    baseline: &'a ConditionInfo,
+) -> Vec<Factor<'a>> {
+    let ours = condition.changes.iter().filter(|change| !baseline.changes.contains(change));
+    let mut differing: Vec<Factor<'_>> =
+        ours.map(|change| Factor { change, without: false }).collect();
+    for theirs in baseline.changes.iter().filter(|change| !condition.changes.contains(change)) {
+        let is_changed =
+            |ours: &Factor<'_>| !ours.without && ours.change.is_of_same_setting(theirs);
+        if !differing.iter().any(is_changed) {
+            differing.push(Factor { change: theirs, without: true });
         }
     }
     differing
-}
-
-fn is_same_setting(a: &str, b: &str) -> bool {
-    let name = |text: &str| text.split_once('=').map(|(name, _)| name.trim().to_owned());
-    name(a).is_some_and(|a| name(b) == Some(a))
 }
 
 fn too_few_blocks(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {

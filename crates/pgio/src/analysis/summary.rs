@@ -23,8 +23,8 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
     let (checks_passed, checks_total) = checks(arm);
     Condition {
         name: info.name.clone(),
-        treatments: info.treatments.clone(),
-        factors: baseline.map(|b| differing_factors(info, b)).unwrap_or_default(),
+        treatments: info.treatments(),
+        factors: baseline.map(|b| factors(info, b)).unwrap_or_default(),
         trials: arm.all.len(),
         invalid: arm.invalid().len(),
         failed: arm.failed().len(),
@@ -37,6 +37,10 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
         checks_passed,
         checks_total,
     }
+}
+
+fn factors(info: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {
+    differing_factors(info, baseline).iter().map(ToString::to_string).collect()
 }
 
 fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::histogram::Histogram;
+use crate::results::change::{Change, Subject};
 use crate::results::metrics;
 use crate::results::store::{ConditionInfo, Manifest, Stored};
 use crate::results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
@@ -62,12 +63,18 @@ pub(crate) fn latencies(milliseconds: f64, n: u32) -> Histogram {
     h
 }
 
+/// A second factor.
+pub(crate) fn throttled() -> Change {
+    let device = Subject::Device { path: "/dev/sdb".to_owned() };
+    Change::new(None, device, "write_iops", "500")
+}
+
 /// An experiment that compares by commits/s with `local`; each condition sets synchronous_commit
 /// to its own name, one that ends in `-aa` is the baseline's twin.
 pub(crate) fn experiment(conditions: &[&str], trials: Vec<Trial>) -> Stored {
     let info = |name: &&str| ConditionInfo {
         name: (*name).to_owned(),
-        treatments: vec![format!("synchronous_commit = {}", name.trim_end_matches("-aa"))],
+        changes: vec![Change::server("synchronous_commit", name.trim_end_matches("-aa"))],
     };
     Stored {
         manifest: Manifest {

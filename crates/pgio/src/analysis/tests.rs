@@ -4,9 +4,10 @@ use benchmath::rng::SplitMix64;
 use benchmath::signed_rank;
 use proptest::prelude::*;
 
-use super::test_support::{demo, experiment, latencies, set, trial};
+use super::test_support::{demo, experiment, latencies, set, throttled, trial};
 use super::*;
 use crate::histogram::Histogram;
+use crate::results::change::Change;
 use crate::results::store::Stored;
 use crate::results::{Check, Outcome, Trial};
 
@@ -251,18 +252,21 @@ fn a_twin_that_differs_is_a_warning() {
 #[test]
 fn two_treatments_at_once_cannot_be_told_apart() {
     let mut stored = steady(6);
-    stored.manifest.conditions[1].treatments.push("throttle /dev/sdb to 500 writes/s".to_owned());
+    stored.manifest.conditions[1].changes.push(throttled());
     let analysis = analyse(&stored);
     assert_eq!(ids(&analysis), [("factors", Some("on"))]);
     assert!(analysis.checks[0].message.contains("2 treatments"), "{:?}", analysis.checks);
 
     let treatments = |stored: &mut Stored, baseline: &[&str], on: &[&str]| {
-        let owned = |all: &[&str]| all.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
-        stored.manifest.conditions[0].treatments = owned(baseline);
-        stored.manifest.conditions[1].treatments = owned(on);
+        let changes = |all: &[&str]| -> Vec<Change> {
+            let parts = all.iter().map(|words| words.split_once(" = ").unwrap());
+            parts.map(|(setting, value)| Change::server(setting, value)).collect()
+        };
+        stored.manifest.conditions[0].changes = changes(baseline);
+        stored.manifest.conditions[1].changes = changes(on);
         analyse(stored).checks.len()
     };
-    assert_eq!(treatments(&mut stored, &[], &["drbd protocol = C"]), 0);
+    assert_eq!(treatments(&mut stored, &[], &["c = 1"]), 0);
     assert_eq!(treatments(&mut stored, &["a = 1", "b = 1"], &["b = 1", "a = 2"]), 0);
     assert_eq!(treatments(&mut stored, &["a = 1", "b = 1"], &["b = 2", "a = 2"]), 1);
     assert_eq!(treatments(&mut stored, &["a = 1"], &["b = 1"]), 1);

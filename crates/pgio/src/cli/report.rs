@@ -14,6 +14,7 @@ use crate::printable;
 use crate::report::table::Table;
 use crate::report::{self, html};
 use crate::results::Warning;
+use crate::results::change::Change;
 use crate::results::store::{self, StoreError, Stored};
 
 /// What `compare` and `demo` leave beside the results.
@@ -277,7 +278,7 @@ fn read(dir: &Path) -> Result<Stored, StoreError> {
     manifest.aa.iter_mut().for_each(one_line);
     for condition in &mut manifest.conditions {
         one_line(&mut condition.name);
-        condition.treatments.iter_mut().for_each(one_line);
+        condition.changes.iter_mut().flat_map(Change::texts_mut).for_each(one_line);
     }
     for place in stored.trials.iter_mut().filter_map(|trial| trial.place.as_mut()) {
         one_line(&mut place.experiment);

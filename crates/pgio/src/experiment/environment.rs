@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use postgres::Client;
 
 use crate::pg::server::Server;
+use crate::results::change::fact;
 use crate::results::model::Check;
 use crate::telemetry::Scene;
 
@@ -58,7 +59,7 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
             .flatten()
             .and_then(|row| row.get::<_, Option<String>>(0));
         if let Some(value) = value {
-            found.insert(format!("setting.{name}"), value);
+            found.insert(fact::setting(name), value);
         }
     }
     for (key, path) in
@@ -82,7 +83,7 @@ pub fn of_trial(
 ) -> Result<BTreeMap<String, String>, postgres::Error> {
     let rows = admin.query(NON_DEFAULT, &[])?;
     let mut found: BTreeMap<String, String> =
-        rows.iter().map(|row| (format!("setting.{}", row.get::<_, &str>(0)), row.get(1))).collect();
+        rows.iter().map(|row| (fact::setting(row.get(0)), row.get(1))).collect();
     found.extend(scene.and_then(Scene::environment).unwrap_or_default());
     Ok(found)
 }
@@ -101,7 +102,7 @@ pub fn unchanged(before: &BTreeMap<String, String>, after: &BTreeMap<String, Str
         .filter(|name| before.get(*name) != after.get(*name))
         // What a host did not say the second time is unknown, not changed.
         .filter(|name| {
-            name.starts_with("setting.") || before.contains_key(*name) && after.contains_key(*name)
+            fact::is_setting(name) || before.contains_key(*name) && after.contains_key(*name)
         })
         .map(|name| format!("{name} was {} and then {}", value(before, name), value(after, name)))
         .collect();

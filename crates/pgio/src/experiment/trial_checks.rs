@@ -4,10 +4,11 @@
 mod mail;
 mod observed;
 
+use crate::results::change::{Change, Subject};
 use crate::results::checks;
 use crate::results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use crate::results::series::Series;
-use crate::treatment::Treatment;
+use crate::treatment::{self, Treatment};
 
 pub use self::observed::lies_on;
 pub(super) use self::observed::storage;
@@ -23,7 +24,7 @@ const RATE_WARNING: f64 = 99.0;
 
 /// Adds the verdicts to the record.
 pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Box<dyn Treatment>]) {
-    let declared: Vec<String> = treatments.iter().flat_map(|t| t.describe()).collect();
+    let declared = treatment::changes(treatments);
     let mut found = vec![in_force(&trial.evidence), durability(trial, &declared)];
     if trial.outcome == Outcome::Complete {
         // With windows of whole cycles it is judged already.
@@ -47,15 +48,15 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
 }
 
 /// What follows from a setting that the condition declares is its effect, and no fault of the trial.
-fn own_effect(check: &mut Check, declared: &[String]) {
+fn own_effect(check: &mut Check, declared: &[Change]) {
     let causes: fn(&str) -> bool = match check.id.as_str() {
         "checkpoints" => checks::decides_checkpoints,
         "autovacuum" => |name| name.starts_with("autovacuum"),
         _ => return,
     };
-    let names = declared.iter().filter_map(|change| change.split_once(" = ")).map(|(name, _)| name);
+    let settings = declared.iter().filter(|c| c.subject == Subject::Server).map(|c| &c.setting);
     if let (CheckVerdict::Warning, Some(name)) =
-        (check.verdict, names.into_iter().find(|name| causes(name)))
+        (check.verdict, settings.into_iter().find(|name| causes(name)))
     {
         check.message = format!("{}; the condition sets {name}", check.message);
         check.remedy = format!("leave it where {name} is what is compared; else {}", check.remedy);
@@ -89,14 +90,12 @@ fn in_force(evidence: &[Evidence]) -> Check {
     }
 }
 
-fn durability(trial: &Trial, declared: &[String]) -> Check {
+fn durability(trial: &Trial, declared: &[Change]) -> Check {
     const ID: &str = "durability";
     let undeclared: Vec<&str> =
         [("fsync", &trial.server.fsync), ("full_page_writes", &trial.server.full_page_writes)]
             .into_iter()
-            .filter(|(name, value)| {
-                *value == "off" && !declared.iter().any(|d| d.starts_with(&format!("{name} =")))
-            })
+            .filter(|(name, value)| *value == "off" && !declared.iter().any(|c| c.sets(name)))
             .map(|(name, _)| name)
             .collect();
     if undeclared.is_empty() {

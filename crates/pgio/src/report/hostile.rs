@@ -11,6 +11,7 @@ use crate::analysis::across::across as compared;
 use crate::analysis::analyse;
 use crate::analysis::test_support::{classic_trial, demo, replicated};
 use crate::printable;
+use crate::results::change::Change;
 use crate::results::store::Stored;
 use crate::results::{Check, Outcome, Trial, Warning};
 
@@ -38,7 +39,7 @@ fn spoiled(mut stored: Stored) -> Stored {
     manifest.aa.iter_mut().for_each(spoil);
     for condition in &mut manifest.conditions {
         spoil(&mut condition.name);
-        condition.treatments.push(format!("=cmd|{WILD}"));
+        condition.changes.push(Change::server(format!("=cmd|{WILD}"), WILD));
     }
     manifest.environment.values_mut().for_each(spoil);
     stored.trials.iter_mut().for_each(spoil_trial);

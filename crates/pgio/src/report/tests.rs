@@ -10,7 +10,9 @@ use super::sentence::{sentence, three_sentences};
 use super::{across, document, json, text, trial};
 use crate::analysis::across::across as compared;
 use crate::analysis::sweep::Swept;
-use crate::analysis::test_support::{classic_trial, demo, experiment, latencies, replicated, set};
+use crate::analysis::test_support::{
+    classic_trial, demo, experiment, latencies, replicated, set, throttled,
+};
 use crate::analysis::{Analysis, analyse, test_support};
 use crate::results::store::Stored;
 use crate::results::sweep::Point;
@@ -30,7 +32,7 @@ fn shortened(blocks: u32) -> Stored {
 fn troubled() -> Stored {
     let mut stored = demo();
     let conditions = &mut stored.manifest.conditions;
-    conditions[3].treatments.push("throttle /dev/sdb to 500 writes/s".to_owned());
+    conditions[3].changes.push(throttled());
     let checkpoint = Warning::new(
         "a checkpoint began inside the window",
         "it competes for the disk",
@@ -159,8 +161,7 @@ fn two_experiments_against_each_other() {
 #[test]
 fn two_changed_treatments_are_said_in_the_verdict() {
     let mut stored = demo();
-    let more = "throttle /dev/sdb to 500 writes/s".to_owned();
-    stored.manifest.conditions[3].treatments.push(more);
+    stored.manifest.conditions[3].changes.push(throttled());
     let said = sentence(&analyse(&stored), "on");
     let end = "on differs from local in two treatments: the effect cannot be attributed to one of \
                them.";

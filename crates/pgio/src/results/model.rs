@@ -14,6 +14,9 @@ use crate::histogram::Histogram;
 use crate::units::Layout;
 pub use crate::warning::Warning;
 
+/// What the environment was like: a value by name, such as `setting.fsync` or `host.kernel`.
+pub type Facts = BTreeMap<String, String>;
+
 /// One run of the workload under one condition, complete or not.
 #[derive(Debug, Clone)]
 pub struct Trial {
@@ -43,7 +46,7 @@ pub struct Trial {
     /// The server's settings that are not its defaults, the kernel, mounts, schedulers and the
     /// governor as found when the window opened: what must not differ between conditions.
     /// Trials that are read from a store share it with the one before where it is the same.
-    pub environment: Arc<BTreeMap<String, String>>,
+    pub environment: Arc<Facts>,
     pub evidence: Vec<Evidence>,
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,

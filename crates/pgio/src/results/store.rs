@@ -9,6 +9,7 @@
 //! A results directory may come from anywhere: everything in it is read and written through
 //! [`crate::files`].
 
+mod before;
 mod manifest;
 mod reading;
 mod resume;

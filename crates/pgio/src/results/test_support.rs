@@ -11,6 +11,7 @@ use super::model::{
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use super::sweep::Point;
 use crate::histogram::Histogram;
+use crate::results::change::Change;
 use crate::units::Layout;
 
 /// Its numbers are short, so that they read back to the last bit.
@@ -100,7 +101,7 @@ pub(crate) fn full_trial() -> Trial {
 pub(crate) fn manifest() -> Manifest {
     let condition = |name: &str| ConditionInfo {
         name: name.to_owned(),
-        treatments: vec![format!("synchronous_commit = {name}")],
+        changes: vec![Change::server("synchronous_commit", name)],
     };
     Manifest {
         schema: MANIFEST_SCHEMA.to_owned(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::mountinfo;
+use crate::results::change::fact;
 use crate::results::telemetry::Storage;
 
 const SCRIPT: &str = include_str!("environment.sh");
@@ -60,14 +61,14 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
             || "not mounted".to_owned(),
             |m| format!("{} {} on {}", m.file_system, m.options, m.mount_point),
         );
-        found.insert(format!("{}.mount", place.role), mounted);
+        found.insert(fact::mount(&place.role), mounted);
         let of_device = |name: &String| {
             schedulers.get(name.as_str()).map(|scheduler| format!("{name} {scheduler}"))
         };
         let all: Vec<String> =
             place.devices.iter().filter_map(|device| of_device(&device.name)).collect();
         if !all.is_empty() {
-            found.insert(format!("{}.scheduler", place.role), all.join(", "));
+            found.insert(fact::scheduler(&place.role), all.join(", "));
         }
     }
     found.extend(drbd::setup(drbd, storage));

@@ -59,12 +59,13 @@ fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::treatment::test_support::in_words;
 
     fn parsed(body: &str) -> Result<String, String> {
         let table: toml::Table = format!("ballast = {body}").parse().unwrap();
         let spec =
             TreatmentSpec { kind: "ballast".to_owned(), body: table["ballast"].clone(), line: 3 };
-        parse(&spec).map(|t| t.describe().join("; ")).map_err(|e| e.to_string())
+        parse(&spec).map(|t| in_words(t.as_ref()).join("; ")).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::config::experiment::TreatmentSpec;
 use crate::config::nearest;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
+use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
 use crate::units::human;
 
@@ -69,11 +70,12 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
 }
 
 impl Treatment for Cache {
-    fn describe(&self) -> Vec<String> {
-        vec![match self {
-            Cache::Cold { .. } => "cache = cold".to_owned(),
-            Cache::Warm => "cache = warm".to_owned(),
-        }]
+    fn changes(&self) -> Vec<Change> {
+        let value = match self {
+            Cache::Cold { .. } => "cold",
+            Cache::Warm => "warm",
+        };
+        vec![Change::new(None, Subject::Cache, "cache", value)]
     }
 
     fn costs(&self) -> Vec<Cost> {
@@ -285,12 +287,13 @@ fn undo(_: &mut World<'_>, _: &Step, _: Stranger) -> Result<Undone, TreatmentErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::treatment::test_support::in_words;
 
     #[test]
     fn two_words_and_no_other() {
         let parsed = |body: toml::Value| {
             let spec = TreatmentSpec { kind: KIND.name.to_owned(), body, line: 3 };
-            parse(&spec).map(|t| t.describe()).map_err(|e| e.to_string())
+            parse(&spec).map(|t| in_words(t.as_ref())).map_err(|e| e.to_string())
         };
         assert_eq!(parsed("cold".into()).unwrap(), ["cache = cold"]);
         assert_eq!(parsed("warm".into()).unwrap(), ["cache = warm"]);

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::config::experiment::TreatmentSpec;
 use crate::host::Host;
+use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
@@ -172,14 +173,13 @@ impl Commands {
 }
 
 impl Treatment for Command {
-    fn describe(&self) -> Vec<String> {
-        let on = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
-        vec![format!("command {}{on}", self.commands.name)]
+    fn changes(&self) -> Vec<Change> {
+        vec![Change::new(self.host.as_deref(), Subject::Command, &self.commands.name, "")]
     }
 
     fn intents(&self) -> Vec<String> {
         let how = "by commands of yours: probe, apply, verify and, after the trial, undo";
-        self.describe().into_iter().map(|name| format!("{name} = in force {how}")).collect()
+        self.changes().into_iter().map(|name| format!("{name} = in force {how}")).collect()
     }
 
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {

@@ -21,6 +21,7 @@ use crate::config::experiment::TreatmentSpec;
 use crate::host::drbd::{self, Generation, State};
 use crate::host::storage;
 use crate::pg::directories::{GRANT, directories};
+use crate::results::change as declared;
 use crate::results::model::{Check, Evidence, Trial, When};
 
 use self::change::{CONNECTED, Change, DISCONNECTED, Ours, connection_of};
@@ -109,7 +110,7 @@ impl Drbd {
     }
 
     /// What has to be changed on a node, the server's being the first.
-    fn changes(&self, first: bool, seen: &Seen) -> Vec<(Change, String)> {
+    fn needed(&self, first: bool, seen: &Seen) -> Vec<(Change, String)> {
         let mut changes = Vec::new();
         let asked = if self.connected { CONNECTED } else { DISCONNECTED };
         // The peer of a disconnected node waits by itself; one that is alone would never connect.
@@ -139,7 +140,7 @@ impl Drbd {
         let mut steps = Vec::new();
         for (at, node) in self.nodes(world)?.iter().enumerate() {
             let seen = node.see(&self.resource)?;
-            for (change, value) in self.changes(at == 0, &seen) {
+            for (change, value) in self.needed(at == 0, &seen) {
                 let prior = change.present(&seen);
                 let ours = Ours {
                     resource: self.resource.clone(),
@@ -243,18 +244,20 @@ impl Drbd {
 }
 
 impl Treatment for Drbd {
-    fn describe(&self) -> Vec<String> {
+    fn changes(&self) -> Vec<declared::Change> {
         let connection = match (self.connected, self.protocol) {
             (false, _) => DISCONNECTED.to_owned(),
             (true, None) => CONNECTED.to_owned(),
             // One factor: a protocol means nothing without a connection.
             (true, Some(protocol)) => format!("{CONNECTED} by protocol {protocol}"),
         };
-        let mut all = vec![format!("DRBD {} = {connection}", self.resource)];
-        let option =
-            |(name, value): &(&str, String)| format!("{name} of DRBD {} = {value}", self.resource);
-        all.extend(self.options.iter().map(option));
-        all
+        let change = |setting: &str, value: &str| {
+            let subject = declared::Subject::Drbd { resource: self.resource.clone() };
+            declared::Change::new(None, subject, setting, value)
+        };
+        let connection = change(declared::CONNECTION, &connection);
+        let options = self.options.iter().map(|(name, value)| change(name, value));
+        [connection].into_iter().chain(options).collect()
     }
 
     fn costs(&self) -> Vec<Cost> {
@@ -263,8 +266,8 @@ impl Treatment for Drbd {
 
     fn intents(&self) -> Vec<String> {
         let peer = self.secondary.as_ref().map_or(String::new(), |peer| format!(" and on {peer}"));
-        let change = |line: String| format!("{line} {HOW}, on the server's host{peer}");
-        self.describe().into_iter().map(change).collect()
+        let change = |line: declared::Change| format!("{line} {HOW}, on the server's host{peer}");
+        self.changes().into_iter().map(change).collect()
     }
 
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {

@@ -29,6 +29,7 @@ use super::body::Body;
 use super::{Kind, Step, Stranger, Treatment, TreatmentError, Undone, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::dataset::place::Relation;
+use crate::results::change as declared;
 use crate::results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
@@ -199,9 +200,10 @@ fn in_force(mounted: &Mounted, settings: &[Setting]) -> bool {
     settings.iter().all(|setting| setting.found(&known) == setting.word)
 }
 
-/// One line for each option, named so that two values of one are one difference.
-fn described(settings: &[Setting]) -> impl Iterator<Item = String> {
-    settings.iter().map(|s| format!("mount option {} = {}", s.name(), s.word))
+/// Each option by its name in the table, so that two values of one are one difference.
+fn options_of(settings: &[Setting], path: Option<&str>) -> impl Iterator<Item = declared::Change> {
+    let subject = declared::Subject::Mount { path: path.map(str::to_owned) };
+    settings.iter().map(move |s| declared::Change::new(None, subject.clone(), s.name(), &s.word))
 }
 
 #[cfg(test)]

@@ -110,11 +110,12 @@ fn ends_of(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::treatment::test_support::in_words;
 
     fn parsed(body: &str) -> Result<Vec<String>, String> {
         let table: toml::Table = format!("link = {body}").parse().unwrap();
         let spec = TreatmentSpec { kind: "link".to_owned(), body: table["link"].clone(), line: 5 };
-        parse(&spec).map(|t| t.describe()).map_err(|e| e.to_string())
+        parse(&spec).map(|t| in_words(t.as_ref())).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::{Cost, Kind, Outlook, Step, Stranger, Touch, Treatment, TreatmentErro
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::server::{self, Replication};
 use crate::pg::standby_names::StandbyNames;
+use crate::results::change::Change;
 use crate::results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
@@ -131,8 +132,8 @@ impl Postgres {
 }
 
 impl Treatment for Postgres {
-    fn describe(&self) -> Vec<String> {
-        self.settings.iter().map(|s| format!("{} = {}", s.name, s.value)).collect()
+    fn changes(&self) -> Vec<Change> {
+        self.settings.iter().map(|s| Change::server(s.name.as_str(), s.value.as_str())).collect()
     }
 
     fn costs(&self) -> Vec<Cost> {
@@ -143,7 +144,7 @@ impl Treatment for Postgres {
 
     fn intents(&self) -> Vec<String> {
         let how = "in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart";
-        self.describe().into_iter().map(|setting| format!("{setting} {how}")).collect()
+        self.changes().into_iter().map(|setting| format!("{setting} {how}")).collect()
     }
 
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {

@@ -2,10 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Door, World};
+use super::{Door, Treatment, World};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect;
+
+/// What it says that it changes.
+pub(super) fn in_words(treatment: &dyn Treatment) -> Vec<String> {
+    treatment.changes().iter().map(ToString::to_string).collect()
+}
 
 /// With the server on this machine.
 pub(super) fn in_world<T>(act: impl FnOnce(&mut World<'_>) -> T) -> T {

@@ -27,6 +27,7 @@ use super::body::Body;
 use super::{Kind, Machines, Outlook, Resource, Step, Touch, Treatment, TreatmentError, World};
 use crate::config::experiment::TreatmentSpec;
 use crate::host::blkio::{self, Limit};
+use crate::results::change::{Change, Subject};
 use crate::results::model::{Check, Evidence, Trial, When};
 use crate::units::exact_bytes;
 
@@ -139,12 +140,12 @@ fn shown(limit: Limit, value: u64) -> String {
 }
 
 impl Treatment for Throttle {
-    fn describe(&self) -> Vec<String> {
-        let on = self.host.as_ref().map_or(String::new(), |host| format!(" on {host}"));
-        let line = |(limit, value): (&Limit, &u64)| {
-            format!("{} of {}{on} = {}", limit.name(), self.device, shown(*limit, *value))
+    fn changes(&self) -> Vec<Change> {
+        let change = |(limit, value): (&Limit, &u64)| {
+            let subject = Subject::Device { path: self.device.clone() };
+            Change::new(self.host.as_deref(), subject, limit.name(), shown(*limit, *value))
         };
-        self.limits.iter().map(line).collect()
+        self.limits.iter().map(change).collect()
     }
 
     fn intents(&self) -> Vec<String> {
@@ -154,7 +155,7 @@ impl Treatment for Throttle {
                 "in the root group of cgroup v1, where a server in another group is moved for the time, or in the server's group of v2"
             }
         };
-        self.describe().into_iter().map(|limit| format!("{limit} {how}")).collect()
+        self.changes().into_iter().map(|limit| format!("{limit} {how}")).collect()
     }
 
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {

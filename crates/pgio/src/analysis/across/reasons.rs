@@ -57,7 +57,7 @@ fn question(a: &Manifest, b: &Manifest) -> Vec<Reason> {
             some => some.join("; "),
         };
         let what = format!("treatments of {}", ours.name);
-        found.extend(differs(&what, &words(&ours.treatments), &words(&theirs.treatments)));
+        found.extend(differs(&what, &words(&ours.treatments()), &words(&theirs.treatments())));
     }
     found
 }

@@ -6,6 +6,7 @@ use super::across as across_runs;
 use super::*;
 use crate::analysis::test_support::{demo, experiment, set, trial};
 use crate::results::Outcome;
+use crate::results::change::Change;
 
 const PRIMARY: &str = "commits_per_second";
 
@@ -111,7 +112,7 @@ fn what_differs_is_listed_gravest_first() {
     a.manifest.environment.insert("driver.cores".to_owned(), "2".to_owned());
     let mut b = demo();
     b.manifest.environment.clone_from(&a.manifest.environment);
-    b.manifest.conditions[3].treatments = vec!["synchronous_commit = remote_apply".to_owned()];
+    b.manifest.conditions[3].changes = vec![Change::server("synchronous_commit", "remote_apply")];
     b.manifest.pgio = "2.1.0".to_owned();
     b.manifest.seed = 8;
     b.manifest.environment.insert("driver.kernel".to_owned(), "6.2".to_owned());

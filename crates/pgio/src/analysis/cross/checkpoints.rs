@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::super::findings;
 use super::tally::{CellId, Tally, begun, is_hit};
+use crate::results::change::Subject;
 use crate::results::checks::decides_checkpoints;
 use crate::results::store::{ConditionInfo, Manifest};
 use crate::results::{Check, Trial};
@@ -69,11 +70,9 @@ fn effects(manifest: &Manifest) -> BTreeMap<&str, String> {
         return BTreeMap::new();
     };
     let of = |info: &ConditionInfo| {
-        let factors = findings::differing_factors(info, baseline);
-        let names = factors.iter().map(|factor| {
-            factor.trim_start_matches("without ").split('=').next().unwrap_or_default().trim()
-        });
-        let name = names.into_iter().find(|name| decides_checkpoints(name))?;
+        let factors = findings::differing_factors(info, baseline).into_iter().map(|f| f.change);
+        let mut settings = factors.filter(|c| c.subject == Subject::Server).map(|c| &c.setting);
+        let name = settings.find(|name| decides_checkpoints(name))?;
         Some(format!("`{}` and `{}` differ in {name}", info.name, baseline.name))
     };
     let others = manifest.conditions.iter().filter(|c| c.name != baseline.name);

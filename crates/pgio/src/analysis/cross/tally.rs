@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::results::model::Facts;
 use crate::results::store::Manifest;
 use crate::results::{Outcome, Place, Trial};
 
@@ -31,7 +32,7 @@ pub(super) struct Environment {
     names: BTreeMap<String, Values>,
     /// What the last trial found, and where each name's value stands in `names`: hardly ever does the
     /// next one find anything else.
-    last: Option<(Arc<BTreeMap<String, String>>, Vec<usize>)>,
+    last: Option<(Arc<Facts>, Vec<usize>)>,
 }
 
 /// How often each value was found, in the order in which they came; `None` where the name is absent.

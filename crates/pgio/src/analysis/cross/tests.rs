@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::*;
 use crate::analysis::analyse;
 use crate::analysis::test_support::{experiment, set, trial};
+use crate::results::change::{CONNECTION, Change, Subject};
 use crate::results::checks::is_behavior;
+use crate::results::telemetry::{Storage, Telemetry};
 
 const PRIMARY: &str = "commits_per_second";
 
@@ -69,31 +71,66 @@ fn an_undeclared_difference_leaves_no_trial_of_the_condition() {
     assert_eq!(check.message, "setting.work_mem is absent here and 4MB under `local`");
 }
 
+/// `work_mem = 64MB`
+fn server(words: &str) -> Change {
+    let (setting, value) = words.split_once(" = ").unwrap();
+    Change::server(setting, value)
+}
+
+fn drbd(resource: &str, setting: &str, value: &str) -> Change {
+    Change::new(None, Subject::Drbd { resource: resource.to_owned() }, setting, value)
+}
+
+fn mount_option(path: Option<&str>) -> Change {
+    Change::new(None, Subject::Mount { path: path.map(str::to_owned) }, "sync", "sync")
+}
+
+#[test]
+fn the_mount_of_the_wal_is_not_declared_by_an_option_of_the_data() {
+    let faults = |point_of_wal: &str, declared: Change| {
+        let mut stored = sound();
+        for t in of(&mut stored, "on") {
+            put(t, "wal.mount", "ext4 rw,sync");
+            let place = |(role, point): (&str, &str)| Storage {
+                role: role.to_owned(),
+                mount_point: point.to_owned(),
+                ..Storage::default()
+            };
+            let storage = [("data", "/srv/pg"), ("wal", point_of_wal)].map(place).to_vec();
+            t.telemetry = Some(Telemetry { storage, ..Telemetry::default() });
+        }
+        stored.manifest.conditions[1].changes = vec![declared];
+        ids(&stored, "environment-differs").len()
+    };
+    assert_eq!(faults("/srv/wal", mount_option(None)), 6);
+    assert_eq!(faults("/srv/wal", mount_option(Some("/srv/wal"))), 0);
+    assert_eq!(faults("/srv/pg", mount_option(None)), 0);
+}
+
 #[test]
 fn a_declared_difference_is_what_is_measured() {
     for (name, declared) in [
-        ("setting.work_mem", "work_mem = 64MB"),
-        ("work_mem", "work_mem = 64MB"),
-        ("setting.auto_explain.log_timing", "auto_explain.log_timing = off"),
-        ("mount./data", "mount /data -o sync"),
-        ("setting.wal_buffers", "shared_buffers = 1GB"),
+        ("setting.work_mem", server("work_mem = 64MB")),
+        ("setting.auto_explain.log_timing", server("auto_explain.log_timing = off")),
+        ("data.mount", mount_option(None)),
+        ("setting.wal_buffers", server("shared_buffers = 1GB")),
     ] {
         let mut stored = sound();
         of(&mut stored, "on").into_iter().for_each(|t| put(t, name, "64MB"));
         assert_eq!(ids(&stored, "environment-differs").len(), 6, "{name}");
-        stored.manifest.conditions[1].treatments = vec![declared.to_owned()];
+        stored.manifest.conditions[1].changes = vec![declared];
         assert_eq!(found(&stored), [], "{name}");
     }
     // Another setting that only ends alike is not declared by it.
     let mut stored = sound();
     of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.maintenance_work_mem", "1GB"));
-    stored.manifest.conditions[1].treatments = vec!["work_mem = 64MB".to_owned()];
+    stored.manifest.conditions[1].changes = vec![server("work_mem = 64MB")];
     assert_eq!(ids(&stored, "environment-differs").len(), 6);
 }
 
 #[test]
 fn what_differs_in_drbd_is_declared_or_found() {
-    let on = |pairs: &[(&str, &str)], declared: &[&str]| {
+    let on = |pairs: &[(&str, &str)], declared: &[Change]| {
         let mut stored = sound();
         for t in &mut stored.trials {
             put(t, "drbd.protocol.r0", "C");
@@ -104,27 +141,27 @@ fn what_differs_in_drbd_is_declared_or_found() {
         of(&mut stored, "on")
             .into_iter()
             .for_each(|t| pairs.iter().for_each(|(name, value)| put(t, name, value)));
-        stored.manifest.conditions[1].treatments = declared.iter().map(|&d| d.to_owned()).collect();
+        stored.manifest.conditions[1].changes = declared.to_vec();
         stored
     };
-    let protocol = ["DRBD r0 = connected by protocol A"];
+    let protocol = [drbd("r0", CONNECTION, "connected by protocol A")];
     let faults = |stored: &Stored| ids(stored, "environment-differs").len();
     let to_a = [("drbd.protocol.r0", "A")];
     assert_eq!(faults(&on(&to_a, &[])), 6);
     assert_eq!(faults(&on(&to_a, &protocol)), 0);
-    assert_eq!(faults(&on(&to_a, &["DRBD r1 = connected by protocol A"])), 6);
+    assert_eq!(faults(&on(&to_a, &[drbd("r1", CONNECTION, "connected by protocol A")])), 6);
     let extents = [("drbd.r0.al-extents", "127")];
     assert_eq!(faults(&on(&extents, &protocol)), 6, "another factor");
-    assert_eq!(faults(&on(&extents, &["al-extents of DRBD r0 = 127"])), 0);
+    assert_eq!(faults(&on(&extents, &[drbd("r0", "al-extents", "127")])), 0);
     assert_eq!(faults(&on(&[("drbd.r0.net", "sndbuf-size 1048576")], &protocol)), 6);
     assert_eq!(faults(&on(&[("drbd.module", "9.2.1")], &protocol)), 6);
     // With a connection its options are gone.
-    let mut stored = on(&[("drbd.protocol.r0", "none")], &["DRBD r0 = disconnected"]);
+    let mut stored = on(&[("drbd.protocol.r0", "none")], &[drbd("r0", CONNECTION, "disconnected")]);
     of(&mut stored, "on")
         .into_iter()
         .for_each(|t| drop(Arc::make_mut(&mut t.environment).remove("drbd.r0.net")));
     assert_eq!(faults(&stored), 0);
-    stored.manifest.conditions[1].treatments.clear();
+    stored.manifest.conditions[1].changes.clear();
     assert_eq!(faults(&stored), 6);
 }
 
@@ -135,7 +172,7 @@ fn what_changes_on_the_way_is_found_in_the_trials_after() {
     assert_eq!(ids(&stored, "environment-differs"), [8, 9, 10, 11]);
     // A declared value has to hold throughout, too.
     let mut stored = sound();
-    stored.manifest.conditions[1].treatments = vec!["work_mem = 64MB".to_owned()];
+    stored.manifest.conditions[1].changes = vec![server("work_mem = 64MB")];
     of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.work_mem", "64MB"));
     put(&mut stored.trials[5], "setting.work_mem", "32MB");
     assert_eq!(ids(&stored, "environment-differs"), [5]);
@@ -178,9 +215,9 @@ fn checkpoints_of_a_setting_that_is_compared_are_its_effect() {
     };
     let declared = |on: &[&str], local: &[&str]| {
         let mut stored = sound();
-        let own = |all: &[&str]| all.iter().map(|t| (*t).to_owned()).collect();
-        stored.manifest.conditions[0].treatments = own(local);
-        stored.manifest.conditions[1].treatments = own(on);
+        let own = |all: &[&str]| all.iter().map(|t| server(t)).collect();
+        stored.manifest.conditions[0].changes = own(local);
+        stored.manifest.conditions[1].changes = own(on);
         of(&mut stored, "on").into_iter().take(2).for_each(|t| set(t, "checkpoints", 2.0));
         stored
     };

@@ -13,6 +13,7 @@ use super::Predicted;
 use crate::analysis::findings::differing_factors;
 use crate::analysis::pairing::Arm;
 use crate::results::Trial;
+use crate::results::change::{Change, Subject};
 use crate::results::store::ConditionInfo;
 use crate::results::telemetry::Probes;
 use crate::units::human;
@@ -32,7 +33,7 @@ type Side<'a, 'b> = (&'b ConditionInfo, &'b Arm<'a>);
 pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> Option<Predicted> {
     let is_commit = matches!(class, "commit" | "transaction");
     let factors = differing_factors(ours.0, theirs.0);
-    let only_the_level = factors.iter().all(|f| f.starts_with(SETTING));
+    let only_the_level = factors.iter().all(|f| f.change.sets(SETTING));
     if !is_commit || factors.is_empty() || !only_the_level {
         return None;
     }
@@ -60,13 +61,11 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
 /// trial, without any treatment: where something else than the level and the link is treated, such
 /// as a throttled device, they say nothing.
 pub(in crate::analysis) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
-    let reckoned = |t: &String| {
-        t.starts_with(SETTING)
-            || t.starts_with("fsync =")
-            || t.starts_with("link ")
-            || t.starts_with("synchronous_standby_names")
+    let reckoned = |change: &Change| match &change.subject {
+        Subject::Link { .. } => true,
+        _ => [SETTING, "fsync", "synchronous_standby_names"].iter().any(|s| change.sets(s)),
     };
-    if !info.treatments.iter().all(reckoned) {
+    if !info.changes.iter().all(reckoned) {
         return None;
     }
     let level = level((info, arm))?;
@@ -117,10 +116,8 @@ fn words(trials: &[&Trial], steps: &[Step], sign: &str) -> Option<Vec<String>> {
 
 /// The level in force: as declared, else as the sessions read it back, the same in all trials.
 fn level((info, arm): Side<'_, '_>) -> Option<String> {
-    let declared = info.treatments.iter().find_map(|t| {
-        let (name, value) = t.split_once('=')?;
-        (name.trim() == SETTING).then(|| value.trim().to_ascii_lowercase())
-    });
+    let declared = info.changes.iter().rfind(|change| change.sets(SETTING));
+    let declared = declared.map(|change| change.value.to_ascii_lowercase());
     declared.or_else(|| {
         let mut read = arm.valid().filter_map(|t| t.settings.get(SETTING));
         let first = read.next()?;

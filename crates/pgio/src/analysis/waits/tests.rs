@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::analysis::analyse;
 use crate::analysis::test_support::{experiment, replicated, sampled, timed, trial};
+use crate::results::change::Change;
 use crate::results::store::Stored;
 
 fn parts(analysis: &crate::analysis::Analysis, class: &str) -> BTreeMap<WaitGroup, f64> {
@@ -190,7 +191,7 @@ fn predictions_by_level() {
     let with = |baseline: &str, condition: &str, standby: bool| {
         let mut stored = replicated(3);
         for (info, level) in stored.manifest.conditions.iter_mut().zip([baseline, condition]) {
-            info.treatments = vec![format!("synchronous_commit = {level}")];
+            info.changes = vec![Change::server("synchronous_commit", level)];
         }
         if !standby {
             stored.trials.iter_mut().for_each(|t| {
@@ -222,7 +223,7 @@ fn no_prediction_without_probes_or_with_another_factor() {
     };
     assert_eq!(predicted(probes), None);
     let factor: fn(&mut Stored) =
-        |s| s.manifest.conditions[1].treatments.push("commit_delay = 100".to_owned());
+        |s| s.manifest.conditions[1].changes.push(Change::server("commit_delay", "100"));
     assert_eq!(predicted(factor), None);
 }
 

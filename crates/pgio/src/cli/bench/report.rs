@@ -21,6 +21,7 @@ use crate::cli::{Outcome, output};
 use crate::experiment::judging::Judge;
 use crate::experiment::trial;
 use crate::histogram::Histogram;
+use crate::results::change::Change;
 use crate::results::metrics;
 use crate::results::model::{Check, DatasetInfo, Evidence, Metric, Place, Slice, Trial, When};
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules, Store, Stored};
@@ -155,7 +156,7 @@ fn judged(trials: u32) -> (f64, f64) {
 fn manifest(trials: u32) -> Manifest {
     let condition = |name: &str| ConditionInfo {
         name: name.to_owned(),
-        treatments: vec![format!("synchronous_commit = {name}")],
+        changes: vec![Change::server("synchronous_commit", name)],
     };
     Manifest {
         schema: MANIFEST_SCHEMA.to_owned(),

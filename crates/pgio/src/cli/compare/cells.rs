@@ -11,6 +11,7 @@ use crate::config::experiment::{
     AA_SUFFIX, Axis, Condition, PointSpec, SweepKind, TreatmentSpec, WorkloadSpec,
 };
 use crate::experiment::live::LiveCell;
+use crate::results::change::Change;
 use crate::results::sweep::{self, Cell, Point, Sweep};
 use crate::treatment::{self, Treatment};
 
@@ -122,7 +123,7 @@ fn stored_axis(workload: &WorkloadSpec, n: usize, axis: &Axis) -> Result<sweep::
         Ok::<_, Failure>(sweep::AxisValue {
             value: json(&value.value),
             at: value.at,
-            treatments: parsed.iter().flat_map(|t| t.describe()).collect(),
+            treatments: treatment::changes(&parsed).iter().map(Change::to_string).collect(),
         })
     };
     Ok(sweep::Axis {

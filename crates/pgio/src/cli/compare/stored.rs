@@ -12,6 +12,7 @@ use crate::experiment::live::{self, LiveCell};
 use crate::pg::connect::ConnectParams;
 use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use crate::results::sweep::Sweep;
+use crate::treatment;
 
 /// In place of a file that cannot be stored.
 pub(super) const NOT_STORED: &str = "# not stored: it holds a password\n";
@@ -55,7 +56,7 @@ impl Job {
                 .filter(|c| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle()))
                 .map(|c| ConditionInfo {
                     name: c.cell.condition.clone(),
-                    treatments: c.treatments.iter().flat_map(|t| t.describe()).collect(),
+                    changes: treatment::changes(&c.treatments),
                 })
                 .collect(),
             metrics: Vec::new(),

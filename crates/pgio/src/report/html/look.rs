@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn no_two_conditions_look_alike() {
-        let info = |i| ConditionInfo { name: format!("c{i}"), treatments: Vec::new() };
+        let info = |i| ConditionInfo { name: format!("c{i}"), changes: Vec::new() };
         let conditions: Vec<ConditionInfo> = (0..14).map(info).collect();
         let manifest = Manifest {
             baseline: "c0".to_owned(),

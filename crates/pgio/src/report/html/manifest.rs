@@ -33,7 +33,7 @@ fn conditions(page: &Page<'_>) -> Table {
             ""
         };
         let treatments =
-            if c.treatments.is_empty() { "nothing".to_owned() } else { c.treatments.join("\n") };
+            if c.changes.is_empty() { "nothing".to_owned() } else { c.treatments().join("\n") };
         vec![c.name.clone(), treatments, role.to_owned()]
     };
     Table {

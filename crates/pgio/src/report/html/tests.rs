@@ -7,6 +7,7 @@ use insta::assert_snapshot;
 use super::{Source, render};
 use crate::analysis::analyse;
 use crate::analysis::test_support::{demo, experiment, swept};
+use crate::results::change::Change;
 use crate::results::store::Stored;
 use crate::results::sweep::SweepKind;
 use crate::results::{Check, Outcome};
@@ -83,7 +84,7 @@ fn no_text_becomes_markup() {
     stored.manifest.name = WILD.to_owned();
     stored.manifest.environment.insert(WILD.to_owned(), WILD.to_owned());
     stored.manifest.conditions[3].name = WILD.to_owned();
-    stored.manifest.conditions[3].treatments = vec![WILD.to_owned()];
+    stored.manifest.conditions[3].changes = vec![Change::server(WILD, WILD)];
     for t in &mut stored.trials {
         t.checks.push(Check::invalid(WILD, WILD, WILD));
         t.outcome = Outcome::Failed { error: WILD.to_owned() };

@@ -7,7 +7,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::reading::open;
-use super::{StoreError, io};
+use super::{StoreError, before, io};
+use crate::results::change::Change;
 use crate::results::metrics::DeclaredMetric;
 use crate::results::sweep::{NOWHERE, Point, Sweep};
 
@@ -111,11 +112,44 @@ pub struct Resumed {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(from = "StoredCondition", into = "StoredCondition")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "StoredCondition"))]
 pub struct ConditionInfo {
     pub name: String,
+    pub changes: Vec<Change>,
+}
+
+impl ConditionInfo {
+    /// Each change in words, such as `synchronous_commit = local`.
+    pub fn treatments(&self) -> Vec<String> {
+        self.changes.iter().map(Change::to_string).collect()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct StoredCondition {
+    name: String,
     /// Each treatment in words, such as `synchronous_commit = local`.
-    pub treatments: Vec<String>,
+    treatments: Vec<String>,
+    /// The same by its parts; earlier versions stored the words alone.
+    #[serde(default)]
+    changes: Option<Vec<Change>>,
+}
+
+impl From<StoredCondition> for ConditionInfo {
+    fn from(stored: StoredCondition) -> ConditionInfo {
+        let StoredCondition { name, treatments, changes } = stored;
+        let in_words = || treatments.iter().map(|words| before::change(words)).collect();
+        ConditionInfo { name, changes: changes.unwrap_or_else(in_words) }
+    }
+}
+
+impl From<ConditionInfo> for StoredCondition {
+    fn from(info: ConditionInfo) -> StoredCondition {
+        let treatments = info.treatments();
+        StoredCondition { name: info.name, treatments, changes: Some(info.changes) }
+    }
 }
 
 /// A file of more bytes is not one.

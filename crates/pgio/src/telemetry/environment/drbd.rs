@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::host::drbd::device;
 use crate::host::drbd::show::{self, Config, Connection};
+use crate::results::change::fact;
 use crate::results::telemetry::Storage;
 
 /// The line before it in what the script prints.
@@ -34,17 +35,13 @@ pub(super) fn of_peer(
     host: &str,
     found: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let ours = |config: &Config| found.contains_key(&protocol_of(&config.resource));
+    let ours = |config: &Config| found.contains_key(&fact::drbd_protocol(&config.resource));
     let all = told_of(text, ours).into_iter();
-    all.map(|(name, value)| (format!("{host}.{name}"), value)).collect()
+    all.map(|(name, value)| (fact::on_host(host, &name), value)).collect()
 }
 
 pub(super) fn is_there(found: &BTreeMap<String, String>) -> bool {
     found.contains_key(MODULE_NAME)
-}
-
-fn protocol_of(resource: &str) -> String {
-    format!("drbd.{PROTOCOL}.{resource}")
 }
 
 fn told_of(text: &str, is_ours: impl Fn(&Config) -> bool) -> BTreeMap<String, String> {
@@ -62,13 +59,13 @@ fn told_of(text: &str, is_ours: impl Fn(&Config) -> bool) -> BTreeMap<String, St
         }
         let protocol =
             |c: &Connection| c.options.get(PROTOCOL).map_or(USUAL, String::as_str).to_owned();
-        add(protocol_of(resource), told(config.connections.iter().map(protocol), "none"));
+        add(fact::drbd_protocol(resource), told(config.connections.iter().map(protocol), "none"));
         if !config.connections.is_empty() {
             let options = config.connections.iter().map(network);
-            add(format!("drbd.{resource}.net"), told(options, ""));
+            add(fact::drbd_network(resource), told(options, ""));
         }
         for (name, value) in disk(config) {
-            add(format!("drbd.{resource}.{name}"), value);
+            add(fact::drbd_option(resource, &name), value);
         }
     }
     found
@@ -154,7 +151,7 @@ mod tests {
     fn the_peer_tells_of_the_same_resource() {
         let text = "resource pgio { _this_host { volume 0 { device minor 5; disk { al-extents 7; } } } }\n\
             resource other { _this_host { volume 0 { device minor 0; } } }";
-        let found = BTreeMap::from([(protocol_of("pgio"), "C".to_owned())]);
+        let found = BTreeMap::from([(fact::drbd_protocol("pgio"), "C".to_owned())]);
         let peer = of_peer(&format!("module 8.4.11\n{text}"), "db2", &found);
         let names: Vec<&str> = peer.keys().map(String::as_str).collect();
         assert_eq!(

@@ -18,6 +18,7 @@ use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
+use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{
@@ -190,11 +191,10 @@ impl Cgroup {
 }
 
 impl Treatment for Cgroup {
-    fn describe(&self) -> Vec<String> {
-        vec![format!(
-            "ballast = {} left by a limit on the server's processes",
-            exact_bytes(self.limit)
-        )]
+    fn changes(&self) -> Vec<Change> {
+        let value =
+            format!("{} left by a limit on the server's processes", exact_bytes(self.limit));
+        vec![Change::new(None, Subject::Memory, "ballast", value)]
     }
 
     fn intents(&self) -> Vec<String> {

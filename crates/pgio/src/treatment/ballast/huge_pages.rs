@@ -19,6 +19,7 @@ use super::memory::Memory;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
+use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{
@@ -219,9 +220,9 @@ pub fn memory_of(host: &Host) -> Resource {
 }
 
 impl Treatment for HugePages {
-    fn describe(&self) -> Vec<String> {
-        let on = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
-        vec![format!("ballast{on} = {} left by huge pages", exact_bytes(self.leave))]
+    fn changes(&self) -> Vec<Change> {
+        let value = format!("{} left by huge pages", exact_bytes(self.leave));
+        vec![Change::new(self.host.as_deref(), Subject::Memory, "ballast", value)]
     }
 
     fn intents(&self) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::treatment::test_support::in_world;
+use crate::treatment::test_support::{in_words, in_world};
 
 fn treatment(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     let table: toml::Table = format!("command = {body}").parse().unwrap();
@@ -188,7 +188,7 @@ fn what_fails_is_said_without_the_line_itself() {
     let treatment = treatment(missing).unwrap();
     let error = in_world(|world| put_in_force(treatment.as_ref(), world)).unwrap_err().to_string();
     assert!(!error.contains("geheim") || error.contains("is not on host"), "{error}");
-    assert!(!format!("{:?}", treatment.describe()).contains("geheim"));
+    assert!(!format!("{:?}", in_words(treatment.as_ref())).contains("geheim"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::*;
 use crate::host::drbd::show::Options;
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
 use crate::host::stop::Stop;
+use crate::treatment::test_support::in_words;
 
 /// One resource `pgio`, whose configuration says protocol C.
 #[derive(Debug, Clone, PartialEq)]
@@ -171,12 +172,12 @@ fn journaled(asked: &Drbd, node: &Node) -> Vec<Step> {
         let resource = asked.resource.clone();
         Ours { resource, value, boot: seen.boot.clone(), change }.step(node, prior)
     };
-    asked.changes(true, &seen).into_iter().map(step).collect()
+    asked.needed(true, &seen).into_iter().map(step).collect()
 }
 
 #[test]
 fn bodies() {
-    let described = |body: &str| parse(&spec(body)).unwrap().describe();
+    let described = |body: &str| in_words(parse(&spec(body)).unwrap().as_ref());
     assert_eq!(
         described("{ resource = \"r\", connection = \"disconnected\" }"),
         ["DRBD r = disconnected"]
@@ -246,7 +247,7 @@ fn only_what_differs_is_changed() {
 fn a_peer_that_is_alone_is_connected_and_a_waiting_one_left() {
     let (node, _) = node(Fake { connected: false, ..Fake::new() });
     let seen = node.see("pgio").unwrap();
-    let kinds = |asked: &Drbd, first| asked.changes(first, &seen).len();
+    let kinds = |asked: &Drbd, first| asked.needed(first, &seen).len();
     assert_eq!(kinds(&asked(true, None), false), 1);
     assert_eq!(kinds(&asked(false, None), false), 0);
     // What the protocol will be is not known before there is a connection.

@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 use super::mounts::Mounts;
 use super::options::{self, How, Setting};
 use super::tools::{BUSY, POLL, Tools, wait_for_orphans};
-use super::{Change, KIND, described, evidence, in_force};
+use super::{Change, KIND, evidence, in_force, options_of};
 use crate::host::Host;
 use crate::host::drbd_disks;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::signature::{self, BlockDevice, Found, Refusal};
+use crate::results::change as declared;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{Outlook, Step, Stranger, TreatmentError, Undone, World};
 use crate::units::exact_bytes;
@@ -139,9 +140,12 @@ impl NewFileSystem {
     }
 
     /// `what` lies there.
-    pub(super) fn describe(&self, what: &str) -> Vec<String> {
-        let base = format!("{what} = {} on {}", self.title(), self.device);
-        [base].into_iter().chain(described(&self.settings)).collect()
+    /// For what the server keeps there, as its role in the environment is called.
+    pub(super) fn changes(&self, role: &str) -> Vec<declared::Change> {
+        let subject = declared::Subject::FileSystem { role: role.to_owned() };
+        let value = format!("{} on {}", self.title(), self.device);
+        let new = declared::Change::new(None, subject, "file system", value);
+        [new].into_iter().chain(options_of(&self.settings, None)).collect()
     }
 
     pub(super) fn intent(&self) -> String {

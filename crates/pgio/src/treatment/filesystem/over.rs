@@ -13,6 +13,7 @@ use super::tools::{self, Tools, wait_for_orphans};
 use super::{Change, change_of};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
+use crate::results::change as declared;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
     Cost, Machines, Moved, Outlook, Resource, Step, Touch, Treatment, TreatmentError, Undone,
@@ -43,8 +44,8 @@ impl Over {
 }
 
 impl Treatment for Over {
-    fn describe(&self) -> Vec<String> {
-        self.new.describe("mount of the data directory")
+    fn changes(&self) -> Vec<declared::Change> {
+        self.new.changes("data")
     }
 
     fn costs(&self) -> Vec<Cost> {

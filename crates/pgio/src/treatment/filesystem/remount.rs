@@ -11,9 +11,10 @@ use serde_json::json;
 use super::mounts::{Mounted, Mounts};
 use super::options::{self, FILE_SYSTEMS, How, Setting};
 use super::tools::{self, Tools, wait_for_orphans};
-use super::{Change, KIND, change_of, described, evidence, in_force, name_space};
+use super::{Change, KIND, change_of, evidence, in_force, name_space, options_of};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
+use crate::results::change as declared;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
     Machines, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
@@ -100,8 +101,8 @@ fn gone(point: &str) -> TreatmentError {
 }
 
 impl Treatment for Remounted {
-    fn describe(&self) -> Vec<String> {
-        described(&self.settings).collect()
+    fn changes(&self) -> Vec<declared::Change> {
+        options_of(&self.settings, self.mount.as_deref()).collect()
     }
 
     fn intents(&self) -> Vec<String> {

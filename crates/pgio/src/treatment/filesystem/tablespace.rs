@@ -22,6 +22,7 @@ use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::pg::quote::{identifier, literal};
 use crate::pg::words;
+use crate::results::change as declared;
 use crate::results::model::{Evidence, When};
 use crate::treatment::{
     Cost, Machines, Moved, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError,
@@ -120,8 +121,8 @@ fn location(world: &mut World<'_>) -> Result<Option<String>, TreatmentError> {
 }
 
 impl Treatment for Tablespace {
-    fn describe(&self) -> Vec<String> {
-        self.new.describe("tablespace of the data set")
+    fn changes(&self) -> Vec<declared::Change> {
+        self.new.changes(&format!("tablespace {NAME}"))
     }
 
     fn costs(&self) -> Vec<Cost> {

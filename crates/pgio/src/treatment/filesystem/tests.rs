@@ -5,6 +5,7 @@ use toml::Table;
 
 use super::*;
 use crate::host::signature::BlockDevice;
+use crate::treatment::test_support::in_words;
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     let table: Table = format!("filesystem = {body}").parse().unwrap();
@@ -16,12 +17,12 @@ fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
 fn what_a_condition_says() {
     let options = parsed("{ options = \"sync,barrier=0\" }").unwrap();
     assert_eq!(
-        options.describe(),
+        in_words(options.as_ref()),
         ["mount option sync = sync", "mount option barrier = nobarrier"]
     );
     let body = "{ device = \"/dev/loop7\", type = \"ext4\", mkfs = [\"-O\", \"^has_journal\"], options = \"noatime\", allow_format = true }";
     assert_eq!(
-        parsed(body).unwrap().describe(),
+        in_words(parsed(body).unwrap().as_ref()),
         [
             "mount of the data directory = ext4 (mkfs -O ^has_journal) on /dev/loop7",
             "mount option atime = noatime"
@@ -29,7 +30,7 @@ fn what_a_condition_says() {
     );
     let body = "{ device = \"/dev/loop7\", type = \"xfs\", tablespace = \"/srv/pgio\", allow_format = true }";
     assert_eq!(
-        parsed(body).unwrap().describe(),
+        in_words(parsed(body).unwrap().as_ref()),
         ["tablespace of the data set = xfs on /dev/loop7"]
     );
 }

@@ -19,6 +19,7 @@ use super::{KIND, proof};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{Exec, ExecError};
+use crate::results::change::{Change, Subject};
 use crate::results::model::{Check, Evidence, Trial, When};
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::{
@@ -99,13 +100,17 @@ impl Netem {
 }
 
 impl Treatment for Netem {
-    fn describe(&self) -> Vec<String> {
-        self.ends.iter().map(|end| format!("link of {} = {}", end.place(), end.shape)).collect()
+    fn changes(&self) -> Vec<Change> {
+        let change = |end: &End| {
+            let subject = Subject::Link { interface: Some(end.interface.clone()) };
+            Change::new(end.host.as_deref(), subject, "shape", end.shape.to_string())
+        };
+        self.ends.iter().map(change).collect()
     }
 
     fn intents(&self) -> Vec<String> {
         let how = "by tc netem in place of the interface's own queueing discipline";
-        self.describe().into_iter().map(|link| format!("{link} {how}")).collect()
+        self.changes().into_iter().map(|link| format!("{link} {how}")).collect()
     }
 
     fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {

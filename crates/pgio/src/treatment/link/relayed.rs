@@ -18,6 +18,7 @@ use super::relay::{Relay, Way};
 use super::shape::Shape;
 use crate::files::Directory;
 use crate::pg::quote::literal;
+use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
 use crate::treatment::{Outlook, Pair, Step, Touch, Treatment, TreatmentError, Undone, World};
 use crate::units::human;
@@ -137,8 +138,9 @@ impl Relayed {
 }
 
 impl Treatment for Relayed {
-    fn describe(&self) -> Vec<String> {
-        vec![format!("link by a relay = {}", self.shape)]
+    fn changes(&self) -> Vec<Change> {
+        let subject = Subject::Link { interface: None };
+        vec![Change::new(None, subject, "shape", self.shape.to_string())]
     }
 
     fn intents(&self) -> Vec<String> {

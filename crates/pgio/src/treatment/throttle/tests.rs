@@ -11,6 +11,7 @@ use crate::results::CheckVerdict;
 use crate::results::model::Window;
 use crate::results::telemetry::{DeviceUse, HostUse, Telemetry};
 use crate::treatment::Undone;
+use crate::treatment::test_support::in_words;
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     let table: toml::Table = format!("throttle = {body}").parse().unwrap();
@@ -23,7 +24,7 @@ fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
 fn limits_in_words() {
     let throttle =
         parsed("{ device = \"/dev/sdb\", write_iops = 500, read_bytes = \"10M\", host = \"db2\" }");
-    let said = throttle.unwrap().describe();
+    let said = in_words(throttle.unwrap().as_ref());
     assert_eq!(
         said,
         ["write_iops of /dev/sdb on db2 = 500", "read_bytes of /dev/sdb on db2 = 10M"]

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pgio::histogram::Histogram;
+use pgio::results::change::{Change, Subject};
 use pgio::results::metrics::definition;
 use pgio::results::model::{
     DatasetInfo, ServerInfo, SessionTotals, Slice, When, Window, WorkloadInfo,
@@ -125,11 +126,12 @@ fn invalidate(trial: &mut Trial) {
 
 pub(super) fn manifest() -> Manifest {
     let condition = |arm: &Arm| {
-        let mut treatments = vec![format!("synchronous_commit = {}", arm.setting)];
+        let mut changes = vec![Change::server("synchronous_commit", arm.setting)];
         if arm.name.contains("limited") {
-            treatments.push("throttle /dev/vdb on standby to 500 writes/s".to_owned());
+            let device = Subject::Device { path: "/dev/vdb".to_owned() };
+            changes.push(Change::new(Some("standby"), device, "write_iops", "500"));
         }
-        ConditionInfo { name: arm.name.to_owned(), treatments }
+        ConditionInfo { name: arm.name.to_owned(), changes }
     };
     let found = [
         ("driver.cores", "8"),

@@ -26,6 +26,7 @@ const FROM: f64 = 0.4;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[("autovacuum", "off")])?;
+    super::read_iops::load(&cluster, "32M")?;
     let pid_file = cluster.data_dir().join("postmaster.pid");
     let text = format!(
         "{}\n[target]\ndsn = \"{}\"\n\n[workload]\nkind = \"slob\"\nscale = \"32M\"\nwork_unit = 8\n\
