@@ -149,29 +149,30 @@ fn stalls(
     if !more && apart.is_none() {
         return None;
     }
-    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
-    let mut message = format!("`{}`", info.name);
+    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0).replace('-', "−");
+    let mut parts = Vec::new();
     if let (Some(totals), Some(ratio)) = (primary.totals, primary.ratio) {
         let interval = match (totals.low, totals.high) {
             (Some(low), Some(high)) => format!(" [{}, {}]", percent(low), percent(high)),
             _ => String::new(),
         };
-        message += &format!(
-            " did {}{interval} in all work over all time, {} in the typical block",
+        parts.push(format!(
+            "{}{interval} in all work over all time, {} in the typical block",
             percent(totals.ratio),
             percent(ratio)
-        );
+        ));
     }
-    message += &format!(
-        "; below half of its median rate for {:.1} % of the time (baseline {:.1} %)",
+    let own = degraded::metrics(arm, &manifest.primary_metric);
+    let longest = own.get(degraded::LONGEST).and_then(|m| m.value).filter(|l| *l > 0.0);
+    let longest = longest.map_or_else(String::new, |seconds| {
+        format!(", for at most {} at a time", human::latency(seconds * 1e9))
+    });
+    parts.push(format!(
+        "below half of its median rate for {:.1} % of the time (baseline {:.1} %){longest}",
         value(share) * 100.0,
         baseline * 100.0
-    );
-    let own = degraded::metrics(arm, &manifest.primary_metric);
-    let longest = own.get(degraded::LONGEST).and_then(|m| m.value);
-    if let Some(longest) = longest.filter(|longest| *longest > 0.0) {
-        message += &format!(", at the longest {}", human::latency(longest * 1e9));
-    }
+    ));
+    let message = format!("`{}`: {}", info.name, parts.join("; "));
     let remedy =
         "judge it by all work over all time, and see what happened in the trials that stalled";
     Some(warning(STALLS, Some(&info.name), message, remedy))

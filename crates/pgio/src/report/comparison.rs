@@ -10,7 +10,9 @@ use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::{explain, outcomes, sweep};
 use crate::analysis::shares::State;
-use crate::analysis::{Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Verdict};
+use crate::analysis::{
+    Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
+};
 use crate::results::metrics::{self, MetricDef};
 use crate::results::{CheckVerdict, Metric, Warning};
 
@@ -340,7 +342,8 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
 }
 
 pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
-    let mut remarks = findings(&analysis.checks);
+    // The headline has the stalls.
+    let mut remarks = findings(analysis.checks.iter().filter(|f| f.id != STALLS));
     remarks.extend(warnings(&analysis.warnings));
     remarks
 }
@@ -367,7 +370,7 @@ fn warnings(all: &[(Warning, usize)]) -> Vec<Remark> {
 
 /// Each finding once, with the number of conditions and trials it was found in. These differ in their
 /// figures: what one check says of several is told of the first.
-fn findings(checks: &[Finding]) -> Vec<Remark> {
+fn findings<'a>(checks: impl Iterator<Item = &'a Finding>) -> Vec<Remark> {
     let mut grouped: Vec<Vec<&Finding>> = Vec::new();
     let mut seen: BTreeMap<(&str, CheckVerdict, &str), usize> = BTreeMap::new();
     for check in checks {

@@ -73,10 +73,12 @@ fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
         let said = dir.compare(&experiment(&dsn, &keys, "", &conditions));
         (dir, said)
     };
-    // As wide as 99 %: six blocks are the fewest that have an interval at all.
-    let (dir, said) = run("blocks = 2\nprecision = \"99%\"");
+    // As wide as 99 %: six blocks are the fewest that have an interval at all, and on a busy machine it
+    // takes more.
+    let (dir, said) = run("blocks = 2\nprecision = \"99%\"\nmax_blocks = 30");
     said.expect(0, &["as narrow as asked for"]);
-    assert_eq!(dir.trials().len(), 12);
+    let trials = dir.trials().len();
+    assert!((12..60).contains(&trials) && trials.is_multiple_of(2), "{trials}");
     assert_eq!(dir.manifest()["rules"]["precision"], 0.99);
 
     let (dir, said) = run("blocks = 2\nprecision = \"0.1%\"\nmax_blocks = 4");
