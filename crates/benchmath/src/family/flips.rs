@@ -129,6 +129,11 @@ impl Against<'_> {
     pub(super) fn p(&self, member: &Member<'_>, shift: f64) -> f64 {
         let seen = member.moved(shift);
         let others = self.as_extreme(&seen);
+        self.p_seen(member, shift, &seen, others)
+    }
+
+    /// With what the member is seen as, and in how many flips one of the others is as extreme.
+    fn p_seen(&self, member: &Member<'_>, shift: f64, seen: &Extreme, others: usize) -> f64 {
         if self.flips.blocks.len() > MANY {
             return (self.share(others) + seen.p).min(1.0);
         }
@@ -139,7 +144,7 @@ impl Against<'_> {
         let ranks = SignedRanks::of(&moved);
         let mut flips = self.flips.of_member(member);
         let own = (0..self.others.len())
-            .filter(|flip| self.others[*flip].total_cmp(&seen).is_lt())
+            .filter(|flip| self.others[*flip].total_cmp(seen).is_lt())
             .filter(|flip| ranks.lesser(flips.signs(*flip)) <= enough)
             .count();
         self.share(others + own).max(seen.p).min(1.0)
@@ -163,9 +168,11 @@ impl Against<'_> {
     /// test, say so alone.
     fn rejects(&self, member: &Member<'_>, shift: f64, alpha: f64) -> bool {
         let seen = member.moved(shift);
-        seen.p <= alpha
-            && self.share(self.as_extreme(&seen)) <= alpha
-            && self.p(member, shift) <= alpha
+        if seen.p > alpha {
+            return false;
+        }
+        let others = self.as_extreme(&seen);
+        self.share(others) <= alpha && self.p_seen(member, shift, &seen, others) <= alpha
     }
 
     /// The shifts that are not rejected. The member's own interval is inside: beyond its ends the

@@ -189,7 +189,7 @@ fn only(a: &Manifest, b: &Manifest) -> Vec<String> {
 fn values(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f64>> {
     let of_run = |arms: &Arms<'_>| -> Vec<f64> {
         let arm = arms.get(condition);
-        arm.into_iter().flat_map(Arm::valid).filter_map(|t| pairing::value(t, metric)).collect()
+        arm.map(|arm| arm.values(metric)).unwrap_or_default()
     };
     arms.iter().map(of_run).filter(|values| !values.is_empty()).collect()
 }

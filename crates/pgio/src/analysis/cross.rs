@@ -139,7 +139,8 @@ struct Reference<'a> {
     same_server: bool,
     /// That it runs on another server, said of every trial there, so that it is told once for the condition.
     elsewhere: Option<Check>,
-    /// The last trial's environment and what was wrong with it: hardly ever does the next one differ.
+    /// The last trial's environment and what was wrong with it: the next one hardly ever differs. Where
+    /// its directories lie is part of the environment, by its mounts.
     last: Option<(Arc<Facts>, Option<Check>)>,
 }
 

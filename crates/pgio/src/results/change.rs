@@ -77,12 +77,9 @@ impl Change {
 
     /// Whether both give one setting a value, maybe not the same.
     pub fn is_of_same_setting(&self, other: &Change) -> bool {
-        let named = |c: &Change| {
-            // Options are the mount's however it came to be.
-            let subject = c.subject.clone();
-            (c.host.clone(), subject, c.setting.clone())
-        };
-        self.subject != Subject::Words && named(self) == named(other)
+        self.subject != Subject::Words
+            && (&self.host, &self.subject, &self.setting)
+                == (&other.host, &other.subject, &other.setting)
     }
 
     /// Whether a fact of the environment follows from it. `storage` says where the server's

@@ -116,7 +116,7 @@ fn report(dir: &Path, format: &str) -> Result<(f64, u64), Failure> {
     }
 }
 
-/// Of this thread: what other processes do meanwhile is not in it.
+/// CPU time of this thread. Time in which other processes run does not count.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

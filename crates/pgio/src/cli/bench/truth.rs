@@ -14,19 +14,34 @@ mod stalls;
 mod tail;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::{Outcome, output};
 use crate::analysis::{Analysis, Comparison, Verdict};
 use crate::cli::compare::{Job, Start};
-use crate::cli::exit::{FAILED, FILES, Failure};
-use crate::cli::{report, signals};
-use crate::experiment::live::Happening;
+use crate::cli::exit::{FAILED, FILES, Failure, USAGE};
+use crate::cli::{connection, report, setup, signals, state};
+use crate::config::ConnectString;
+use crate::dataset::LoadSpec;
+use crate::experiment::live::{self, Happening};
 use crate::host::stop::Stop;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
-use crate::units::exact_duration;
+use crate::units::{Layout, Scale, exact_duration};
+use crate::workload::Progress;
+
+/// Reads of a small table that is all in shared buffers, by one session.
+const CACHED_READS: &str = r#"
+[workload]
+kind = "slob"
+scale = "32M"
+work_unit = 8
+update_pct = 0
+num_schemas = 1
+num_threads = 1
+create_base_table = false
+"#;
 
 /// The part of the experiments that must cover the truth.
 const REQUIRED: f64 = 0.9;
@@ -197,6 +212,12 @@ impl Round<'_> {
     }
 }
 
+/// When the window opened of which this is heard.
+fn opened(progress: &Progress) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(Duration::from_secs_f64(progress.elapsed)).unwrap_or(now)
+}
+
 /// A server of the case's own.
 fn private(
     pg: Option<VersionRequest>,
@@ -212,6 +233,27 @@ fn private(
         primary_settings: settings.iter().map(own).collect(),
         ..Spec::new(exe)
     })?)
+}
+
+/// Makes the data set of one table on a case's own server.
+fn load(cluster: &PrivateCluster, scale: &str) -> Outcome {
+    let run_id = state::new_run_id();
+    let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
+    let (mut admin, _) = live::open_admin(&params, &run_id)?;
+    let blocks = scale.parse::<Scale>().map_err(|e| Failure::new(USAGE, e))?.blocks();
+    let spec = LoadSpec {
+        tables: 1,
+        streams: 1,
+        blocks,
+        scale: scale.to_owned(),
+        seed: 42,
+        base_table: false,
+        tablespace: None,
+        layout: Layout::default(),
+        scan: None,
+    };
+    setup::load(&mut admin, &params, &spec, &Stop::new(), false)?;
+    Ok(())
 }
 
 /// For results that nobody keeps.

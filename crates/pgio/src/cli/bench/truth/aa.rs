@@ -2,22 +2,9 @@
 //! experiment is a false alarm, whichever condition it is of, so each experiment is judged by the
 //! condition that comes out furthest from the baseline.
 
-use super::{Judged, Plan, each};
+use super::{CACHED_READS, Judged, Plan, each};
+use crate::analysis::Comparison;
 use crate::cli::Outcome;
-
-const REST: &str = r#"
-[target]
-private = true
-
-[workload]
-kind = "slob"
-scale = "32M"
-work_unit = 8
-update_pct = 0
-num_schemas = 1
-num_threads = 1
-create_base_table = false
-"#;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -30,14 +17,14 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let names: Vec<String> = (1..=args.conditions).map(|n| format!("equal-{n}")).collect();
-    let mut text = args.plan.head("aa", false) + REST;
+    let mut text = args.plan.head("aa", false) + "\n[target]\nprivate = true\n" + CACHED_READS;
     for name in &names {
         text += &format!("\n[[condition]]\nname = \"{name}\"\n");
     }
     each(&args.plan, "ratio", |round| {
         let analysis = round.analysis(&text)?;
         let compared = names[1..].iter().filter_map(|name| analysis.primary(name));
-        let p = |c: &crate::analysis::Comparison| c.p_adjusted.unwrap_or(1.0);
+        let p = |c: &Comparison| c.p_adjusted.unwrap_or(1.0);
         let furthest = compared.min_by(|a, b| p(a).total_cmp(&p(b)));
         let remark = furthest.map(|c| format!("p {:.3}", p(c))).unwrap_or_default();
         Ok(Judged { remark, ..Judged::of_ratio(furthest, 1.0) })

@@ -1,7 +1,7 @@
 //! Three equal conditions on data eight times the buffers, by both engines: what one trial fetched must not
 //! answer the next. Said of each trial is how many blocks a visit missed, beside its block's first.
 
-use super::{Plan, Round, private};
+use super::{Plan, Round, load, private};
 use crate::cli::exit::{FAILED, Failure};
 use crate::cli::{Outcome, output, signals};
 use crate::config::value::EngineName;
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let out = args.plan.out.as_deref().unwrap_or(scratch.path());
     let settings = [("shared_buffers", args.shared_buffers.as_str()), ("autovacuum", "off")];
     let cluster = private(args.plan.pg, None, &settings)?;
-    super::read_iops::load(&cluster, &args.scale)?;
+    load(&cluster, &args.scale)?;
     output::line("engine  block  trial  condition  misses/visit  of the first's");
     let (mut all, mut outside) = (0_usize, 0_usize);
     for number in 1..=args.plan.experiments {

@@ -14,15 +14,10 @@ use benchmath::summary;
 use postgres::NoTls;
 
 use super::disk::{Disk, enter_namespace};
-use super::{Judged, Plan, each, private};
+use super::{Judged, Plan, each, load, private};
+use crate::cli::Outcome;
 use crate::cli::exit::{FAILED, Failure, USAGE};
-use crate::cli::{Outcome, connection, setup, state};
-use crate::config::ConnectString;
-use crate::dataset::LoadSpec;
-use crate::experiment::live;
-use crate::host::stop::Stop;
 use crate::pg::private::{PrivateCluster, VersionRequest};
-use crate::units::{Layout, Scale};
 
 const NAMES: [&str; 2] = ["full", "limited"];
 /// The first version that can go past the page cache is 16.
@@ -124,27 +119,6 @@ fn fill(cluster: &PrivateCluster) -> Outcome {
     let sql = "CREATE EXTENSION pg_prewarm; SELECT pg_prewarm('pgio1'); \
                SELECT pg_prewarm(indexrelid) FROM pg_index WHERE indrelid = 'pgio1'::regclass";
     client.batch_execute(sql).map_err(failed)
-}
-
-pub(super) fn load(cluster: &PrivateCluster, scale: &str) -> Outcome {
-    let run_id = state::new_run_id();
-    let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
-    let (mut admin, _) = live::open_admin(&params, &run_id)?;
-    let scale_text = scale;
-    let scale: Scale = scale_text.parse().map_err(|e| Failure::new(USAGE, e))?;
-    let spec = LoadSpec {
-        tables: 1,
-        streams: 1,
-        blocks: scale.blocks(),
-        scale: scale_text.to_owned(),
-        seed: 42,
-        base_table: false,
-        tablespace: None,
-        layout: Layout::default(),
-        scan: None,
-    };
-    setup::load(&mut admin, &params, &spec, &Stop::new(), false)?;
-    Ok(())
 }
 
 /// Reads/s of a device while it is busy, taken beside the experiment.

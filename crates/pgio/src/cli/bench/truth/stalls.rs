@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Judged, Plan, Round, each, private};
-use crate::analysis::{Analysis, STALLS};
+use super::{CACHED_READS, Judged, Plan, Round, each, load, private};
+use crate::analysis::{Analysis, Comparison, STALLS};
 use crate::cli::Outcome;
 use crate::cli::exit::{FAILED, Failure};
 use crate::experiment::live::Happening;
@@ -26,11 +26,10 @@ const FROM: f64 = 0.4;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[("autovacuum", "off")])?;
-    super::read_iops::load(&cluster, "32M")?;
+    load(&cluster, "32M")?;
     let pid_file = cluster.data_dir().join("postmaster.pid");
     let text = format!(
-        "{}\n[target]\ndsn = \"{}\"\n\n[workload]\nkind = \"slob\"\nscale = \"32M\"\nwork_unit = 8\n\
-         update_pct = 0\nnum_schemas = 1\nnum_threads = 1\ncreate_base_table = false\n\n\
+        "{}\n[target]\ndsn = \"{}\"\n{CACHED_READS}\n\
          [[condition]]\nname = \"steady\"\n\n[[condition]]\nname = \"{STALLED}\"\n",
         plan.head("stalls", false),
         cluster.primary_conninfo()
@@ -52,9 +51,8 @@ fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Ju
         }
         Happening::Progress { progress, .. } if waiting => {
             waiting = false;
-            let elapsed = Duration::from_secs_f64(progress.elapsed);
-            // Its end is an error of its own, told below.
-            let _ = windows.send(Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now));
+            // Where the thread has ended, its result below says why.
+            let _ = windows.send(super::opened(progress));
         }
         Happening::Ended { trial, .. } if !trial.is_burn_in() => {
             let place = trial.place.as_ref();
@@ -73,22 +71,20 @@ fn stalls(block: u32) -> bool {
     block * 3 % 10 < 3
 }
 
+/// The ratio of totals, which counts only where the headline names the condition.
 fn judged(analysis: &Analysis, truth: f64) -> Judged {
     let found = analysis.primary(STALLED);
-    let totals = found.and_then(|c| c.totals);
-    let stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
-    let told = stalls.flat_map(|f| &f.condition).any(|condition| condition == STALLED)
+    let mut stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
+    let in_headline = stalls.any(|f| f.condition.as_deref() == Some(STALLED))
         && headline(analysis).iter().any(|line| line.contains(STALLED));
-    let mut judged = Judged::of_ratio(found, truth);
-    let typical = judged.estimate;
-    let [estimate, low, high] =
+    let of_totals = |c: &Comparison| {
+        let totals = c.totals.filter(|_| in_headline);
         [totals.map(|t| t.ratio), totals.and_then(|t| t.low), totals.and_then(|t| t.high)]
-            // What nobody is told does not count.
-            .map(|v| v.filter(|_| told).unwrap_or(f64::NAN));
-    (judged.estimate, judged.low, judged.high) = (estimate, low, high);
-    let said = if told { "in the headline" } else { "NOT in the headline" };
-    judged.remark = format!("typical block {typical:.4}; {said}");
-    judged
+    };
+    let typical = found.and_then(|c| c.ratio).unwrap_or(f64::NAN);
+    let place = if in_headline { "in the headline" } else { "NOT in the headline" };
+    let remark = format!("typical block {typical:.4}; {place}");
+    Judged { remark, ..Judged::new(found, of_totals, 1.0, truth) }
 }
 
 /// Stops the server's processes in each window that opens; for how long in all.

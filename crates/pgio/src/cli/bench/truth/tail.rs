@@ -123,9 +123,8 @@ fn one(args: &Args, round: &Round<'_>, dsn: &str) -> Result<Metric, Failure> {
     });
     let analysis = round.analysis_heard(&args.text(dsn), &mut |happening| {
         if let Happening::Progress { progress, .. } = happening {
-            let elapsed = Duration::from_secs_f64(progress.elapsed);
             // Heard again and again; the first time counts.
-            let _ = opened.send(Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now));
+            let _ = opened.send(super::opened(progress));
         }
     });
     drop(opened);
