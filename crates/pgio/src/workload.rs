@@ -1,6 +1,9 @@
-//! What is run. A workload makes those ready who do it: [`engine`] the sessions of the server, all
-//! together; [`command`] a program of the user's; or it leaves PostgreSQL out: [`mod@device`] runs
-//! fio, [`mod@mail`] delivers mail.
+//! The kinds of work, and the window in which each is measured.
+//!
+//! A workload prepares its [`Participants`]: sessions that run blocks on the server (`pool`), sessions
+//! that pgio itself drives (`client`), a program of the user's ([`command`]); or it leaves PostgreSQL
+//! out: [`mod@device`] runs fio, [`mod@mail`] delivers mail. `phase` is the one loop that waits for
+//! them, `window` and `plan` are the window that they share, `outcome` is what comes of it.
 //!
 //! A new workload is one file here that implements [`Workload`], one arm where the experiment
 //! file's `kind` is read, one example. Nothing here knows of conditions or experiments, and
@@ -10,17 +13,24 @@ mod client;
 pub mod command;
 pub mod commit;
 pub mod device;
-pub mod engine;
+mod error;
 pub mod mail;
 mod notice;
+mod outcome;
 mod overdue;
-mod ready;
+mod participants;
+mod phase;
+mod plan;
+mod pool;
+mod room;
 mod session;
 mod slice;
 pub mod slob;
 mod sql;
 mod stall;
 mod stopping;
+mod threads;
+mod window;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,10 +41,13 @@ use crate::config::resolve::Extent;
 use crate::results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use command::Command;
 pub use device::Device;
-pub use engine::{EngineError, Gang, Progress, Ran, Setup, WindowEvent};
+pub use error::EngineError;
 pub use mail::Mail;
-pub use ready::Ready;
-pub use session::SHORTEST_TURN;
+pub use outcome::{Progress, WindowEvent, WindowOutcome};
+pub use participants::{Participants, Setup};
+pub use plan::SHORTEST_TURN;
+pub use pool::SessionPool;
+pub use room::wait_for_room;
 pub use slice::Totals;
 
 /// What one session is prepared with.
@@ -91,12 +104,12 @@ pub trait Workload: Send + Sync {
     fn connections(&self) -> u32 {
         0
     }
-    /// Those who do it, ready for their window; all of them, or none.
+    /// Prepares all participants for their window, or none.
     fn prepare(
         self: Arc<Self>,
         setup: Setup,
         admin: &mut Client,
-    ) -> Result<Box<dyn Ready>, EngineError>;
+    ) -> Result<Box<dyn Participants>, EngineError>;
     /// What has to be there or be made the same before every trial.
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error>;
     /// The data set's size now, where the workload has one.

@@ -38,8 +38,8 @@ use crate::treatment::{
     self, Control, Door, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
     made_table,
 };
-use crate::workload::command::Left;
-use crate::workload::{EngineError, Progress, Workload, engine};
+use crate::workload::command::ProgramOutput;
+use crate::workload::{self, EngineError, Progress, Workload};
 
 /// For a server to say at the end that it is still there.
 const CLEAN_UP: Duration = Duration::from_secs(10);
@@ -183,7 +183,7 @@ pub struct Live<'a> {
     /// The samples of the trial that is stored next.
     pub series: Option<Series>,
     /// What its program wrote.
-    pub left: Option<Box<Left>>,
+    pub left: Option<Box<ProgramOutput>>,
     /// What is in the store, for judging.
     pub stored: Stored,
     /// The same, as far as it has been judged.
@@ -222,7 +222,7 @@ pub fn check(
         // What a condition of its own number has room for is known in its trials only.
         if !treatment::declare(&cell.treatments, "max_connections") {
             let needed = target.workloads[cell.work].connections();
-            let room = engine::wait_for_room(&mut target.admin, needed, stop);
+            let room = workload::wait_for_room(&mut target.admin, needed, stop);
             room.map_err(|source| LiveError::Room {
                 condition: cell.title.clone(),
                 source: Box::new(source),
@@ -357,7 +357,7 @@ fn look_again(target: &mut Target) {
 }
 
 /// Where all is that a failed program wrote; nothing where it wrote nothing.
-fn where_it_is(left: &Left, number: usize) -> String {
+fn where_it_is(left: &ProgramOutput, number: usize) -> String {
     let streams = [("stderr", &left.stderr), ("stdout", &left.stdout)];
     let kept = streams.iter().filter(|(_, text)| !text.is_empty());
     let files: Vec<String> =

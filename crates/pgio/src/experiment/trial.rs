@@ -30,7 +30,7 @@ use crate::results::model::{
 use crate::results::series::Series;
 use crate::telemetry::Scene;
 use crate::treatment::{Door, Treatment, World};
-use crate::workload::command::Left;
+use crate::workload::command::ProgramOutput;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent, Workload};
 use counters::{durability, readings};
 use record::{record_left, record_run, session_evidence};
@@ -94,7 +94,7 @@ pub struct Measured {
     /// The samples, where anything was observed.
     pub series: Option<Series>,
     /// What a program wrote, where the workload runs one.
-    pub left: Option<Box<Left>>,
+    pub left: Option<Box<ProgramOutput>>,
     /// What the record tells in words.
     pub error: Option<EngineError>,
 }
@@ -127,7 +127,7 @@ pub fn run(
     {
         left = failed.output().map(|output| {
             let (stdout, stderr) = (output.stdout.clone(), output.stderr.clone());
-            Box::new(Left { stdout, stderr, ..Left::default() })
+            Box::new(ProgramOutput { stdout, stderr, ..ProgramOutput::default() })
         });
     }
     trial.outcome = match &error {
@@ -145,7 +145,7 @@ fn measure(
     request: &Request<'_>,
     admin: &mut Client,
     trial: &mut Trial,
-    (series, left): (&mut Option<Series>, &mut Option<Box<Left>>),
+    (series, left): (&mut Option<Series>, &mut Option<Box<ProgramOutput>>),
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
@@ -207,7 +207,7 @@ fn measure(
         }
         WindowEvent::Serving(pids) => recorder.iter().for_each(|r| r.watch(pids.clone())),
         WindowEvent::Closed(at) => recorder.iter_mut().for_each(|r| r.closed(at)),
-        WindowEvent::Left(what) => *left = Some(what),
+        WindowEvent::Output(output) => *left = Some(output),
         WindowEvent::Progress(progress) => {
             let now = Instant::now();
             if next_evidence <= now {

@@ -7,14 +7,14 @@
 //! examples/command-presets.toml.
 
 mod backends;
+mod environment;
 mod extract;
-mod made;
+mod last_setup;
+mod output;
 mod programs;
 mod run;
 mod runner;
-mod said;
 pub mod schema;
-mod surroundings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +23,13 @@ use std::time::Duration;
 use postgres::Client;
 use serde_json::{Value, json};
 
-use self::made::Recipe;
-use self::run::Waiting;
+use self::environment::CommandEnvironment;
+use self::last_setup::Recipe;
+use self::run::PreparedCommand;
 use self::runner::{Job, Runner, hide};
-use self::surroundings::Surroundings;
-use super::{EngineError, Ready, Setup, Totals, Workload};
+use super::error::EngineError;
+use super::participants::{Participants, Setup};
+use super::{Totals, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
 use crate::config::resolve::Extent;
 use crate::host::command::quoted;
@@ -39,9 +41,9 @@ use crate::pg::words;
 use crate::results::metrics::{DeclaredMetric, Direction};
 use crate::results::model::{DatasetInfo, Metric, WorkloadInfo};
 use crate::rng::derive;
-pub use made::Made;
+pub use last_setup::LastSetup;
+pub use output::StatusLine;
 pub use programs::check as check_programs;
-pub use said::Said;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
@@ -97,7 +99,7 @@ impl CommandError {
 
 /// What a program left.
 #[derive(Debug, Clone, Default)]
-pub struct Left {
+pub struct ProgramOutput {
     /// Empty where it failed.
     pub metrics: BTreeMap<String, Metric>,
     pub stdout: String,
@@ -112,7 +114,7 @@ pub struct Command {
     host: Arc<Host>,
     /// Of the target; handed over, and kept out of everything that is stored.
     secret: Option<Secret>,
-    made: Made,
+    last_setup: LastSetup,
 }
 
 impl Command {
@@ -130,30 +132,30 @@ impl Command {
                 host.name()
             )));
         }
-        surroundings::check(spec, params)?;
+        environment::check(spec, params)?;
         if let Some(name) = &spec.schema {
             schema::check(admin, name)?;
         }
         programs::check(spec, &host)?;
         // Of all hosts: others were refused above.
         let secret = params.password_for(&params.hosts[0]);
-        Ok(Command { settings, host, secret, made: Made::default() })
+        Ok(Command { settings, host, secret, last_setup: LastSetup::default() })
     }
 
     /// Beside others whose data are in the same place, such as those of a sweep's other points.
-    pub fn beside(self, made: &Made) -> Command {
-        Command { made: made.clone(), ..self }
+    pub fn beside(self, last: &LastSetup) -> Command {
+        Command { last_setup: last.clone(), ..self }
     }
 
     /// The run as one would type it, and the variables that it needs: for whoever measures one
     /// against the other.
     pub fn typed(&self, params: &ConnectParams) -> (Vec<String>, Vec<(String, String)>) {
-        let around = Surroundings::new(&self.settings, params, &[], 0, "");
+        let around = CommandEnvironment::new(&self.settings, params, &[], 0, "");
         let job = self.job("run", &self.settings.spec.run, &around);
         (job.argv, around.env)
     }
 
-    fn job(&self, key: &'static str, line: &Line, around: &Surroundings) -> Job {
+    fn job(&self, key: &'static str, line: &Line, around: &CommandEnvironment) -> Job {
         let (limit, limit_key) = match key {
             "setup" => (self.settings.spec.setup_limit, "setup_limit"),
             _ => (self.settings.time_limit, "time_limit"),
@@ -163,7 +165,7 @@ impl Command {
 
     /// What its setup makes, whichever trial it is.
     fn recipe(&self, params: &ConnectParams) -> Recipe {
-        let around = Surroundings::new(&self.settings, params, &[], 0, "");
+        let around = CommandEnvironment::new(&self.settings, params, &[], 0, "");
         let setup = self.settings.spec.setup.as_ref();
         let argv = setup.map(|line| self.job("setup", line, &around).argv);
         Recipe::new(argv.unwrap_or_default(), around)
@@ -173,7 +175,7 @@ impl Command {
     fn make_data(
         &self,
         runner: &mut Runner,
-        (around, recipe): (&Surroundings, Recipe),
+        (around, recipe): (&CommandEnvironment, Recipe),
         stop: &Stop,
         admin: &mut Client,
     ) -> Result<(), CommandError> {
@@ -183,11 +185,11 @@ impl Command {
             Some(name) => schema::is_there(admin, name)?,
             None => true,
         };
-        if *setup_once && there && self.made.is(&recipe) {
+        if *setup_once && there && self.last_setup.is(&recipe) {
             return Ok(());
         }
         // What fails from here on leaves no data that could be used again.
-        self.made.forget();
+        self.last_setup.forget();
         if let Some(name) = schema {
             schema::make(admin, name)?;
         }
@@ -199,7 +201,7 @@ impl Command {
         // What was loaded is not to be written in the window. The trial has warned already where the
         // role may not.
         let _ = admin.batch_execute("CHECKPOINT");
-        self.made.remember(recipe);
+        self.last_setup.remember(recipe);
         Ok(())
     }
 }
@@ -262,11 +264,11 @@ impl Workload for Command {
         self: Arc<Self>,
         setup: Setup,
         admin: &mut Client,
-    ) -> Result<Box<dyn Ready>, EngineError> {
+    ) -> Result<Box<dyn Participants>, EngineError> {
         let mut runner = Runner::open(&self.host)?;
         let seed = derive(setup.seed, "command", 0);
         let Setup { params, settings, stop, .. } = setup;
-        let around = Surroundings::new(&self.settings, &params, &settings, seed, &runner.dir);
+        let around = CommandEnvironment::new(&self.settings, &params, &settings, seed, &runner.dir);
         for (name, value) in &around.env {
             runner.set(name, value)?;
         }
@@ -279,12 +281,13 @@ impl Workload for Command {
         {
             // With the window's it would read beforehand just what the window reads.
             let seed = derive(seed, "command-warm-up", 0);
-            let around = Surroundings::new(&self.settings, &params, &settings, seed, &runner.dir);
+            let around =
+                CommandEnvironment::new(&self.settings, &params, &settings, seed, &runner.dir);
             let job = self.job("warm_up", line, &around);
             runner.run(&job, &stop, &mut |_, _| {}).and_then(|done| done.seconds)?;
         }
         let pinned = read_back(&params, &around.options, &settings)?;
-        Ok(Box::new(Waiting { command: self, runner, around, pinned, stop }))
+        Ok(Box::new(PreparedCommand { command: self, runner, around, pinned, stop }))
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
@@ -347,7 +350,7 @@ mod tests {
         let layer = Layer { sessions: Some(sessions), ..spec.layer };
         let settings = CommandSettings::resolve(spec.command.unwrap(), layer);
         let host = Arc::new(Host::local());
-        Command { settings, host, secret: None, made: Made::default() }
+        Command { settings, host, secret: None, last_setup: LastSetup::default() }
     }
 
     #[test]
@@ -362,7 +365,7 @@ mod tests {
             ("setup = 'load {seed} {dir}'", false),
         ] {
             let (one, four) = (command(keys, 1), command(keys, 4));
-            let made = Made::default();
+            let made = LastSetup::default();
             made.remember(one.recipe(&params));
             assert!(made.is(&one.recipe(&params)), "{keys}");
             assert_eq!(!made.is(&four.recipe(&params)), other, "{keys}");

@@ -10,7 +10,9 @@ use postgres::Client;
 use serde_json::json;
 
 use super::sql::{self, fill};
-use super::{EngineError, Gang, Ready, Script, Sessions, Setup, Totals, Workload, client};
+use super::{
+    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload, client,
+};
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::results::latency;
@@ -93,10 +95,10 @@ impl Workload for Commit {
         self: Arc<Self>,
         setup: Setup,
         admin: &mut Client,
-    ) -> Result<Box<dyn Ready>, EngineError> {
+    ) -> Result<Box<dyn Participants>, EngineError> {
         match self.settings.engine {
             Engine::Server => {
-                Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+                Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
             }
             Engine::Client(settings) => {
                 client::assemble(client::commit::calls(&self), settings, setup, admin)

@@ -2,15 +2,15 @@
 //!
 //! As in the study of a mail server on DRBD: some threads hand messages over as fast as they are taken,
 //! or at a rate, and messages per minute are counted. [`message`] is what is sent, [`wire`] and
-//! [`dialogue`] how, [`postman`] one session with its retries, [`crew`] all of them in a window,
+//! [`dialogue`] how, [`session`] one session with its retries, [`pool`] all of them in a window,
 //! [`tally`] what they count. [`maildir`] finds what arrived and takes it away, [`verdict`] compares it
 //! with what was accepted. The server is the user's: nothing here starts, stops or configures it.
 
-mod crew;
 mod dialogue;
 mod maildir;
 mod message;
-mod postman;
+mod pool;
+mod session;
 mod tally;
 mod verdict;
 mod wire;

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use postgres::error::SqlState;
 use postgres::{Client, SimpleQueryMessage};
 
-use super::engine::{EngineError, Setup};
+use super::error::EngineError;
 use super::notice::Notices;
+use super::participants::Setup;
+use super::plan::SHORTEST_TURN;
 use super::slice::SliceResult;
 use super::sql::fill;
 use super::{PlanCheck, Script, Sessions, SliceArgs, Totals};
@@ -18,7 +20,7 @@ use crate::pg::connect::{self, Canceller};
 use crate::pg::server::{self, FORCE_FLUSH_SINCE, TIMEOUTS};
 use crate::rng;
 
-/// What a session tells.
+/// An event of a session.
 pub(super) enum Event {
     Connected { index: u32, pid: i32, canceller: Box<Canceller> },
     Ready { index: u32, table: String, pinned: BTreeMap<String, String> },
@@ -33,13 +35,13 @@ pub(super) struct SliceDone {
     pub number: usize,
     /// No more come from this session.
     pub last: bool,
-    pub did: Did,
+    pub work: SliceWork,
     /// What the condition's settings were after it.
     pub readings: Vec<(String, String)>,
 }
 
 /// What was done and when, in seconds since the epoch on the server's clock.
-pub(super) struct Did {
+pub(super) struct SliceWork {
     pub totals: Totals,
     pub began: f64,
     pub ended: f64,
@@ -47,7 +49,7 @@ pub(super) struct Did {
 
 /// The window, in seconds since the epoch on the server's clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Go {
+pub(super) struct WindowOrder {
     pub start: f64,
     pub end: f64,
     pub slice: f64,
@@ -55,22 +57,22 @@ pub(super) struct Go {
     pub seed: f64,
 }
 
-/// The thread's whole life. Whoever listens may be gone already; then there is nobody to tell.
+/// The thread's whole life. The receiver may be gone already; then nobody needs the events.
 pub(super) fn run(
     index: u32,
     sessions: &dyn Sessions,
     setup: &Setup,
     notices: &Notices,
     events: &Sender<Event>,
-    go: &Receiver<Go>,
+    orders: &Receiver<WindowOrder>,
 ) {
     let script = sessions.script(index);
     // Nobody sends before all are ready: what ends this wait early is that the caller gave up.
-    if !matches!(go.recv_timeout(script.delay), Err(RecvTimeoutError::Timeout)) {
+    if !matches!(orders.recv_timeout(script.delay), Err(RecvTimeoutError::Timeout)) {
         let _ = events.send(Event::Failed { index, error: EngineError::Stopped });
         return;
     }
-    if let Err(error) = work(index, &script, setup, notices, events, go) {
+    if let Err(error) = work(index, &script, setup, notices, events, orders) {
         let _ = events.send(Event::Failed { index, error });
     }
 }
@@ -81,7 +83,7 @@ fn work(
     setup: &Setup,
     notices: &Notices,
     events: &Sender<Event>,
-    go: &Receiver<Go>,
+    orders: &Receiver<WindowOrder>,
 ) -> Result<(), EngineError> {
     let heard = notices.clone();
     let params = setup.params.clone().with_notices(move |message| heard.push(message));
@@ -104,12 +106,12 @@ fn work(
     let _ = events.send(Event::Ready { index, table: script.table.clone(), pinned });
 
     // No window comes when the sender is gone: the caller gave up.
-    let Ok(window) = go.recv() else { return Err(EngineError::Stopped) };
+    let Ok(window) = orders.recv() else { return Err(EngineError::Stopped) };
     session.window(index, &window, events)?;
     session.flush_statistics()?;
     let _ = events.send(Event::Done { index });
     // It stays until the sender is gone: what its process did is still to be read from the kernel.
-    let _ = go.recv();
+    let _ = orders.recv();
     Ok(())
 }
 
@@ -117,10 +119,6 @@ fn work(
 pub(super) fn server_seed(seed: u64, purpose: &str, index: u64) -> f64 {
     (rng::derive(seed, purpose, index) >> 11) as f64 / (1u64 << 53) as f64
 }
-
-/// Seconds at one table, where a session has several. A block that is planned anew, on a table that its
-/// session has not seen, takes the server two milliseconds, many times as long where sessions crowd.
-pub const SHORTEST_TURN: f64 = 0.25;
 
 struct Session<'a> {
     client: Client,
@@ -155,12 +153,12 @@ impl Session<'_> {
     fn window(
         &mut self,
         index: u32,
-        window: &Go,
+        window: &WindowOrder,
         events: &Sender<Event>,
     ) -> Result<(), EngineError> {
         let one_transaction = self.script.one_transaction;
-        let tell = |number, last, did, readings| {
-            let slice = SliceDone { index, number, last, did, readings };
+        let report = |number, last, work, readings| {
+            let slice = SliceDone { index, number, last, work, readings };
             let _ = events.send(Event::Slice(Box::new(slice)));
         };
         if one_transaction {
@@ -178,25 +176,25 @@ impl Session<'_> {
                 seed: (number == 0).then_some(window.seed),
                 at_most: left,
             };
-            let did = self.slice(args)?;
-            left = left.map(|n| n.saturating_sub(did.totals.done()));
+            let work = self.slice(args)?;
+            left = left.map(|n| n.saturating_sub(work.totals.done()));
             let done = left.map_or(last, |n| n == 0) || self.setup.stop.requested();
             let readings = self.readings()?;
-            tell(number, done && !one_transaction, did, readings);
+            report(number, done && !one_transaction, work, readings);
             if done {
                 break;
             }
             number += 1;
         }
         if one_transaction {
-            let did = self.final_commit()?;
-            tell(number, true, did, Vec::new());
+            let work = self.final_commit()?;
+            report(number, true, work, Vec::new());
         }
         Ok(())
     }
 
     /// The one commit of `commit_every = 0`, timed from here, round trip included.
-    fn final_commit(&mut self) -> Result<Did, EngineError> {
+    fn final_commit(&mut self) -> Result<SliceWork, EngineError> {
         let began = server_clock(&mut self.client)?;
         let begun = Instant::now();
         self.client.batch_execute("COMMIT").map_err(failed("COMMIT"))?;
@@ -204,12 +202,12 @@ impl Session<'_> {
         h.record(begun.elapsed().as_nanos() as f64);
         let totals =
             Totals { histograms: BTreeMap::from([("commit".to_owned(), h)]), ..Totals::default() };
-        Ok(Did { totals, began, ended: server_clock(&mut self.client)? })
+        Ok(SliceWork { totals, began, ended: server_clock(&mut self.client)? })
     }
 
     /// One DO block. A deadlock that it could not catch costs the slice's rest, is counted,
     /// and the session goes on.
-    fn slice(&mut self, args: SliceArgs) -> Result<Did, EngineError> {
+    fn slice(&mut self, args: SliceArgs) -> Result<SliceWork, EngineError> {
         let block = self.block(args);
         // Two queries: one message would be one transaction, in which nothing can commit.
         let done =
@@ -233,12 +231,12 @@ impl Session<'_> {
                     .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
                 // A slice that came too late for anything leaves the turn to its table.
                 self.turn += usize::from(totals.histograms.values().any(|h| h.count() > 0));
-                Ok(Did { totals, began, ended })
+                Ok(SliceWork { totals, began, ended })
             }
             Err(e) if e.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {
                 let totals = Totals { deadlocks: 1, ..Totals::default() };
                 let now = server_clock(&mut self.client)?;
-                Ok(Did { totals, began: now, ended: now })
+                Ok(SliceWork { totals, began: now, ended: now })
             }
             Err(source) => Err(EngineError::Postgres { doing: "the workload", source }),
         }

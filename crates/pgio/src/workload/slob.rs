@@ -20,7 +20,8 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::{
-    EngineError, Gang, PlanCheck, Ready, Script, Sessions, Setup, Totals, Workload, client, sql,
+    EngineError, Participants, PlanCheck, Script, SessionPool, Sessions, Setup, Totals, Workload,
+    client, sql,
 };
 use crate::config::Engine;
 use crate::config::resolve::{Extent, SlobSettings};
@@ -171,10 +172,10 @@ impl Workload for Slob {
         self: Arc<Self>,
         setup: Setup,
         admin: &mut Client,
-    ) -> Result<Box<dyn Ready>, EngineError> {
+    ) -> Result<Box<dyn Participants>, EngineError> {
         match self.settings.engine {
             Engine::Server => {
-                Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+                Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
             }
             Engine::Client(settings) => {
                 client::assemble(client::slob::calls(&self), settings, setup, admin)

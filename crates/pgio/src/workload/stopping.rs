@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::engine::EngineError;
+use super::error::EngineError;
 use crate::pg::connect::Canceller;
 
 const BEFORE_TERMINATE: Duration = Duration::from_secs(1);

@@ -13,7 +13,9 @@ use crate::config::resolve::Extent;
 use crate::pg::private::VersionRequest;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::units::human;
-use crate::workload::{EngineError, Gang, Ready, Script, Sessions, Setup, Totals, Workload};
+use crate::workload::{
+    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
+};
 
 const WINDOW: Duration = Duration::from_secs(20);
 
@@ -38,8 +40,8 @@ impl Workload for Waiting {
         self: Arc<Self>,
         setup: Setup,
         admin: &mut Client,
-    ) -> Result<Box<dyn Ready>, EngineError> {
-        Ok(Box::new(Gang::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+    ) -> Result<Box<dyn Participants>, EngineError> {
+        Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
     }
 
     fn before_trial(&self, _: &mut Client) -> Result<(), postgres::Error> {

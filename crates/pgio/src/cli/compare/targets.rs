@@ -25,7 +25,7 @@ use crate::pg::control::Controller;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::{self, Server};
 use crate::treatment::Resource;
-use crate::workload::command::Made;
+use crate::workload::command::LastSetup;
 use crate::workload::commit::Commit;
 use crate::workload::mail::MailError;
 use crate::workload::{Command, Device, Mail, Workload};
@@ -145,7 +145,7 @@ impl Job {
     fn workload(
         &self,
         (spec, layer): (&WorkloadSpec, Layer),
-        (reached, server, made): (&Reached, &Server, &Made),
+        (reached, server, made): (&Reached, &Server, &LastSetup),
         admin: &mut Client,
         load: bool,
         stop: &Stop,
@@ -207,7 +207,7 @@ impl Job {
     ) -> Result<live::Target, Failure> {
         output::warn_all(&server.warnings);
         let mut workloads = Vec::new();
-        let made = Made::default();
+        let made = LastSetup::default();
         for layer in layers(spec, self.experiment.sweep) {
             let load = workloads.is_empty() && purpose == Purpose::Run;
             let there = (reached, &server, &made);

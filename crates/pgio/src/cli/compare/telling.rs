@@ -59,7 +59,7 @@ impl Teller {
             }
             Happening::Progress { condition, progress } => {
                 let rate = rate(&self.primary, progress);
-                self.show(condition, rate.as_deref(), progress.said.text());
+                self.show(condition, rate.as_deref(), progress.status.text());
             }
             Happening::Ended { trial, .. } => self.ended(trial),
             Happening::Decided { news, condition } => self.decided(*news, condition),

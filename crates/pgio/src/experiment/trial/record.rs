@@ -7,8 +7,8 @@ use super::Request;
 use crate::histogram::Histogram;
 use crate::results::model::{Evidence, Metric, Trial, When};
 use crate::results::{latency, metrics};
-use crate::workload::command::Left;
-use crate::workload::{EngineError, Ran};
+use crate::workload::command::ProgramOutput;
+use crate::workload::{EngineError, WindowOutcome};
 
 /// Means that a workload makes of classes of operations: lower bounds where those are.
 const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
@@ -38,7 +38,7 @@ pub(super) fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evid
 pub(super) fn record_run(
     request: &Request<'_>,
     trial: &mut Trial,
-    ran: Ran,
+    ran: WindowOutcome,
 ) -> Result<(), EngineError> {
     trial.window.seconds = ran.seconds;
     if let Ok(started) = Timestamp::from_microsecond((ran.started * 1e6) as i64) {
@@ -87,7 +87,7 @@ pub(super) fn record_run(
 }
 
 /// What a program printed, and how many of the server's sessions it was seen with.
-pub(super) fn record_left(trial: &mut Trial, left: &Left) {
+pub(super) fn record_left(trial: &mut Trial, left: &ProgramOutput) {
     trial.metrics.extend(left.metrics.clone());
     trial.evidence.push(Evidence {
         when: When::During,

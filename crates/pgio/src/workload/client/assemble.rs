@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,17 @@ use postgres_protocol::message::frontend;
 
 use super::calls::{Calls, Prepared};
 use super::driver::Driver;
+use super::pool::{ClientPool, Member};
 use super::session::Session;
-use super::{Crew, Member, TICK};
 use crate::config::ClientSettings;
 use crate::pg::connect::{self, ConnectParams, Route, Wire, WireError};
 use crate::pg::quote::literal;
-use crate::workload::engine::{self, EngineError, GRACE, Setup};
+use crate::workload::error::EngineError;
 use crate::workload::notice::Notices;
-use crate::workload::session;
+use crate::workload::participants::Setup;
+use crate::workload::phase::{self, Phase};
+use crate::workload::plan::GRACE;
+use crate::workload::{room, session};
 
 /// Threads that connect: enough to keep the server at it from another continent, few enough not to
 /// take its cores.
@@ -53,9 +56,9 @@ pub(super) fn assemble(
     settings: ClientSettings,
     setup: Setup,
     admin: &mut Client,
-) -> Result<Crew, EngineError> {
+) -> Result<ClientPool, EngineError> {
     let needed = u32::try_from(calls.len()).unwrap_or(u32::MAX);
-    engine::wait_for_room(admin, needed, &setup.stop)?;
+    room::wait_for_room(admin, needed, &setup.stop)?;
     let notices = Notices::default();
     let heard = notices.clone();
     let params = setup.params.clone().with_notices(move |message| heard.push(message));
@@ -82,13 +85,14 @@ pub(super) fn assemble(
     for session in sessions {
         shares[session.index as usize % threads].push(session);
     }
-    let drivers = shares
-        .into_iter()
-        .map(|share| Driver::new(share, notices.clone(), plan.settings.clone(), version))
-        .collect::<io::Result<Vec<Driver>>>()
-        .map_err(|e| EngineError::Wire { doing: "waiting for sessions", source: e.into() })?;
     let pinned = plan.pinned.clone();
-    Ok(Crew { setup, settings, members, drivers, notices, pinned })
+    let mut pool = ClientPool::new((setup, settings), members, notices.clone(), pinned);
+    for share in shares {
+        let driver = Driver::new(share, notices.clone(), plan.settings.clone(), version)
+            .map_err(|e| EngineError::Wire { doing: "waiting for sessions", source: e.into() })?;
+        pool.start(driver)?;
+    }
+    Ok(pool)
 }
 
 /// The way to the server, what is pinned, as read back, and the server's version.
@@ -138,57 +142,72 @@ fn wait_until_gone(admin: &mut Client, pid: i32) {
 fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError> {
     let count = plan.calls.len();
     let next = Arc::new(AtomicUsize::new(0));
-    let (tell, told) = mpsc::channel();
+    let (sender, opened) = mpsc::channel();
     for _ in 0..CONNECTORS.min(count) {
-        let (plan, next, tell) = (Arc::clone(plan), Arc::clone(&next), tell.clone());
+        let (plan, next, sender) = (Arc::clone(plan), Arc::clone(&next), sender.clone());
         thread::Builder::new()
             .name("connecting".to_owned())
-            .spawn(move || open_some(&plan, &next, &tell))
+            .spawn(move || open_some(&plan, &next, &sender))
             .map_err(|e| {
                 EngineError::Stuck(format!("cannot start a thread for connecting: {e}"))
             })?;
     }
-    drop(tell);
-    let mut sessions = Vec::with_capacity(count);
-    let mut heard = Instant::now();
-    let failed = loop {
-        if sessions.len() == count {
-            sessions.sort_unstable_by_key(|session: &Session| session.index);
-            return Ok(sessions);
-        }
-        match told.recv_timeout(TICK) {
-            Ok(Ok(session)) => {
-                sessions.push(session);
-                heard = Instant::now();
-            }
-            Ok(Err(error)) => break error,
-            Err(RecvTimeoutError::Timeout) if heard.elapsed() > GRACE => {
-                let late = count - sessions.len();
-                break EngineError::Stuck(format!(
-                    "{late} of {count} sessions were not ready in time; see the server's log"
-                ));
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                break EngineError::Stuck("a thread for connecting broke off".to_owned());
-            }
-        }
-        if setup.stop.requested() {
-            break EngineError::Stopped;
-        }
-    };
-    // Threads that wait for the server end when it answers, and begin no other session.
-    next.store(count, Ordering::Relaxed);
-    Err(failed)
+    drop(sender);
+    let sessions = Vec::with_capacity(count);
+    let mut opening = Opening { sessions, count, next, heard: Instant::now() };
+    if let Some(error) = phase::run(&mut opening, &opened, &setup.stop) {
+        return Err(error);
+    }
+    let mut sessions = opening.sessions;
+    sessions.sort_unstable_by_key(|session: &Session| session.index);
+    Ok(sessions)
 }
 
-fn open_some(plan: &Plan, next: &AtomicUsize, tell: &Sender<Result<Session, EngineError>>) {
+/// Sessions that are being opened.
+struct Opening {
+    sessions: Vec<Session>,
+    count: usize,
+    /// The next one to open.
+    next: Arc<AtomicUsize>,
+    /// When the last one was open.
+    heard: Instant,
+}
+
+impl Phase for Opening {
+    type Event = Result<Session, EngineError>;
+
+    fn take(&mut self, opened: Self::Event) -> Result<(), EngineError> {
+        self.sessions.push(opened?);
+        self.heard = Instant::now();
+        Ok(())
+    }
+
+    fn is_unfinished(&self, ending: bool) -> bool {
+        self.sessions.len() < self.count && !ending
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        let (late, count) = (self.count - self.sessions.len(), self.count);
+        (late > 0 && self.heard.elapsed() > GRACE).then(|| {
+            EngineError::Stuck(format!(
+                "{late} of {count} sessions were not ready in time; see the server's log"
+            ))
+        })
+    }
+
+    /// Threads that wait for the server end when it answers, and open no other session.
+    fn end(&mut self, _urgent: bool) {
+        self.next.store(self.count, Ordering::Relaxed);
+    }
+}
+
+fn open_some(plan: &Plan, next: &AtomicUsize, events: &Sender<Result<Session, EngineError>>) {
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);
         let Some(calls) = plan.calls.get(index) else { return };
         let opened = open_one(plan, calls, index as u32);
         let failed = opened.is_err();
-        if tell.send(opened).is_err() || failed {
+        if events.send(opened).is_err() || failed {
             return;
         }
     }

@@ -17,15 +17,16 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
+use super::event::Event;
 use super::session::{Listener, Session, Tally};
-use super::told::Told;
 use crate::config::Pace;
 use crate::pg::connect::WireError;
 use crate::pg::server::FORCE_FLUSH_SINCE;
-use crate::workload::engine::{EngineError, GRACE};
+use crate::workload::error::EngineError;
 use crate::workload::notice::Notices;
+use crate::workload::plan::GRACE;
 
-/// How long a word to stop may go unheard.
+/// How long a request to stop may go unnoticed.
 const TICK: i64 = 20_000_000;
 /// A call that any socket takes at once; they hold some 200 kB, and less where memory is short.
 const SMALL: usize = 32 * 1024;
@@ -35,7 +36,7 @@ const BUFFER: usize = 64 * 1024;
 const EVENTS: usize = 256;
 
 /// What a window is, for all threads alike; moments are nanoseconds since `opens`.
-pub(super) struct Go {
+pub(super) struct Window {
     pub opens: Instant,
     /// Infinite where a number of calls was asked for.
     pub seconds: f64,
@@ -50,7 +51,7 @@ pub(super) struct Go {
     pub quit: Quit,
 }
 
-impl Go {
+impl Window {
     /// No call begins from here on.
     #[inline]
     pub(super) fn end(&self) -> i64 {
@@ -78,7 +79,7 @@ impl Go {
     }
 }
 
-/// The word to stop, from the thread that collects.
+/// The request to stop, from the thread that collects.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Quit(Arc<AtomicU8>);
 
@@ -113,9 +114,9 @@ pub(super) struct Driver {
 }
 
 /// One window of one thread.
-struct Shift<'a> {
-    go: &'a Go,
-    tell: &'a Sender<Told>,
+struct WindowWork<'a> {
+    window: &'a Window,
+    events: &'a Sender<Event>,
     tally: Tally,
     /// Sessions that wait for the moment of their next call.
     asleep: BinaryHeap<Reverse<(i64, usize)>>,
@@ -146,102 +147,102 @@ impl Driver {
         self.sessions.iter().map(|session| session.index)
     }
 
-    /// One window. Whoever listens may be gone already; then there is nobody to tell.
-    pub(super) fn run(&mut self, go: &Go, tell: &Sender<Told>) {
-        // Of the 50 µs by which the system may be late otherwise; a refusal costs only those.
+    /// Runs one window. The receiver may be gone already; then nobody needs the events.
+    pub(super) fn run(&mut self, window: &Window, events: &Sender<Event>) {
+        // Lower the default 50 µs timer slack; failure is harmless.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut shift = Shift {
-            go,
-            tell,
+        let mut work = WindowWork {
+            window,
+            events,
             tally: Tally::default(),
             asleep: BinaryHeap::new(),
             working: self.sessions.len(),
             slice: 0,
-            alone: self.may_block(go),
+            alone: self.may_block(window),
             now: 0,
         };
-        for (session, share) in self.sessions.iter_mut().zip(&go.shares) {
-            session.make_ready(go, *share);
+        for (session, share) in self.sessions.iter_mut().zip(&window.shares) {
+            session.make_ready(window, *share);
         }
-        if let Err(source) = self.work(&mut shift) {
+        if let Err(source) = self.work(&mut work) {
             let error = EngineError::Wire { doing: "waiting for sessions", source: source.into() };
-            let _ = tell.send(Told::Failed { error });
+            let _ = events.send(Event::Failed { error });
         }
         for session in &mut self.sessions {
-            session.cut_off(go, shift.now, &mut shift.tally);
+            session.cut_off(window, work.now, &mut work.tally);
         }
-        shift.tell_slice();
+        work.report_slice();
         let late = self.sessions.iter().filter_map(|s| s.late).max().unwrap_or(0);
         // A window in which little was to be done is as long as it was meant to be.
-        let ended = match go.quit.is_asked() {
-            true => shift.now,
-            false if go.is_finite() => go.end(),
+        let ended = match window.quit.is_asked() {
+            true => work.now,
+            false if window.is_finite() => window.end(),
             false => 0,
         };
-        let seconds = shift.tally.ended.max(ended) as f64 / 1e9;
-        let _ = tell.send(Told::Worked { seconds, late: late as f64 / 1e9 });
-        if !go.quit.is_asked() {
-            self.flush_statistics(&go.quit, tell);
+        let seconds = work.tally.ended.max(ended) as f64 / 1e9;
+        let _ = events.send(Event::Worked { seconds, late: late as f64 / 1e9 });
+        if !window.quit.is_asked() {
+            self.flush_statistics(&window.quit, events);
         }
         for session in &self.sessions {
-            let done = Told::Done { index: session.index, totals: session.totals.clone() };
-            let _ = tell.send(done);
+            let done = Event::Done { index: session.index, totals: session.totals.clone() };
+            let _ = events.send(done);
         }
     }
 
     /// Whether its only session can wait in the socket, which costs less than epoll. Where a call is
     /// larger than the sockets' buffers, the server would wait for its answers to be read, and we for
     /// the rest of the call to be taken.
-    fn may_block(&self, go: &Go) -> bool {
+    fn may_block(&self, window: &Window) -> bool {
         let [session] = self.sessions.as_slice() else { return false };
-        go.pace.is_none() && go.pipeline == 1 && session.largest_call() <= SMALL
+        window.pace.is_none() && window.pipeline == 1 && session.largest_call() <= SMALL
     }
 
-    fn work(&mut self, shift: &mut Shift<'_>) -> io::Result<()> {
-        let go = shift.go;
+    fn work(&mut self, work: &mut WindowWork<'_>) -> io::Result<()> {
+        let window = work.window;
         let mut buffer = vec![0; BUFFER];
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
-        if shift.alone {
+        if work.alone {
             for session in &mut self.sessions {
                 session.wire.set_nonblocking(false)?;
                 session.wire.set_patience(Some(Duration::from_nanos(TICK.unsigned_abs())))?;
             }
         }
-        thread::sleep(go.opens.saturating_duration_since(Instant::now()));
+        thread::sleep(window.opens.saturating_duration_since(Instant::now()));
         for at in 0..self.sessions.len() {
-            shift.now = go.now();
-            self.go_on(at, shift)?;
+            work.now = window.now();
+            self.go_on(at, work)?;
         }
-        while shift.working > 0 && !go.quit.is_at_once() {
-            self.wait(shift, &mut events)?;
+        while work.working > 0 && !window.quit.is_at_once() {
+            self.wait(work, &mut events)?;
             if events.is_empty() {
-                shift.now = go.now();
+                work.now = window.now();
             }
             for event in events.drain(..) {
                 let at = event.data.u64() as usize;
                 let session = &mut self.sessions[at];
-                let (now, mut listener) = shift.listener(&self.notices, &self.settings);
-                match session.hear(&mut buffer, || go.now(), now, &mut listener) {
-                    Ok(()) => self.go_on(at, shift)?,
+                let (now, mut listener) = work.listener(&self.notices, &self.settings);
+                match session.hear(&mut buffer, || window.now(), now, &mut listener) {
+                    Ok(()) => self.go_on(at, work)?,
                     Err(_) if session.is_done() => {
-                        // Its end would be told again and again.
+                        // Its end would be reported again and again.
                         epoll::delete(&self.epoll, &session.wire)?;
                     }
-                    Err(error) => shift.failed(session, error),
+                    Err(error) => work.failed(session, error),
                 }
             }
-            if go.pace.is_some() {
-                self.wake(shift)?;
+            if window.pace.is_some() {
+                self.wake(work)?;
             }
-            if shift.now >= go.boundary(shift.slice) {
-                shift.tell_slice();
+            if work.now >= window.boundary(work.slice) {
+                work.report_slice();
                 if !self.settings.is_empty() {
                     self.sessions.iter_mut().for_each(Session::ask_for_settings);
-                    (0..self.sessions.len()).try_for_each(|at| self.go_on(at, shift))?;
+                    (0..self.sessions.len()).try_for_each(|at| self.go_on(at, work))?;
                 }
-            } else if go.quit.is_asked() {
+            } else if window.quit.is_asked() {
                 // Those that wait for their moment are to hear of it as well.
-                (0..self.sessions.len()).try_for_each(|at| self.go_on(at, shift))?;
+                (0..self.sessions.len()).try_for_each(|at| self.go_on(at, work))?;
             }
         }
         // A session that ended for good cannot be set, and need not be.
@@ -252,33 +253,33 @@ impl Driver {
     }
 
     /// Calls whose moment has come.
-    fn wake(&mut self, shift: &mut Shift<'_>) -> io::Result<()> {
-        shift.now = shift.go.now();
-        while let Some(Reverse((moment, at))) = shift.asleep.peek().copied()
-            && moment <= shift.now
+    fn wake(&mut self, work: &mut WindowWork<'_>) -> io::Result<()> {
+        work.now = work.window.now();
+        while let Some(Reverse((moment, at))) = work.asleep.peek().copied()
+            && moment <= work.now
         {
-            shift.asleep.pop();
+            work.asleep.pop();
             self.sessions[at].asleep = false;
-            self.go_on(at, shift)?;
+            self.go_on(at, work)?;
             // Sending takes its time, and others' moments come meanwhile.
-            shift.now = shift.go.now();
+            work.now = work.window.now();
         }
         Ok(())
     }
 
     /// Until an answer comes, or the moment of a call or a slice's end.
-    fn wait(&self, shift: &Shift<'_>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        if shift.alone {
+    fn wait(&self, work: &WindowWork<'_>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        if work.alone {
             events.push(epoll::Event { flags: epoll::EventFlags::IN, data: data(0) });
             return Ok(());
         }
-        let now = shift.now;
-        let mut until = shift.go.boundary(shift.slice).min(now + TICK);
-        if let Some(Reverse((moment, _))) = shift.asleep.peek() {
+        let now = work.now;
+        let mut until = work.window.boundary(work.slice).min(now + TICK);
+        if let Some(Reverse((moment, _))) = work.asleep.peek() {
             until = until.min(*moment);
         }
         let mut timeout = timespec(until - now);
-        if shift.go.pace.is_some() {
+        if work.window.pace.is_some() {
             // epoll_wait counts in milliseconds, poll in nanoseconds.
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -293,16 +294,16 @@ impl Driver {
     }
 
     #[inline]
-    fn go_on(&mut self, at: usize, shift: &mut Shift<'_>) -> io::Result<()> {
+    fn go_on(&mut self, at: usize, work: &mut WindowWork<'_>) -> io::Result<()> {
         let session = &mut self.sessions[at];
         if session.is_done() {
             return Ok(());
         }
-        match session.go_on(shift.now, shift.go, &mut shift.tally) {
+        match session.go_on(work.now, work.window, &mut work.tally) {
             Ok((wake, sent)) => {
                 if let (Some(moment), false) = (wake, session.asleep) {
                     session.asleep = true;
-                    shift.asleep.push(Reverse((moment, at)));
+                    work.asleep.push(Reverse((moment, at)));
                 }
                 if sent == session.blocked {
                     session.blocked = !sent;
@@ -313,13 +314,13 @@ impl Driver {
                     epoll::modify(&self.epoll, &session.wire, data(at), flags)?;
                 }
                 if session.is_done() {
-                    shift.working -= 1;
-                    if shift.go.quit.is_asked() {
-                        shift.tell_done(session);
+                    work.working -= 1;
+                    if work.window.quit.is_asked() {
+                        work.report_done(session);
                     }
                 }
             }
-            Err(error) => shift.failed(session, error),
+            Err(error) => work.failed(session, error),
         }
         Ok(())
     }
@@ -327,7 +328,7 @@ impl Driver {
     /// Makes the server count what sessions did before anyone reads its counters, and finds out
     /// whether they still are who they were. After one that does not answer none is asked: each would
     /// be waited for as long.
-    fn flush_statistics(&mut self, quit: &Quit, tell: &Sender<Told>) {
+    fn flush_statistics(&mut self, quit: &Quit, events: &Sender<Event>) {
         let sql = if self.version >= FORCE_FLUSH_SINCE {
             "SELECT pg_backend_pid(), pg_stat_force_next_flush()"
         } else {
@@ -351,7 +352,7 @@ impl Driver {
                 Ok(_) => EngineError::Pooled,
                 Err(source) => EngineError::Wire { doing: "flushing statistics", source },
             };
-            let _ = tell.send(Told::Failed { error });
+            let _ = events.send(Event::Failed { error });
             return;
         }
     }
@@ -361,7 +362,7 @@ fn first(rows: &[Vec<Option<String>>]) -> Option<String> {
     rows.first()?.first()?.clone()
 }
 
-impl Shift<'_> {
+impl WindowWork<'_> {
     fn listener<'b>(
         &'b mut self,
         notices: &'b Notices,
@@ -370,15 +371,15 @@ impl Shift<'_> {
         (&mut self.now, Listener { tally: &mut self.tally, notices, settings })
     }
 
-    fn tell_slice(&mut self) {
+    fn report_slice(&mut self) {
         let (totals, readings) = self.tally.take();
-        let _ = self.tell.send(Told::Slice { number: self.slice, totals, readings });
+        let _ = self.events.send(Event::Slice { number: self.slice, totals, readings });
         self.slice += 1;
     }
 
-    fn tell_done(&self, session: &Session) {
-        let done = Told::Done { index: session.index, totals: session.totals.clone() };
-        let _ = self.tell.send(done);
+    fn report_done(&self, session: &Session) {
+        let done = Event::Done { index: session.index, totals: session.totals.clone() };
+        let _ = self.events.send(done);
     }
 
     /// It ends, and with it the window: whoever collects sees to the others.
@@ -386,12 +387,12 @@ impl Shift<'_> {
         session.give_up();
         self.working -= 1;
         // What was cancelled because the run ends is no failure of its own.
-        if !self.go.quit.is_asked() {
-            self.go.quit.gently();
+        if !self.window.quit.is_asked() {
+            self.window.quit.gently();
             let error = EngineError::Wire { doing: "the workload", source };
-            let _ = self.tell.send(Told::Failed { error });
+            let _ = self.events.send(Event::Failed { error });
         }
-        self.tell_done(session);
+        self.report_done(session);
     }
 }
 
@@ -441,7 +442,7 @@ mod tests {
         ((0..count).map(open).collect(), server.join().unwrap())
     }
 
-    /// How many failures are told; no session is waited for.
+    /// How many failures are reported; no session is waited for.
     fn flushed(quit: &Quit, cut_off: bool) -> usize {
         let (sessions, mut ends) = sessions(3);
         let mut driver =
@@ -449,11 +450,11 @@ mod tests {
         if cut_off {
             ends.clear();
         }
-        let (tell, told) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let asked = Instant::now();
-        driver.flush_statistics(quit, &tell);
+        driver.flush_statistics(quit, &sender);
         assert!(asked.elapsed() < GRACE / 2, "{:?}", asked.elapsed());
-        told.try_iter().filter(|told| matches!(told, Told::Failed { .. })).count()
+        events.try_iter().filter(|event| matches!(event, Event::Failed { .. })).count()
     }
 
     #[test]

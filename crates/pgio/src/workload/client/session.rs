@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 use super::calls::{Counts, Prepared};
-use super::driver::Go;
+use super::driver::Window;
 use super::pace::Schedule;
 use crate::histogram::Histogram;
 use crate::pg::connect::{Message, Refusal, Wire, WireError, texts};
@@ -145,10 +145,11 @@ impl Session {
     }
 
     /// Before a window, with this number of calls at most.
-    pub(super) fn make_ready(&mut self, go: &Go, share: Option<u64>) {
-        let stream = rng::derive(go.seed, "session", u64::from(self.index));
+    pub(super) fn make_ready(&mut self, window: &Window, share: Option<u64>) {
+        let stream = rng::derive(window.seed, "session", u64::from(self.index));
         self.rng = SplitMix64::new(stream);
-        self.schedule = go.pace.map(|pace| Schedule::new(&pace, self.index, go.members, go.seed));
+        self.schedule =
+            window.pace.map(|pace| Schedule::new(&pace, self.index, window.members, window.seed));
         self.left = share;
         self.stage = Stage::Working;
         (self.reading_due, self.asleep, self.late, self.answered) = (false, false, None, 0);
@@ -178,13 +179,15 @@ impl Session {
     pub(super) fn go_on(
         &mut self,
         now: i64,
-        go: &Go,
+        window: &Window,
         tally: &mut Tally,
     ) -> Result<(Option<i64>, bool), WireError> {
         let mut wake = None;
-        while self.stage == Stage::Working && !self.reading_due && self.flights.len() < go.pipeline
+        while self.stage == Stage::Working
+            && !self.reading_due
+            && self.flights.len() < window.pipeline
         {
-            if now >= go.end() || self.left == Some(0) || go.quit.is_asked() {
+            if now >= window.end() || self.left == Some(0) || window.quit.is_asked() {
                 // No call begins any more.
                 self.stage = Stage::Ending;
                 break;
@@ -195,12 +198,12 @@ impl Session {
                     let next = schedule.next();
                     if next > now {
                         // The window lasts to its end, whether there is anything to begin or not.
-                        wake = Some(next.min(go.end()));
+                        wake = Some(next.min(window.end()));
                         break;
                     }
                     schedule.advance();
                     tally.lag.record((now - next) as f64);
-                    tally.counted.due += u64::from(go.is_finite());
+                    tally.counted.due += u64::from(window.is_finite());
                     next
                 }
             };
@@ -216,7 +219,7 @@ impl Session {
                     self.reading_due = false;
                     self.ask(now);
                 }
-                Stage::Ending if self.reading.is_empty() || go.quit.is_asked() => {
+                Stage::Ending if self.reading.is_empty() || window.quit.is_asked() => {
                     self.stage = Stage::Done;
                 }
                 Stage::Ending => {
@@ -247,19 +250,19 @@ impl Session {
 
     /// After the window: calls that were due and did not begin, and those that began and were never
     /// answered, count with what is known of them.
-    pub(super) fn cut_off(&mut self, go: &Go, now: i64, tally: &mut Tally) {
+    pub(super) fn cut_off(&mut self, window: &Window, now: i64, tally: &mut Tally) {
         for flight in self.flights.drain(..) {
             if let Some(counts) = flight.counts {
                 tally.latency(counts).record_censored((now - flight.began).max(0) as f64, 1);
             }
         }
-        let whole = go.is_finite() && !go.quit.is_asked();
+        let whole = window.is_finite() && !window.quit.is_asked();
         let Some(mut schedule) = self.schedule.take().filter(|_| whole) else { return };
         // A session's answers come in the order of its calls: none comes before that of the last
         // call that began, nor does a call begin before it where they go one by one.
-        let answered = self.answered.max(go.end());
-        let begun = if go.pipeline == 1 { answered } else { go.end() };
-        tally.counted.due += schedule.left_before(go.end(), |moment, calls| {
+        let answered = self.answered.max(window.end());
+        let begun = if window.pipeline == 1 { answered } else { window.end() };
+        tally.counted.due += schedule.left_before(window.end(), |moment, calls| {
             let counts = choose(&self.prepared, &mut self.rng).counts;
             tally.latency(counts).record_censored((answered - moment) as f64, calls);
             tally.lag.record_censored((begun - moment) as f64, calls);

@@ -9,7 +9,7 @@ use regex_lite::RegexBuilder;
 use serde_json::Value;
 
 use super::CommandError;
-use super::said::last_lines;
+use super::output::last_lines;
 use crate::config::command::{Better, Find, MetricSpec, Place, Take};
 use crate::results::model::Metric;
 

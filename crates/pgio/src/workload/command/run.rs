@@ -1,7 +1,7 @@
 //! The window of a command: from its start to its end, and what it leaves.
 //!
 //! What pgio itself observes is of the whole of it, a warm-up that the program does by itself
-//! included. Whatever goes wrong, what the program wrote is told before the error is.
+//! included. Whatever goes wrong, the output of the program is reported before the error is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,30 +10,31 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use super::backends::Backends;
+use super::environment::CommandEnvironment;
 use super::extract::{self, Written};
 use super::runner::{Done, Runner};
-use super::surroundings::Surroundings;
-use super::{Command, CommandError, Left, Said};
+use super::{Command, CommandError, ProgramOutput, StatusLine};
 use crate::config::command::Place;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::results::model::Metric;
-use crate::workload::engine::{EngineError, Progress, Ran, WindowEvent};
+use crate::workload::error::EngineError;
+use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
+use crate::workload::participants::Participants;
 use crate::workload::session::server_clock;
-use crate::workload::{Ready, Totals};
 
 /// A command whose data are made and which waits for its window.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct PreparedCommand {
     pub(super) command: Arc<Command>,
     pub(super) runner: Runner,
-    pub(super) around: Surroundings,
+    pub(super) around: CommandEnvironment,
     /// The condition's settings in its sessions.
     pub(super) pinned: BTreeMap<String, String>,
     pub(super) stop: Stop,
 }
 
-impl Ready for Waiting {
+impl Participants for PreparedCommand {
     fn pinned(&self) -> BTreeMap<String, String> {
         self.pinned.clone()
     }
@@ -42,23 +43,23 @@ impl Ready for Waiting {
         mut self: Box<Self>,
         admin: &mut Client,
         _extent: Extent,
-        hear: &mut dyn FnMut(&mut Client, WindowEvent),
-    ) -> Result<Ran, EngineError> {
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
         let (clock, asked) = (server_clock(admin)?, Instant::now());
         let job = self.command.job("run", &self.command.settings.spec.run, &self.around);
         let mut backends = Backends::new(&self.around.application_name);
         let mut opened = None;
-        let ran = self.runner.run(&job, &self.stop, &mut |began, said| {
+        let ran = self.runner.run(&job, &self.stop, &mut |began, line| {
             if opened.is_none() {
                 opened = Some(began);
-                hear(admin, WindowEvent::Opened(began));
+                listener(admin, WindowEvent::Opened(began));
             }
             if let Some(pids) = backends.look(admin) {
-                hear(admin, WindowEvent::Serving(pids));
+                listener(admin, WindowEvent::Serving(pids));
             }
-            let (elapsed, said) = (began.elapsed().as_secs_f64(), Said::new(said));
-            let progress = Progress { elapsed, said, ..Progress::default() };
-            hear(admin, WindowEvent::Progress(progress));
+            let (elapsed, status) = (began.elapsed().as_secs_f64(), StatusLine::new(line));
+            let progress = Progress { elapsed, status, ..Progress::default() };
+            listener(admin, WindowEvent::Progress(progress));
         });
         let Done { seconds, stdout, stderr } = match ran {
             Ok(done) => done,
@@ -70,11 +71,11 @@ impl Ready for Waiting {
         let now = Instant::now();
         let opened = opened.unwrap_or_else(|| {
             // It ended before the first look.
-            hear(admin, WindowEvent::Opened(now));
+            listener(admin, WindowEvent::Opened(now));
             now
         });
         let took = seconds.as_ref().map_or(now - opened, |s| Duration::from_secs_f64(*s));
-        hear(admin, WindowEvent::Closed((opened + took).min(now)));
+        listener(admin, WindowEvent::Closed((opened + took).min(now)));
         if seconds.is_err() {
             backends.terminate(admin);
         }
@@ -84,23 +85,19 @@ impl Ready for Waiting {
             (Ok(metrics), Ok(())) => (metrics, None),
             (Err(error), _) | (Ok(_), Err(error)) => (BTreeMap::new(), Some(error.into())),
         };
-        let left = Left { metrics, stdout, stderr, sessions: backends.most };
-        hear(admin, WindowEvent::Left(Box::new(left)));
-        Ok(Ran {
-            totals: Totals::default(),
-            sessions: Vec::new(),
-            timeline: Vec::new(),
-            started: clock + opened.saturating_duration_since(asked).as_secs_f64(),
+        let output = ProgramOutput { metrics, stdout, stderr, sessions: backends.most };
+        listener(admin, WindowEvent::Output(Box::new(output)));
+        let started = clock + opened.saturating_duration_since(asked).as_secs_f64();
+        Ok(WindowOutcome {
             seconds: took.as_secs_f64(),
-            late: 0.0,
             error,
-            cancelled_sync_rep: 0,
             readings: self.pinned.clone().into_iter().collect::<BTreeSet<_>>(),
+            ..WindowOutcome::new(started)
         })
     }
 }
 
-impl Waiting {
+impl PreparedCommand {
     fn measured(
         &mut self,
         stdout: &str,
@@ -116,7 +113,7 @@ impl Waiting {
                 name: spec.name.clone(),
                 why,
                 place: "stdout".to_owned(),
-                said: super::said::last_lines(stdout),
+                said: super::output::last_lines(stdout),
             })?);
         }
         let metrics = extract::metrics(specs, &Written { stdout, stderr, files })?;

@@ -9,8 +9,8 @@ use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::output::cause_of_failure;
 use super::programs::PATHS;
-use super::said::of_a_failure;
 use super::{CommandError, Output};
 use crate::host::command::quoted;
 use crate::host::error::HostError;
@@ -282,7 +282,7 @@ impl Done {
     fn said(&self) -> String {
         let both = [&self.stderr, &self.stdout];
         let text = both.into_iter().find(|text| !text.trim().is_empty());
-        text.map_or_else(|| "it said nothing".to_owned(), |text| of_a_failure(text))
+        text.map_or_else(|| "it said nothing".to_owned(), |text| cause_of_failure(text))
     }
 }
 

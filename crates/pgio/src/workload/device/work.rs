@@ -4,7 +4,7 @@
 //! made another; the server beside it rests. The window opens when fio's first I/O and its warm-up
 //! are past, which is seen by the kernel's count of the process's bytes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,11 @@ use crate::host::Host;
 use crate::host::stop::Stop;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::rng::derive;
-use crate::workload::engine::{EngineError, Progress, Ran, WindowEvent};
+use crate::workload::error::EngineError;
+use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
+use crate::workload::participants::{Participants, Setup};
 use crate::workload::session::server_clock;
-use crate::workload::{self, Setup, Totals, Workload};
+use crate::workload::{Totals, Workload};
 
 const HINT: &str = "; if that is meant, write uuid = \"...\" beside destroy = true";
 
@@ -89,13 +91,13 @@ impl Device {
     }
 }
 
-impl workload::Ready for Ready {
+impl Participants for Ready {
     fn run(
         mut self: Box<Self>,
         admin: &mut Client,
         _extent: Extent,
-        hear: &mut dyn FnMut(&mut Client, WindowEvent),
-    ) -> Result<Ran, EngineError> {
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
         let (clock, asked) = (server_clock(admin)?, Instant::now());
         let (warmup, mut first, mut opened) = (self.warmup, None, None);
         let ran = self.bench.run(&self.job, &self.stop, &mut |bytes| {
@@ -105,34 +107,25 @@ impl workload::Ready for Ready {
             } else if begun.elapsed() >= warmup {
                 let at = *opened.get_or_insert_with(|| {
                     let at = begun + warmup;
-                    hear(admin, WindowEvent::Opened(at));
+                    listener(admin, WindowEvent::Opened(at));
                     at
                 });
                 let elapsed = at.elapsed().as_secs_f64();
-                hear(admin, WindowEvent::Progress(Progress { elapsed, ..Progress::default() }));
+                listener(admin, WindowEvent::Progress(Progress { elapsed, ..Progress::default() }));
             }
         })?;
         let now = Instant::now();
         let seconds = Duration::from_secs_f64(ran.seconds);
         let opened = opened.unwrap_or_else(|| {
             let at = now.checked_sub(seconds).unwrap_or(now);
-            hear(admin, WindowEvent::Opened(at));
+            listener(admin, WindowEvent::Opened(at));
             at
         });
-        hear(admin, WindowEvent::Closed((opened + seconds).min(now)));
+        listener(admin, WindowEvent::Closed((opened + seconds).min(now)));
         let mut totals = Totals::default();
         totals.histograms.insert(CLASS.to_owned(), ran.latency);
-        Ok(Ran {
-            totals,
-            sessions: Vec::new(),
-            timeline: Vec::new(),
-            started: clock + opened.saturating_duration_since(asked).as_secs_f64(),
-            seconds: ran.seconds,
-            late: 0.0,
-            error: None,
-            cancelled_sync_rep: 0,
-            readings: BTreeSet::new(),
-        })
+        let started = clock + opened.saturating_duration_since(asked).as_secs_f64();
+        Ok(WindowOutcome { totals, seconds: ran.seconds, ..WindowOutcome::new(started) })
     }
 }
 
@@ -161,7 +154,7 @@ impl Workload for Device {
         self: Arc<Self>,
         setup: Setup,
         _admin: &mut Client,
-    ) -> Result<Box<dyn workload::Ready>, EngineError> {
+    ) -> Result<Box<dyn Participants>, EngineError> {
         let Setup { warmup, seed, stop, .. } = setup;
         let (place, region, writes) = self.place()?;
         let mut bench = Bench::open(&self.host, &place, region)?;

@@ -4,7 +4,7 @@
 //! message is told for each recipient, and only what the server said yes to after the final dot is
 //! accepted: a connection that ends between the dot and the answer leaves the fate unknown, one that
 //! ends before the dot leaves the message with us. Whether and when it is tried again is not known
-//! here: [`super::postman`].
+//! here: [`super::session`].
 
 use std::io::{Read, Write};
 use std::time::Instant;

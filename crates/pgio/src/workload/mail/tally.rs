@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::message::Message;
-use super::postman::Shift;
+use super::session::Span;
 use crate::config::value::mail::MailRate;
 use crate::histogram::Histogram;
 use crate::results::model::Slice;
@@ -68,13 +68,13 @@ impl Tally {
         message: &Message,
         took: Duration,
         ended: Instant,
-        shift: &Shift,
+        span: &Span,
     ) {
         self.latency.record(took.as_nanos() as f64);
         self.messages += 1;
         self.bytes += message.bytes;
         self.ended = Some(ended);
-        let at = ended.saturating_duration_since(shift.start).as_secs_f64() / shift.slice;
+        let at = ended.saturating_duration_since(span.start).as_secs_f64() / span.slice;
         let slice = at as usize;
         if self.slices.len() <= slice {
             self.slices.resize(slice + 1, Done::default());
@@ -85,11 +85,11 @@ impl Tally {
 
     /// Messages of an open loop that were due and did not begin count with what is known of them: no
     /// session was free for them before the window's end, nor for some time after it.
-    pub(super) fn cut_off(&mut self, shift: &Shift, rate: MailRate) {
-        let end = self.free.map_or(shift.end, |free| free.max(shift.end));
-        let taken = shift.taken.load(Ordering::Relaxed);
+    pub(super) fn cut_off(&mut self, span: &Span, rate: MailRate) {
+        let end = self.free.map_or(span.end, |free| free.max(span.end));
+        let taken = span.taken.load(Ordering::Relaxed);
         let left = overdue::groups(self.due.saturating_sub(taken));
-        let never_taken = left.map(|(last, n)| (shift.intended(taken + last, rate), n));
+        let never_taken = left.map(|(last, n)| (span.intended(taken + last, rate), n));
         let moments = std::mem::take(&mut self.overdue).into_iter().map(|moment| (moment, 1));
         for (moment, n) in moments.chain(never_taken) {
             let waited = end.saturating_duration_since(moment);
@@ -186,12 +186,12 @@ mod tests {
     fn messages_fall_into_the_slice_in_which_they_end() {
         let start = Instant::now();
         let end = start + Duration::from_secs(2);
-        let shift = Shift { name: "test", start, end, slice: 0.5, taken: Arc::default() };
+        let span = Span { name: "test", start, end, slice: 0.5, taken: Arc::default() };
         let message = Message { wire: Vec::new(), bytes: 100, sum: [0; 32] };
         let mut tally = Tally::default();
         for ms in [100, 600, 700, 2100] {
             let ended = start + Duration::from_millis(ms);
-            tally.accepted(&message, Duration::from_millis(50), ended, &shift);
+            tally.accepted(&message, Duration::from_millis(50), ended, &span);
         }
         let mut both = Tally::default();
         both.merge(&tally);

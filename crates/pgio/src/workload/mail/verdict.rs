@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::MailError;
 use super::maildir::Found;
 use super::message::Sum;
-use super::postman::Sent;
+use super::session::Sent;
 use crate::pg::words;
 use crate::results::model::Check;
 
@@ -117,7 +117,7 @@ pub(super) fn not_looked_up(error: &MailError) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::postman::Copies;
+    use super::super::session::Copies;
     use super::*;
     use crate::results::CheckVerdict;
 

@@ -4,7 +4,7 @@
 //! delivered is looked up and removed after it, so that all trials begin alike. The warm-up delivers
 //! as the window does, and right before it: only its figures are discarded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use postgres::Client;
 use serde_json::json;
 
-use super::crew::Crew;
-use super::postman::{Ledger, Round, Sent, Shift};
+use super::pool::MailPool;
+use super::session::{Ledger, Sent, Shared, Span};
 use super::tally::CLASS;
 use super::wire::Halt;
 use super::{MailError, maildir, verdict};
@@ -24,12 +24,17 @@ use crate::host::Host;
 use crate::host::stop::Stop;
 use crate::results::latency;
 use crate::results::model::{Check, DatasetInfo, WorkloadInfo};
-use crate::workload::engine::{EngineError, Progress, Ran, WindowEvent};
-use crate::workload::session::server_clock;
-use crate::workload::{self, Setup, Totals, Workload};
+use crate::workload::error::EngineError;
+use crate::workload::outcome::{WindowEvent, WindowOutcome};
+use crate::workload::participants::{Participants, Setup};
+use crate::workload::plan::WindowPlan;
+use crate::workload::window::{OpenWindow, Start};
+use crate::workload::{Totals, Workload};
 
 /// How long a server that only took a message over may take to deliver it.
 const QUEUE: Duration = Duration::from_secs(30);
+/// For the slowest thread to hear of the start before it comes.
+const LEAD: Duration = Duration::from_millis(20);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -46,8 +51,8 @@ pub struct Mail {
 /// Connected and warmed up.
 #[derive(Debug)]
 struct Ready {
-    crew: Crew,
-    round: Arc<Round>,
+    pool: MailPool,
+    shared: Arc<Shared>,
 }
 
 impl Mail {
@@ -86,80 +91,59 @@ impl Mail {
     }
 }
 
-impl workload::Ready for Ready {
+impl Participants for Ready {
     fn run(
         mut self: Box<Self>,
         admin: &mut Client,
         extent: Extent,
-        hear: &mut dyn FnMut(&mut Client, WindowEvent),
-    ) -> Result<Ran, EngineError> {
-        let Extent::Time(window) = extent else {
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
+        let Extent::Time(length) = extent else {
             return Err(EngineError::Stuck("mail is delivered for a time".to_owned()));
         };
-        let (clock, asked) = (server_clock(admin)?, Instant::now());
-        // The slowest thread must hear of the start before it comes.
-        let start = asked + Duration::from_millis(20);
-        let shift = shift("mail-window", start, window);
-        std::thread::sleep(start.saturating_duration_since(Instant::now()));
-        hear(admin, WindowEvent::Opened(start));
-        let done = &self.round.done;
-        let mut came = self.crew.deliver(&shift, &mut || {
-            let elapsed = start.elapsed().as_secs_f64();
-            let messages = done.load(Ordering::Relaxed);
-            hear(
-                admin,
-                WindowEvent::Progress(Progress {
-                    elapsed,
-                    // Counted at this moment.
-                    covered: elapsed,
-                    messages,
-                    ..Progress::default()
-                }),
-            );
+        let start = Start::after(admin, LEAD)?;
+        let settings = &self.shared.settings;
+        let span = span("mail-window", start.at, length, settings.threads);
+        let plan = WindowPlan::new(extent, u64::from(settings.threads), 1);
+        let mut window = OpenWindow::open(admin, start, plan, listener);
+        let (mut tally, mut error) = self.pool.deliver(&span, &mut || {
+            // Counted at this moment.
+            window.progress.covered = start.at.elapsed().as_secs_f64();
+            window.progress.messages = self.shared.done.load(Ordering::Relaxed);
+            window.report_progress();
         });
-        if let Some(rate) = self.round.settings.rate {
-            came.tally.due = shift.due(rate);
+        if let Some(rate) = settings.rate {
+            tally.due = span.due(rate);
             // A window that was ended early cuts off everything, and is compared with nothing.
-            if came.error.is_none() {
-                came.tally.cut_off(&shift, rate);
+            if error.is_none() {
+                tally.cut_off(&span, rate);
             }
         }
-        let asked_seconds = window.as_secs_f64();
         // A session that waits for an answer that never comes has a window, too.
-        let ended = came.tally.ended.map_or(shift.end, |ended| ended.max(shift.end));
-        hear(admin, WindowEvent::Closed(ended.min(Instant::now())));
-        let seconds = (ended - start).as_secs_f64();
-        let mut error = came.error;
-        if error.is_none() && came.tally.messages == 0 {
-            let t = &came.tally;
+        let ended = tally.ended.map_or(span.end, |ended| ended.max(span.end));
+        window.close(ended.min(Instant::now()));
+        if error.is_none() && tally.messages == 0 {
             let what = format!(
                 "{} recipients refused, {} deferred, {} without an answer, {} connections dropped",
-                t.refused, t.deferred, t.unknown, t.dropped
+                tally.refused, tally.deferred, tally.unknown, tally.dropped
             );
-            let server = self.round.settings.server.to_string();
-            error = Some(MailError::Nothing { server, what }.into());
+            error = Some(MailError::Nothing { server: settings.server.to_string(), what }.into());
         }
-        Ok(Ran {
-            totals: came.tally.totals(),
-            sessions: Vec::new(),
-            timeline: {
-                let is_paced = self.round.settings.rate.is_some();
-                came.tally.timeline(shift.slice, asked_seconds, is_paced)
-            },
-            started: clock + (start - asked).as_secs_f64(),
-            seconds,
-            late: came.tally.late.map_or(0.0, |late| late.as_secs_f64()),
+        let is_paced = settings.rate.is_some();
+        Ok(WindowOutcome {
+            totals: tally.totals(),
+            timeline: tally.timeline(span.slice, length.as_secs_f64(), is_paced),
+            seconds: (ended - start.at).as_secs_f64(),
+            late: tally.late.map_or(0.0, |late| late.as_secs_f64()),
             error,
-            cancelled_sync_rep: 0,
-            readings: BTreeSet::new(),
+            ..window.outcome
         })
     }
 }
 
-fn shift(name: &'static str, start: Instant, length: Duration) -> Shift {
-    let seconds = length.as_secs_f64();
-    let slice = seconds / seconds.round().max(4.0);
-    Shift { name, start, end: start + length, slice, taken: Arc::default() }
+fn span(name: &'static str, start: Instant, length: Duration, threads: u32) -> Span {
+    let slice = WindowPlan::new(Extent::Time(length), u64::from(threads), 1).slice;
+    Span { name, start, end: start + length, slice, taken: Arc::default() }
 }
 
 impl Workload for Mail {
@@ -206,13 +190,13 @@ impl Workload for Mail {
         self: Arc<Self>,
         setup: Setup,
         _admin: &mut Client,
-    ) -> Result<Box<dyn workload::Ready>, EngineError> {
+    ) -> Result<Box<dyn Participants>, EngineError> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // Of a trial that was killed.
         self.collect()?;
         let token = format!("{:x}", Timestamp::now().as_microsecond());
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.clone();
-        let round = Arc::new(Round {
+        let shared = Arc::new(Shared {
             settings: self.settings.clone(),
             token,
             seed: setup.seed,
@@ -222,15 +206,15 @@ impl Workload for Mail {
             refused: AtomicU64::new(0),
             done: AtomicU64::new(0),
         });
-        let mut crew = Crew::assemble(Arc::clone(&round))?;
+        let mut pool = MailPool::assemble(Arc::clone(&shared))?;
         if !setup.warmup.is_zero() {
-            let came =
-                crew.deliver(&shift("mail-warmup", Instant::now(), setup.warmup), &mut || {});
-            if let Some(error) = came.error {
+            let threads = self.settings.threads;
+            let span = span("mail-warmup", Instant::now(), setup.warmup, threads);
+            if let (_, Some(error)) = pool.deliver(&span, &mut || {}) {
                 return Err(error);
             }
         }
-        Ok(Box::new(Ready { crew, round }))
+        Ok(Box::new(Ready { pool, shared }))
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {

@@ -45,11 +45,11 @@ fn server() -> String {
     address.to_string()
 }
 
-fn postman(more: &[(&str, &str)]) -> Postman {
+fn session(more: &[(&str, &str)]) -> MailSession {
     let server = server();
     let keys = [("server", server.as_str()), ("protocol", "smtp"), ("message_size", "2K")];
     let settings = settings(&[&keys[..], more].concat());
-    let round = Round {
+    let shared = Shared {
         settings,
         token: "t".to_owned(),
         seed: 1,
@@ -59,18 +59,18 @@ fn postman(more: &[(&str, &str)]) -> Postman {
         refused: AtomicU64::new(0),
         done: AtomicU64::new(0),
     };
-    Postman::ready(0, Arc::new(round)).unwrap()
+    MailSession::ready(0, Arc::new(shared)).unwrap()
 }
 
-fn shift(start: Instant, length: Duration, taken: u64) -> Shift {
+fn span(start: Instant, length: Duration, taken: u64) -> Span {
     let taken = Arc::new(AtomicU64::new(taken));
-    Shift { name: "test", start, end: start + length, slice: 0.1, taken }
+    Span { name: "test", start, end: start + length, slice: 0.1, taken }
 }
 
 #[test]
 fn due_is_what_falls_into_the_window() {
     let due = |seconds: f64, text: &str| {
-        shift(Instant::now(), Duration::from_secs_f64(seconds), 0).due(rate(text))
+        span(Instant::now(), Duration::from_secs_f64(seconds), 0).due(rate(text))
     };
     assert_eq!(due(1.0, "50/s"), 50);
     assert_eq!(due(1.0, "3/s"), 3);
@@ -83,11 +83,11 @@ fn due_is_what_falls_into_the_window() {
 #[test]
 fn a_message_of_the_last_moment_is_begun_and_whoever_waited_for_it_is_not_late() {
     let wait = Duration::from_millis(250);
-    let mut postman = postman(&[("messages_rate", "4/s")]);
+    let mut session = session(&[("messages_rate", "4/s")]);
     // Of two that are due another session has the first.
-    let shift = shift(Instant::now(), wait + Duration::from_nanos(1), 1);
-    assert_eq!(shift.due(rate("4/s")), 2);
-    let tally = postman.work(&shift).unwrap();
+    let span = span(Instant::now(), wait + Duration::from_nanos(1), 1);
+    assert_eq!(span.due(rate("4/s")), 2);
+    let tally = session.work(&span).unwrap();
     assert_eq!((tally.scheduled, tally.messages), (1, 1));
     assert!(tally.late.unwrap() < wait, "{:?}", tally.late);
 }
@@ -95,9 +95,9 @@ fn a_message_of_the_last_moment_is_begun_and_whoever_waited_for_it_is_not_late()
 #[test]
 fn without_a_rate_all_are_to_begin_at_the_opening() {
     let behind = Duration::from_millis(100);
-    let mut postman = postman(&[]);
-    let shift = shift(Instant::now() - behind, behind + Duration::from_secs(1), 0);
-    let tally = postman.work(&shift).unwrap();
+    let mut session = session(&[]);
+    let span = span(Instant::now() - behind, behind + Duration::from_secs(1), 0);
+    let tally = session.work(&span).unwrap();
     assert!(tally.messages > 0);
     assert!(tally.late.unwrap() >= behind, "{:?}", tally.late);
 }

@@ -11,7 +11,7 @@ use crate::pg::connect::{ConnectParams, Endpoint};
 use crate::pg::leftovers;
 
 #[derive(Debug, Clone)]
-pub(super) struct Surroundings {
+pub(super) struct CommandEnvironment {
     values: BTreeMap<String, String>,
     pub(super) env: Vec<(String, String)>,
     /// Of its sessions, by which they are known.
@@ -38,7 +38,7 @@ pub(super) fn check(spec: &CommandSpec, params: &ConnectParams) -> Result<(), Co
     Ok(())
 }
 
-impl Surroundings {
+impl CommandEnvironment {
     /// `pinned` are the condition's settings, `dir` the trial's directory on the command's host.
     pub(super) fn new(
         settings: &CommandSettings,
@@ -46,7 +46,7 @@ impl Surroundings {
         pinned: &[(String, String)],
         seed: u64,
         dir: &str,
-    ) -> Surroundings {
+    ) -> CommandEnvironment {
         let spec = &settings.spec;
         let application_name = leftovers::application_name_of_command(&params.application_name);
         let options = options(params.options.as_deref(), spec.schema.as_deref(), pinned);
@@ -85,7 +85,7 @@ impl Surroundings {
         }
         let filled = |text: &Template| text.fill(&|name| values.get(name).cloned());
         env.extend(spec.env.iter().map(|(name, text)| (name.clone(), filled(text))));
-        Surroundings { values, env, application_name, options }
+        CommandEnvironment { values, env, application_name, options }
     }
 
     pub(super) fn value(&self, placeholder: &str) -> Option<String> {
@@ -149,7 +149,7 @@ mod tests {
         let params = connect::resolve(text, &connect::Env::default()).unwrap();
         let params = params.with_application_name("pgio:1");
         let pinned = [("work_mem".to_owned(), "4 MB".to_owned())];
-        let found = Surroundings::new(&settings(), &params, &pinned, u64::MAX, "/tmp/x");
+        let found = CommandEnvironment::new(&settings(), &params, &pinned, u64::MAX, "/tmp/x");
         let value = |name: &str| found.value(name).unwrap();
         assert_eq!((value("seconds").as_str(), value("warmup").as_str()), ("2.5", "2"));
         assert_eq!((value("host").as_str(), value("port").as_str()), ("h", "6432"));

@@ -1,11 +1,21 @@
-//! What the threads of the client-side engine tell.
+//! What the threads of the client-side engine are ordered to do, and the events they report.
 
 use std::collections::BTreeSet;
+use std::sync::mpsc::Sender;
 
+use super::driver::Window;
 use crate::results::model::SessionTotals;
-use crate::workload::{EngineError, Totals};
+use crate::workload::Totals;
+use crate::workload::error::EngineError;
 
-pub(super) enum Told {
+/// An order to run one window.
+pub(super) struct Order {
+    pub(super) window: Window,
+    /// Where its events go; the end of all senders is the end of the window.
+    pub(super) events: Sender<Event>,
+}
+
+pub(super) enum Event {
     /// What all sessions of a thread did in one slice, and what the condition's settings were after
     /// it.
     Slice {

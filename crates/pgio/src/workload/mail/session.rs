@@ -32,7 +32,7 @@ const HOPELESS: u64 = 20;
 
 /// What all sessions of a trial share.
 #[derive(Debug)]
-pub(super) struct Round {
+pub(super) struct Shared {
     pub(super) settings: MailSettings,
     /// In every Message-ID: no two trials have the same.
     pub(super) token: String,
@@ -67,7 +67,7 @@ pub(super) struct Copies {
 
 /// A span in which messages are delivered: the warm-up, or the window.
 #[derive(Debug, Clone)]
-pub(super) struct Shift {
+pub(super) struct Span {
     pub(super) name: &'static str,
     pub(super) start: Instant,
     pub(super) end: Instant,
@@ -77,7 +77,7 @@ pub(super) struct Shift {
     pub(super) taken: Arc<AtomicU64>,
 }
 
-impl Shift {
+impl Span {
     /// When this message of an open loop is to begin.
     pub(super) fn intended(&self, number: u64, rate: MailRate) -> Instant {
         self.start + Duration::from_secs_f64(number as f64 / rate.per_second())
@@ -117,9 +117,9 @@ enum Next {
 }
 
 #[derive(Debug)]
-pub(super) struct Postman {
+pub(super) struct MailSession {
     index: u32,
-    round: Arc<Round>,
+    shared: Arc<Shared>,
     dialogue: Option<Dialogue<Stream>>,
     on_this_connection: u32,
     number: u64,
@@ -127,37 +127,37 @@ pub(super) struct Postman {
     held: VecDeque<Held>,
 }
 
-impl Postman {
+impl MailSession {
     /// Connected and greeted.
-    pub(super) fn ready(index: u32, round: Arc<Round>) -> Result<Postman, MailError> {
-        let mut postman = Postman {
+    pub(super) fn ready(index: u32, shared: Arc<Shared>) -> Result<MailSession, MailError> {
+        let mut session = MailSession {
             index,
-            round,
+            shared,
             dialogue: None,
             on_this_connection: 0,
             number: 0,
             rng: SplitMix64::new(0),
             held: VecDeque::new(),
         };
-        postman.connect(Duration::ZERO)?;
-        Ok(postman)
+        session.connect(Duration::ZERO)?;
+        Ok(session)
     }
 
-    pub(super) fn work(&mut self, shift: &Shift) -> Result<Tally, MailError> {
+    pub(super) fn work(&mut self, span: &Span) -> Result<Tally, MailError> {
         // A stream of its own: the window's must not depend on how far the warm-up came.
-        self.rng = SplitMix64::new(derive(self.round.seed, shift.name, u64::from(self.index)));
+        self.rng = SplitMix64::new(derive(self.shared.seed, span.name, u64::from(self.index)));
         let mut tally = Tally::default();
         let mut taken = None;
         // Who was free when a message fell due begins it, though waking up may take until after the end.
         let mut waited = false;
-        self.round.halt.sleep_until(shift.start);
-        while !self.round.halt.requested() && (waited || Instant::now() < shift.end) {
+        self.shared.halt.sleep_until(span.start);
+        while !self.shared.halt.requested() && (waited || Instant::now() < span.end) {
             waited = false;
-            match self.next(shift, &mut taken, &mut tally) {
-                Next::Deliver(held) => self.attempt(*held, shift, &mut tally)?,
+            match self.next(span, &mut taken, &mut tally) {
+                Next::Deliver(held) => self.attempt(*held, span, &mut tally)?,
                 Next::Wait(until) => {
-                    self.round.halt.sleep_until(until.min(shift.end));
-                    waited = until < shift.end;
+                    self.shared.halt.sleep_until(until.min(span.end));
+                    waited = until < span.end;
                 }
                 Next::Over => break,
             }
@@ -165,12 +165,12 @@ impl Postman {
         for held in std::mem::take(&mut self.held) {
             self.leave_over(held, &mut tally);
         }
-        tally.overdue.extend(taken.filter(|intended| *intended < shift.end));
+        tally.overdue.extend(taken.filter(|intended| *intended < span.end));
         tally.free = Some(Instant::now());
         Ok(tally)
     }
 
-    fn next(&mut self, shift: &Shift, taken: &mut Option<Instant>, tally: &mut Tally) -> Next {
+    fn next(&mut self, span: &Span, taken: &mut Option<Instant>, tally: &mut Tally) -> Next {
         let now = Instant::now();
         // The first to come is the first due, as nearly as matters.
         let due = self.held.front().map(|held| held.due);
@@ -182,14 +182,14 @@ impl Postman {
         if let (true, Some(due)) = (self.held.len() >= MOST_HELD, due) {
             return Next::Wait(due);
         }
-        let Some(rate) = self.round.settings.rate else {
+        let Some(rate) = self.shared.settings.rate else {
             return Next::Deliver(Box::new(self.draw(now)));
         };
         let intended = *taken.get_or_insert_with(|| {
-            let number = shift.taken.fetch_add(1, Ordering::Relaxed);
-            shift.intended(number, rate)
+            let number = span.taken.fetch_add(1, Ordering::Relaxed);
+            span.intended(number, rate)
         });
-        if intended >= shift.end {
+        if intended >= span.end {
             return due.map_or(Next::Over, Next::Wait);
         }
         if intended > now {
@@ -203,9 +203,9 @@ impl Postman {
 
     /// The next message of this session.
     fn draw(&mut self, since: Instant) -> Held {
-        let settings = &self.round.settings;
+        let settings = &self.shared.settings;
         self.number += 1;
-        let id = format!("{}.{}.{}@pgio", self.round.token, self.index, self.number);
+        let id = format!("{}.{}.{}@pgio", self.shared.token, self.index, self.number);
         let mut chosen: Vec<u32> = Vec::new();
         while chosen.len() < settings.recipients_per_message as usize {
             let recipient = self.rng.below(settings.recipients.len() as u64) as u32;
@@ -225,12 +225,7 @@ impl Postman {
         Held { id, message, copies, open, refused: false, since, attempts: 0, due: since }
     }
 
-    fn attempt(
-        &mut self,
-        mut held: Held,
-        shift: &Shift,
-        tally: &mut Tally,
-    ) -> Result<(), MailError> {
+    fn attempt(&mut self, mut held: Held, span: &Span, tally: &mut Tally) -> Result<(), MailError> {
         if self.dialogue.is_none() && !self.connect(AWAY)? {
             self.leave_over(held, tally);
             return Ok(());
@@ -238,9 +233,9 @@ impl Postman {
         tally.retries += u64::from(held.attempts > 0);
         held.attempts += 1;
         let began = Instant::now();
-        let settings = &self.round.settings;
+        let settings = &self.shared.settings;
         // At a rate a session's first message may be due long after the opening.
-        let meant = if settings.rate.is_some() { held.since } else { shift.start };
+        let meant = if settings.rate.is_some() { held.since } else { span.start };
         tally.late.get_or_insert(began.saturating_duration_since(meant));
         let to: Vec<&str> = held
             .open
@@ -261,8 +256,8 @@ impl Postman {
         }
         if held.open.is_empty() {
             if !held.refused {
-                tally.accepted(&held.message, ended - held.since, ended, shift);
-                self.round.done.fetch_add(1, Ordering::Relaxed);
+                tally.accepted(&held.message, ended - held.since, ended, span);
+                self.shared.done.fetch_add(1, Ordering::Relaxed);
             }
             self.settle(held);
         } else if held.attempts >= MOST_ATTEMPTS {
@@ -274,7 +269,9 @@ impl Postman {
             self.held.insert(at, held);
         }
         match refusal.filter(|_| self.is_hopeless()) {
-            Some(said) => Err(MailError::RefusesAll { server: settings_server(&self.round), said }),
+            Some(said) => {
+                Err(MailError::RefusesAll { server: settings_server(&self.shared), said })
+            }
             None => Ok(()),
         }
     }
@@ -287,14 +284,14 @@ impl Postman {
             let copies = &mut held.copies[*index];
             match fate {
                 Fate::Accepted => {
-                    self.round.accepted.fetch_add(1, Ordering::Relaxed);
+                    self.shared.accepted.fetch_add(1, Ordering::Relaxed);
                     tally.recipients += 1;
                     copies.least = 1;
                     copies.most += 1;
                     continue;
                 }
                 Fate::Refused(reply) => {
-                    self.round.refused.fetch_add(1, Ordering::Relaxed);
+                    self.shared.refused.fetch_add(1, Ordering::Relaxed);
                     tally.refused += 1;
                     held.refused = true;
                     refusal = Some(reply.to_string());
@@ -314,9 +311,9 @@ impl Postman {
     }
 
     fn is_hopeless(&self) -> bool {
-        let refused = self.round.refused.load(Ordering::Relaxed);
-        let many = HOPELESS.max(u64::from(self.round.settings.threads));
-        refused >= many && self.round.accepted.load(Ordering::Relaxed) == 0
+        let refused = self.shared.refused.load(Ordering::Relaxed);
+        let many = HOPELESS.max(u64::from(self.shared.settings.threads));
+        refused >= many && self.shared.accepted.load(Ordering::Relaxed) == 0
     }
 
     fn leave_over(&self, held: Held, tally: &mut Tally) {
@@ -329,12 +326,12 @@ impl Postman {
     }
 
     fn settle(&self, held: Held) {
-        if self.round.settings.maildir.is_none() {
+        if self.shared.settings.maildir.is_none() {
             return;
         }
         let sent = Sent { id: held.id, sum: held.message.sum, copies: held.copies };
         // What another thread left when it panicked is still a list.
-        self.round.ledger.lock().unwrap_or_else(PoisonError::into_inner).push(sent);
+        self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner).push(sent);
     }
 
     /// False where it was to stop meanwhile.
@@ -342,10 +339,10 @@ impl Postman {
         let since = Instant::now();
         let mut pause = BACK_OFF;
         loop {
-            let settings = &self.round.settings;
+            let settings = &self.shared.settings;
             let opened = Stream::connect(&settings.server)
                 .map_err(|error| NoService::Lost(Lost::Broken(error)))
-                .map(|stream| Wire::new(stream, settings.timeout, self.round.halt.clone()))
+                .map(|stream| Wire::new(stream, settings.timeout, self.shared.halt.clone()))
                 .and_then(|wire| Dialogue::open(wire, settings.protocol));
             let why = match opened {
                 Ok(dialogue) => {
@@ -360,7 +357,7 @@ impl Postman {
             if never || since.elapsed() >= patience {
                 return Err(MailError::no_service(&settings.server, settings.protocol, &why));
             }
-            if !self.round.halt.sleep_until(Instant::now() + pause) {
+            if !self.shared.halt.sleep_until(Instant::now() + pause) {
                 return Ok(false);
             }
             pause = (pause * 2).min(Duration::from_secs(1));
@@ -374,11 +371,11 @@ impl Postman {
     }
 }
 
-fn settings_server(round: &Round) -> String {
-    round.settings.server.to_string()
+fn settings_server(shared: &Shared) -> String {
+    shared.settings.server.to_string()
 }
 
-impl Drop for Postman {
+impl Drop for MailSession {
     fn drop(&mut self) {
         self.leave();
     }

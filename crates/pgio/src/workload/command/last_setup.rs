@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::surroundings::Surroundings;
+use super::environment::CommandEnvironment;
 
 /// One for all commands that make their data in the same place; cheap to clone and share.
 #[derive(Debug, Clone, Default)]
-pub struct Made(Arc<Mutex<Option<Recipe>>>);
+pub struct LastSetup(Arc<Mutex<Option<Recipe>>>);
 
 /// All that decides what a setup makes: what is run, and the variables that it can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub(super) struct Recipe {
 
 impl Recipe {
     /// `around` must be of no trial: a directory or a seed of its own makes no other data.
-    pub(super) fn new(argv: Vec<String>, around: Surroundings) -> Recipe {
+    pub(super) fn new(argv: Vec<String>, around: CommandEnvironment) -> Recipe {
         Recipe { argv, env: around.env }
     }
 }
 
-impl Made {
+impl LastSetup {
     pub(super) fn is(&self, recipe: &Recipe) -> bool {
         self.lock().as_ref() == Some(recipe)
     }

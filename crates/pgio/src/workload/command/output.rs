@@ -15,15 +15,15 @@ const CHARACTERS: usize = 600;
 
 /// The beginning of a line, small enough to be copied about with every sign of progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Said {
+pub struct StatusLine {
     bytes: [u8; ROOM],
     length: usize,
 }
 
-impl Said {
-    pub fn new(line: &str) -> Said {
+impl StatusLine {
+    pub fn new(line: &str) -> StatusLine {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
-        let mut said = Said::default();
+        let mut said = StatusLine::default();
         for c in line.chars().map(clean) {
             let end = said.length + c.len_utf8();
             if end > ROOM {
@@ -40,21 +40,21 @@ impl Said {
     }
 }
 
-impl Default for Said {
-    fn default() -> Said {
-        Said { bytes: [0; ROOM], length: 0 }
+impl Default for StatusLine {
+    fn default() -> StatusLine {
+        StatusLine { bytes: [0; ROOM], length: 0 }
     }
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for StatusLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Said({:?})", self.text())
+        write!(f, "StatusLine({:?})", self.text())
     }
 }
 
 /// The first line that reports an error, with the lines that explain it, and the last lines: a program may
 /// go on for a while after what made it fail.
-pub(super) fn of_a_failure(text: &str) -> String {
+pub(super) fn cause_of_failure(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let tail = lines.len().saturating_sub(LINES);
     let end = last_lines(text);
@@ -93,23 +93,27 @@ mod tests {
 
     #[test]
     fn a_line_is_cut_between_characters_and_stays_one() {
-        assert_eq!(Said::new("a\tb\u{7}c").text(), "a b c");
+        assert_eq!(StatusLine::new("a\tb\u{7}c").text(), "a b c");
         let long = "ü".repeat(60);
-        assert_eq!(Said::new(&long).text(), "ü".repeat(ROOM / 2));
-        assert_eq!(Said::default().text(), "");
+        assert_eq!(StatusLine::new(&long).text(), "ü".repeat(ROOM / 2));
+        assert_eq!(StatusLine::default().text(), "");
     }
 
     #[test]
     fn a_failure_begins_with_its_cause() {
         let cause = "pgbench: error: client 0 aborted: ERROR:  relation \"t\" does not exist";
         let explained = format!("{cause}\nLINE 1: SELECT 1 FROM t;\n         ^");
-        assert!(of_a_failure(&explained).starts_with(cause), "{}", of_a_failure(&explained));
+        assert!(
+            cause_of_failure(&explained).starts_with(cause),
+            "{}",
+            cause_of_failure(&explained)
+        );
         let progress: String = (0..9).map(|n| format!("progress: {n}.0 s\n")).collect();
-        let said = of_a_failure(&format!("{progress}{explained}\n{progress}"));
+        let said = cause_of_failure(&format!("{progress}{explained}\n{progress}"));
         assert!(said.starts_with(&format!("{cause} / LINE 1: SELECT 1 FROM t; / ^")), "{said}");
         assert!(said.ends_with("/ … / progress: 4.0 s / progress: 5.0 s / progress: 6.0 s / progress: 7.0 s / progress: 8.0 s"), "{said}");
-        assert_eq!(of_a_failure("why\nso\n"), "why / so");
-        let long = of_a_failure(&format!("ERROR: {}\n{progress}", "x".repeat(1 << 20)));
+        assert_eq!(cause_of_failure("why\nso\n"), "why / so");
+        let long = cause_of_failure(&format!("ERROR: {}\n{progress}", "x".repeat(1 << 20)));
         assert!(long.starts_with("ERROR: xx") && long.len() < 3 * CHARACTERS, "{}", long.len());
     }
 

@@ -1,0 +1,263 @@
+//! The session pool of the client-side engine: a few threads, each with its part of the sessions.
+//!
+//! The pool opens a window twice: for the warm-up, whose counts are dropped, and for the one that is
+//! measured. A thread adds up what its sessions do and reports once a slice, so that the number of
+//! sessions costs nothing here.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use postgres::Client;
+
+use super::driver::{Driver, Quit, Window};
+use super::event::{Event, Order};
+use crate::config::ClientSettings;
+use crate::config::resolve::Extent;
+use crate::pg::connect::Canceller;
+use crate::results::model::{SessionTotals, Slice};
+use crate::rng;
+use crate::workload::Totals;
+use crate::workload::error::EngineError;
+use crate::workload::notice::Notices;
+use crate::workload::outcome::{WindowEvent, WindowOutcome};
+use crate::workload::participants::{Participants, Setup};
+use crate::workload::phase::{self, Phase};
+use crate::workload::plan::WindowPlan;
+use crate::workload::stopping::Alive;
+use crate::workload::threads::Threads;
+use crate::workload::window::{OpenWindow, Start, span};
+
+/// For the threads to hear of the start before it comes.
+const LEAD: Duration = Duration::from_millis(20);
+/// The stack of a thread that drives many sessions: Rust's own default.
+const STACK: usize = 2 * 1024 * 1024;
+
+/// Sessions that are ready and wait for their window.
+pub(super) struct ClientPool {
+    pub(super) setup: Setup,
+    pub(super) settings: ClientSettings,
+    pub(super) members: Vec<Member>,
+    pub(super) notices: Notices,
+    /// Every setting pinned, as read back.
+    pub(super) pinned: BTreeMap<String, String>,
+    threads: Threads<Order>,
+    /// The sessions of each thread.
+    shares: Vec<Vec<u32>>,
+    /// Some threads still wait for a server that does not answer.
+    given_up: bool,
+}
+
+/// What the pool knows of one session.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) pid: i32,
+    pub(super) table: String,
+    pub(super) canceller: Canceller,
+    pub(super) done: bool,
+}
+
+impl std::fmt::Debug for ClientPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientPool").field("sessions", &self.members.len()).finish_non_exhaustive()
+    }
+}
+
+impl ClientPool {
+    pub(super) fn new(
+        (setup, settings): (Setup, ClientSettings),
+        members: Vec<Member>,
+        notices: Notices,
+        pinned: BTreeMap<String, String>,
+    ) -> ClientPool {
+        let (threads, shares) = (Threads::new(), Vec::new());
+        ClientPool { setup, settings, members, notices, pinned, threads, shares, given_up: false }
+    }
+
+    /// Gives a driver with its sessions a thread, on which it waits for windows.
+    pub(super) fn start(&mut self, mut driver: Driver) -> Result<(), EngineError> {
+        self.shares.push(driver.indices().collect());
+        self.threads.spawn("client".to_owned(), STACK, move |orders| {
+            while let Ok(Order { window, events }) = orders.recv() {
+                driver.run(&window, &events);
+            }
+        })
+    }
+
+    /// The warm-up has its own stream: the window's must not depend on how far the warm-up came.
+    pub(super) fn warm_up(&mut self, admin: &mut Client) -> Result<(), EngineError> {
+        if self.setup.warmup.is_zero() {
+            return Ok(());
+        }
+        let seed = rng::derive(self.setup.seed, "warm-up", 0);
+        let outcome = self.window(admin, Extent::Time(self.setup.warmup), seed, &mut |_, _| {})?;
+        outcome.error.map_or(Ok(()), Err)
+    }
+
+    /// Opens and closes a window: the warm-up, or the one that is measured.
+    fn window(
+        &mut self,
+        admin: &mut Client,
+        extent: Extent,
+        seed: u64,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
+        let start = Start::after(admin, LEAD)?;
+        let plan = WindowPlan::new(extent, self.members.len() as u64, 1);
+        let quit = Quit::default();
+        // A channel of its own: the window is over when no thread can report any more.
+        let (sender, events) = mpsc::channel();
+        for (thread, sessions) in self.shares.iter().enumerate() {
+            let window = Window {
+                opens: start.at,
+                seconds: plan.seconds,
+                slice: plan.slice,
+                shares: sessions.iter().map(|index| plan.share(u64::from(*index))).collect(),
+                pace: self.settings.pace,
+                pipeline: self.settings.pipeline as usize,
+                members: self.members.len() as u64,
+                seed,
+                quit: quit.clone(),
+            };
+            self.threads.order(thread, Order { window, events: sender.clone() });
+        }
+        drop(sender);
+        self.members.iter_mut().for_each(|member| member.done = false);
+        let mut window = OpenWindow::open(admin, start, plan, listener);
+        window.outcome.sessions = vec![SessionTotals::default(); self.members.len()];
+        let threads = self.shares.len();
+        let mut working = Working {
+            members: &mut self.members,
+            quit: &quit,
+            // Each thread reports every slice once, empty ones included.
+            slice: window.plan.slice / threads as f64,
+            is_paced: self.settings.pace.is_some(),
+            window,
+            working: threads,
+        };
+        let error = phase::run(&mut working, &events, &self.setup.stop);
+        // Threads that still wait for a server that does not answer wait no more. Those that do so all
+        // the same are left behind: nothing comes of their sessions.
+        quit.at_once();
+        self.given_up = working.window.has_given_up();
+        let mut outcome = working.window.outcome;
+        outcome.error = error;
+        outcome.cancelled_sync_rep = self.notices.cancelled_sync_rep();
+        Ok(outcome)
+    }
+}
+
+impl Drop for ClientPool {
+    /// Sessions end with their thread; the next trial needs their connections.
+    fn drop(&mut self) {
+        self.threads.dismiss();
+        self.threads.join(|_| !self.given_up);
+    }
+}
+
+impl Participants for ClientPool {
+    fn pids(&self) -> Vec<i32> {
+        self.members.iter().map(|m| m.pid).collect()
+    }
+
+    fn pinned(&self) -> BTreeMap<String, String> {
+        self.pinned.clone()
+    }
+
+    fn run(
+        mut self: Box<Self>,
+        admin: &mut Client,
+        extent: Extent,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
+        let seed = self.setup.seed;
+        self.window(admin, extent, seed, listener)
+    }
+}
+
+fn alive(members: &[Member]) -> impl Iterator<Item = Alive<'_>> {
+    let alive = members.iter().filter(|m| !m.done);
+    alive.map(|m| Alive { pid: m.pid, canceller: Some(&m.canceller) })
+}
+
+/// Threads in a window.
+struct Working<'a> {
+    members: &'a mut [Member],
+    window: OpenWindow<'a>,
+    quit: &'a Quit,
+    /// Seconds of the window that one report covers.
+    slice: f64,
+    is_paced: bool,
+    /// Threads whose sessions have not ended their last call.
+    working: usize,
+}
+
+impl Phase for Working<'_> {
+    type Event = Event;
+
+    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+        let window = &mut self.window;
+        match event {
+            Event::Slice { number, totals, readings } => {
+                // A slice in which nothing was answered is reported as well.
+                if totals.calls > 0 {
+                    window.is_moving();
+                }
+                window.outcome.totals.merge(&totals);
+                window.outcome.readings.extend(readings);
+                window.progress.covered += self.slice;
+                window.add_slice(number, &totals);
+                if self.is_paced {
+                    add_latency(&mut window.outcome.timeline[number], &totals);
+                }
+            }
+            Event::Worked { seconds, late } => {
+                window.outcome.seconds = window.outcome.seconds.max(seconds);
+                window.outcome.late = window.outcome.late.max(late);
+                self.working -= 1;
+                if self.working == 0 {
+                    window.close(window.start.at + span(window.outcome.seconds));
+                }
+            }
+            Event::Done { index, totals } => {
+                let member = &mut self.members[index as usize];
+                member.done = true;
+                window.outcome.sessions[index as usize] =
+                    SessionTotals { pid: member.pid, table: member.table.clone(), ..totals };
+            }
+            Event::Failed { error } => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The totals come last, also from sessions that were stopped.
+    fn is_unfinished(&self, _ending: bool) -> bool {
+        let unfinished = self.working > 0 || self.members.iter().any(|m| !m.done);
+        unfinished && !self.window.has_given_up()
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        self.window.stuck(|| alive(self.members).map(|session| session.pid).collect())
+    }
+
+    fn tick(&mut self) {
+        if self.working > 0 {
+            self.window.report_progress();
+        }
+    }
+
+    fn end(&mut self, urgent: bool) {
+        self.quit.gently();
+        let alive: Vec<Alive<'_>> = alive(self.members).collect();
+        self.window.stop(&alive, urgent);
+    }
+}
+
+/// In an open loop the latency shows how the window went.
+fn add_latency(slice: &mut Slice, totals: &Totals) {
+    // The commit of a transaction is the transaction itself, and a lag is in the latency.
+    for h in ["read", "update", "transaction"].iter().filter_map(|c| totals.histograms.get(*c)) {
+        slice.timed += h.observed();
+        slice.latency_seconds += h.observed_sum_ns() / 1e9;
+    }
+}

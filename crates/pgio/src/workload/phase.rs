@@ -1,0 +1,164 @@
+//! The one loop in which pgio waits for the participants of a trial.
+//!
+//! Connecting, the warm-up and the window are phases of the same kind: participants work on threads
+//! of their own and send events, the user may press Ctrl-C, participants may fail or hang, and then
+//! all the others must end as well. [`run`] does that for every kind of participant; what differs
+//! (sessions that run blocks, threads that drive many sessions, mail sessions) is a [`Phase`]. The loop
+//! knows neither PostgreSQL nor a clock: [`super::window`] adds both for a phase that is measured.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use super::error::EngineError;
+use crate::host::stop::Stop;
+
+/// How often a phase that hears nothing is looked at.
+pub(super) const TICK: Duration = Duration::from_millis(50);
+
+/// One phase of one kind of participants.
+pub(super) trait Phase {
+    type Event;
+
+    /// Takes an event over. An error ends the phase for all participants.
+    fn take(&mut self, event: Self::Event) -> Result<(), EngineError>;
+
+    /// Whether some participants are still waited for; `ending` after an error or a signal.
+    fn is_unfinished(&self, ending: bool) -> bool;
+
+    /// The error of participants that take too long, checked every tick while there is no other.
+    fn overdue(&mut self) -> Option<EngineError>;
+
+    /// Called every tick while all is well.
+    fn tick(&mut self) {}
+
+    /// Makes the participants end, step by step: called every tick after an error or a signal.
+    /// `urgent` after a second signal.
+    fn end(&mut self, urgent: bool);
+}
+
+/// Runs a phase to its end and returns the first error, if any.
+pub(super) fn run<P: Phase>(
+    phase: &mut P,
+    events: &Receiver<P::Event>,
+    stop: &Stop,
+) -> Option<EngineError> {
+    let mut error = None;
+    while phase.is_unfinished(error.is_some()) {
+        match events.recv_timeout(TICK) {
+            Ok(event) => {
+                if let Err(failure) = phase.take(event) {
+                    error.get_or_insert(failure);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                // A thread that fails reports why; only a panic, which was printed, does not.
+                let why = "a thread of the workload broke off; its message is above";
+                return error.or_else(|| Some(EngineError::Stuck(why.to_owned())));
+            }
+        }
+        if stop.requested() {
+            error.get_or_insert(EngineError::Stopped);
+        }
+        if error.is_none() {
+            error = phase.overdue();
+        }
+        match error {
+            Some(_) => phase.end(stop.urgent()),
+            None => phase.tick(),
+        }
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Sender};
+
+    use super::*;
+
+    /// Participants that only exist as events; logs what the loop asks of them.
+    #[derive(Default)]
+    struct Fake {
+        working: usize,
+        hang: bool,
+        log: Vec<&'static str>,
+    }
+
+    impl Phase for Fake {
+        type Event = Result<(), &'static str>;
+
+        fn take(&mut self, event: Self::Event) -> Result<(), EngineError> {
+            self.working -= 1;
+            event.map_err(|why| EngineError::Stuck(why.to_owned()))
+        }
+
+        fn is_unfinished(&self, ending: bool) -> bool {
+            self.working > 0 && !(ending && self.log.contains(&"end urgently"))
+        }
+
+        fn overdue(&mut self) -> Option<EngineError> {
+            self.hang.then(|| EngineError::Stuck("overdue".to_owned()))
+        }
+
+        fn tick(&mut self) {
+            self.log.push("tick");
+        }
+
+        fn end(&mut self, urgent: bool) {
+            self.log.push(if urgent { "end urgently" } else { "end" });
+        }
+    }
+
+    fn phase(
+        working: usize,
+        events: &[Result<(), &'static str>],
+        stop: &Stop,
+        hang: bool,
+    ) -> (Option<String>, Vec<&'static str>, Sender<Result<(), &'static str>>) {
+        let (sender, receiver) = mpsc::channel();
+        events.iter().for_each(|event| sender.send(*event).unwrap());
+        let mut fake = Fake { working, hang, log: Vec::new() };
+        let error = run(&mut fake, &receiver, stop).map(|error| error.to_string());
+        (error, fake.log, sender)
+    }
+
+    #[test]
+    fn a_phase_ends_with_its_last_participant() {
+        let (error, log, _) = phase(2, &[Ok(()), Ok(())], &Stop::new(), false);
+        assert_eq!((error, log), (None, vec!["tick", "tick"]));
+    }
+
+    #[test]
+    fn the_first_failure_ends_all_others_and_is_the_one_returned() {
+        let events = [Ok(()), Err("first"), Err("second")];
+        let (error, log, _) = phase(3, &events, &Stop::new(), false);
+        assert_eq!((error.as_deref(), log), (Some("first"), vec!["tick", "end", "end"]));
+    }
+
+    #[test]
+    fn a_signal_stops_and_a_second_one_does_not_wait() {
+        let stop = Stop::new();
+        stop.request();
+        let (error, log, _) = phase(1, &[Ok(())], &stop, false);
+        assert_eq!((error.as_deref(), log), (Some("stopped"), vec!["end"]));
+        stop.request();
+        let (error, log, _sender) = phase(2, &[Ok(())], &stop, true);
+        assert_eq!((error.as_deref(), log), (Some("stopped"), vec!["end urgently"]));
+    }
+
+    #[test]
+    fn participants_that_hang_are_an_error_and_are_ended() {
+        let (error, log, _) = phase(1, &[Ok(())], &Stop::new(), true);
+        assert_eq!((error.as_deref(), log), (Some("overdue"), vec!["end"]));
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_an_error() {
+        let (sender, receiver) = mpsc::channel();
+        drop(sender);
+        let mut fake = Fake { working: 1, ..Fake::default() };
+        let error = run(&mut fake, &receiver, &Stop::new()).unwrap().to_string();
+        assert!(error.contains("broke off"), "{error}");
+    }
+}

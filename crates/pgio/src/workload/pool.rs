@@ -1,0 +1,326 @@
+//! The session pool of the server-side engine: one thread and one connection a session.
+//!
+//! [`SessionPool::assemble`] connects and prepares every session, warms it up and leaves it waiting; the
+//! window releases all of them at one moment of the server's clock and adds up what their slices
+//! return. Between the two the caller takes its readings. What a session does is in
+//! [`super::session`], how it is stopped in [`super::stopping`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::error::EngineError;
+use super::notice::Notices;
+use super::outcome::{WindowEvent, WindowOutcome};
+use super::participants::{Participants, Setup};
+use super::phase::{self, Phase, TICK};
+use super::plan::{GRACE, WindowPlan};
+use super::session::{self, Event, SliceDone, WindowOrder, server_seed};
+use super::stopping::{Alive, Stopping};
+use super::threads::Threads;
+use super::window::{OpenWindow, Start, span};
+use super::{Sessions, Totals, room};
+use crate::config::resolve::Extent;
+use crate::pg::connect::Canceller;
+
+/// Sessions mostly wait; 256 kB is four times what their stack was seen to use.
+const STACK: usize = 256 * 1024;
+
+/// Sessions that are ready and wait for their window.
+pub struct SessionPool {
+    setup: Setup,
+    members: Vec<Member>,
+    threads: Threads<WindowOrder>,
+    events: Receiver<Event>,
+    notices: Notices,
+    /// Every setting pinned, as the sessions read it back.
+    pinned: BTreeMap<String, String>,
+    /// In a session's round of its tables.
+    turns: u32,
+}
+
+/// What the pool knows of one session.
+#[derive(Default)]
+struct Member {
+    pid: i32,
+    table: String,
+    canceller: Option<Canceller>,
+    totals: Totals,
+    done: bool,
+}
+
+impl std::fmt::Debug for SessionPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionPool").field("pids", &self.pids()).finish_non_exhaustive()
+    }
+}
+
+impl SessionPool {
+    /// Connects and prepares all sessions, or none.
+    pub fn assemble(
+        work: &Arc<dyn Sessions>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<SessionPool, EngineError> {
+        let count = work.count();
+        room::wait_for_room(admin, count, &setup.stop)?;
+        let notices = Notices::default();
+        let (sender, events) = mpsc::channel();
+        let mut threads = Threads::new();
+        for index in 0..count {
+            let (work, setup) = (Arc::clone(work), setup.clone());
+            let (sender, notices) = (sender.clone(), notices.clone());
+            threads.spawn(format!("session-{index}"), STACK, move |orders| {
+                session::run(index, &*work, &setup, &notices, &sender, orders);
+            })?;
+        }
+        drop(sender);
+        let members = (0..count).map(|_| Member::default()).collect();
+        let (pinned, turns) = (BTreeMap::new(), work.turns());
+        let mut pool = SessionPool { setup, members, threads, events, notices, pinned, turns };
+        match pool.connect(admin) {
+            None => Ok(pool),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Waits until all sessions are ready; ends them all where one fails.
+    fn connect(&mut self, admin: &mut Client) -> Option<EngineError> {
+        let SessionPool { setup, members, threads, events, pinned, .. } = self;
+        let waiting = members.len();
+        let mut connecting = Connecting {
+            admin,
+            patience: setup.warmup.saturating_add(GRACE),
+            members,
+            threads,
+            pinned,
+            waiting,
+            heard: Instant::now(),
+            aborted: None,
+            stopping: Stopping::default(),
+        };
+        let error = phase::run(&mut connecting, events, &setup.stop);
+        if error.is_some() {
+            self.threads.join(|index| self.members[index].done);
+        }
+        error
+    }
+
+    /// Opens the window for all sessions at once and returns when all have ended.
+    fn window(
+        &mut self,
+        admin: &mut Client,
+        extent: Extent,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
+        let count = self.members.len();
+        // The slowest thread must hear of the start before it comes.
+        let start = Start::after(admin, span(0.02 + 0.000_2 * count as f64))?;
+        let plan = WindowPlan::new(extent, count as u64, self.turns);
+        for index in 0..count {
+            let order = WindowOrder {
+                start: start.epoch,
+                end: start.epoch + plan.seconds,
+                slice: plan.slice / plan.turns as f64,
+                at_most: plan.share(index as u64),
+                seed: server_seed(self.setup.seed, "session", index as u64),
+            };
+            self.threads.order(index, order);
+        }
+        let window = OpenWindow::open(admin, start, plan, listener);
+        let members = &mut self.members;
+        let mut working = Working { members, window, working: count, covered: vec![0.0; count] };
+        let error = phase::run(&mut working, &self.events, &self.setup.stop);
+        let mut outcome = working.window.outcome;
+        outcome.error = error;
+        for member in &self.members {
+            outcome.totals.merge(&member.totals);
+            outcome.sessions.push(member.totals.as_session(member.pid, &member.table));
+        }
+        outcome.cancelled_sync_rep = self.notices.cancelled_sync_rep();
+        self.threads.dismiss();
+        self.threads.join(|index| self.members[index].done);
+        Ok(outcome)
+    }
+}
+
+impl Participants for SessionPool {
+    fn pids(&self) -> Vec<i32> {
+        self.members.iter().map(|m| m.pid).collect()
+    }
+
+    fn pinned(&self) -> BTreeMap<String, String> {
+        self.pinned.clone()
+    }
+
+    fn run(
+        mut self: Box<Self>,
+        admin: &mut Client,
+        extent: Extent,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
+        self.window(admin, extent, listener)
+    }
+}
+
+fn alive(members: &[Member]) -> Vec<Alive<'_>> {
+    let alive = members.iter().filter(|m| !m.done);
+    alive.map(|m| Alive { pid: m.pid, canceller: m.canceller.as_ref() }).collect()
+}
+
+/// Sessions that connect, are prepared and warm up.
+struct Connecting<'a> {
+    admin: &'a mut Client,
+    /// How long no event may come.
+    patience: Duration,
+    members: &'a mut [Member],
+    threads: &'a mut Threads<WindowOrder>,
+    pinned: &'a mut BTreeMap<String, String>,
+    /// Sessions that are not ready.
+    waiting: usize,
+    /// When the last event came.
+    heard: Instant,
+    /// When the sessions were told that there will be no window.
+    aborted: Option<Instant>,
+    stopping: Stopping,
+}
+
+impl Connecting<'_> {
+    /// Real sessions have a server process each: two with one process are behind a pooler.
+    fn check_unshared(&mut self) -> Result<(), EngineError> {
+        let mut pids: BTreeSet<i32> = self.members.iter().map(|m| m.pid).collect();
+        pids.insert(session::backend_pid(self.admin)?);
+        if pids.len() == self.members.len() + 1 { Ok(()) } else { Err(EngineError::Pooled) }
+    }
+}
+
+impl Phase for Connecting<'_> {
+    type Event = Event;
+
+    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+        self.heard = Instant::now();
+        match event {
+            Event::Connected { index, pid, canceller } => {
+                let member = &mut self.members[index as usize];
+                (member.pid, member.canceller) = (pid, Some(*canceller));
+            }
+            Event::Ready { index, table, pinned } => {
+                self.members[index as usize].table = table;
+                self.pinned.extend(pinned);
+                self.waiting -= 1;
+                if self.waiting == 0 {
+                    self.check_unshared()?;
+                }
+            }
+            Event::Failed { index, error } => {
+                self.members[index as usize].done = true;
+                return Err(error);
+            }
+            Event::Done { index } => self.members[index as usize].done = true,
+            Event::Slice(_) => {}
+        }
+        Ok(())
+    }
+
+    fn is_unfinished(&self, ending: bool) -> bool {
+        match ending {
+            false => self.waiting > 0,
+            true => self.members.iter().any(|m| !m.done) && !self.stopping.given_up(),
+        }
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        if self.heard.elapsed() <= self.patience {
+            return None;
+        }
+        let unready = self.members.iter().filter(|m| m.table.is_empty());
+        let pids: Vec<i32> = unready.map(|m| m.pid).collect();
+        Some(Stopping::stuck(self.admin, &pids, "were not ready in time"))
+    }
+
+    /// Aborts the sessions: most of them end by themselves when no window can come any more.
+    fn end(&mut self, urgent: bool) {
+        match self.aborted {
+            None => {
+                self.threads.dismiss();
+                self.aborted = Some(Instant::now());
+            }
+            Some(since) if since.elapsed() >= TICK => {
+                self.stopping.advance(self.admin, &alive(self.members), urgent);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Sessions in their window.
+struct Working<'a> {
+    members: &'a mut [Member],
+    window: OpenWindow<'a>,
+    /// Sessions whose last slice has not come.
+    working: usize,
+    /// Seconds of the window that a session's slices cover.
+    covered: Vec<f64>,
+}
+
+impl Working<'_> {
+    fn add(&mut self, slice: SliceDone) {
+        let SliceDone { index, number, last, work, readings } = slice;
+        let window = &mut self.window;
+        window.is_moving();
+        self.members[index as usize].totals.merge(&work.totals);
+        let (began, ended) = (work.began - window.start.epoch, work.ended - window.start.epoch);
+        if number == 0 {
+            window.outcome.late = window.outcome.late.max(began);
+        }
+        window.outcome.seconds = window.outcome.seconds.max(ended);
+        let covered = &mut self.covered[index as usize];
+        let ended = ended.max(*covered);
+        window.progress.covered += (ended - *covered) / window.plan.participants as f64;
+        *covered = ended;
+        window.outcome.readings.extend(readings);
+        window.add_slice(number, &work.totals);
+        self.working -= usize::from(last);
+        if last && self.working == 0 {
+            window.close(window.start.at + span(window.outcome.seconds));
+        }
+    }
+}
+
+impl Phase for Working<'_> {
+    type Event = Event;
+
+    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+        match event {
+            Event::Slice(slice) => self.add(*slice),
+            Event::Done { index } => self.members[index as usize].done = true,
+            Event::Failed { index, error } => {
+                self.members[index as usize].done = true;
+                return Err(error);
+            }
+            Event::Connected { .. } | Event::Ready { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn is_unfinished(&self, _ending: bool) -> bool {
+        self.members.iter().any(|m| !m.done) && !self.window.has_given_up()
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        self.window.stuck(|| alive(self.members).iter().map(|session| session.pid).collect())
+    }
+
+    fn tick(&mut self) {
+        if self.working > 0 {
+            self.window.report_progress();
+        }
+    }
+
+    fn end(&mut self, urgent: bool) {
+        self.window.stop(&alive(self.members), urgent);
+    }
+}

@@ -1,0 +1,135 @@
+//! A window that is open: its clock, its counts, and the end of sessions that hang.
+//!
+//! Every kind of participants opens its window here and adds to it what its own events say; how long
+//! participants are waited for is the loop in [`super::phase`]. All of them start at one moment of the
+//! server's clock. Between the readings before and after it the caller hears of a window by
+//! [`WindowEvent`]s alone, so that nothing but the work lies inside.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::Totals;
+use super::error::EngineError;
+use super::outcome::{Progress, WindowEvent, WindowOutcome};
+use super::phase::TICK;
+use super::plan::WindowPlan;
+use super::session;
+use super::stall::{self, Stall};
+use super::stopping::{Alive, Stopping};
+
+/// The listener of a window; the connection is free for reading evidence.
+pub(super) type Listener<'a> = &'a mut dyn FnMut(&mut Client, WindowEvent);
+
+/// One moment on two clocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    pub at: Instant,
+    /// Seconds since the epoch on the server's clock.
+    pub epoch: f64,
+}
+
+impl Start {
+    /// The moment that is `lead` ahead of now.
+    pub(super) fn after(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
+        let asked = Instant::now();
+        let now = session::server_clock(admin)?;
+        // The server read its clock somewhere between question and answer.
+        let read = asked + asked.elapsed() / 2;
+        Ok(Start { at: read + lead, epoch: now + lead.as_secs_f64() })
+    }
+}
+
+/// A clock that was set back gives no span.
+pub(super) fn span(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+pub(super) struct OpenWindow<'a> {
+    admin: &'a mut Client,
+    listener: Listener<'a>,
+    pub(super) start: Start,
+    pub(super) plan: WindowPlan,
+    pub(super) outcome: WindowOutcome,
+    pub(super) progress: Progress,
+    stall: Stall,
+    stopping: Stopping,
+    next_tick: Instant,
+}
+
+impl<'a> OpenWindow<'a> {
+    /// Waits for the start, which the participants know already, and reports it.
+    pub(super) fn open(
+        admin: &'a mut Client,
+        start: Start,
+        plan: WindowPlan,
+        listener: Listener<'a>,
+    ) -> OpenWindow<'a> {
+        thread::sleep(start.at.saturating_duration_since(Instant::now()));
+        listener(admin, WindowEvent::Opened(start.at));
+        OpenWindow {
+            admin,
+            listener,
+            start,
+            plan,
+            outcome: WindowOutcome::new(start.epoch),
+            progress: Progress::default(),
+            stall: Stall::new(start.at),
+            stopping: Stopping::default(),
+            next_tick: Instant::now(),
+        }
+    }
+
+    /// Adds what one or more sessions did in their slice `number` to timeline and progress.
+    pub(super) fn add_slice(&mut self, number: usize, totals: &Totals) {
+        self.progress.block_visits += totals.block_visits();
+        self.progress.commits += totals.commits();
+        let slice = self.plan.slice_of(&mut self.outcome.timeline, number);
+        slice.block_visits += totals.block_visits();
+        slice.rows_updated += totals.rows_updated;
+        slice.commits += totals.commits();
+    }
+
+    /// Some work was done: the window does not stand still.
+    pub(super) fn is_moving(&mut self) {
+        self.stall.heard(Instant::now());
+    }
+
+    /// Reports how far the window is, twenty times a second at most.
+    pub(super) fn report_progress(&mut self) {
+        if self.next_tick <= Instant::now() {
+            self.progress.elapsed = self.start.at.elapsed().as_secs_f64();
+            (self.listener)(self.admin, WindowEvent::Progress(self.progress));
+            self.next_tick = Instant::now() + TICK;
+        }
+    }
+
+    /// Reports that the last operation has ended, at this moment.
+    pub(super) fn close(&mut self, at: Instant) {
+        (self.listener)(self.admin, WindowEvent::Closed(at));
+    }
+
+    /// The error of sessions that are not waited for any more: after the window's end, or in a
+    /// standstill where a fixed number of transactions takes as long as it takes.
+    pub(super) fn stuck(&mut self, pids: impl Fn() -> Vec<i32>) -> Option<EngineError> {
+        let (over, failure) = match self.plan.patience() {
+            Some(patience) => (self.start.at.elapsed() > patience, "did not end with the window"),
+            None => {
+                let look = || stall::standstill(self.admin, &pids());
+                (self.stall.is_over(Instant::now(), look), stall::FAILURE)
+            }
+        };
+        over.then(|| Stopping::stuck(self.admin, &pids(), failure))
+    }
+
+    /// Takes the next step to stop sessions that have not ended.
+    pub(super) fn stop(&mut self, alive: &[Alive<'_>], urgent: bool) {
+        self.stopping.advance(self.admin, alive, urgent);
+    }
+
+    /// The server does not answer: its sessions are not waited for.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.stopping.given_up()
+    }
+}
