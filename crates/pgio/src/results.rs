@@ -1,7 +1,7 @@
 //! What is stored: the records that measuring writes and that analysis and reports read.
 //!
 //! [`model`] is a trial in memory, [`change`] what a condition changes, [`metrics`] the table of every metric's unit and direction,
-//! [`latency`] which of them a histogram has, [`checks`] the table of validity checks, [`telemetry`] and [`series`] what was observed beside
+//! [`operation`] classes of operations and the statistics of their latencies, [`latency`] which metrics a histogram has, [`checks`] the table of validity checks, [`telemetry`] and [`series`] what was observed beside
 //! the work, [`wire`] the versioned form on disk, [`store`] the directory of an experiment,
 //! [`sweep`] what is varied beside the conditions. Nothing here measures or judges. Next: `analysis` draws conclusions from these records alone.
 
@@ -11,6 +11,7 @@ pub mod device;
 pub mod latency;
 pub mod metrics;
 pub mod model;
+pub mod operation;
 pub mod series;
 pub mod store;
 pub mod sweep;

@@ -206,7 +206,7 @@ fn condition(
         let shown = is_primary || !(runs_a.is_empty() || runs_b.is_empty());
         let mut compared = shown.then(|| metric(name, &def, is_primary, &runs_a, &runs_b))?;
         let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
-        if !is_known(&all, def.name) {
+        if !is_known(&all, &def) {
             compared.verdict = Verdict::NotApplicable;
             (compared.ratio, compared.low, compared.high) = (None, None, None);
             (compared.p, compared.p_adjusted) = (None, None);
@@ -275,9 +275,9 @@ fn adjust(family: &mut [AcrossComparison]) {
 }
 
 /// Whether all trials of these have values of this metric that can be compared.
-fn is_known(arms: &[&Arm<'_>], metric: &str) -> bool {
-    let cut_off = |arm: &Arm<'_>| arm.is_bounded(metric);
-    tail::too_short(arms.iter().copied(), metric).is_none() && !arms.iter().copied().any(cut_off)
+fn is_known(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
+    let cut_off = |arm: &Arm<'_>| arm.is_bounded(def.name);
+    tail::too_short(arms.iter().copied(), def).is_none() && !arms.iter().copied().any(cut_off)
 }
 
 /// Only where all runs have the same baseline: an effect is against something.

@@ -42,8 +42,7 @@ fn of_metrics(
         let beside = Beside::new(condition, baseline);
         for def in metrics::all(&manifest.metrics).filter(|def| wanted(def)) {
             let fit = || has(condition, &def) && has(baseline, &def);
-            let long_enough =
-                || tail::too_short([condition, baseline].into_iter(), def.name).is_none();
+            let long_enough = || tail::too_short([condition, baseline].into_iter(), &def).is_none();
             if !(is_primary(&def, manifest) || (fit() && long_enough())) {
                 continue;
             }
@@ -83,7 +82,7 @@ pub(super) fn paired(def: &MetricDef, beside: &Beside<'_, '_>) -> Candidate {
     if candidate.comparison.blocks == 0 {
         return candidate;
     }
-    match tail::too_short([beside.condition, beside.baseline].into_iter(), def.name) {
+    match tail::too_short([beside.condition, beside.baseline].into_iter(), def) {
         Some(short) => {
             candidate.comparison = tail::not_compared(candidate.comparison, short.reason());
             candidate.logs.clear();

@@ -10,6 +10,7 @@ mod curve;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use benchmath::{student, summary};
@@ -21,7 +22,9 @@ use super::pairing::{self, Arm, Beside, value};
 use super::waits::Predicted;
 use super::waits::predicted::alone;
 use super::{ALPHA, Bound, Comparison, Verdict};
+use crate::results::latency::Operation;
 use crate::results::metrics::{self, Direction, definition};
+use crate::results::operation::{Class, Statistic};
 use crate::results::store::Manifest;
 use crate::results::sweep::{Axis, Point, Sweep, SweepKind};
 use crate::results::{Metric, Trial};
@@ -29,13 +32,14 @@ use crate::results::{Metric, Trial};
 pub use curve::{Curve, CurveKnee, CurvePoint, KneePlace, Slope};
 
 /// Of the class of operations that a session waits for.
-const STATISTICS: [&str; 5] = ["mean", "p50", "p95", "p99", "p99_9"];
+const STATISTICS: [Statistic; 5] =
+    [Statistic::Mean, Statistic::P50, Statistic::P95, Statistic::P99, Statistic::P99_9];
 
 /// With fewer trials an interval says next to nothing.
 pub(super) const ENOUGH_TRIALS: usize = 3;
 
 /// What a commit waits for is foretold, so its mean is told of every cell.
-const COMMIT_MEAN: &str = "commit_latency_mean";
+pub(crate) const COMMIT_MEAN: &str = metrics::latency_name(Class::Commit, Statistic::Mean);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -45,7 +49,8 @@ pub struct Swept {
     /// Where the primary metric is judged.
     pub middle: Point,
     /// The class of operations whose latencies are told, such as `transaction`.
-    pub latency_class: Option<String>,
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub latency_class: Option<Operation>,
     /// The middle point's first, in the order of the plan.
     pub cells: Vec<SweptCell>,
     /// By axis and condition.
@@ -120,8 +125,8 @@ pub(super) fn all(
     comparisons: &[Comparison],
 ) -> Option<Swept> {
     let sweep = manifest.sweep.as_ref()?;
-    let class = class(trials);
-    let told = told(manifest, sweep, trials, class.as_deref());
+    let operation = operation(trials);
+    let told = told(manifest, sweep, trials, operation.as_ref());
     let mut cells = Vec::new();
     let mut away = Vec::new();
     for (n, point) in sweep.points.iter().enumerate() {
@@ -155,12 +160,12 @@ pub(super) fn all(
     for (cell, candidate) in &away {
         cells[*cell].effect = Some(as_effect(&candidate.comparison));
     }
-    let curves = curve::all(manifest, sweep, trials, &cells, class.as_deref());
+    let curves = curve::all(manifest, sweep, trials, &cells, operation.as_ref());
     Some(Swept {
         kind: sweep.kind,
         axes: sweep.axes.clone(),
         middle: sweep.middle().clone(),
-        latency_class: class,
+        latency_class: operation,
         cells,
         curves,
         notes: Vec::new(),
@@ -168,25 +173,36 @@ pub(super) fn all(
 }
 
 /// The operation that a session waits for from end to end, as far as it is timed; a command's own is
-/// any that it calls NAME_latency_mean.
-fn class(trials: &[Trial]) -> Option<String> {
-    const KNOWN: [&str; 6] = ["transaction", "call", "commit", "update", "read", "device"];
-    let timed = |t: &Trial, class: &str| {
-        t.metrics.get(&format!("{class}_latency_mean")).is_some_and(|m| m.value.is_some())
+/// any whose mean it reports.
+fn operation(trials: &[Trial]) -> Option<Operation> {
+    const KNOWN: [Class; 6] =
+        [Class::Transaction, Class::Call, Class::Commit, Class::Update, Class::Read, Class::Device];
+    let timed = |class: &Class| {
+        let mean = metrics::latency_name(*class, Statistic::Mean);
+        trials.iter().any(|t| value(t, mean).is_some())
     };
-    let known = KNOWN.into_iter().find(|class| trials.iter().any(|t| timed(t, class)));
-    known.map(str::to_owned).or_else(|| {
+    KNOWN.into_iter().find(timed).map(Operation::Ours).or_else(|| {
         let measured = trials.iter().flat_map(|t| &t.metrics).filter(|(_, m)| m.value.is_some());
-        let classes = measured.filter_map(|(name, _)| name.strip_suffix("_latency_mean"));
-        classes.min().map(str::to_owned)
+        let operations = measured.filter_map(|(name, _)| Operation::of_mean(name));
+        operations.min_by(|a, b| a.name().cmp(b.name()))
     })
 }
 
 /// The metrics that are told of every cell.
-fn told(manifest: &Manifest, sweep: &Sweep, trials: &[Trial], class: Option<&str>) -> Vec<String> {
+fn told(
+    manifest: &Manifest,
+    sweep: &Sweep,
+    trials: &[Trial],
+    operation: Option<&Operation>,
+) -> Vec<String> {
     let mut names = vec![manifest.primary_metric.clone()];
     names.extend(sweep.axes.iter().map(|axis| throughput(manifest, trials, &axis.name)));
-    names.extend(class.iter().flat_map(|c| STATISTICS.map(|s| format!("{c}_latency_{s}"))));
+    names.extend(
+        operation
+            .iter()
+            .flat_map(|o| STATISTICS.into_iter().filter_map(|s| o.metric(s)))
+            .map(Cow::into_owned),
+    );
     names.push(COMMIT_MEAN.to_owned());
     // What a command prints beside its result is as little known in advance as the result.
     names.extend(manifest.metrics.iter().map(|declared| declared.name.clone()));

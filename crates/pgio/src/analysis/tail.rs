@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use super::pairing::Arm;
 use super::{Bound, Comparison, Verdict};
 use crate::histogram::COARSEST_QUANTILE_NS;
-use crate::results::latency::{FEWEST_BEYOND, needed, percentile};
-use crate::results::metrics::{self, MetricDef};
+use crate::results::latency::{FEWEST_BEYOND, needed};
+use crate::results::metrics::{self, Kind, MetricDef};
+use crate::results::operation::{Class, Statistic};
 use crate::results::store::Manifest;
 use crate::units::human;
 
@@ -40,11 +41,12 @@ impl TooShort {
 /// `None` for what is no percentile, or where nobody knows of how many operations it is.
 pub(super) fn too_short<'a>(
     arms: impl Iterator<Item = &'a Arm<'a>>,
-    metric: &str,
+    def: &MetricDef,
 ) -> Option<TooShort> {
-    let (class, q) = percentile(metric)?;
-    let needed = needed(q);
-    let counts = arms.filter(|arm| arm.measured(metric)).filter_map(|arm| arm.fewest(class));
+    let Kind::Latency(class, statistic) = def.kind else { return None };
+    let needed = needed(statistic.quantile()?);
+    let counts =
+        arms.filter(|arm| arm.measured(def.name)).filter_map(|arm| arm.fewest(class.name()));
     let operations = counts.min().filter(|n| *n < needed)?;
     Some(TooShort { operations, needed })
 }
@@ -52,10 +54,12 @@ pub(super) fn too_short<'a>(
 /// Whether a percentile is finer than the server's clock in any trial. fio's clock is finer, and a
 /// command has its own.
 pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
-    let by_the_server = !def.name.starts_with("device_") && metrics::definition(def.name).is_some();
-    let is_latency = def.name.contains("_latency_") && percentile(def.name).is_some();
+    let by_the_server = match def.kind {
+        Kind::Latency(Class::Device | Class::Lag, _) | Kind::Quantity | Kind::Declared => false,
+        Kind::Latency(_, statistic) => statistic.quantile().is_some(),
+    };
     let is_coarse = |v: &f64| v * 1e9 < COARSEST_QUANTILE_NS;
-    by_the_server && is_latency && arm.values(def.name).iter().any(is_coarse)
+    by_the_server && arm.values(def.name).iter().any(is_coarse)
 }
 
 /// A comparison without its numbers, and why.
@@ -117,24 +121,20 @@ fn one_sided(mut c: Comparison, bound: Option<Bound>, why: Option<String>) -> Co
 pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<String> {
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
     let others = || manifest.conditions.iter().filter(|c| c.name != manifest.baseline);
-    let mut classes: Vec<(&str, Vec<&str>, TooShort)> = Vec::new();
+    let mut classes: Vec<(Class, Vec<Statistic>, TooShort)> = Vec::new();
     for def in metrics::METRICS {
-        let Some((class, _)) = percentile(def.name) else { continue };
-        let short = others().filter_map(|c| {
-            too_short([arms.get(c.name.as_str())?, baseline].into_iter(), def.name)
-        });
+        let Kind::Latency(class, statistic) = def.kind else { continue };
+        let short = others()
+            .filter_map(|c| too_short([arms.get(c.name.as_str())?, baseline].into_iter(), def));
         let Some(short) = short.min_by_key(|short| short.operations) else { continue };
         match classes.iter_mut().find(|(known, ..)| *known == class) {
-            Some((_, names, _)) => names.push(def.name),
-            None => classes.push((class, vec![def.name], short)),
+            Some((_, statistics, _)) => statistics.push(statistic),
+            None => classes.push((class, vec![statistic], short)),
         }
     }
-    let note = |(class, names, short): &(&str, Vec<&str>, TooShort)| {
-        let told = |name: &&str| {
-            let (_, statistic) = name.rsplit_once("_p").unwrap_or_default();
-            format!("p{}", statistic.replace('_', "."))
-        };
-        let names: Vec<String> = names.iter().map(told).collect();
+    let note = |(class, statistics, short): &(Class, Vec<Statistic>, TooShort)| {
+        let names: Vec<&str> = statistics.iter().map(|s| s.label()).collect();
+        let class = class.name();
         let named = match names.as_slice() {
             [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
             _ => names.concat(),

@@ -8,6 +8,7 @@ use super::test_support::{demo, experiment, latencies, set, throttled, trial};
 use super::*;
 use crate::histogram::Histogram;
 use crate::results::change::Change;
+use crate::results::operation::Class;
 use crate::results::store::Stored;
 use crate::results::{Check, Outcome, Trial};
 
@@ -280,8 +281,8 @@ fn percentiles_are_those_of_the_typical_trial() {
         // One trial in three of a condition has most of the operations, and slow ones.
         let (milliseconds, n) = if i % 6 < 2 { (16.0, 20_000) } else { (2.0, 1000) };
         let h = latencies(milliseconds, n);
-        for (name, reading) in crate::results::latency::of_class("commit", &h) {
-            set(t, &name, reading.seconds());
+        for (name, reading) in crate::results::latency::of_class(Class::Commit, &h) {
+            set(t, name, reading.seconds());
         }
         t.histograms.insert("commit".to_owned(), h);
     }
@@ -307,9 +308,9 @@ fn timed(operations: &[u32]) -> Stored {
 }
 
 fn record(t: &mut Trial, h: &Histogram) {
-    for (name, reading) in crate::results::latency::of_class("commit", h) {
-        set(t, &name, reading.seconds());
-        t.metrics.get_mut(&name).unwrap().at_least = reading.at_least;
+    for (name, reading) in crate::results::latency::of_class(Class::Commit, h) {
+        set(t, name, reading.seconds());
+        t.metrics.get_mut(name).unwrap().at_least = reading.at_least;
     }
     t.histograms.insert("commit".to_owned(), h.clone());
 }

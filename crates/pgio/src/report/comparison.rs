@@ -14,6 +14,7 @@ use crate::analysis::{
     Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
 };
 use crate::results::metrics::{self, MetricDef};
+use crate::results::operation::{Class, Statistic};
 use crate::results::{CheckVerdict, Metric, Warning};
 
 /// Conditions beside the baseline in one table of secondary metrics: what fits into a line.
@@ -22,8 +23,11 @@ const SIDE_BY_SIDE: usize = 2;
 const STAR: &str = "*";
 /// How the classroom measurement of synchronous replication puts it.
 const PER_10000: &str = "seconds_per_10000_transactions";
-const COMMIT_PERCENTILES: [&str; 3] =
-    ["commit_latency_p50", "commit_latency_p95", "commit_latency_p99"];
+const COMMIT_PERCENTILES: [&str; 3] = [
+    metrics::latency_name(Class::Commit, Statistic::P50),
+    metrics::latency_name(Class::Commit, Statistic::P95),
+    metrics::latency_name(Class::Commit, Statistic::P99),
+];
 
 pub fn document(analysis: &Analysis) -> Document {
     let mut tables = vec![primary(analysis)];

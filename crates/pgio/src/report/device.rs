@@ -7,10 +7,16 @@ use super::table::{Column, Document, Table};
 use crate::analysis::Verdict;
 use crate::analysis::device::{Described, TestResult};
 use crate::results::device::{DeviceRecord, DeviceTest};
-use crate::results::metrics::definition;
+use crate::results::metrics::{definition, latency_name};
+use crate::results::operation::{Class, Statistic};
 use crate::units::human;
 
-const PERCENTILES: [&str; 3] = ["device_latency_p50", "device_latency_p95", "device_latency_p99"];
+const MEAN: &str = latency_name(Class::Device, Statistic::Mean);
+const PERCENTILES: [&str; 3] = [
+    latency_name(Class::Device, Statistic::P50),
+    latency_name(Class::Device, Statistic::P95),
+    latency_name(Class::Device, Statistic::P99),
+];
 
 pub fn document(record: &DeviceRecord, results: &[TestResult]) -> Document {
     let region = human::bytes(record.region_bytes);
@@ -38,7 +44,7 @@ pub fn document(record: &DeviceRecord, results: &[TestResult]) -> Document {
 fn one(results: &[TestResult]) -> Table {
     let row = |r: &TestResult| {
         let found = r.places.first().cloned().unwrap_or_default();
-        let mean = found.medians.get("device_latency_mean").copied();
+        let mean = found.medians.get(MEAN).copied();
         vec![
             title(&r.test),
             median(&found, &r.test),

@@ -7,10 +7,11 @@
 use super::sentence::{sentence, three_sentences};
 use super::sweep;
 use crate::analysis::Analysis;
+use crate::analysis::sweep::COMMIT_MEAN;
 
 pub fn lead(analysis: &Analysis) -> Vec<String> {
     let [effect, trust, commit] = three_sentences(analysis);
-    let commits = analysis.conditions.iter().any(|c| c.metrics.contains_key("commit_latency_mean"));
+    let commits = analysis.conditions.iter().any(|c| c.metrics.contains_key(COMMIT_MEAN));
     let others = analysis
         .conditions
         .iter()

@@ -5,9 +5,8 @@
 
 use super::comparison::at_most;
 use super::{format, outcomes};
+use crate::analysis::sweep::COMMIT_MEAN;
 use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
-
-const COMMIT_MEAN: &str = "commit_latency_mean";
 
 /// The primary metric's verdict on one condition, and whether it can be put down to one cause.
 pub fn sentence(analysis: &Analysis, condition: &str) -> String {

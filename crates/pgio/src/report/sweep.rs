@@ -8,15 +8,17 @@ use super::explain::error;
 use super::format::{self, NONE};
 use super::table::{Column, Table};
 use crate::analysis::sweep::{
-    CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, Slope, Swept, SweptCell,
+    COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, Slope, Swept,
+    SweptCell,
 };
 use crate::analysis::width::half_width;
 use crate::analysis::{ALPHA, Analysis, Verdict};
+use crate::results::latency::Operation;
+use crate::results::operation::Statistic;
 use crate::results::sweep::{Axis, Sweep, SweepKind, shown};
 
 /// Marks a change that was shown, as in the secondary metrics.
 const STAR: &str = "*";
-const COMMIT_MEAN: &str = "commit_latency_mean";
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
     let Some(swept) = &analysis.sweep else { return Vec::new() };
@@ -103,7 +105,7 @@ pub(super) fn along(analysis: &Analysis, swept: &Swept, axis: &Axis) -> Table {
         cells.extend(by_amount.map(|name| rate(cell.metrics.get(name))));
         cells.push(effect(cell));
         if let Some(class) = &swept.latency_class {
-            cells.push(time(cell.metrics.get(&format!("{class}_latency_mean"))));
+            cells.push(time(latency(cell, class, Statistic::Mean)));
             cells.push(percentiles(cell, class));
         }
         cells
@@ -157,18 +159,26 @@ fn rate(estimate: Option<&Estimate>) -> String {
     }
 }
 
+fn latency<'a>(
+    cell: &'a SweptCell,
+    operation: &Operation,
+    statistic: Statistic,
+) -> Option<&'a Estimate> {
+    cell.metrics.get(&*operation.metric(statistic)?)
+}
+
 fn time(estimate: Option<&Estimate>) -> String {
     let shown = |e: &Estimate| format::marked(format::seconds(e.value), e.at_least);
     estimate.map_or_else(|| NONE.to_owned(), shown)
 }
 
 /// All in the unit of the largest.
-fn percentiles(cell: &SweptCell, class: &str) -> String {
-    let of = |p: &str| {
-        let estimate = cell.metrics.get(&format!("{class}_latency_{p}"))?;
+fn percentiles(cell: &SweptCell, operation: &Operation) -> String {
+    let of = |statistic| {
+        let estimate = latency(cell, operation, statistic)?;
         Some((estimate.value, estimate.at_least))
     };
-    let values = ["p50", "p95", "p99"].map(of);
+    let values = [Statistic::P50, Statistic::P95, Statistic::P99].map(of);
     format::side_by_side(&values).unwrap_or_else(|| NONE.to_owned())
 }
 
@@ -331,7 +341,7 @@ pub(super) fn grid(analysis: &Analysis, swept: &Swept) -> Option<Table> {
         cells.extend(swept.axes.iter().map(value));
         cells.extend([rate(cell.metrics.get(primary)), effect(cell)]);
         if let Some(class) = &swept.latency_class {
-            cells.push(time(cell.metrics.get(&format!("{class}_latency_mean"))));
+            cells.push(time(latency(cell, class, Statistic::Mean)));
         }
         cells
     };

@@ -8,7 +8,8 @@ use super::table::{Column, Document, Remark, Table};
 use super::text;
 use crate::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading};
 use crate::printable;
-use crate::results::{CheckVerdict, Outcome, Trial, latency};
+use crate::results::operation::Statistic;
+use crate::results::{CheckVerdict, Outcome, Trial};
 use crate::units::human;
 
 /// Widest label of the plain lines, with the gap after it.
@@ -164,7 +165,8 @@ fn latency_row(class: &str, h: &Histogram) -> Vec<String> {
         reading.map_or_else(|| NONE.to_owned(), text)
     };
     let mut cells = vec![class.to_owned(), human::count(h.count()), shown(h.mean())];
-    cells.extend(latency::QUANTILES.map(|(_, q)| shown(quantile(h, q))));
+    let quantiles = Statistic::PERCENTILES.into_iter().filter_map(Statistic::quantile);
+    cells.extend(quantiles.map(|q| shown(quantile(h, q))));
     cells.push(shown(h.longest()));
     cells
 }

@@ -1,14 +1,16 @@
-//! The statistics of a class of operations, and the metrics that hold them.
+//! The latencies of a class of operations as metrics: which are recorded, and which one a class is
+//! judged by.
 //!
-//! One place knows both ways: what is recorded of a histogram under which name, and which
-//! class and statistic a metric's name stands for. Next: `metrics` for the names' meaning.
+//! Next: `operation` for classes and statistics, `metrics` for the table of stored names.
 
-use super::metrics;
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::metrics::{self, Kind};
+use super::operation::{Class, Statistic};
 use crate::histogram::{Histogram, Reading};
-
-/// What is recorded beside mean and maximum; in names a point becomes an underscore.
-pub const QUANTILES: [(&str, f64); 4] =
-    [("p50", 0.50), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999)];
 
 /// Operations slower than a percentile, in every trial that is compared by it: of fewer it is the
 /// latency of single operations.
@@ -16,33 +18,20 @@ pub const FEWEST_BEYOND: f64 = 20.0;
 
 /// What an open loop is judged by: the first of these that its calls are enough for, with room for
 /// arrivals that are drawn.
-const JUDGED: [(&str, f64); 2] = [("p99", 0.99), ("p95", 0.95)];
+const JUDGED: [Statistic; 2] = [Statistic::P99, Statistic::P95];
 const ROOM: f64 = 1.1;
 
-/// The class of how late calls are sent, which is no latency of the server's.
-const LAG: &str = "lag";
-const LAG_PREFIX: &str = "schedule_lag_";
-const INFIX: &str = "_latency_";
-
-/// By name, of everything that was recorded in the class.
-pub fn of_class(class: &str, h: &Histogram) -> Vec<(String, Reading)> {
-    let name = |statistic: &str| match class {
-        LAG => format!("{LAG_PREFIX}{statistic}"),
-        _ => format!("{class}{INFIX}{statistic}"),
+/// Every statistic of a histogram by the name of its metric, as far as there is one.
+pub fn of_class(class: Class, h: &Histogram) -> Vec<(&'static str, Reading)> {
+    let reading = |statistic: Statistic| match statistic {
+        Statistic::Mean => h.mean(),
+        Statistic::Max => h.longest(),
+        Statistic::P50 | Statistic::P95 | Statistic::P99 | Statistic::P99_9 => {
+            h.quantile(statistic.quantile()?)
+        }
     };
-    let quantiles = QUANTILES.iter().map(|(suffix, q)| (*suffix, h.quantile(*q)));
-    let all = [("mean", h.mean())].into_iter().chain(quantiles).chain([("max", h.longest())]);
-    all.filter_map(|(statistic, reading)| Some((name(statistic), reading?))).collect()
-}
-
-/// The class and the quantile that a metric is of; `None` where it is no percentile.
-pub fn percentile(metric: &str) -> Option<(&str, f64)> {
-    let (class, statistic) = match metric.strip_prefix(LAG_PREFIX) {
-        Some(statistic) => (LAG, statistic),
-        None => metric.split_once(INFIX)?,
-    };
-    let (_, q) = QUANTILES.iter().find(|(suffix, _)| *suffix == statistic)?;
-    Some((class, *q))
+    let one = |s: Statistic| Some((metrics::of_latency(class, s)?.name, reading(s)?));
+    Statistic::ALL.into_iter().filter_map(one).collect()
 }
 
 /// Operations in a trial that leave enough of them beyond a quantile.
@@ -52,11 +41,75 @@ pub fn needed(q: f64) -> u64 {
 
 /// The metric to judge a class by in which so many operations are expected; without a percentile
 /// that can be compared it is the mean.
-pub fn primary(class: &str, operations: f64) -> &'static str {
-    let enough = |(_, q): &&(&str, f64)| operations >= ROOM * needed(*q) as f64;
-    let statistic = JUDGED.iter().find(enough).map_or("mean", |(statistic, _)| *statistic);
-    let name = format!("{class}{INFIX}{statistic}");
-    metrics::definition(&name).expect("every class has these in the table").name
+pub fn primary(class: Class, operations: f64) -> &'static str {
+    let enough =
+        |s: &Statistic| s.quantile().is_some_and(|q| operations >= ROOM * needed(q) as f64);
+    metrics::latency_name(class, JUDGED.into_iter().find(enough).unwrap_or(Statistic::Mean))
+}
+
+/// The operation that a session waits for from end to end: a class of pgio's, or one that a command
+/// times and names itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub enum Operation {
+    Ours(Class),
+    Declared(String),
+}
+
+/// Between the name of a command's operation and its statistic.
+const INFIX: &str = "_latency_";
+
+impl Operation {
+    /// The operation of which a metric is the mean latency, if it is one.
+    pub fn of_mean(metric: &str) -> Option<Operation> {
+        match metrics::definition(metric).map(|def| def.kind) {
+            Some(Kind::Latency(Class::Lag, _)) => None,
+            Some(Kind::Latency(class, Statistic::Mean)) => Some(Operation::Ours(class)),
+            Some(_) => None,
+            None => {
+                let (name, statistic) = metric.rsplit_once(INFIX)?;
+                (statistic == "mean").then(|| Operation::Declared(name.to_owned()))
+            }
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Operation::Ours(class) => class.name(),
+            Operation::Declared(name) => name,
+        }
+    }
+
+    /// The name of the metric of one of its statistics.
+    pub fn metric(&self, statistic: Statistic) -> Option<Cow<'static, str>> {
+        match self {
+            Operation::Ours(class) => {
+                metrics::of_latency(*class, statistic).map(|def| Cow::Borrowed(def.name))
+            }
+            Operation::Declared(name) => {
+                let suffix = statistic.label().replace('.', "_");
+                Some(Cow::Owned(format!("{name}{INFIX}{suffix}")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<Operation> for String {
+    fn from(operation: Operation) -> String {
+        operation.name().to_owned()
+    }
+}
+
+impl From<String> for Operation {
+    fn from(name: String) -> Operation {
+        Class::named(&name).map_or(Operation::Declared(name), Operation::Ours)
+    }
 }
 
 #[cfg(test)]
@@ -66,31 +119,47 @@ mod tests {
     #[test]
     fn a_percentile_is_judged_where_enough_lie_beyond_it() {
         assert_eq!([0.5, 0.95, 0.99, 0.999].map(needed), [40, 400, 2000, 20_000]);
-        assert_eq!(primary("read", 4000.0), "read_latency_p99");
-        assert_eq!(primary("transaction", 2100.0), "transaction_latency_p95");
-        assert_eq!(primary("delivery", 120.0), "delivery_latency_mean");
+        assert_eq!(primary(Class::Read, 4000.0), "read_latency_p99");
+        assert_eq!(primary(Class::Transaction, 2100.0), "transaction_latency_p95");
+        assert_eq!(primary(Class::Delivery, 120.0), "delivery_latency_mean");
     }
-    use crate::results::metrics::METRICS;
 
     #[test]
     fn every_statistic_of_every_class_is_in_the_table() {
         let mut h = Histogram::default();
         h.record(1e6);
-        let latencies = METRICS.iter().filter_map(|m| m.name.strip_suffix("_latency_p50"));
-        for class in latencies.chain([LAG]) {
-            for (name, _) in of_class(class, &h) {
-                assert!(METRICS.iter().any(|m| m.name == name), "{name}");
-            }
+        for class in Class::ALL.into_iter().filter(|class| *class != Class::Call) {
+            let names: Vec<&str> = of_class(class, &h).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names.len(), Statistic::ALL.len(), "{class:?}");
+            assert!(names.iter().all(|name| metrics::definition(name).is_some()), "{names:?}");
         }
-        assert_eq!(of_class("read", &Histogram::default()), []);
+        assert_eq!(of_class(Class::Read, &Histogram::default()), []);
     }
 
     #[test]
-    fn names_of_percentiles_are_read() {
-        assert_eq!(percentile("read_latency_p99_9"), Some(("read", 0.999)));
-        assert_eq!(percentile("schedule_lag_p50"), Some((LAG, 0.5)));
+    fn percentiles_are_typed_in_the_table() {
+        let percentile = |name: &str| match metrics::definition(name).unwrap().kind {
+            Kind::Latency(class, statistic) => statistic.quantile().map(|q| (class, q)),
+            Kind::Quantity | Kind::Declared => None,
+        };
+        assert_eq!(percentile("read_latency_p99_9"), Some((Class::Read, 0.999)));
+        assert_eq!(percentile("schedule_lag_p50"), Some((Class::Lag, 0.5)));
         for name in ["read_latency_mean", "read_latency_max", "riops", "schedule_lag_mean"] {
             assert_eq!(percentile(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_command_names_its_own_operation() {
+        let own = Operation::of_mean("new_order_latency_mean").unwrap();
+        assert_eq!(own.metric(Statistic::P99_9).as_deref(), Some("new_order_latency_p99_9"));
+        assert_eq!(Operation::of_mean("scan_latency_mean"), Some(Operation::Ours(Class::Scan)));
+        for name in ["scan_latency_p99", "new_order_latency_p99", "schedule_lag_mean", "tps"] {
+            assert_eq!(Operation::of_mean(name), None, "{name}");
+        }
+        let text = serde_json::to_string(&[Operation::Ours(Class::Call), own.clone()]).unwrap();
+        assert_eq!(text, r#"["call","new_order"]"#);
+        let read: Vec<Operation> = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, [Operation::Ours(Class::Call), own]);
     }
 }

@@ -7,6 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::operation::{Class, Statistic};
+
 /// Which way a metric is better, where one way is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -20,9 +22,21 @@ pub enum Direction {
     Neutral,
 }
 
+/// What a metric measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A statistic of the latencies of a class of operations.
+    Latency(Class, Statistic),
+    /// A rate, a share or a count.
+    Quantity,
+    /// Whatever a command prints.
+    Declared,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct MetricDef<'a> {
     pub name: &'a str,
+    pub kind: Kind,
     pub unit: &'a str,
     pub direction: Direction,
     pub help: &'a str,
@@ -40,7 +54,8 @@ pub struct DeclaredMetric {
 impl DeclaredMetric {
     pub fn definition(&self) -> MetricDef<'_> {
         let Self { name, unit, better } = self;
-        MetricDef { name, unit, direction: *better, help: "as the command prints it" }
+        let (kind, help) = (Kind::Declared, "as the command prints it");
+        MetricDef { name, kind, unit, direction: *better, help }
     }
 }
 
@@ -50,10 +65,22 @@ const fn def(
     direction: Direction,
     help: &'static str,
 ) -> MetricDef<'static> {
-    MetricDef { name, unit, direction, help }
+    MetricDef { name, kind: Kind::Quantity, unit, direction, help }
 }
 
+const fn latency(
+    class: Class,
+    statistic: Statistic,
+    name: &'static str,
+    help: &'static str,
+) -> MetricDef<'static> {
+    let kind = Kind::Latency(class, statistic);
+    MetricDef { name, kind, unit: "s", direction: LowerIsFaster, help }
+}
+
+use Class::{Call, Commit, Delete, Delivery, Device, Insert, Lag, Read, Scan, Transaction, Update};
 use Direction::{HigherIsFaster, LowerIsFaster, Neutral};
+use Statistic::{Max, Mean, P50, P95, P99, P99_9};
 
 pub const METRICS: &[MetricDef<'static>] = &[
     def(
@@ -92,17 +119,17 @@ pub const METRICS: &[MetricDef<'static>] = &[
         HigherIsFaster,
         "reads or writes of the workload `device`",
     ),
-    def("device_latency_mean", "s", LowerIsFaster, "mean latency of one of these operations"),
-    def("device_latency_p50", "s", LowerIsFaster, "median latency of one of these operations"),
-    def("device_latency_p95", "s", LowerIsFaster, "95th percentile of such an operation's latency"),
-    def("device_latency_p99", "s", LowerIsFaster, "99th percentile of such an operation's latency"),
-    def(
+    latency(Device, Mean, "device_latency_mean", "mean latency of one of these operations"),
+    latency(Device, P50, "device_latency_p50", "median latency of one of these operations"),
+    latency(Device, P95, "device_latency_p95", "95th percentile of such an operation's latency"),
+    latency(Device, P99, "device_latency_p99", "99th percentile of such an operation's latency"),
+    latency(
+        Device,
+        P99_9,
         "device_latency_p99_9",
-        "s",
-        LowerIsFaster,
         "99.9th percentile of such an operation's latency",
     ),
-    def("device_latency_max", "s", LowerIsFaster, "longest of these operations"),
+    latency(Device, Max, "device_latency_max", "longest of these operations"),
     def(
         "messages_per_minute",
         "messages/min",
@@ -110,17 +137,17 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "messages that were accepted for all their recipients",
     ),
     def("mail_bytes_per_second", "bytes/s", HigherIsFaster, "of these messages, as sent"),
-    def(
+    latency(
+        Delivery,
+        Mean,
         "delivery_latency_mean",
-        "s",
-        LowerIsFaster,
         "mean latency of a message, from its (intended) start to the last answer",
     ),
-    def("delivery_latency_p50", "s", LowerIsFaster, "median latency of a message"),
-    def("delivery_latency_p95", "s", LowerIsFaster, "95th percentile of a message's latency"),
-    def("delivery_latency_p99", "s", LowerIsFaster, "99th percentile of a message's latency"),
-    def("delivery_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of a message's latency"),
-    def("delivery_latency_max", "s", LowerIsFaster, "longest delivery of a message"),
+    latency(Delivery, P50, "delivery_latency_p50", "median latency of a message"),
+    latency(Delivery, P95, "delivery_latency_p95", "95th percentile of a message's latency"),
+    latency(Delivery, P99, "delivery_latency_p99", "99th percentile of a message's latency"),
+    latency(Delivery, P99_9, "delivery_latency_p99_9", "99.9th percentile of a message's latency"),
+    latency(Delivery, Max, "delivery_latency_max", "longest delivery of a message"),
     def("mail_bytes_mean", "bytes", Neutral, "mean size of these messages"),
     def("mail_offered_per_minute", "messages/min", Neutral, "as messages_rate asks for"),
     def("mail_rate_reached", "%", Neutral, "of the messages due by messages_rate, those begun"),
@@ -150,17 +177,17 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "calls of the client-side engine that were answered",
     ),
     def("rate_reached", "%", Neutral, "of the calls due in an open loop, those that were begun"),
-    def(
+    latency(
+        Lag,
+        Mean,
         "schedule_lag_mean",
-        "s",
-        LowerIsFaster,
         "mean time from a call's intended start to its sending (open loop)",
     ),
-    def("schedule_lag_p50", "s", LowerIsFaster, "median of this lag"),
-    def("schedule_lag_p95", "s", LowerIsFaster, "95th percentile of this lag"),
-    def("schedule_lag_p99", "s", LowerIsFaster, "99th percentile of this lag"),
-    def("schedule_lag_p99_9", "s", LowerIsFaster, "99.9th percentile of this lag"),
-    def("schedule_lag_max", "s", LowerIsFaster, "longest such lag"),
+    latency(Lag, P50, "schedule_lag_p50", "median of this lag"),
+    latency(Lag, P95, "schedule_lag_p95", "95th percentile of this lag"),
+    latency(Lag, P99, "schedule_lag_p99", "99th percentile of this lag"),
+    latency(Lag, P99_9, "schedule_lag_p99_9", "99.9th percentile of this lag"),
+    latency(Lag, Max, "schedule_lag_max", "longest such lag"),
     def(
         "degraded_time",
         "share",
@@ -234,84 +261,105 @@ pub const METRICS: &[MetricDef<'static>] = &[
     def("think_time_mean", "s", Neutral, "mean length of a rest"),
     def("think_share", "share", Neutral, "of the sessions' time: rests"),
     def("deadlocks", "deadlocks", Neutral, "deadlocks met: rolled back, and another call drawn"),
-    def(
+    latency(
+        Call,
+        Mean,
         "call_latency_mean",
-        "s",
-        LowerIsFaster,
         "mean time of a call of a mix (reads, updates, scans, inserts, deletes), its commit included",
     ),
-    def("read_latency_mean", "s", LowerIsFaster, "mean latency of a read call"),
-    def("read_latency_p50", "s", LowerIsFaster, "median latency of a read call"),
-    def("read_latency_p95", "s", LowerIsFaster, "95th percentile of a read call's latency"),
-    def("read_latency_p99", "s", LowerIsFaster, "99th percentile of a read call's latency"),
-    def("read_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of a read call's latency"),
-    def("read_latency_max", "s", LowerIsFaster, "longest read call"),
-    def(
+    latency(Read, Mean, "read_latency_mean", "mean latency of a read call"),
+    latency(Read, P50, "read_latency_p50", "median latency of a read call"),
+    latency(Read, P95, "read_latency_p95", "95th percentile of a read call's latency"),
+    latency(Read, P99, "read_latency_p99", "99th percentile of a read call's latency"),
+    latency(Read, P99_9, "read_latency_p99_9", "99.9th percentile of a read call's latency"),
+    latency(Read, Max, "read_latency_max", "longest read call"),
+    latency(
+        Update,
+        Mean,
         "update_latency_mean",
-        "s",
-        LowerIsFaster,
         "mean latency of an UPDATE, without its commit; with engine = client, with it",
     ),
-    def("update_latency_p50", "s", LowerIsFaster, "median latency of an UPDATE"),
-    def("update_latency_p95", "s", LowerIsFaster, "95th percentile of an UPDATE's latency"),
-    def("update_latency_p99", "s", LowerIsFaster, "99th percentile of an UPDATE's latency"),
-    def("update_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of an UPDATE's latency"),
-    def("update_latency_max", "s", LowerIsFaster, "longest UPDATE"),
-    def("scan_latency_mean", "s", LowerIsFaster, "mean latency of a scan"),
-    def("scan_latency_p50", "s", LowerIsFaster, "median latency of a scan"),
-    def("scan_latency_p95", "s", LowerIsFaster, "95th percentile of a scan's latency"),
-    def("scan_latency_p99", "s", LowerIsFaster, "99th percentile of a scan's latency"),
-    def("scan_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of a scan's latency"),
-    def("scan_latency_max", "s", LowerIsFaster, "longest scan"),
-    def("insert_latency_mean", "s", LowerIsFaster, "mean latency of an INSERT, without its commit"),
-    def("insert_latency_p50", "s", LowerIsFaster, "median latency of an INSERT"),
-    def("insert_latency_p95", "s", LowerIsFaster, "95th percentile of an INSERT's latency"),
-    def("insert_latency_p99", "s", LowerIsFaster, "99th percentile of an INSERT's latency"),
-    def("insert_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of an INSERT's latency"),
-    def("insert_latency_max", "s", LowerIsFaster, "longest INSERT"),
-    def("delete_latency_mean", "s", LowerIsFaster, "mean latency of a DELETE, without its commit"),
-    def("delete_latency_p50", "s", LowerIsFaster, "median latency of a DELETE"),
-    def("delete_latency_p95", "s", LowerIsFaster, "95th percentile of a DELETE's latency"),
-    def("delete_latency_p99", "s", LowerIsFaster, "99th percentile of a DELETE's latency"),
-    def("delete_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of a DELETE's latency"),
-    def("delete_latency_max", "s", LowerIsFaster, "longest DELETE"),
-    def("commit_latency_mean", "s", LowerIsFaster, "mean latency of a COMMIT"),
-    def("commit_latency_p50", "s", LowerIsFaster, "median latency of a COMMIT"),
-    def("commit_latency_p95", "s", LowerIsFaster, "95th percentile of a COMMIT's latency"),
-    def("commit_latency_p99", "s", LowerIsFaster, "99th percentile of a COMMIT's latency"),
-    def("commit_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of a COMMIT's latency"),
-    def("commit_latency_max", "s", LowerIsFaster, "longest COMMIT"),
-    def(
+    latency(Update, P50, "update_latency_p50", "median latency of an UPDATE"),
+    latency(Update, P95, "update_latency_p95", "95th percentile of an UPDATE's latency"),
+    latency(Update, P99, "update_latency_p99", "99th percentile of an UPDATE's latency"),
+    latency(Update, P99_9, "update_latency_p99_9", "99.9th percentile of an UPDATE's latency"),
+    latency(Update, Max, "update_latency_max", "longest UPDATE"),
+    latency(Scan, Mean, "scan_latency_mean", "mean latency of a scan"),
+    latency(Scan, P50, "scan_latency_p50", "median latency of a scan"),
+    latency(Scan, P95, "scan_latency_p95", "95th percentile of a scan's latency"),
+    latency(Scan, P99, "scan_latency_p99", "99th percentile of a scan's latency"),
+    latency(Scan, P99_9, "scan_latency_p99_9", "99.9th percentile of a scan's latency"),
+    latency(Scan, Max, "scan_latency_max", "longest scan"),
+    latency(Insert, Mean, "insert_latency_mean", "mean latency of an INSERT, without its commit"),
+    latency(Insert, P50, "insert_latency_p50", "median latency of an INSERT"),
+    latency(Insert, P95, "insert_latency_p95", "95th percentile of an INSERT's latency"),
+    latency(Insert, P99, "insert_latency_p99", "99th percentile of an INSERT's latency"),
+    latency(Insert, P99_9, "insert_latency_p99_9", "99.9th percentile of an INSERT's latency"),
+    latency(Insert, Max, "insert_latency_max", "longest INSERT"),
+    latency(Delete, Mean, "delete_latency_mean", "mean latency of a DELETE, without its commit"),
+    latency(Delete, P50, "delete_latency_p50", "median latency of a DELETE"),
+    latency(Delete, P95, "delete_latency_p95", "95th percentile of a DELETE's latency"),
+    latency(Delete, P99, "delete_latency_p99", "99th percentile of a DELETE's latency"),
+    latency(Delete, P99_9, "delete_latency_p99_9", "99.9th percentile of a DELETE's latency"),
+    latency(Delete, Max, "delete_latency_max", "longest DELETE"),
+    latency(Commit, Mean, "commit_latency_mean", "mean latency of a COMMIT"),
+    latency(Commit, P50, "commit_latency_p50", "median latency of a COMMIT"),
+    latency(Commit, P95, "commit_latency_p95", "95th percentile of a COMMIT's latency"),
+    latency(Commit, P99, "commit_latency_p99", "99th percentile of a COMMIT's latency"),
+    latency(Commit, P99_9, "commit_latency_p99_9", "99.9th percentile of a COMMIT's latency"),
+    latency(Commit, Max, "commit_latency_max", "longest COMMIT"),
+    latency(
+        Transaction,
+        Mean,
         "transaction_latency_mean",
-        "s",
-        LowerIsFaster,
         "mean latency of an INSERT transaction, its commit included",
     ),
-    def("transaction_latency_p50", "s", LowerIsFaster, "median latency of an INSERT transaction"),
-    def(
+    latency(Transaction, P50, "transaction_latency_p50", "median latency of an INSERT transaction"),
+    latency(
+        Transaction,
+        P95,
         "transaction_latency_p95",
-        "s",
-        LowerIsFaster,
         "95th percentile of an INSERT transaction's latency",
     ),
-    def(
+    latency(
+        Transaction,
+        P99,
         "transaction_latency_p99",
-        "s",
-        LowerIsFaster,
         "99th percentile of an INSERT transaction's latency",
     ),
-    def(
+    latency(
+        Transaction,
+        P99_9,
         "transaction_latency_p99_9",
-        "s",
-        LowerIsFaster,
         "99.9th percentile of an INSERT transaction's latency",
     ),
-    def("transaction_latency_max", "s", LowerIsFaster, "longest INSERT transaction"),
+    latency(Transaction, Max, "transaction_latency_max", "longest INSERT transaction"),
 ];
 
 /// One of ours.
 pub fn definition(name: &str) -> Option<&'static MetricDef<'static>> {
     METRICS.iter().find(|m| m.name == name)
+}
+
+/// The latency metric of a class and a statistic. Of a call of a mix there is the mean alone.
+pub const fn of_latency(class: Class, statistic: Statistic) -> Option<&'static MetricDef<'static>> {
+    let mut n = 0;
+    while n < METRICS.len() {
+        if let Kind::Latency(c, s) = METRICS[n].kind
+            && c as u8 == class as u8
+            && s as u8 == statistic as u8
+        {
+            return Some(&METRICS[n]);
+        }
+        n += 1;
+    }
+    None
+}
+
+/// The stored name of a latency metric that is known to exist; for constants, where the compiler finds
+/// a missing one.
+pub const fn latency_name(class: Class, statistic: Statistic) -> &'static str {
+    of_latency(class, statistic).expect("the table has this latency").name
 }
 
 /// All that an experiment can have: its own, then ours.
@@ -326,6 +374,27 @@ pub fn find<'a>(declared: &'a [DeclaredMetric], name: &str) -> Option<MetricDef<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Results of earlier versions are read by these names.
+    #[test]
+    fn stored_names_of_latencies_follow_one_pattern() {
+        for class in Class::ALL {
+            for statistic in Statistic::ALL {
+                let Some(found) = of_latency(class, statistic) else {
+                    assert_eq!(class, Class::Call, "{statistic:?}");
+                    continue;
+                };
+                let suffix = statistic.label().replace('.', "_");
+                let expected = match class {
+                    Class::Lag => format!("schedule_lag_{suffix}"),
+                    _ => format!("{}_latency_{suffix}", class.name()),
+                };
+                assert_eq!(found.name, expected);
+            }
+            assert_eq!(Class::named(class.name()), Some(class));
+        }
+        assert!(METRICS.iter().all(|m| m.kind != Kind::Quantity || !m.name.contains("_latency_")));
+    }
 
     #[test]
     fn names_are_unique() {

@@ -17,6 +17,7 @@ use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::results::latency;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
+use crate::results::operation::Class;
 
 pub const TABLE: &str = "pgio_commit";
 /// In the table's comment; `destroy` takes what begins like this.
@@ -75,7 +76,7 @@ impl Workload for Commit {
             primary_metric: match s.engine.pace() {
                 Some(pace) => {
                     let calls = s.extent.calls_at(pace.rate as f64, s.sessions);
-                    latency::primary("transaction", calls).to_owned()
+                    latency::primary(Class::Transaction, calls).to_owned()
                 }
                 None => "commits_per_second".to_owned(),
             },

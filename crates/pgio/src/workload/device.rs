@@ -16,6 +16,8 @@ use std::time::Duration;
 use crate::config::value::DeviceTest;
 use crate::host::exec::ExecError;
 use crate::host::signature::Refusal;
+use crate::results::metrics;
+use crate::results::operation::{Class, Statistic};
 
 pub use bench::Bench;
 pub use fio::{Extent, Job, Ran};
@@ -53,7 +55,7 @@ pub struct Test {
 }
 
 /// In histograms and in the names of latencies.
-const CLASS: &str = "device";
+const CLASS: Class = Class::Device;
 const MIB: u64 = 1 << 20;
 /// PostgreSQL's block.
 const BLOCK: u64 = 8192;
@@ -90,7 +92,7 @@ impl Test {
     pub fn metric(&self) -> &'static str {
         match self.kind {
             DeviceTest::Throughput => "device_bytes_per_second",
-            DeviceTest::Latency => "device_latency_mean",
+            DeviceTest::Latency => metrics::latency_name(CLASS, Statistic::Mean),
             DeviceTest::RandomRead | DeviceTest::RandomWrite => "device_operations_per_second",
         }
     }

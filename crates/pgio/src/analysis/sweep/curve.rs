@@ -19,6 +19,8 @@ use super::super::ALPHA;
 use super::super::pairing::{self, value};
 use super::{COMMIT_MEAN, ENOUGH_TRIALS, Swept, SweptCell, throughput};
 use crate::results::Trial;
+use crate::results::latency::Operation;
+use crate::results::operation::Statistic;
 use crate::results::store::Manifest;
 use crate::results::sweep::{Axis, Point, Sweep};
 
@@ -105,12 +107,12 @@ pub(super) fn all(
     sweep: &Sweep,
     trials: &[Trial],
     cells: &[SweptCell],
-    class: Option<&str>,
+    operation: Option<&Operation>,
 ) -> Vec<Curve> {
     let mut curves = Vec::new();
     for axis in &sweep.axes {
         let throughput = throughput(manifest, trials, &axis.name);
-        let latency = class.map(|class| format!("{class}_latency_mean"));
+        let latency = operation.and_then(|operation| operation.metric(Statistic::Mean));
         let swept = |name: &str| !sweep.at_middle_only.iter().any(|c| c == name);
         for info in manifest.conditions.iter().filter(|c| swept(&c.name)) {
             let points = points(sweep, axis, &info.name, cells);

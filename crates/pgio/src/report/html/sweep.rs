@@ -11,6 +11,7 @@ use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
 use super::{Page, Section, table};
 use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, Swept};
 use crate::results::metrics::definition;
+use crate::results::operation::Statistic;
 use crate::results::sweep::{Axis, SweepKind, shown};
 
 const HEIGHT: f64 = 240.0;
@@ -135,12 +136,12 @@ fn by_load(
     curves: &[&Curve],
 ) -> Option<Markup> {
     let class = swept.latency_class.as_ref()?;
-    let latency = format!("{class}_latency_mean");
+    let latency = class.metric(Statistic::Mean)?;
     let rate = &curves.first()?.throughput;
     let drawn = curves.iter().map(|curve| {
         let points = curve.points.iter().filter_map(|point| {
             let metrics = &swept.cells[point.cell].metrics;
-            let (x, y) = (metrics.get(rate)?, metrics.get(&latency)?);
+            let (x, y) = (metrics.get(rate)?, metrics.get(&*latency)?);
             let (rate, time) = (format::quantity(x.value, &x.unit), format::seconds(y.value));
             (y.value > 0.0).then(|| Dot {
                 x: x.value,

@@ -55,7 +55,7 @@ impl Ran {
             ("device_operations_per_second".to_owned(), self.operations_per_second),
         ]
         .into_iter()
-        .chain(latencies.into_iter().map(|(name, reading)| (name, reading.seconds())))
+        .chain(latencies.into_iter().map(|(name, reading)| (name.to_owned(), reading.seconds())))
         .collect()
     }
 }

@@ -123,7 +123,7 @@ impl Participants for Ready {
         });
         listener(admin, WindowEvent::Closed((opened + seconds).min(now)));
         let mut totals = Totals::default();
-        totals.histograms.insert(CLASS.to_owned(), ran.latency);
+        totals.histograms.insert(CLASS.name().to_owned(), ran.latency);
         let started = clock + opened.saturating_duration_since(asked).as_secs_f64();
         Ok(WindowOutcome { totals, seconds: ran.seconds, ..WindowOutcome::new(started) })
     }
@@ -177,7 +177,7 @@ impl Workload for Device {
     }
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
-        let operations = totals.count(CLASS) as f64;
+        let operations = totals.count(CLASS.name()) as f64;
         let bytes = operations * self.settings.block_size as f64;
         vec![
             ("device_bytes_per_second", Some(bytes / seconds)),

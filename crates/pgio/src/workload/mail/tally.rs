@@ -9,10 +9,8 @@ use super::session::Span;
 use crate::config::value::mail::MailRate;
 use crate::histogram::Histogram;
 use crate::results::model::Slice;
+use crate::results::operation::Class;
 use crate::workload::{Totals, overdue};
-
-/// The class of latency: from a message's (intended) start to its last answer.
-pub(super) const CLASS: &str = "delivery";
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -172,7 +170,8 @@ impl Tally {
             ("unbegun_lag_us", self.unbegun_lag.as_micros() as u64),
         ];
         let counts = counts.map(|(name, n)| (name.to_owned(), n as f64)).into();
-        let histograms = BTreeMap::from([(CLASS.to_owned(), self.latency.clone())]);
+        let histograms =
+            BTreeMap::from([(Class::Delivery.name().to_owned(), self.latency.clone())]);
         Totals { histograms, counts, ..Totals::default() }
     }
 }

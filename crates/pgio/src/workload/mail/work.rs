@@ -15,7 +15,6 @@ use serde_json::json;
 
 use super::pool::MailPool;
 use super::session::{Ledger, Sent, Shared, Span};
-use super::tally::CLASS;
 use super::wire::Halt;
 use super::{MailError, maildir, verdict};
 use crate::config::resolve::{Extent, MailSettings};
@@ -24,6 +23,7 @@ use crate::host::Host;
 use crate::host::stop::Stop;
 use crate::results::latency;
 use crate::results::model::{Check, DatasetInfo, WorkloadInfo};
+use crate::results::operation::Class;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Setup};
@@ -174,7 +174,7 @@ impl Workload for Mail {
             primary_metric: match s.rate {
                 Some(rate) => {
                     let messages = self.extent().calls_at(rate.per_second(), s.threads);
-                    latency::primary(CLASS, messages).to_owned()
+                    latency::primary(Class::Delivery, messages).to_owned()
                 }
                 None => "messages_per_minute".to_owned(),
             },
@@ -235,7 +235,7 @@ impl Workload for Mail {
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         let count = |name| totals.counted(name);
-        let messages = totals.count(CLASS) as f64;
+        let messages = totals.count(Class::Delivery.name()) as f64;
         let mut all = vec![
             ("messages_per_minute", Some(messages * 60.0 / seconds)),
             ("mail_bytes_per_second", Some(count("bytes") / seconds)),

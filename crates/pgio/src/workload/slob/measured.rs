@@ -9,12 +9,15 @@ use serde_json::{Value, json};
 use super::draw::Draw;
 use crate::config::resolve::{Features, SlobSettings, Visits};
 use crate::histogram::Histogram;
-use crate::results::latency;
+use crate::results::operation::{Class, Statistic};
+use crate::results::{latency, metrics};
 use crate::units::exact_duration;
 use crate::workload::Totals;
 
 /// Of operations; each takes time of its own.
-const CLASSES: [&str; 6] = ["read", "update", "scan", "insert", "delete", "commit"];
+const CLASSES: [Class; 6] =
+    [Class::Read, Class::Update, Class::Scan, Class::Insert, Class::Delete, Class::Commit];
+const CALL_MEAN: &str = metrics::latency_name(Class::Call, Statistic::Mean);
 
 pub(super) fn primary(s: &SlobSettings) -> &'static str {
     if s.features.scan_pct.share() >= 1.0 {
@@ -25,8 +28,8 @@ pub(super) fn primary(s: &SlobSettings) -> &'static str {
         let calls = s.extent().calls_at(pace.rate as f64, s.sessions());
         let updates = f64::from(s.update_pct) / 100.0;
         return match s.read_only() {
-            true => latency::primary("read", calls),
-            false => latency::primary("update", calls * updates),
+            true => latency::primary(Class::Read, calls),
+            false => latency::primary(Class::Update, calls * updates),
         };
     }
     // With one transaction a session there is no rate of commits to speak of.
@@ -121,12 +124,11 @@ pub(super) fn metrics(
     let is_mix = !s.read_only() || !f.scan_pct.is_zero() || !f.turnover_pct.is_zero();
     if is_mix {
         // Of all classes, since what a call waits for may be its commit's.
-        let of = |class: &str| totals.histograms.get(class);
-        let busy: f64 = CLASSES.iter().filter_map(|c| of(c)).map(Histogram::observed_sum_ns).sum();
-        let cut_off: u64 =
-            CLASSES.iter().filter_map(|c| of(c)).map(Histogram::censored_count).sum();
+        let of = |class: &Class| totals.histograms.get(class.name());
+        let busy: f64 = CLASSES.iter().filter_map(of).map(Histogram::observed_sum_ns).sum();
+        let cut_off: u64 = CLASSES.iter().filter_map(of).map(Histogram::censored_count).sum();
         let calls = calls + cut_off as f64;
-        metrics.push(("call_latency_mean", (calls > 0.0).then(|| busy / 1e9 / calls)));
+        metrics.push((CALL_MEAN, (calls > 0.0).then(|| busy / 1e9 / calls)));
     }
     if !s.read_only() {
         metrics.push(("deadlocks", Some(totals.deadlocks as f64)));
