@@ -32,7 +32,7 @@ pub use self::hosts::HostSpec;
 pub use self::question::Question;
 pub use self::rules::{Checkpoint, Reset, Rules};
 pub use self::size::Size;
-pub use self::sweep::{Axis, AxisValue, PointSpec, SweepKind};
+pub use self::sweep::{AxisSpec, AxisValueSpec, PointSpec, SweepKind};
 pub use self::target::{ControlWay, SINGLE_TARGET, Target};
 pub use self::workload::{WorkloadKind, WorkloadSpec};
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::model::Place;
+pub use crate::units::sweep::SweepKind;
 
 /// A value of every axis, by the axis's name; empty without a sweep.
 pub type Point = BTreeMap<String, Value>;
@@ -28,16 +29,6 @@ pub struct Sweep {
     /// Conditions that run at the middle point only, the baseline's twin among them.
     #[serde(default)]
     pub at_middle_only: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum SweepKind {
-    /// From the middle point along each axis.
-    OneAtATime,
-    /// Every combination of values.
-    Grid,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use super::job::Job;
 use crate::cli::exit::Failure;
 use crate::config::Layer;
 use crate::config::experiment::{
-    AA_SUFFIX, Axis, Condition, PointSpec, SweepKind, TreatmentSpec, WorkloadSpec,
+    AA_SUFFIX, AxisSpec, Condition, PointSpec, SweepKind, TreatmentSpec, WorkloadSpec,
 };
 use crate::experiment::live::LiveCell;
 use crate::results::change::Change;
@@ -86,10 +86,7 @@ impl Job {
         at_middle_only.extend(e.aa.then(|| format!("{}{AA_SUFFIX}", e.baseline)));
         let axes = workload.axes.iter().enumerate();
         Ok(Some(Sweep {
-            kind: match e.sweep {
-                SweepKind::OneAtATime => sweep::SweepKind::OneAtATime,
-                SweepKind::Grid => sweep::SweepKind::Grid,
-            },
+            kind: e.sweep,
             axes: axes.map(|(n, axis)| stored_axis(workload, n, axis)).collect::<Result<_, _>>()?,
             points: workload.points(e.sweep).iter().map(|p| stored_point(workload, p)).collect(),
             at_middle_only,
@@ -116,8 +113,8 @@ fn stored_point(workload: &WorkloadSpec, point: &PointSpec) -> Point {
     workload.at(point).map(|(axis, value)| (axis.name.clone(), json(&value.value))).collect()
 }
 
-fn stored_axis(workload: &WorkloadSpec, n: usize, axis: &Axis) -> Result<sweep::Axis, Failure> {
-    let value = |(at, value): (usize, &crate::config::experiment::AxisValue)| {
+fn stored_axis(workload: &WorkloadSpec, n: usize, axis: &AxisSpec) -> Result<sweep::Axis, Failure> {
+    let value = |(at, value): (usize, &crate::config::experiment::AxisValueSpec)| {
         let specs: Vec<TreatmentSpec> = workload.templates_at(n, at);
         let parsed = treatment::parse_all(&specs)?;
         Ok::<_, Failure>(sweep::AxisValue {

@@ -17,20 +17,14 @@ use crate::config::keys::{Key, Layer, Use};
 use crate::config::sections;
 use crate::config::value::Kind;
 use crate::units;
-
-/// Which points there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SweepKind {
-    OneAtATime,
-    Grid,
-}
+pub use crate::units::sweep::SweepKind;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Axis {
+pub struct AxisSpec {
     pub name: String,
     pub unit: Option<String>,
     /// In the order of the file, at least two.
-    pub values: Vec<AxisValue>,
+    pub values: Vec<AxisValueSpec>,
     /// An index into the values.
     pub middle: usize,
     /// What every condition gets, with the value's place marked; none for an axis of the work.
@@ -38,7 +32,7 @@ pub struct Axis {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct AxisValue {
+pub struct AxisValueSpec {
     pub value: toml::Value,
     /// Where it lies on a scale: the number, or seconds or bytes; absent for a word.
     pub at: Option<f64>,
@@ -50,7 +44,7 @@ pub struct AxisValue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointSpec(Vec<usize>);
 
-impl Axis {
+impl AxisSpec {
     /// Whether it changes the work; else the conditions.
     pub fn of_work(&self) -> bool {
         self.values.iter().any(|v| v.layer != Layer::default())
@@ -62,11 +56,11 @@ impl Axis {
 
     /// Its values as they are told in errors.
     fn told(&self) -> String {
-        self.values.iter().map(AxisValue::text).collect::<Vec<_>>().join(", ")
+        self.values.iter().map(AxisValueSpec::text).collect::<Vec<_>>().join(", ")
     }
 }
 
-impl AxisValue {
+impl AxisValueSpec {
     /// As it is written in a file, without quotes.
     pub fn text(&self) -> String {
         text_of(&self.value)
@@ -116,7 +110,7 @@ impl WorkloadSpec {
     pub fn at<'a>(
         &'a self,
         point: &'a PointSpec,
-    ) -> impl Iterator<Item = (&'a Axis, &'a AxisValue)> + 'a {
+    ) -> impl Iterator<Item = (&'a AxisSpec, &'a AxisValueSpec)> + 'a {
         self.axes.iter().zip(&point.0).map(|(axis, value)| (axis, &axis.values[*value]))
     }
 
@@ -162,7 +156,7 @@ impl WorkloadSpec {
 const NO_AXES: &[&str] = &["run_time", "warmup", "transactions", "seed"];
 
 /// A key of `[workload]` with a list of values.
-pub(super) fn of_key(section: &Section<'_>, key: &'static Key) -> Result<Axis, ConfigError> {
+pub(super) fn of_key(section: &Section<'_>, key: &'static Key) -> Result<AxisSpec, ConfigError> {
     let name = key.name;
     // How many tables are loaded at a time changes nothing about them.
     if key.uses.contains(&Use::Load) && name != "num_threads" && name != "seed" {
@@ -194,15 +188,15 @@ pub(super) fn of_key(section: &Section<'_>, key: &'static Key) -> Result<Axis, C
             Kind::Bytes => units::parse_bytes(&text).ok().map(|bytes| bytes as f64),
             _ => text.parse().ok(),
         };
-        values.push(AxisValue { value, at, layer });
+        values.push(AxisValueSpec { value, at, layer });
     }
     distinct(section, name, &values)?;
-    Ok(Axis { name: name.to_owned(), unit: None, values, middle: 0, templates: Vec::new() })
+    Ok(AxisSpec { name: name.to_owned(), unit: None, values, middle: 0, templates: Vec::new() })
 }
 
 /// `middle = { sessions = 4 }` in `[workload]`; an axis that it does not name begins at its first
 /// value.
-pub(super) fn set_middle(section: &Section<'_>, axes: &mut [Axis]) -> Result<(), ConfigError> {
+pub(super) fn set_middle(section: &Section<'_>, axes: &mut [AxisSpec]) -> Result<(), ConfigError> {
     let Some(middle) = section.section("middle")? else { return Ok(()) };
     for key in middle.keys() {
         let names: Vec<String> = axes.iter().map(|axis| axis.name.clone()).collect();
@@ -219,7 +213,7 @@ pub(super) fn set_middle(section: &Section<'_>, axes: &mut [Axis]) -> Result<(),
     Ok(())
 }
 
-fn index_of(section: &Section<'_>, key: &str, axis: &Axis) -> Result<usize, ConfigError> {
+fn index_of(section: &Section<'_>, key: &str, axis: &AxisSpec) -> Result<usize, ConfigError> {
     let text = text_of(&section.value(key)?);
     axis.values
         .iter()
@@ -232,8 +226,8 @@ pub(super) fn parse(
     root: &Section<'_>,
     treatments: &[&str],
     conditions: &[Condition],
-) -> Result<Vec<Axis>, ConfigError> {
-    let mut axes: Vec<Axis> = Vec::new();
+) -> Result<Vec<AxisSpec>, ConfigError> {
+    let mut axes: Vec<AxisSpec> = Vec::new();
     for section in root.sections_within("axis", limits::AXES)? {
         let axis = axis(&section, treatments)?;
         if axes.iter().any(|earlier| earlier.name == axis.name) {
@@ -277,7 +271,7 @@ pub(super) fn check_conditions(
     Ok(())
 }
 
-fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<Axis, ConfigError> {
+fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigError> {
     let Some(name) = section.name("name")? else {
         return Err(section.error_here("has no name: write name = \"delay\" or the like"));
     };
@@ -301,7 +295,7 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<Axis, ConfigError>
     };
     let items = section.items("values", limits::VALUES)?.into_iter().map(value);
     let values = items
-        .map(|item| item.map(|(at, value)| AxisValue { value, at, layer: Layer::default() }))
+        .map(|item| item.map(|(at, value)| AxisValueSpec { value, at, layer: Layer::default() }))
         .collect::<Result<Vec<_>, _>>()?;
     distinct(section, "values", &values)?;
     if values.iter().any(|v| v.at.is_some() != values[0].at.is_some()) {
@@ -316,20 +310,20 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<Axis, ConfigError>
         let body = section.value(key)?;
         templates.push(TreatmentSpec { kind: key.to_owned(), body, line: section.line_of(key) });
     }
-    let mut axis = Axis { name, unit: section.name("unit")?, values, middle: 0, templates };
+    let mut axis = AxisSpec { name, unit: section.name("unit")?, values, middle: 0, templates };
     if section.has("middle") {
         axis.middle = index_of(section, "middle", &axis)?;
     }
     Ok(axis)
 }
 
-fn distinct(section: &Section<'_>, key: &str, values: &[AxisValue]) -> Result<(), ConfigError> {
+fn distinct(section: &Section<'_>, key: &str, values: &[AxisValueSpec]) -> Result<(), ConfigError> {
     if values.len() < 2 {
         let message = "is a list of fewer than two values: write at least two, or one without [ ]";
         return Err(section.error(key, message));
     }
     for (n, value) in values.iter().enumerate() {
-        let same = |earlier: &AxisValue| {
+        let same = |earlier: &AxisValueSpec| {
             earlier.text() == value.text() || earlier.at.is_some() && earlier.at == value.at
         };
         if values[..n].iter().any(same) {
@@ -343,8 +337,8 @@ fn distinct(section: &Section<'_>, key: &str, values: &[AxisValue]) -> Result<()
 fn joins(
     section: &Section<'_>,
     condition: &Condition,
-    earlier: &[Axis],
-    axis: &Axis,
+    earlier: &[AxisSpec],
+    axis: &AxisSpec,
 ) -> Result<(), ConfigError> {
     let before = earlier.iter().flat_map(|axis| &axis.templates);
     for template in &axis.templates {

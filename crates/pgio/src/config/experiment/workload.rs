@@ -11,7 +11,7 @@ use super::condition::Condition;
 use super::limits;
 use super::rules::{self, Reset};
 use super::section::Section;
-use super::sweep::{self, Axis};
+use super::sweep::{self, AxisSpec};
 use crate::config::command::CommandSpec;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{KEYS, Key, Layer, Use};
@@ -27,7 +27,7 @@ pub struct WorkloadSpec {
     /// lists the middle value.
     pub layer: Layer,
     /// Of its own keys, then the experiment's.
-    pub axes: Vec<Axis>,
+    pub axes: Vec<AxisSpec>,
     /// Of the kind `command`.
     pub command: Option<CommandSpec>,
     /// Absent: all.

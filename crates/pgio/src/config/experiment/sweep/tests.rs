@@ -56,7 +56,7 @@ fn an_axis_of_the_world_gives_every_condition_its_treatment() {
     let e = read("sessions = [1, 4]", DELAY).unwrap();
     assert_eq!(points(&e, SweepKind::OneAtATime), ["1 1", "4 1", "1 0", "1 5"]);
     let workload = &e.workloads[0];
-    let axes: Vec<bool> = workload.axes.iter().map(Axis::of_work).collect();
+    let axes: Vec<bool> = workload.axes.iter().map(AxisSpec::of_work).collect();
     assert_eq!(axes, [true, false]);
     let five = &workload.points(e.sweep)[3];
     for condition in &e.conditions {
@@ -201,11 +201,11 @@ proptest! {
     fn a_grid_has_every_combination_once_and_a_star_is_part_of_it(
         lengths in prop::collection::vec(2usize..5, 1..4), middles in prop::collection::vec(0usize..5, 3),
     ) {
-        let axis = |(n, (length, middle)): (usize, (&usize, &usize))| Axis {
+        let axis = |(n, (length, middle)): (usize, (&usize, &usize))| AxisSpec {
             name: format!("a{n}"),
             unit: None,
             values: (0..*length)
-                .map(|v| AxisValue {
+                .map(|v| AxisValueSpec {
                     value: toml::Value::Integer(v as i64),
                     at: Some(v as f64),
                     layer: Layer::default(),
