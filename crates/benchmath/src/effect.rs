@@ -86,7 +86,8 @@ pub struct Comparison {
     pub p: Option<f64>,
     /// Sample standard deviation of the log-ratios.
     pub sd_log: Option<f64>,
-    /// The log-ratios by block, where there is a ratio: what a `family` judges.
+    /// The log-ratios by block, where there is a ratio, or the differences where these are compared:
+    /// what a `family` judges.
     pub logs: Vec<f64>,
     /// Condition - baseline in the metric's unit, with its own signed-rank interval.
     pub difference: Option<f64>,
@@ -121,6 +122,24 @@ pub fn compare(paired: Paired<'_>, alpha: f64) -> Comparison {
     comparison.warnings = warnings(&comparison, &logs, alpha);
     comparison.logs = logs;
     comparison
+}
+
+/// Compares by the difference alone, for metrics that may be 0 and so have no ratio. The interval of
+/// the difference belongs to `p`, and a `family` judges the differences.
+///
+/// # Panics
+///
+/// Unless alpha lies between 0 and 1.
+pub fn compare_differences(paired: Paired<'_>, alpha: f64) -> Comparison {
+    assert_probability("alpha", alpha);
+    let differences: Vec<f64> = paired.blocks().map(|(c, b)| c - b).collect();
+    let ranks = signed_rank::test(&differences, alpha);
+    Comparison {
+        decision: decide(ranks.and_then(|r| r.bounds)),
+        p: ranks.map(|r| r.p),
+        logs: differences,
+        ..difference(paired, alpha)
+    }
 }
 
 /// A comparison of which so far only the difference is known.

@@ -25,6 +25,7 @@ pub mod device;
 mod families;
 mod findings;
 mod images;
+mod interval;
 mod pairing;
 pub mod reconcile;
 pub mod replica;
@@ -57,6 +58,7 @@ use crate::results::store::Stored;
 use crate::results::{CheckVerdict, Metric, Warning};
 
 pub use cross::judge;
+pub use interval::Interval;
 pub use standing::{Standing, standings};
 pub use totals::Totals;
 
@@ -105,12 +107,15 @@ pub struct Analysis {
     pub notes: Vec<String>,
 }
 
-/// One condition's trials, described.
-#[derive(Debug, Clone)]
+/// One condition's trials, described; stored as it stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ConditionV1"))]
 pub struct Condition {
     pub name: String,
     pub treatments: Vec<String>,
-    /// What differs from the baseline's treatments; more than one cannot be told apart.
+    /// What differs from the baseline's treatments.
+    #[serde(default)]
     pub factors: Vec<String>,
     /// All trials on record, repeated ones included.
     pub trials: usize,
@@ -118,18 +123,22 @@ pub struct Condition {
     pub invalid: usize,
     /// Of these, failed or interrupted ones.
     pub failed: usize,
-    /// Blocks whose last attempt counts.
+    /// Trials that count.
     pub valid: usize,
-    /// The trials that count: their lines in trials.jsonl, counted from 1.
+    /// Their lines in trials.jsonl, counted from 1.
+    #[serde(default)]
     pub counted: Vec<usize>,
+    /// Whether it could be measured; `measured` in what earlier versions wrote.
+    #[serde(default)]
     pub state: State,
-    /// What happened to its trials or to the baseline's, such as failures; empty for the baseline.
+    /// Failed, invalid and badly behaved trials against the baseline's.
+    #[serde(default)]
     pub shares: Vec<Share>,
+    #[serde(default)]
     pub steady: Steady,
-    pub metrics: BTreeMap<String, Metric>,
-    /// Named checks that were in order in the last attempt of every block, of how many.
     pub checks_passed: usize,
     pub checks_total: usize,
+    pub metrics: BTreeMap<String, Metric>,
 }
 
 /// How many of the trials that count stayed level inside their window.
@@ -157,12 +166,10 @@ pub struct Comparison {
     pub value: Option<f64>,
     pub ratio: Option<f64>,
     /// The interval of the ratio that the verdict came from: 95 % for the whole family.
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    pub interval: Interval,
     /// Condition - baseline, in the metric's unit.
     pub difference: Option<f64>,
-    pub difference_low: Option<f64>,
-    pub difference_high: Option<f64>,
+    pub difference_interval: Interval,
     /// All work over all time, of the primary metric where that is a rate.
     pub totals: Option<Totals>,
     /// The signed-rank test of this comparison alone.
@@ -225,8 +232,8 @@ impl Verdict {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NoiseFloor {
     pub ratio: Option<f64>,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
     /// The smallest change that as many blocks detect with 80 % power, from the spread of all
     /// conditions' trials: 0.04 is 4 %.
     pub minimum_detectable_effect: Option<f64>,
@@ -235,13 +242,15 @@ pub struct NoiseFloor {
     pub minimum_detectable_effect_at_most: Option<f64>,
 }
 
-/// Something not in order, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Something not in order, and what to do about it; stored as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "CheckV1"))]
 pub struct Finding {
     pub id: String,
     pub verdict: CheckVerdict,
     pub condition: Option<String>,
-    /// The line of trials.jsonl, counted from 1.
+    /// The line of trials.jsonl, counted from 1; null for the experiment as a whole.
     pub trial: Option<usize>,
     pub message: String,
     pub remedy: String,

@@ -196,3 +196,16 @@ proptest! {
         }
     }
 }
+
+/// Six blocks of which all differences are positive: the smallest p that six blocks can have.
+#[test]
+fn values_of_zero_are_compared_by_their_difference() {
+    let condition = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let found = compare_differences(Paired::new(&condition, &[0.0; 6]).unwrap(), 0.05);
+    assert_eq!((found.decision, found.p), (Decision::Above, Some(2.0 / 64.0)));
+    assert_eq!((found.ratio, found.difference), (None, Some(3.5)));
+    assert_eq!((found.difference_low, found.difference_high), (Some(1.0), Some(6.0)));
+    assert_eq!(found.logs, condition);
+    let few = compare_differences(Paired::new(&[1.0], &[0.0]).unwrap(), 0.05);
+    assert_eq!((few.decision, few.difference_low), (Decision::TooFewBlocks, None));
+}

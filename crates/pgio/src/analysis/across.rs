@@ -21,7 +21,7 @@ use benchmath::welch;
 use serde::{Deserialize, Serialize};
 
 use super::pairing::{self, Arm, Arms};
-use super::{ALPHA, Verdict, compare, cross, tail};
+use super::{ALPHA, Interval, Verdict, compare, cross, tail};
 use crate::results::metrics::{self, DeclaredMetric, MetricDef};
 use crate::results::store::{Manifest, Stored};
 
@@ -90,8 +90,8 @@ pub struct AcrossComparison {
     pub runs_b: usize,
     /// B / A, with Welch's 95 % interval over runs; without one where there are too few runs.
     pub ratio: Option<f64>,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
     pub p: Option<f64>,
     /// Holm over the secondary metrics of the condition; `p` itself for the primary metric.
     pub p_adjusted: Option<f64>,
@@ -108,8 +108,8 @@ pub struct AcrossEffect {
     pub b: Effect,
     /// Effect in B / effect in A, with Welch's 95 % interval over runs.
     pub ratio: Option<f64>,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
 }
 
 /// condition / baseline as its own experiment has it; of several runs the mean, without an interval.
@@ -117,8 +117,8 @@ pub struct AcrossEffect {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Effect {
     pub ratio: Option<f64>,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
     pub blocks: usize,
 }
 
@@ -208,7 +208,7 @@ fn condition(
         let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
         if !is_known(&all, &def) {
             compared.verdict = Verdict::NotApplicable;
-            (compared.ratio, compared.low, compared.high) = (None, None, None);
+            (compared.ratio, compared.interval) = (None, Interval::UNKNOWN);
             (compared.p, compared.p_adjusted) = (None, None);
         }
         Some(compared)
@@ -251,8 +251,7 @@ fn metric(
         runs_a: a.len(),
         runs_b: b.len(),
         ratio,
-        low: interval.map(|i| i.low),
-        high: interval.map(|i| i.high),
+        interval: interval.into(),
         p: found.map(|w| w.p),
         p_adjusted: found.map(|w| w.p),
         verdict,
@@ -309,7 +308,7 @@ fn effects(
                 let wanted =
                     |c: &&super::Comparison| c.primary && c.condition == *name && c.bound.is_none();
                 let c = all.iter().find(wanted)?;
-                Some(Effect { ratio: c.ratio, low: c.low, high: c.high, blocks: c.blocks })
+                Some(Effect { ratio: c.ratio, interval: c.interval, blocks: c.blocks })
             };
             runs.iter().filter_map(of_run).collect()
         };
@@ -327,8 +326,7 @@ fn effects(
             a: together(&effects_a)?,
             b: together(&effects_b)?,
             ratio: change,
-            low: interval.map(|i| i.low),
-            high: interval.map(|i| i.high),
+            interval: interval.into(),
         })
     };
     others.filter_map(one).collect()
@@ -342,7 +340,8 @@ fn together(effects: &[Effect]) -> Option<Effect> {
         several => {
             let ratios: Vec<f64> = several.iter().filter_map(|e| e.ratio).collect();
             let blocks = several.iter().map(|e| e.blocks).sum();
-            Some(Effect { ratio: geometric_mean(&ratios), low: None, high: None, blocks })
+            let interval = Interval::UNKNOWN;
+            Some(Effect { ratio: geometric_mean(&ratios), interval, blocks })
         }
     }
 }

@@ -13,7 +13,7 @@ use benchmath::{holm, signed_rank};
 
 use super::families::{self, Candidate};
 use super::pairing::{Arm, Beside, Pairs};
-use super::{ALPHA, Comparison, Verdict, degraded, tail, totals};
+use super::{ALPHA, Comparison, Interval, Verdict, degraded, tail, totals};
 use crate::results::metrics::{self, Direction, MetricDef};
 use crate::results::store::Manifest;
 
@@ -92,11 +92,21 @@ pub(super) fn paired(def: &MetricDef, beside: &Beside<'_, '_>) -> Candidate {
     candidate
 }
 
-/// A comparison by itself, before it is judged in its family.
+/// A comparison by its ratio, before it is judged in its family.
 pub(super) fn one(def: &MetricDef, pairs: &Pairs) -> Candidate {
-    let paired = Paired::new(&pairs.condition, &pairs.baseline)
-        .expect("pairs are pushed to both sides together");
-    let found = effect::compare(paired, ALPHA);
+    candidate(def, pairs, effect::compare(in_pairs(pairs), ALPHA))
+}
+
+/// A comparison by its difference, for a metric that may be 0.
+pub(super) fn by_difference(def: &MetricDef, pairs: &Pairs) -> Candidate {
+    candidate(def, pairs, effect::compare_differences(in_pairs(pairs), ALPHA))
+}
+
+fn in_pairs(pairs: &Pairs) -> Paired<'_> {
+    Paired::new(&pairs.condition, &pairs.baseline).expect("pairs are pushed to both sides together")
+}
+
+fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candidate {
     let [baseline_value, value] = typical(pairs, found.ratio);
     let comparison = Comparison {
         condition: String::new(),
@@ -106,11 +116,9 @@ pub(super) fn one(def: &MetricDef, pairs: &Pairs) -> Candidate {
         baseline_value,
         value,
         ratio: found.ratio,
-        low: found.low,
-        high: found.high,
+        interval: Interval { low: found.low, high: found.high },
         difference: found.difference,
-        difference_low: found.difference_low,
-        difference_high: found.difference_high,
+        difference_interval: Interval { low: found.difference_low, high: found.difference_high },
         totals: None,
         p: found.p,
         p_adjusted: found.p,

@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use benchmath::{signed_rank, summary};
+use benchmath::summary;
 
 use super::families::Candidate;
 use super::pairing::{Arm, Pairs};
-use super::{Comparison, Verdict, compare, steady};
-use crate::results::metrics::{self, Direction};
+use super::{compare, steady};
+use crate::results::metrics;
 use crate::results::model::Slice;
 use crate::results::store::Manifest;
 use crate::results::{Metric, Trial};
@@ -104,7 +104,8 @@ pub(super) fn compared(
             }
         }
         if pairs.condition.iter().chain(&pairs.baseline).any(|v| *v > 0.0) {
-            let mut candidate = by_difference(metric, &pairs);
+            let Some(def) = metrics::definition(metric) else { continue };
+            let mut candidate = compare::by_difference(def, &pairs);
             let c = &mut candidate.comparison;
             name.clone_into(&mut c.condition);
             c.judged = manifest.rules.judges(name, metric, false);
@@ -112,39 +113,6 @@ pub(super) fn compared(
         }
     }
     found
-}
-
-fn by_difference(metric: &str, pairs: &Pairs) -> Candidate {
-    let differences: Vec<f64> =
-        pairs.condition.iter().zip(&pairs.baseline).map(|(c, b)| c - b).collect();
-    let found = signed_rank::test(&differences, super::ALPHA);
-    let bounds = found.and_then(|f| f.bounds);
-    let verdict = match bounds {
-        None => Verdict::TooFewBlocks,
-        Some(_) => {
-            compare::directed_decision(benchmath::effect::decide(bounds), Direction::LowerIsFaster)
-        }
-    };
-    let comparison = Comparison {
-        metric: metric.to_owned(),
-        baseline_value: summary::mean(&pairs.baseline),
-        value: summary::mean(&pairs.condition),
-        difference: found.map(|f| f.estimate),
-        difference_low: bounds.map(|b| b.0),
-        difference_high: bounds.map(|b| b.1),
-        p: found.map(|f| f.p),
-        p_adjusted: found.map(|f| f.p),
-        verdict,
-        blocks: differences.len(),
-        ..Comparison::default()
-    };
-    Candidate {
-        comparison,
-        direction: Direction::LowerIsFaster,
-        blocks: pairs.blocks.clone(),
-        logs: differences,
-        cut_off: [false; 2],
-    }
 }
 
 #[cfg(test)]

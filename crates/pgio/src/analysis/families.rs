@@ -8,7 +8,7 @@
 use benchmath::effect;
 use benchmath::family::{self, Series};
 
-use super::{ALPHA, Comparison, Verdict, compare, tail};
+use super::{ALPHA, Comparison, Interval, Verdict, compare, tail};
 use crate::results::metrics::Direction;
 
 /// A comparison with what its family needs.
@@ -39,9 +39,9 @@ impl Candidate {
         c.verdict = compare::directed_decision(effect::decide(judged.bounds), self.direction);
         let finite = |bound: f64| Some(bound).filter(|b| b.is_finite());
         if by_difference {
-            (c.difference_low, c.difference_high) = (finite(low), finite(high));
+            c.difference_interval = Interval { low: finite(low), high: finite(high) };
         } else {
-            (c.low, c.high) = (finite(low.exp()), finite(high.exp()));
+            c.interval = Interval { low: finite(low.exp()), high: finite(high.exp()) };
         }
     }
 }

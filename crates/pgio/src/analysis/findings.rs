@@ -145,14 +145,14 @@ fn stalls(
     let apart = primary
         .totals
         .zip(primary.ratio)
-        .filter(|(totals, ratio)| totals.disagrees(*ratio, primary.low, primary.high));
+        .filter(|(totals, ratio)| totals.disagrees(*ratio, primary.interval));
     if !more && apart.is_none() {
         return None;
     }
     let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0).replace('-', "−");
     let mut parts = Vec::new();
     if let (Some(totals), Some(ratio)) = (primary.totals, primary.ratio) {
-        let interval = match (totals.low, totals.high) {
+        let interval = match (totals.interval.low, totals.interval.high) {
             (Some(low), Some(high)) => format!(" [{}, {}]", percent(low), percent(high)),
             _ => String::new(),
         };

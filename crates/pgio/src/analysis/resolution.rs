@@ -78,8 +78,7 @@ pub(super) fn noise_floor(
         };
         let floor = NoiseFloor {
             ratio: c.ratio,
-            low: c.low,
-            high: c.high,
+            interval: c.interval,
             minimum_detectable_effect: detectable(|s| s.sd_log),
             minimum_detectable_effect_at_most: detectable(|s| s.upper),
         };

@@ -21,7 +21,7 @@ use super::families::{self, Candidate};
 use super::pairing::{self, Arm, Beside, value};
 use super::waits::Predicted;
 use super::waits::predicted::alone;
-use super::{ALPHA, Bound, Comparison, Verdict};
+use super::{ALPHA, Bound, Comparison, Interval, Verdict};
 use crate::results::latency::Operation;
 use crate::results::metrics::{self, Direction, definition};
 use crate::results::operation::{Class, Statistic};
@@ -82,8 +82,8 @@ pub struct SweptCell {
 pub struct Estimate {
     pub value: f64,
     /// The 95 % interval; null with fewer than three trials.
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
     pub unit: String,
     /// The value is a lower bound, and there is no interval: the window's end cut off operations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -96,8 +96,8 @@ pub struct Estimate {
 pub struct CellEffect {
     pub ratio: Option<f64>,
     /// The interval that the verdict came from: 95 % for all cells together.
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
     pub p: Option<f64>,
     /// Adjusted for all cells away from the middle point; at the middle for the conditions.
     pub p_adjusted: Option<f64>,
@@ -250,7 +250,7 @@ fn metrics(arm: &Arm<'_>, told: &[String]) -> BTreeMap<String, Estimate> {
         let unit = arm.valid().find_map(|t| t.metrics.get(name).map(|m: &Metric| m.unit.clone()));
         let mut estimate = estimate(&values, unit.unwrap_or_default())?;
         if arm.is_bounded(name) {
-            (estimate.at_least, estimate.low, estimate.high) = (true, None, None);
+            (estimate.at_least, estimate.interval) = (true, Interval::UNKNOWN);
         }
         Some((name.clone(), estimate))
     };
@@ -267,8 +267,7 @@ fn estimate(values: &[f64], unit: String) -> Option<Estimate> {
     let interval = student::test(scaled, ALPHA).filter(|_| enough).map(|t| t.interval);
     Some(Estimate {
         value: back(summary::mean(scaled)?),
-        low: interval.map(|i| back(i.low)),
-        high: interval.map(|i| back(i.high)),
+        interval: Interval::from(interval.map(|i| (back(i.low), back(i.high)))),
         unit,
         at_least: false,
     })
@@ -287,8 +286,7 @@ fn candidate(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<C
 fn as_effect(c: &Comparison) -> CellEffect {
     CellEffect {
         ratio: c.ratio,
-        low: c.low,
-        high: c.high,
+        interval: c.interval,
         p: c.p,
         p_adjusted: c.p_adjusted,
         verdict: c.verdict,

@@ -85,8 +85,12 @@ pub(super) fn bounded(comparison: Comparison, cut_off: [bool; 2]) -> Comparison 
         [false, true] => Bound::AtMost,
     };
     let (side, word, outside) = match bound {
-        Bound::AtLeast => ("the condition", "lower", comparison.low.is_some_and(|low| low > 1.0)),
-        Bound::AtMost => ("the baseline", "upper", comparison.high.is_some_and(|high| high < 1.0)),
+        Bound::AtLeast => {
+            ("the condition", "lower", comparison.interval.low.is_some_and(|low| low > 1.0))
+        }
+        Bound::AtMost => {
+            ("the baseline", "upper", comparison.interval.high.is_some_and(|high| high < 1.0))
+        }
     };
     let why = format!(
         "the window's end cut off operations under {side}: this is the {word} bound of an effect \
@@ -104,10 +108,10 @@ pub(super) fn bounded(comparison: Comparison, cut_off: [bool; 2]) -> Comparison 
 /// Without the side of the interval that `bound` leaves open; without any where it is `None`.
 fn one_sided(mut c: Comparison, bound: Option<Bound>, why: Option<String>) -> Comparison {
     if bound != Some(Bound::AtLeast) {
-        (c.low, c.difference_low) = (None, None);
+        (c.interval.low, c.difference_interval.low) = (None, None);
     }
     if bound != Some(Bound::AtMost) {
-        (c.high, c.difference_high) = (None, None);
+        (c.interval.high, c.difference_interval.high) = (None, None);
     }
     if bound.is_none() {
         (c.difference, c.p, c.p_adjusted) = (None, None, None);

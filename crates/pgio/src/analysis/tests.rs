@@ -108,10 +108,10 @@ fn secondary_metrics_share_one_error_rate() {
     let changed = found.comparison("on", "updates_per_second").unwrap();
     assert_eq!((changed.p, changed.p_adjusted), (Some(0.03125), Some(0.03125)));
     assert_eq!((changed.verdict, changed.judged), (Verdict::Slower, false));
-    assert!(changed.high.unwrap() < 1.0);
+    assert!(changed.interval.high.unwrap() < 1.0);
     assert!(found.primary("on").unwrap().judged);
     for c in &found.comparisons {
-        if let (Some(low), Some(high)) = (c.low, c.high) {
+        if let (Some(low), Some(high)) = (c.interval.low, c.interval.high) {
             assert_eq!(c.verdict.is_decided(), low > 1.0 || high < 1.0, "{c:?}");
             assert_eq!(c.verdict.is_decided(), c.p_adjusted.unwrap() <= ALPHA, "{c:?}");
         }
@@ -199,7 +199,7 @@ fn the_last_attempt_counts() {
     assert_eq!((on.trials, on.invalid, on.valid), (7, 1, 6));
     assert_eq!((on.checks_passed, on.checks_total), (1, 1), "the repeated one was in order");
     assert_eq!(analysis.primary("on").unwrap().blocks, 6);
-    assert!(analysis.primary("on").unwrap().low.unwrap() < 0.4);
+    assert!(analysis.primary("on").unwrap().interval.low.unwrap() < 0.4);
 }
 
 /// A resumed experiment repeats what was interrupted without counting attempts.
@@ -231,7 +231,7 @@ fn an_invalid_last_attempt_is_not_replaced_by_an_earlier_one() {
 fn the_twin_gives_the_noise_floor() {
     let analysis = analyse(&demo());
     let floor = analysis.noise_floor[PRIMARY];
-    assert!(floor.low.unwrap() < 1.0 && floor.high.unwrap() > 1.0);
+    assert!(floor.interval.low.unwrap() < 1.0 && floor.interval.high.unwrap() > 1.0);
     let mde = floor.minimum_detectable_effect.unwrap();
     assert!(mde > 0.01 && mde < 0.2, "{mde}");
     assert_eq!(analysis.primary("local-aa").unwrap().verdict, Verdict::NoDifference);
@@ -357,7 +357,10 @@ fn a_percentile_that_was_cut_off_bounds_the_effect() {
     let higher = of(&[1]);
     let c = higher.primary("on").unwrap();
     assert_eq!((c.verdict, c.bound), (Verdict::Slower, Some(Bound::AtLeast)));
-    assert!(c.ratio.unwrap() > 100.0 && c.low.is_some() && c.high.is_none(), "{c:?}");
+    assert!(
+        c.ratio.unwrap() > 100.0 && c.interval.low.is_some() && c.interval.high.is_none(),
+        "{c:?}"
+    );
     assert!(c.p.is_some() && c.warnings.iter().any(|w| w.contains("lower bound")), "{c:?}");
     let metrics = &higher.condition("on").unwrap().metrics;
     assert!(metrics["commit_latency_p99"].at_least && !metrics["commit_latency_p50"].at_least);
@@ -366,11 +369,14 @@ fn a_percentile_that_was_cut_off_bounds_the_effect() {
     let lower = of(&[0]);
     let c = lower.primary("on").unwrap();
     assert_eq!((c.verdict, c.bound), (Verdict::Faster, Some(Bound::AtMost)));
-    assert!(c.low.is_none() && c.high.is_some());
+    assert!(c.interval.low.is_none() && c.interval.high.is_some());
 
     let both = of(&[0, 1]);
     let c = both.primary("on").unwrap();
-    assert_eq!((c.verdict, c.ratio, c.low, c.high), (Verdict::NotApplicable, None, None, None));
+    assert_eq!(
+        (c.verdict, c.ratio, c.interval.low, c.interval.high),
+        (Verdict::NotApplicable, None, None, None)
+    );
 }
 
 /// Lower, as far as is known: the unknown part may make it higher.
@@ -482,7 +488,7 @@ proptest! {
     ) {
         let analysis = analyse(&two(&rates));
         let on = analysis.primary("on").unwrap();
-        let outside = on.low.zip(on.high).is_some_and(|(low, high)| low > 1.0 || high < 1.0);
+        let outside = on.interval.low.zip(on.interval.high).is_some_and(|(low, high)| low > 1.0 || high < 1.0);
         prop_assert_eq!(outside, on.verdict.is_decided());
         prop_assert_eq!(on.p.is_some_and(|p| p <= ALPHA), on.verdict.is_decided());
         prop_assert_eq!(rates.len() < 6, on.verdict == Verdict::TooFewBlocks);

@@ -3,8 +3,8 @@
 use benchmath::totals::{self, Block, Part};
 use serde::{Deserialize, Serialize};
 
-use super::ALPHA;
 use super::pairing::{self, Beside};
+use super::{ALPHA, Interval};
 use crate::results::Trial;
 
 /// The ratio of totals beside the typical block's ratio. They differ where some trials stall.
@@ -14,19 +14,16 @@ pub struct Totals {
     /// (work / time) under the condition over the same under the baseline, all blocks together.
     pub ratio: f64,
     /// Its 95 % interval; null with fewer than two blocks or without spread.
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
 }
 
 impl Totals {
     /// Whether the typical block tells another story: its ratio lies outside this interval, or
     /// this ratio outside its interval, and the two differ by more than a per cent.
-    pub fn disagrees(&self, ratio: f64, low: Option<f64>, high: Option<f64>) -> bool {
-        let outside = |value: f64, low: Option<f64>, high: Option<f64>| {
-            low.is_some_and(|low| value < low) || high.is_some_and(|high| value > high)
-        };
+    pub fn disagrees(&self, ratio: f64, interval: Interval) -> bool {
         (self.ratio / ratio).ln().abs() > 0.01
-            && (outside(ratio, self.low, self.high) || outside(self.ratio, low, high))
+            && (self.interval.excludes(ratio) || interval.excludes(self.ratio))
     }
 }
 
@@ -43,7 +40,7 @@ pub(super) fn ratio(beside: &Beside<'_, '_>, metric: &str) -> Option<Totals> {
         })
         .collect();
     let (ratio, interval) = totals::ratio(&blocks, ALPHA)?;
-    Some(Totals { ratio, low: interval.map(|i| i.low), high: interval.map(|i| i.high) })
+    Some(Totals { ratio, interval: interval.into() })
 }
 
 #[cfg(test)]
@@ -52,11 +49,11 @@ mod tests {
 
     #[test]
     fn stalls_that_the_typical_block_does_not_show_disagree() {
-        let totals = Totals { ratio: 0.9, low: Some(0.85), high: Some(0.95) };
-        assert!(totals.disagrees(0.99, Some(0.98), Some(1.0)));
-        assert!(!totals.disagrees(0.91, Some(0.88), Some(0.94)));
-        assert!(!totals.disagrees(0.905, Some(0.904), Some(0.906)));
-        let alone = Totals { low: None, high: None, ..totals };
-        assert!(!alone.disagrees(0.99, None, None));
+        let totals = Totals { ratio: 0.9, interval: Interval::new(0.85, 0.95) };
+        assert!(totals.disagrees(0.99, Interval::new(0.98, 1.0)));
+        assert!(!totals.disagrees(0.91, Interval::new(0.88, 0.94)));
+        assert!(!totals.disagrees(0.905, Interval::new(0.904, 0.906)));
+        let alone = Totals { interval: Interval::UNKNOWN, ..totals };
+        assert!(!alone.disagrees(0.99, Interval::UNKNOWN));
     }
 }

@@ -34,8 +34,8 @@ use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
 
 use self::divide::Class;
-use super::ALPHA;
 use super::pairing::{Arm, Beside};
+use super::{ALPHA, Interval};
 use crate::results::Trial;
 use crate::results::store::Manifest;
 use crate::results::waits::{GROUPS, WaitGroup};
@@ -89,8 +89,8 @@ pub struct DecompositionDifference {
     /// Condition - baseline: the difference of the means over all blocks, with its 95 % interval;
     /// null with fewer than three blocks.
     pub seconds: f64,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
     /// They add up to the difference.
     pub parts: Vec<PartDifference>,
     /// What it should be from first principles, where that can be said.
@@ -102,8 +102,8 @@ pub struct DecompositionDifference {
 pub struct PartDifference {
     pub group: WaitGroup,
     pub seconds: f64,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
 }
 
 /// The difference that flush and round trip, measured without PostgreSQL, account for.
@@ -233,28 +233,27 @@ fn difference(
         let theirs = side(pairs.iter().map(|(_, b)| *b).collect());
         ours.iter().zip(&theirs).map(|(a, b)| a - b).collect::<Vec<f64>>()
     };
-    let (seconds, low, high) = interval(&by_block(&|c| c.seconds))?;
+    let (seconds, interval) = mean(&by_block(&|c| c.seconds))?;
     let groups: BTreeSet<WaitGroup> =
         pairs.iter().flat_map(|(a, b)| a.groups().chain(b.groups())).collect();
     let part = |group: WaitGroup| {
-        let (seconds, low, high) = interval(&by_block(&|c| c.part(group)))?;
-        Some(PartDifference { group, seconds, low, high })
+        let (seconds, interval) = mean(&by_block(&|c| c.part(group)))?;
+        Some(PartDifference { group, seconds, interval })
     };
     Some(DecompositionDifference {
         condition: condition.to_owned(),
         class: class.to_owned(),
         blocks: pairs.len(),
         seconds,
-        low,
-        high,
+        interval,
         parts: groups.into_iter().filter_map(part).collect(),
         predicted: None,
     })
 }
 
 /// The mean over blocks and its interval.
-fn interval(by_block: &[f64]) -> Option<(f64, Option<f64>, Option<f64>)> {
+fn mean(by_block: &[f64]) -> Option<(f64, Interval)> {
     let mean = summary::mean(by_block)?;
     let reach = half_width(by_block).filter(|_| by_block.len() >= ENOUGH_TRIALS);
-    Some((mean, reach.map(|r| mean - r), reach.map(|r| mean + r)))
+    Some((mean, reach.map(|r| (mean - r, mean + r)).into()))
 }

@@ -43,7 +43,7 @@ impl Width {
 pub fn width(comparisons: &[Comparison]) -> Option<Width> {
     let mut widest: Option<(String, f64)> = None;
     for c in comparisons.iter().filter(|c| c.primary) {
-        let (Some(low), Some(high)) = (c.low, c.high) else {
+        let (Some(low), Some(high)) = (c.interval.low, c.interval.high) else {
             return Some(Width::None(c.condition.clone()));
         };
         let half = half_width(low, high);
@@ -76,7 +76,11 @@ mod tests {
         };
         let analysis = analyse(&stored);
         let c = analysis.primary(&condition).unwrap();
-        assert!((c.high.unwrap() / c.low.unwrap() - (1.0 + half) / (1.0 - half)).abs() < 1e-9);
+        assert!(
+            (c.interval.high.unwrap() / c.interval.low.unwrap() - (1.0 + half) / (1.0 - half))
+                .abs()
+                < 1e-9
+        );
         assert!(Width::Widest(condition.clone(), half).is_within(half));
         assert!(!Width::Widest(condition, half).is_within(half * 0.99));
         // Every comparison counts: one without an interval is as wide as can be.

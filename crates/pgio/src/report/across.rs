@@ -51,7 +51,7 @@ pub fn flat(across: &Across) -> Table {
         let mut cells = vec![c.condition.clone(), c.metric.clone(), unit.to_owned()];
         cells.push(c.primary.to_string());
         cells.extend([number(c.a), number(c.b), c.trials_a.to_string(), c.trials_b.to_string()]);
-        cells.extend([c.ratio, c.low, c.high, c.p, c.p_adjusted].map(number));
+        cells.extend([c.ratio, c.interval.low, c.interval.high, c.p, c.p_adjusted].map(number));
         cells.push(word(c.verdict));
         cells
     };
@@ -119,7 +119,7 @@ fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
 }
 
 fn change(c: &AcrossComparison) -> String {
-    match (c.verdict, c.ratio, c.low, c.high) {
+    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
         (Verdict::NotApplicable, ..) | (_, None, ..) => NONE.to_owned(),
         (Verdict::NotJudged, Some(ratio), ..) => {
             format!("{} (not judged)", format::change(ratio))
@@ -133,7 +133,7 @@ fn change(c: &AcrossComparison) -> String {
 }
 
 fn effects(across: &Across) -> Table {
-    let shown = |e: &Effect| match (e.ratio, e.low, e.high) {
+    let shown = |e: &Effect| match (e.ratio, e.interval.low, e.interval.high) {
         (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
         (Some(ratio), ..) => {
             format!("{} ({})", format::change(ratio), format::counted(e.blocks, "block"))
@@ -142,7 +142,7 @@ fn effects(across: &Across) -> Table {
     };
     let row = |e: &AcrossEffect| {
         let ratio = e.ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"));
-        let change = match (e.low, e.high) {
+        let change = match (e.interval.low, e.interval.high) {
             (Some(low), Some(high)) => format!("{ratio} [{low:.3}, {high:.3}]"),
             _ => ratio,
         };

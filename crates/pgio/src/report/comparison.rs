@@ -124,7 +124,7 @@ fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metri
 /// All work over all time against the baseline's.
 fn all_work(analysis: &Analysis, condition: &Condition) -> String {
     let totals = analysis.primary(&condition.name).and_then(|c| c.totals);
-    match totals.map(|t| (t.ratio, t.low, t.high)) {
+    match totals.map(|t| (t.ratio, t.interval.low, t.interval.high)) {
         Some((ratio, Some(low), Some(high))) => format::change_with_interval(ratio, low, high),
         Some((ratio, ..)) => format::change(ratio),
         None => String::new(),
@@ -162,7 +162,7 @@ fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
 }
 
 pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
-    match (c.verdict, c.ratio, c.low, c.high) {
+    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
         (Verdict::NotApplicable, ..) => NONE.to_owned(),
         (Verdict::TooFewBlocks, ..) => {
             format!("~ {}{}", format::counted(c.blocks, "block"), needed_blocks(c, is_aa))
@@ -255,7 +255,7 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
     let aa = analysis.aa.as_ref()?;
     let twin = analysis.primary(aa)?;
     let floor = analysis.noise_floor.get(&analysis.primary_metric)?;
-    let (ratio, low, high) = (floor.ratio?, floor.low, floor.high);
+    let (ratio, low, high) = (floor.ratio?, floor.interval.low, floor.interval.high);
     let measured = match (low, high) {
         (Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
         _ => format::change(ratio),
@@ -336,7 +336,7 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
         Some(Bound::AtMost) => format::AT_MOST,
         None => "",
     };
-    match (c.ratio, c.low, c.high) {
+    match (c.ratio, c.interval.low, c.interval.high) {
         (Some(ratio), Some(low), Some(high)) => {
             format!("{value} {}{star}", format::change_with_interval(ratio, low, high))
         }

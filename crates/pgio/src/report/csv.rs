@@ -63,7 +63,10 @@ pub fn flat(analysis: &Analysis) -> Table {
                 row.extend([at_least(cut_off), bound(compared.and_then(|c| c.bound))]);
                 let totals = compared.and_then(|c| c.totals);
                 row.extend([number(totals.map(|t| t.ratio))]);
-                row.extend([totals.and_then(|t| t.low), totals.and_then(|t| t.high)].map(number));
+                row.extend(
+                    [totals.and_then(|t| t.interval.low), totals.and_then(|t| t.interval.high)]
+                        .map(number),
+                );
                 rows.push(row);
             }
         }
@@ -104,7 +107,11 @@ fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
         row.extend([name.clone(), estimate.unit.clone(), number(Some(estimate.value))]);
         row.push(primary.to_string());
         row.extend(cell.effect.as_ref().filter(|_| primary).map_or_else(nothing, cell_effect));
-        row.extend([point(&cell.point), number(estimate.low), number(estimate.high)]);
+        row.extend([
+            point(&cell.point),
+            number(estimate.interval.low),
+            number(estimate.interval.high),
+        ]);
         let effect = cell.effect.as_ref().filter(|_| primary);
         row.extend([at_least(estimate.at_least), bound(effect.and_then(|e| e.bound))]);
         row.extend([const { String::new() }; 3]);
@@ -115,7 +122,7 @@ fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
 
 fn cell_effect(e: &CellEffect) -> Vec<String> {
     let mut cells = vec![word(e.verdict), e.blocks.to_string()];
-    cells.extend([e.ratio, e.low, e.high].map(number));
+    cells.extend([e.ratio, e.interval.low, e.interval.high].map(number));
     cells.extend([const { String::new() }; 3]);
     cells.extend([e.p, e.p_adjusted].map(number));
     cells.push(String::new());
@@ -142,8 +149,8 @@ fn nothing() -> Vec<String> {
 
 fn comparison(c: &Comparison) -> Vec<String> {
     let mut cells = vec![word(c.verdict), c.blocks.to_string()];
-    cells.extend([c.ratio, c.low, c.high].map(number));
-    cells.extend([c.difference, c.difference_low, c.difference_high].map(number));
+    cells.extend([c.ratio, c.interval.low, c.interval.high].map(number));
+    cells.extend([c.difference, c.difference_interval.low, c.difference_interval.high].map(number));
     cells.extend([c.p, c.p_adjusted].map(number));
     cells.push(c.blocks_needed.map_or_else(String::new, |n| n.to_string()));
     cells

@@ -78,7 +78,7 @@ pub(super) fn worth_telling(analysis: &Analysis) -> impl Iterator<Item = &Decomp
 
 /// Whether the interval leaves out no difference at all.
 pub(super) fn is_decided(d: &DecompositionDifference) -> bool {
-    d.low.zip(d.high).is_some_and(|(low, high)| low > 0.0 || high < 0.0)
+    d.interval.excludes(0.0)
 }
 
 /// Told in any case: commits are where replication is felt.
@@ -101,13 +101,13 @@ pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String 
     let mut text = format!(
         "{}: {} per {} against {baseline}",
         d.condition,
-        with_reach(d.seconds, d.high, true),
+        with_reach(d.seconds, d.interval.high, true),
         d.class
     );
     if is_decided(d) {
         let parts: Vec<String> = largest_parts(d).into_iter().map(part).collect();
         text += &format!(", of which {}", parts.join(", "));
-    } else if d.low.is_some() {
+    } else if d.interval.low.is_some() {
         text += ", which may be nothing";
     } else {
         text += &format!(", in {} only", format::counted(d.blocks, "block"));
@@ -146,7 +146,7 @@ fn largest_parts(d: &DecompositionDifference) -> Vec<&PartDifference> {
 }
 
 fn part(p: &PartDifference) -> String {
-    format!("{} {}", p.group.title(), with_reach(p.seconds, p.high, false))
+    format!("{} {}", p.group.title(), with_reach(p.seconds, p.interval.high, false))
 }
 
 /// `1.02 ± 0.05 ms`, where an interval is known.

@@ -13,14 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
-use crate::analysis::shares::{Share, State};
 use crate::analysis::sweep::Swept;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
 use crate::analysis::{
-    ALPHA, Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, Steady, Totals, Verdict,
+    ALPHA, Analysis, Bound, Comparison, Condition, Finding, Interval, NoiseFloor, Totals, Verdict,
 };
 use crate::printable;
-use crate::results::{CheckVerdict, Metric};
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
 
@@ -39,7 +37,7 @@ pub struct AnalysisV1 {
     pub primary_metric: String,
     /// The level of all tests; intervals hold 1 - alpha.
     pub alpha: f64,
-    pub conditions: Vec<ConditionV1>,
+    pub conditions: Vec<Condition>,
     pub comparisons: Vec<ComparisonV1>,
     /// By metric; what the baseline's twin shows.
     pub noise_floor: BTreeMap<String, NoiseFloor>,
@@ -57,41 +55,9 @@ pub struct AnalysisV1 {
     /// Every cell of a sweep and the curves along its axes; all else is said of the middle point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Swept>,
-    pub checks: Vec<CheckV1>,
+    pub checks: Vec<Finding>,
     pub warnings: Vec<WarningV1>,
     pub notes: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ConditionV1 {
-    pub name: String,
-    pub treatments: Vec<String>,
-    /// What differs from the baseline's treatments.
-    #[serde(default)]
-    pub factors: Vec<String>,
-    /// All trials on record, repeated ones included.
-    pub trials: usize,
-    /// Of these, complete ones that a check forbids to count.
-    pub invalid: usize,
-    /// Of these, failed or interrupted ones.
-    pub failed: usize,
-    /// Trials that count.
-    pub valid: usize,
-    /// Their lines in trials.jsonl, counted from 1.
-    #[serde(default)]
-    pub counted: Vec<usize>,
-    /// Whether it could be measured; `measured` in what earlier versions wrote.
-    #[serde(default)]
-    pub state: State,
-    /// Failed, invalid and badly behaved trials against the baseline's.
-    #[serde(default)]
-    pub shares: Vec<Share>,
-    #[serde(default)]
-    pub steady: Steady,
-    pub checks_passed: usize,
-    pub checks_total: usize,
-    pub metrics: BTreeMap<String, Metric>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -110,8 +76,8 @@ pub struct ComparisonV1 {
     pub value: Option<f64>,
     /// condition / baseline, with the interval that the verdict came from: 95 % for its family.
     pub ratio: Option<f64>,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
     /// condition - baseline in the metric's unit, with its 95 % interval.
     pub difference: Option<f64>,
     pub difference_low: Option<f64>,
@@ -133,18 +99,6 @@ pub struct ComparisonV1 {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
     pub warnings: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CheckV1 {
-    pub id: String,
-    pub verdict: CheckVerdict,
-    pub condition: Option<String>,
-    /// The line of trials.jsonl, counted from 1; null for the experiment as a whole.
-    pub trial: Option<usize>,
-    pub message: String,
-    pub remedy: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -175,7 +129,7 @@ pub fn stored(analysis: &Analysis) -> AnalysisV1 {
         aa: a.aa,
         primary_metric: a.primary_metric,
         alpha: ALPHA,
-        conditions: a.conditions.into_iter().map(ConditionV1::from).collect(),
+        conditions: a.conditions,
         comparisons: a.comparisons.into_iter().map(ComparisonV1::from).collect(),
         noise_floor: a.noise_floor,
         decompositions: a.decompositions,
@@ -183,34 +137,13 @@ pub fn stored(analysis: &Analysis) -> AnalysisV1 {
         reconciliation: a.reconciliation,
         replicas: a.replicas,
         sweep: a.sweep,
-        checks: a.checks.into_iter().map(CheckV1::from).collect(),
+        checks: a.checks,
         warnings: a
             .warnings
             .into_iter()
             .map(|(w, trials)| WarningV1 { what: w.what, why: w.why, try_: w.try_this, trials })
             .collect(),
         notes: a.notes,
-    }
-}
-
-impl From<Condition> for ConditionV1 {
-    fn from(c: Condition) -> Self {
-        ConditionV1 {
-            name: c.name,
-            treatments: c.treatments,
-            factors: c.factors,
-            trials: c.trials,
-            invalid: c.invalid,
-            failed: c.failed,
-            valid: c.valid,
-            counted: c.counted,
-            state: c.state,
-            shares: c.shares,
-            steady: c.steady,
-            checks_passed: c.checks_passed,
-            checks_total: c.checks_total,
-            metrics: c.metrics,
-        }
     }
 }
 
@@ -224,11 +157,10 @@ impl From<Comparison> for ComparisonV1 {
             baseline_value: c.baseline_value,
             value: c.value,
             ratio: c.ratio,
-            low: c.low,
-            high: c.high,
+            interval: c.interval,
             difference: c.difference,
-            difference_low: c.difference_low,
-            difference_high: c.difference_high,
+            difference_low: c.difference_interval.low,
+            difference_high: c.difference_interval.high,
             totals: c.totals,
             p: c.p,
             p_adjusted: c.p_adjusted,
@@ -237,19 +169,6 @@ impl From<Comparison> for ComparisonV1 {
             blocks_needed: c.blocks_needed,
             bound: c.bound,
             warnings: c.warnings,
-        }
-    }
-}
-
-impl From<Finding> for CheckV1 {
-    fn from(f: Finding) -> Self {
-        CheckV1 {
-            id: f.id,
-            verdict: f.verdict,
-            condition: f.condition,
-            trial: f.trial,
-            message: f.message,
-            remedy: f.remedy,
         }
     }
 }

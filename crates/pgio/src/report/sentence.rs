@@ -41,7 +41,7 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
     };
     let metric = format::metric_name(&c.metric);
     let blocks = format::counted(c.blocks, "block");
-    match (c.verdict, c.ratio, c.low, c.high) {
+    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
         (Verdict::NotApplicable, ..) if c.ratio.is_none() && !c.warnings.is_empty() => {
             format!(
                 "{condition} cannot be compared with {baseline} by {metric}: {}.",
@@ -151,7 +151,8 @@ fn trust(analysis: &Analysis) -> String {
     else {
         return format!("{baseline} was not measured twice, so the noise floor is not known.");
     };
-    let (Some(ratio), Some(low), Some(high)) = (twin.ratio, twin.low, twin.high) else {
+    let (Some(ratio), Some(low), Some(high)) = (twin.ratio, twin.interval.low, twin.interval.high)
+    else {
         return format!(
             "{aa}, which is {baseline} measured twice, has too few blocks to say how far this \
              experiment can be trusted."
@@ -186,7 +187,7 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
     let baseline = &analysis.baseline;
     let Some(added) = c.difference else { return nothing() };
     let (word, size) = (if added < 0.0 { "less" } else { "longer" }, format::seconds(added.abs()));
-    let (Some(low), Some(high)) = (c.difference_low, c.difference_high) else {
+    let (Some(low), Some(high)) = (c.difference_interval.low, c.difference_interval.high) else {
         return format!(
             "A commit took {size} {word} under {condition} than under {baseline} in the mean, but \
              {} {} nothing.",

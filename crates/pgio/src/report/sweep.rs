@@ -151,7 +151,7 @@ fn value(swept: &Swept, cell: &SweptCell, curve: &Curve, point: &CurvePoint) -> 
 fn rate(estimate: Option<&Estimate>) -> String {
     let Some(e) = estimate else { return NONE.to_owned() };
     let text = format::marked(format::bare(e.value, &e.unit), e.at_least);
-    match (e.low, e.high) {
+    match (e.interval.low, e.interval.high) {
         (Some(low), Some(high)) if low > 0.0 => {
             format!("{text} ± {}", format::size(half_width(low, high)))
         }
@@ -185,7 +185,7 @@ fn percentiles(cell: &SweptCell, operation: &Operation) -> String {
 /// `−53.5 % [−55.0, −51.9]*`
 fn effect(cell: &SweptCell) -> String {
     let Some(e) = &cell.effect else { return "baseline".to_owned() };
-    match (e.verdict, e.ratio, e.low, e.high) {
+    match (e.verdict, e.ratio, e.interval.low, e.interval.high) {
         (Verdict::NotApplicable, ..) | (_, None, ..) => NONE.to_owned(),
         (_, Some(ratio), Some(low), Some(high)) => {
             format!("{}{}", format::change_with_interval(ratio, low, high), star(e))
@@ -294,7 +294,7 @@ pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
 fn seconds_with_interval(e: &Estimate) -> String {
     let (factor, unit) = format::time_unit(e.value);
     let shown = |seconds: f64| format::number(seconds * factor);
-    match (e.low, e.high) {
+    match (e.interval.low, e.interval.high) {
         (Some(low), Some(high)) => {
             format!("{} {unit} [{}, {}]", shown(e.value), shown(low), shown(high))
         }
@@ -311,7 +311,7 @@ fn sum_note(swept: &Swept, curve: &Curve) -> Option<String> {
 
 fn slope_note(axis: &Axis, curve: &Curve, slope: &Slope) -> String {
     let unit = axis.unit.as_deref().unwrap_or("step");
-    let measured = match slope.high {
+    let measured = match slope.interval.high {
         Some(high) => format::seconds_with_error(slope.seconds, high - slope.seconds),
         None => format::seconds(slope.seconds),
     };

@@ -303,7 +303,7 @@ fn json_reads_back() {
     assert_eq!(read.comparisons.len(), stored.comparisons.len());
     for (read, stored) in read.comparisons.iter().zip(&stored.comparisons) {
         let same = read.ratio.zip(stored.ratio).is_none_or(|(a, b)| (a / b - 1.0).abs() < 1e-14);
-        assert!(same && read.low.is_some() == stored.low.is_some(), "{read:?}");
+        assert!(same && read.interval.low.is_some() == stored.interval.low.is_some(), "{read:?}");
         assert_eq!((read.verdict, &read.warnings), (stored.verdict, &stored.warnings));
     }
 }
@@ -361,7 +361,7 @@ proptest! {
         let analysis = analyse(&experiment(&["local", "on"], trials.collect()));
         let said = sentence(&analysis, "on");
         let on = analysis.primary("on").unwrap();
-        let outside = on.low.unwrap() > 1.0 || on.high.unwrap() < 1.0;
+        let outside = on.interval.low.unwrap() > 1.0 || on.interval.high.unwrap() < 1.0;
         prop_assert_eq!(outside, said.contains("slower") || said.contains("faster"), "{}", said);
         prop_assert_eq!(!outside, said.contains("cannot be told apart"), "{}", said);
         let table = printed(&analysis);

@@ -35,7 +35,7 @@ fn the_same_twice_differs_in_nothing() {
     assert_eq!((local.condition.as_str(), local.primary), ("local", true));
     assert_eq!((local.ratio, local.verdict), (Some(1.0), Verdict::NotJudged));
     assert_eq!((local.trials_a, local.trials_b), (6, 6));
-    assert!(found.effects.iter().all(|e| e.ratio == Some(1.0) && e.low.is_none()));
+    assert!(found.effects.iter().all(|e| e.ratio == Some(1.0) && e.interval.low.is_none()));
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_slower_machine_is_seen_and_leaves_the_effects() {
     for condition in ["local", "on"] {
         let c = of(&found, condition, PRIMARY);
         assert!((c.ratio.unwrap() - 0.8).abs() < 1e-9);
-        assert_eq!((c.low, c.p, c.verdict), (None, None, Verdict::NotJudged));
+        assert_eq!((c.interval.low, c.p, c.verdict), (None, None, Verdict::NotJudged));
     }
     let on = found.effects.iter().find(|e| e.condition == "on").unwrap();
     assert!((on.ratio.unwrap() - 1.0).abs() < 1e-9);
@@ -58,7 +58,7 @@ fn runs_are_the_unit() {
     let found = across_runs(&runs([1.0, 1.02, 0.99]), &runs([0.8, 0.79, 0.81]));
     let c = of(&found, "local", PRIMARY);
     assert_eq!((c.verdict, c.runs_a, c.runs_b, c.trials_a), (Verdict::Slower, 3, 3, 18));
-    assert!(c.low.unwrap() > 0.7 && c.high.unwrap() < 0.9, "{c:?}");
+    assert!(c.interval.low.unwrap() > 0.7 && c.interval.high.unwrap() < 0.9, "{c:?}");
     // Runs of one side differ by as much as the two sides do.
     let found = across_runs(&runs([1.0, 0.8, 1.1]), &runs([0.8, 1.05, 0.9]));
     assert_eq!(of(&found, "local", PRIMARY).verdict, Verdict::NoDifference);
@@ -160,7 +160,7 @@ fn one_trial_each_decides_nothing_and_zero_has_no_ratio() {
     let found = across(&one(1000.0), &one(400.0));
     let c = of(&found, "local", PRIMARY);
     assert!((c.ratio.unwrap() - 0.4).abs() < 1e-12);
-    assert_eq!((c.low, c.verdict), (None, Verdict::NotJudged));
+    assert_eq!((c.interval.low, c.verdict), (None, Verdict::NotJudged));
     assert_eq!(of(&found, "local", "checkpoints").verdict, Verdict::NotApplicable);
 }
 

@@ -15,8 +15,8 @@ use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::ALPHA;
 use super::super::pairing::{self, value};
+use super::super::{ALPHA, Interval};
 use super::{COMMIT_MEAN, ENOUGH_TRIALS, Swept, SweptCell, throughput};
 use crate::results::Trial;
 use crate::results::latency::Operation;
@@ -96,8 +96,8 @@ pub enum KneePlace {
 pub struct Slope {
     pub seconds: f64,
     /// The 95 % interval over blocks; null with fewer than three.
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
     /// From first principles.
     pub predicted: f64,
 }
@@ -229,8 +229,7 @@ fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -
     let interval = student::test(&slopes, ALPHA).filter(|_| enough).map(|t| t.interval);
     Some(Slope {
         seconds: summary::mean(&slopes)?,
-        low: interval.map(|i| i.low),
-        high: interval.map(|i| i.high),
+        interval: interval.into(),
         predicted: least_squares(&at, &foretold)?,
     })
 }

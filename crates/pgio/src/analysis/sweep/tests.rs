@@ -111,7 +111,9 @@ fn what_the_delay_adds_is_held_against_first_principles() {
     let slope = curve(found, "delay", "on").slope.unwrap();
     assert!((slope.predicted - 0.002).abs() < 1e-9, "{slope:?}");
     assert!((slope.seconds - 0.002).abs() < 1e-4, "{slope:?}");
-    assert!(slope.low.unwrap() < slope.seconds && slope.seconds < slope.high.unwrap());
+    assert!(
+        slope.interval.low.unwrap() < slope.seconds && slope.seconds < slope.interval.high.unwrap()
+    );
     assert_eq!(curve(found, "delay", "local").slope, None, "it waits for no link");
     assert_eq!(curve(found, "sessions", "on").slope, None, "the same is foretold of each");
 }
@@ -212,11 +214,11 @@ fn a_trial_at_a_point_that_the_manifest_does_not_know_is_a_stranger() {
 fn an_estimate_is_a_mean_of_logs_where_it_can_be() {
     let e = estimate(&[100.0, 200.0, 400.0], "x".to_owned()).unwrap();
     assert!((e.value - 200.0).abs() < 1e-9);
-    assert!(e.low.unwrap() < 100.0 && e.high.unwrap() > 400.0);
+    assert!(e.interval.low.unwrap() < 100.0 && e.interval.high.unwrap() > 400.0);
     let e = estimate(&[0.0, 2.0], String::new()).unwrap();
     assert_eq!(e.value, 1.0);
     assert_eq!(estimate(&[], String::new()), None);
-    assert_eq!(estimate(&[3.0, 4.0], String::new()).unwrap().low, None);
+    assert_eq!(estimate(&[3.0, 4.0], String::new()).unwrap().interval.low, None);
 }
 
 #[test]

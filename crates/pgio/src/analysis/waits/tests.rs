@@ -124,19 +124,19 @@ fn the_difference_by_blocks_adds_up_and_is_explained() {
     let [d] = analysis.decomposition_differences.as_slice() else { panic!("{analysis:?}") };
     assert_eq!((d.condition.as_str(), d.class.as_str(), d.blocks), ("on", "commit", 6));
     assert!((d.seconds - 0.001_005).abs() < 1e-9, "{d:?}");
-    assert!(d.low.unwrap() < 0.001_005 && d.high.unwrap() < 0.00102);
+    assert!(d.interval.low.unwrap() < 0.001_005 && d.interval.high.unwrap() < 0.00102);
     let sum: f64 = d.parts.iter().map(|p| p.seconds).sum();
     assert!((sum - d.seconds).abs() < 1e-12);
     let standby = d.parts.iter().find(|p| p.group == WaitGroup::SyncRep).unwrap();
     assert!((standby.seconds - 0.00101).abs() < 1e-9, "{standby:?}");
-    assert!(standby.low.unwrap() > 0.0009 && standby.high.unwrap() < 0.0011);
+    assert!(standby.interval.low.unwrap() > 0.0009 && standby.interval.high.unwrap() < 0.0011);
     let predicted = d.predicted.as_ref().unwrap();
     assert!((predicted.seconds - 0.0009).abs() < 1e-12 && !predicted.at_least);
     assert_eq!(predicted.from, "round trip 100 µs + standby's flush 800 µs");
 
     let two = analyse(&replicated(2));
     let [d] = two.decomposition_differences.as_slice() else { panic!("{two:?}") };
-    assert_eq!((d.blocks, d.low, d.parts[0].low), (2, None, None));
+    assert_eq!((d.blocks, d.interval.low, d.parts[0].interval.low), (2, None, None));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_slow_trial_weighs_as_much_as_it_has_operations() {
     assert!((d.seconds - (mean("on") - mean("local"))).abs() < 1e-12, "{d:?}");
     let sum: f64 = d.parts.iter().map(|p| p.seconds).sum();
     assert!((sum - d.seconds).abs() < 1e-12);
-    assert!(d.low.unwrap() < d.seconds && d.seconds < d.high.unwrap());
+    assert!(d.interval.low.unwrap() < d.seconds && d.seconds < d.interval.high.unwrap());
 }
 
 /// Trials drawn around a known truth: the interval holds it in 19 of 20, give or take.
@@ -177,10 +177,10 @@ fn the_ratio_of_totals_is_held_by_its_interval() {
             let parts: Vec<f64> =
                 totals.iter().map(|n| n * (2.0 + 0.4 * (rng.next_f64() - 0.5))).collect();
             let values = around_ratio(&parts, &totals);
-            let (mean, low, high) = interval(&values).unwrap();
+            let (mean, interval) = mean(&values).unwrap();
             let ratio = parts.iter().sum::<f64>() / totals.iter().sum::<f64>();
             assert!((mean - ratio).abs() < 1e-9);
-            low.unwrap() <= 2.0 && 2.0 <= high.unwrap()
+            interval.low.unwrap() <= 2.0 && 2.0 <= interval.high.unwrap()
         })
         .count();
     assert!((925..=975).contains(&held), "{held}");

@@ -125,12 +125,13 @@ struct Judged {
 impl Judged {
     /// Of a ratio.
     fn of_ratio(found: Option<&Comparison>, truth: f64) -> Judged {
-        Judged::new(found, |c| [c.ratio, c.low, c.high], 1.0, truth)
+        Judged::new(found, |c| [c.ratio, c.interval.low, c.interval.high], 1.0, truth)
     }
 
     /// Of a difference, in units of which the metric's own has `scale`.
     fn of_difference(found: Option<&Comparison>, scale: f64, truth: f64) -> Judged {
-        let of = |c: &Comparison| [c.difference, c.difference_low, c.difference_high];
+        let of =
+            |c: &Comparison| [c.difference, c.difference_interval.low, c.difference_interval.high];
         Judged::new(found, of, scale, truth)
     }
 

@@ -148,7 +148,8 @@ fn rows<'a>(page: &Page<'a>, scale: Scale) -> Vec<Row<'a>> {
 }
 
 fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
-    Some((c.ratio?, c.low?, c.high?)).filter(|(ratio, low, _)| *ratio > 0.0 && *low > 0.0)
+    Some((c.ratio?, c.interval.low?, c.interval.high?))
+        .filter(|(ratio, low, _)| *ratio > 0.0 && *low > 0.0)
 }
 
 /// Of what was not compared: there is no interval to stand beside.
@@ -170,7 +171,7 @@ fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
 
 /// `−53.5 % [−55.3, −51.6] slower`
 fn effect(c: &Comparison) -> String {
-    let found = match (c.ratio, c.low, c.high) {
+    let found = match (c.ratio, c.interval.low, c.interval.high) {
         (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
         (Some(ratio), low, high) => format::one_sided(ratio, low, high),
         _ => format::NONE.to_owned(),
@@ -203,7 +204,7 @@ fn directions(analysis: &Analysis) -> (&'static str, &'static str) {
 fn scale(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Scale {
     let primary = page.analysis.comparisons.iter().filter(|c| c.primary);
     let intervals = primary.filter_map(found).flat_map(|(r, l, h)| [r, l, h]);
-    let floors = floor.iter().flat_map(|f| [f.low, f.high]).flatten();
+    let floors = floor.iter().flat_map(|f| [f.interval.low, f.interval.high]).flatten();
     let (mut low, mut high) = (0.99, 1.01);
     for ratio in intervals.chain(floors).filter(|r| *r > 0.0) {
         low = f64::min(low, ratio);
@@ -250,7 +251,7 @@ fn tick(ratio: f64) -> String {
 }
 
 fn band(floor: Option<&NoiseFloor>, scale: Scale, height: f64) -> Markup {
-    let bounds = floor.and_then(|f| Some((f.low?, f.high?)));
+    let bounds = floor.and_then(|f| Some((f.interval.low?, f.interval.high?)));
     html! { @if let Some((low, high)) = bounds {
         @let (from, to) = (scale.at(low), scale.at(high));
         rect.floor x=(percent(from)) width=(percent(to - from)) y="0" height=(px(height)) {}
@@ -303,7 +304,7 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
 fn floor_text(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Option<String> {
     let floor = floor?;
     let aa = page.analysis.aa.as_ref()?;
-    let interval = format::interval(floor.low?, floor.high?);
+    let interval = format::interval(floor.interval.low?, floor.interval.high?);
     Some(format!(
         "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval} %: what \
          lies inside may be noise.",

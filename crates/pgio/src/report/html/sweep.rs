@@ -74,7 +74,7 @@ struct Dot<'a> {
 }
 
 fn bounds(e: &Estimate) -> Option<(f64, f64)> {
-    e.low.zip(e.high).filter(|(low, high)| low.is_finite() && high.is_finite())
+    e.interval.sides().filter(|(low, high)| low.is_finite() && high.is_finite())
 }
 
 /// The primary metric against the axis's value.

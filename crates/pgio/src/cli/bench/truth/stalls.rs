@@ -81,7 +81,11 @@ fn judged(analysis: &Analysis, truth: f64) -> Judged {
         && headline(analysis).iter().any(|line| line.contains(STALLED));
     let of_totals = |c: &Comparison| {
         let totals = c.totals.filter(|_| in_headline);
-        [totals.map(|t| t.ratio), totals.and_then(|t| t.low), totals.and_then(|t| t.high)]
+        [
+            totals.map(|t| t.ratio),
+            totals.and_then(|t| t.interval.low),
+            totals.and_then(|t| t.interval.high),
+        ]
     };
     let typical = found.and_then(|c| c.ratio).unwrap_or(f64::NAN);
     let place = if in_headline { "in the headline" } else { "NOT in the headline" };

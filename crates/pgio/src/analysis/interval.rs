@@ -1,0 +1,59 @@
+//! The interval of an estimate, as every conclusion carries it: where the true value lies.
+//!
+//! Both sides are null where there are too few values; one side is null where only a bound is known. In
+//! stored JSON the two sides stand beside the estimate, so the type itself has no description there.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Interval {
+    /// The 95 % interval, of a family for all its members together; null with too few values, and on the
+    /// side that a bound leaves open.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+}
+
+impl Interval {
+    pub const UNKNOWN: Interval = Interval { low: None, high: None };
+
+    pub fn new(low: f64, high: f64) -> Interval {
+        Interval { low: Some(low), high: Some(high) }
+    }
+
+    /// Both sides, where both are known.
+    pub fn sides(self) -> Option<(f64, f64)> {
+        self.low.zip(self.high)
+    }
+
+    /// Whether the value is known to lie outside.
+    pub fn excludes(self, value: f64) -> bool {
+        self.low.is_some_and(|low| value < low) || self.high.is_some_and(|high| value > high)
+    }
+}
+
+impl From<Option<benchmath::interval::Interval>> for Interval {
+    fn from(found: Option<benchmath::interval::Interval>) -> Interval {
+        found.map_or(Interval::UNKNOWN, |i| Interval::new(i.low, i.high))
+    }
+}
+
+impl From<Option<(f64, f64)>> for Interval {
+    fn from(sides: Option<(f64, f64)>) -> Interval {
+        sides.map_or(Interval::UNKNOWN, |(low, high)| Interval::new(low, high))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_excludes_one_side_alone() {
+        let at_least = Interval { low: Some(1.0), high: None };
+        assert!(at_least.excludes(0.9) && !at_least.excludes(9.0));
+        assert!(!Interval::UNKNOWN.excludes(0.0));
+        assert_eq!(Interval::new(1.0, 2.0).sides(), Some((1.0, 2.0)));
+        assert_eq!(at_least.sides(), None);
+    }
+}
