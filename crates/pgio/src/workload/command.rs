@@ -1,6 +1,6 @@
 //! The workload `command`: any program, in the place of sessions of pgio's own.
 //!
-//! What it is told stands in `config::command`. Before each trial its schema and its data are made
+//! Its settings are parsed by `config::command`. Before each trial its schema and its data are made
 //! ([`schema`], `setup`), then it warms up; its whole run is the window ([`mod@run`]). Its lines run on
 //! a host through [`runner`], in [`surroundings`] that lead any program of libpq's to the target;
 //! [`extract`] reads its metrics. Nothing here knows of pgbench or any other program: that is data,
@@ -70,7 +70,7 @@ pub enum CommandError {
     Refused(String),
     #[error("{doing} failed: {}", words::said(.source))]
     Postgres { doing: &'static str, source: postgres::Error },
-    #[error("no session can be had with what the command's sessions are given")]
+    #[error("cannot connect with the settings given to the command")]
     Connect(#[from] ConnectError),
     #[error("stopped")]
     Stopped,
@@ -86,7 +86,7 @@ pub struct Output {
 }
 
 impl CommandError {
-    /// Of the program that failed.
+    /// The output of the program that failed.
     pub fn output(&self) -> Option<&Output> {
         match self {
             CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
@@ -104,7 +104,7 @@ pub struct ProgramOutput {
     pub metrics: BTreeMap<String, Metric>,
     pub stdout: String,
     pub stderr: String,
-    /// Of its sessions the most that were seen at once.
+    /// The most of its sessions that were seen at once.
     pub sessions: usize,
 }
 
@@ -112,7 +112,7 @@ pub struct ProgramOutput {
 pub struct Command {
     settings: CommandSettings,
     host: Arc<Host>,
-    /// Of the target; handed over, and kept out of everything that is stored.
+    /// The target's password: passed on to the program and never stored.
     secret: Option<Secret>,
     last_setup: LastSetup,
 }
@@ -150,32 +150,32 @@ impl Command {
     /// The run as one would type it, and the variables that it needs: for whoever measures one
     /// against the other.
     pub fn typed(&self, params: &ConnectParams) -> (Vec<String>, Vec<(String, String)>) {
-        let around = CommandEnvironment::new(&self.settings, params, &[], 0, "");
-        let job = self.job("run", &self.settings.spec.run, &around);
-        (job.argv, around.env)
+        let environment = CommandEnvironment::new(&self.settings, params, &[], 0, "");
+        let job = self.job("run", &self.settings.spec.run, &environment);
+        (job.argv, environment.env)
     }
 
-    fn job(&self, key: &'static str, line: &Line, around: &CommandEnvironment) -> Job {
+    fn job(&self, key: &'static str, line: &Line, environment: &CommandEnvironment) -> Job {
         let (limit, limit_key) = match key {
             "setup" => (self.settings.spec.setup_limit, "setup_limit"),
             _ => (self.settings.time_limit, "time_limit"),
         };
-        Job { key, argv: line.fill(&|name| around.value(name), quoted), limit, limit_key }
+        Job { key, argv: line.fill(&|name| environment.value(name), quoted), limit, limit_key }
     }
 
     /// What its setup makes, whichever trial it is.
     fn recipe(&self, params: &ConnectParams) -> Recipe {
-        let around = CommandEnvironment::new(&self.settings, params, &[], 0, "");
+        let environment = CommandEnvironment::new(&self.settings, params, &[], 0, "");
         let setup = self.settings.spec.setup.as_ref();
-        let argv = setup.map(|line| self.job("setup", line, &around).argv);
-        Recipe::new(argv.unwrap_or_default(), around)
+        let argv = setup.map(|line| self.job("setup", line, &environment).argv);
+        Recipe::new(argv.unwrap_or_default(), environment)
     }
 
     /// An empty schema and the data in it; left alone where `setup_once` has made just these.
     fn make_data(
         &self,
         runner: &mut Runner,
-        (around, recipe): (&CommandEnvironment, Recipe),
+        (environment, recipe): (&CommandEnvironment, Recipe),
         stop: &Stop,
         admin: &mut Client,
     ) -> Result<(), CommandError> {
@@ -194,7 +194,7 @@ impl Command {
             schema::make(admin, name)?;
         }
         let Some(line) = setup else { return Ok(()) };
-        runner.run(&self.job("setup", line, around), stop, &mut |_, _| {})?.seconds?;
+        runner.run(&self.job("setup", line, environment), stop, &mut |_, _| {})?.seconds?;
         if let Some(name) = schema {
             schema::settle(admin, name)?;
         }
@@ -268,26 +268,27 @@ impl Workload for Command {
         let mut runner = Runner::open(&self.host)?;
         let seed = derive(setup.seed, "command", 0);
         let Setup { params, settings, stop, .. } = setup;
-        let around = CommandEnvironment::new(&self.settings, &params, &settings, seed, &runner.dir);
-        for (name, value) in &around.env {
+        let environment =
+            CommandEnvironment::new(&self.settings, &params, &settings, seed, &runner.dir);
+        for (name, value) in &environment.env {
             runner.set(name, value)?;
         }
         if let Some(secret) = &self.secret {
             runner.set_secret("PGPASSWORD", secret.clone())?;
         }
-        self.make_data(&mut runner, (&around, self.recipe(&params)), &stop, admin)?;
+        self.make_data(&mut runner, (&environment, self.recipe(&params)), &stop, admin)?;
         if let Some(line) = &self.settings.spec.warm_up
             && !self.settings.warmup.is_zero()
         {
             // With the window's it would read beforehand just what the window reads.
             let seed = derive(seed, "command-warm-up", 0);
-            let around =
+            let environment =
                 CommandEnvironment::new(&self.settings, &params, &settings, seed, &runner.dir);
-            let job = self.job("warm_up", line, &around);
+            let job = self.job("warm_up", line, &environment);
             runner.run(&job, &stop, &mut |_, _| {}).and_then(|done| done.seconds)?;
         }
-        let pinned = read_back(&params, &around.options, &settings)?;
-        Ok(Box::new(PreparedCommand { command: self, runner, around, pinned, stop }))
+        let pinned = read_back(&params, &environment.options, &settings)?;
+        Ok(Box::new(PreparedCommand { command: self, runner, environment, pinned, stop }))
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
@@ -339,7 +340,7 @@ mod tests {
     use super::*;
     use crate::config::{Layer, experiment};
 
-    /// Of a point with so many sessions.
+    /// The command at a point with so many sessions.
     fn command(keys: &str, sessions: u32) -> Command {
         let text = format!(
             "[workload]\nkind = 'command'\nrun = 'run {{sessions}}'\n{keys}\n\

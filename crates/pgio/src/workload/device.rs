@@ -2,7 +2,7 @@
 //!
 //! The tests are those of the DRBD User's Guide (throughput: direct writes of 1 MiB one after the
 //! other; latency: small direct writes one after the other) and random reads and writes of 8 kB at
-//! two depths. [`place`] is where they go, [`fio`] how fio is told and what it answers, [`bench`]
+//! two depths. [`place`] is where they go, [`fio`] its arguments and its answer, [`bench`]
 //! runs it on a host, [`work`] makes a workload of it. For that and for `pgio device`; nothing here
 //! prints.
 

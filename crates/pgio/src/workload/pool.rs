@@ -183,7 +183,7 @@ struct Connecting<'a> {
     waiting: usize,
     /// When the last event came.
     heard: Instant,
-    /// When the sessions were told that there will be no window.
+    /// When the sessions learned that there will be no window.
     aborted: Option<Instant>,
     stopping: Stopping,
 }

@@ -75,7 +75,7 @@ pub struct Totals {
     pub deadlocks: u64,
     /// What else a workload counts, by its names.
     pub counts: BTreeMap<String, f64>,
-    /// Of the client-side engine: calls that were answered, that were begun, and whose moment came
+    /// Calls of the client-side engine that were answered, that were begun, and whose moment came
     /// inside the window of an open loop.
     pub calls: u64,
     pub begun: u64,

@@ -5,7 +5,7 @@
 //! hand; or, where there are fewer sessions than tables, on its share of them in turn. The access path
 //! is pinned by session settings and then checked by EXPLAIN, since a plan that the optimizer chose
 //! freely would be an undeclared difference. Next: [`draw`] says where visits go,
-//! [`measured`] what is told of them.
+//! [`measured`] their metrics.
 
 mod body;
 pub mod draw;

@@ -68,7 +68,7 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
     if !answers(admin) {
         return None;
     }
-    // A server that is gone ends the sessions, and that is told.
+    // A server that is gone ends the sessions, which report it.
     let row = admin.query_one(sql, &[&pids]).ok()?;
     row.get::<_, bool>(0).then(|| row.get(1))
 }

@@ -12,7 +12,7 @@ use crate::workload::overdue;
 /// As many draws take a few milliseconds; nobody misses the difference of a larger number to its
 /// expectation, and a rate far above what the server can do would leave billions.
 const MOST_DRAWN: f64 = 100_000.0;
-/// Of a distance: a moment that only rounding puts before the end is not.
+/// The share of an interval that counts as rounding: a moment this close to the end is at the end.
 const ROUNDING: f64 = 1e-6;
 
 /// The moments of one session, in nanoseconds since the common start.
@@ -153,12 +153,16 @@ mod tests {
                     let mut schedule = Schedule::new(&pace, index, u64::from(sessions), 7);
                     let mut one_by_one = schedule.clone();
                     let expected = one_by_one.drawn_before(SECOND, |_, _| {});
-                    let mut told = 0;
+                    let mut counted = 0;
                     let found = schedule.left_before(SECOND, |moment, calls| {
                         assert!((0..SECOND).contains(&moment));
-                        told += calls;
+                        counted += calls;
                     });
-                    assert_eq!((found, told), (expected, expected), "{arrivals:?} {rate} {index}");
+                    assert_eq!(
+                        (found, counted),
+                        (expected, expected),
+                        "{arrivals:?} {rate} {index}"
+                    );
                     assert_eq!(schedule.left_before(SECOND, |_, _| {}), 0);
                 }
             }
@@ -172,9 +176,9 @@ mod tests {
         for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
             let mut schedule = Schedule::new(&Pace { rate, arrivals }, 0, 1, 7);
             let counting = Instant::now();
-            let mut told = 0;
-            let left = schedule.left_before(seconds * SECOND, |_, calls| told += calls);
-            assert_eq!(told, left);
+            let mut counted = 0;
+            let left = schedule.left_before(seconds * SECOND, |_, calls| counted += calls);
+            assert_eq!(counted, left);
             assert!(counting.elapsed() < Duration::from_secs(1), "{arrivals:?}");
             let due = rate * seconds.unsigned_abs();
             assert!(left.abs_diff(due) <= due / 1_000_000, "{left} {arrivals:?}");

@@ -26,7 +26,7 @@ pub(super) struct Session {
     /// Asks for the settings of the condition; empty where it has none.
     reading: Vec<u8>,
     rng: SplitMix64,
-    /// Of an open loop.
+    /// The moments of its calls in an open loop.
     schedule: Option<Schedule>,
     flights: VecDeque<Flight>,
     out: Vec<u8>,
@@ -37,7 +37,7 @@ pub(super) struct Session {
     stage: Stage,
     /// To be asked for its settings before its next call.
     reading_due: bool,
-    /// Of the answer that is being read.
+    /// Rows of the answer that is being read.
     rows: u64,
     refused: Option<Refusal>,
     /// Not all could be sent; the driver waits until it can.
@@ -84,7 +84,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Of the class of a call.
+    /// The histogram of a call's class.
     fn latency(&mut self, counts: Counts) -> &mut Histogram {
         match counts {
             Counts::Read | Counts::ReadCount => &mut self.read,
@@ -156,7 +156,7 @@ impl Session {
         self.totals = SessionTotals::default();
     }
 
-    /// Of its calls, in bytes.
+    /// The size of its largest call, in bytes.
     pub(super) fn largest_call(&self) -> usize {
         self.prepared.iter().map(Prepared::bytes).max().unwrap_or(0)
     }

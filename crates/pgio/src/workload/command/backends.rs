@@ -18,7 +18,7 @@ pub(super) struct Backends {
     next: Instant,
     pids: Vec<i32>,
     since: Instant,
-    told: bool,
+    reported: bool,
     /// The most that were there at once.
     pub(super) most: usize,
 }
@@ -32,7 +32,7 @@ impl Backends {
             next: now,
             pids: Vec::new(),
             since: now,
-            told: false,
+            reported: false,
             most: 0,
         }
     }
@@ -40,7 +40,7 @@ impl Backends {
     /// Once, when they are there and stay.
     pub(super) fn look(&mut self, admin: &mut Client) -> Option<Vec<i32>> {
         let now = Instant::now();
-        if self.told || now < self.next {
+        if self.reported || now < self.next {
             return None;
         }
         let young = now - self.begun < SELDOM;
@@ -52,13 +52,13 @@ impl Backends {
             self.pids = pids;
             self.since = now;
         }
-        self.told = !self.pids.is_empty() && now - self.since >= SETTLED;
+        self.reported = !self.pids.is_empty() && now - self.since >= SETTLED;
         // Those of a program that connects again and again are never the same: they cost a look a
         // second.
         if now - self.begun > 4 * SELDOM {
             self.next = now + SELDOM;
         }
-        self.told.then(|| self.pids.clone())
+        self.reported.then(|| self.pids.clone())
     }
 
     fn pids(&self, admin: &mut Client) -> Result<Vec<i32>, postgres::Error> {

@@ -1,7 +1,7 @@
-//! What a command finds around it: the values of its placeholders, and the variables by which any
+//! The environment of a command: the values of its placeholders, and the variables by which any
 //! program that uses libpq connects to the target as the condition wants it. Pure.
 //!
-//! The password is in neither: it goes its own way.
+//! The password is in neither: the runner passes it on its own.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::pg::leftovers;
 pub(super) struct CommandEnvironment {
     values: BTreeMap<String, String>,
     pub(super) env: Vec<(String, String)>,
-    /// Of its sessions, by which they are known.
+    /// The name by which its sessions are recognized.
     pub(super) application_name: String,
     /// What libpq is given for the session's settings.
     pub(super) options: String,

@@ -17,9 +17,9 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    /// `around` must be of no trial: a directory or a seed of its own makes no other data.
-    pub(super) fn new(argv: Vec<String>, around: CommandEnvironment) -> Recipe {
-        Recipe { argv, env: around.env }
+    /// `environment` must belong to no trial: a directory or a seed of its own makes no other data.
+    pub(super) fn new(argv: Vec<String>, environment: CommandEnvironment) -> Recipe {
+        Recipe { argv, env: environment.env }
     }
 }
 

@@ -1,5 +1,4 @@
-//! What a program says: the end of a line to be shown while it runs, and its last lines where it
-//! failed.
+//! The output of a program as shown: a status line while it runs, its last lines where it failed.
 
 use std::fmt;
 
@@ -7,9 +6,9 @@ use crate::printable;
 
 /// Bytes of a line that a status has room for.
 const ROOM: usize = 72;
-/// Of last lines, as many and as many characters.
+/// The last lines shown, and their characters at most.
 const LINES: usize = 5;
-/// From the line of an error on, such as LINE and HINT.
+/// Lines shown from an error on, such as LINE and HINT.
 const CONTEXT: usize = 4;
 const CHARACTERS: usize = 600;
 

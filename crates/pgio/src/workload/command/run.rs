@@ -28,7 +28,7 @@ use crate::workload::session::server_clock;
 pub(super) struct PreparedCommand {
     pub(super) command: Arc<Command>,
     pub(super) runner: Runner,
-    pub(super) around: CommandEnvironment,
+    pub(super) environment: CommandEnvironment,
     /// The condition's settings in its sessions.
     pub(super) pinned: BTreeMap<String, String>,
     pub(super) stop: Stop,
@@ -46,8 +46,8 @@ impl Participants for PreparedCommand {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
         let (clock, asked) = (server_clock(admin)?, Instant::now());
-        let job = self.command.job("run", &self.command.settings.spec.run, &self.around);
-        let mut backends = Backends::new(&self.around.application_name);
+        let job = self.command.job("run", &self.command.settings.spec.run, &self.environment);
+        let mut backends = Backends::new(&self.environment.application_name);
         let mut opened = None;
         let ran = self.runner.run(&job, &self.stop, &mut |began, line| {
             if opened.is_none() {
@@ -108,7 +108,7 @@ impl PreparedCommand {
         let mut files = Vec::new();
         for spec in specs {
             let Place::File(path) = &spec.from else { continue };
-            let path = path.fill(&|name| self.around.value(name));
+            let path = path.fill(&|name| self.environment.value(name));
             files.push(self.runner.file(&path)?.map_err(|why| CommandError::Metric {
                 name: spec.name.clone(),
                 why,
@@ -127,7 +127,7 @@ impl PreparedCommand {
 
     fn clean_up(&mut self) -> Result<(), CommandError> {
         let Some(line) = &self.command.settings.spec.cleanup else { return Ok(()) };
-        let job = self.command.job("cleanup", line, &self.around);
+        let job = self.command.job("cleanup", line, &self.environment);
         // Done after a Ctrl-C too, which has its own flag.
         self.runner.run(&job, &Stop::new(), &mut |_, _| {})?.seconds.map(drop)
     }

@@ -278,7 +278,7 @@ impl Done {
         Box::new(Output { stdout: self.stdout.clone(), stderr: self.stderr.clone() })
     }
 
-    /// Of stderr, else of stdout: the first error and the end.
+    /// The first error and the end of stderr, or of stdout where stderr is empty.
     fn said(&self) -> String {
         let both = [&self.stderr, &self.stdout];
         let text = both.into_iter().find(|text| !text.trim().is_empty());

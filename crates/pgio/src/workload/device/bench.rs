@@ -21,7 +21,7 @@ const BODY: &str = include_str!("question.sh");
 
 /// The shell itself answers at once, whatever its fio waits for.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A fio that was told to stop and does not is left to the end of the shell.
+/// How long fio may take to stop; after that it is left to the end of the shell.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! How fio is told what to do, and what it answers: both pure.
+//! The arguments of fio, and how its answer is read: both pure.
 //!
 //! Always direct I/O, so that no cache of the operating system's answers; one thread, so that there
 //! is one process to stop. Latency is from submission to completion (`lat_ns`), in a histogram of
@@ -20,7 +20,7 @@ pub struct Job {
     /// The first bytes of the place; nothing beyond them is touched.
     pub region: u64,
     pub extent: Extent,
-    /// Of the random offsets.
+    /// The seed of the random offsets.
     pub seed: u64,
 }
 

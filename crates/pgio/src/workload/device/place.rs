@@ -21,7 +21,7 @@ pub struct Place {
     pub kind: Kind,
     /// What there is to work on; of a scratch file what it may grow to.
     pub bytes: Option<u64>,
-    /// Of a file: how much of it is on the disk at all.
+    /// How much of a file is on the disk at all.
     pub allocated: Option<u64>,
     /// The smallest unit of direct I/O, where it is known.
     pub sector: Option<u64>,
@@ -50,7 +50,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Consent<'a> {
     pub destroy: bool,
-    /// Of what may be lost.
+    /// The UUIDs of file systems that may be lost.
     pub uuids: &'a [&'a str],
     /// How to name one, after the refusal.
     pub hint: &'static str,

@@ -36,7 +36,7 @@ pub struct Device {
 
 /// fio at a place that is written once and waits for its window.
 #[derive(Debug)]
-struct Ready {
+struct PreparedFio {
     bench: Bench,
     job: Job,
     warmup: Duration,
@@ -91,7 +91,7 @@ impl Device {
     }
 }
 
-impl Participants for Ready {
+impl Participants for PreparedFio {
     fn run(
         mut self: Box<Self>,
         admin: &mut Client,
@@ -165,7 +165,7 @@ impl Workload for Device {
         }
         let extent = Amount::Time { warmup, window: self.settings.run_time };
         let job = Job { test: self.test(), region, extent, seed };
-        Ok(Box::new(Ready { bench, job, warmup, stop }))
+        Ok(Box::new(PreparedFio { bench, job, warmup, stop }))
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {

@@ -21,7 +21,7 @@ const SCRIPT: &str = include_str!("maildir.sh");
 const BATCH: usize = 250;
 /// No message of ours has more bytes.
 const MESSAGE: u64 = 256 << 20;
-/// Of every id of ours.
+/// The end of every Message-ID of pgio.
 const DOMAIN: &str = "@pgio";
 
 #[derive(Debug, thiserror::Error)]

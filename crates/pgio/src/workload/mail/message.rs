@@ -34,7 +34,7 @@ pub(super) struct Draft<'a> {
     pub(super) sender: &'a str,
     pub(super) to: &'a [&'a str],
     pub(super) bytes: u64,
-    /// Of its text.
+    /// The seed of its text.
     pub(super) seed: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Message {
     pub(super) wire: Vec<u8>,
     /// Bytes of header and text.
     pub(super) bytes: u64,
-    /// Of the text.
+    /// The checksum of its text.
     pub(super) sum: Sum,
 }
 
@@ -123,8 +123,8 @@ fn letters(rng: &mut SplitMix64, length: usize, out: &mut Vec<u8>) {
 /// As RFC 5322 has it, in UTC.
 fn date(now: Timestamp) -> String {
     // A year over 9999 is the only failure; a Date of some kind is all that a server wants.
-    let told = DateTimePrinter::new().timestamp_to_string(&now);
-    told.unwrap_or_else(|_| "Thu, 1 Jan 1970 00:00:00 -0000".to_owned())
+    let date = DateTimePrinter::new().timestamp_to_string(&now);
+    date.unwrap_or_else(|_| "Thu, 1 Jan 1970 00:00:00 -0000".to_owned())
 }
 
 pub(super) fn hex(sum: &Sum) -> String {

@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) seed: u64,
     pub(super) halt: Halt,
     pub(super) ledger: Ledger,
-    /// Of recipients, since the trial began.
+    /// Recipients accepted and refused since the trial began.
     pub(super) accepted: AtomicU64,
     pub(super) refused: AtomicU64,
     /// Messages of the window, for showing.
@@ -71,7 +71,7 @@ pub(super) struct Span {
     pub(super) name: &'static str,
     pub(super) start: Instant,
     pub(super) end: Instant,
-    /// Of its timeline, in seconds.
+    /// The length of a slice of its timeline, in seconds.
     pub(super) slice: f64,
     /// Messages of an open loop that were taken so far.
     pub(super) taken: Arc<AtomicU64>,

@@ -17,7 +17,7 @@ pub(super) struct Tally {
     pub(super) latency: Histogram,
     /// Accepted for every recipient.
     pub(super) messages: u64,
-    /// Of these, as sent.
+    /// The bytes of these messages, as sent.
     pub(super) bytes: u64,
     /// The following count recipients: accepted,
     pub(super) recipients: u64,

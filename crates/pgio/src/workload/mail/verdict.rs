@@ -14,7 +14,7 @@ use crate::pg::words;
 use crate::results::model::Check;
 
 pub(super) const ID: &str = "mail-lost";
-/// Of the copies found: more work of an earlier trial is other work than is compared.
+/// The share of copies from an earlier trial above which the trial did other work than the one compared.
 const EARLIER_SHARE: f64 = 0.01;
 
 #[derive(Debug, Default, PartialEq, Eq)]

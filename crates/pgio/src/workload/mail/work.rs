@@ -42,7 +42,7 @@ pub struct Mail {
     settings: MailSettings,
     /// Where the mail directories are.
     host: Arc<Host>,
-    /// Of the trial that runs.
+    /// The messages of the running trial.
     ledger: Ledger,
     /// In its Message-IDs.
     token: Mutex<String>,
@@ -50,7 +50,7 @@ pub struct Mail {
 
 /// Connected and warmed up.
 #[derive(Debug)]
-struct Ready {
+struct PreparedMail {
     pool: MailPool,
     shared: Arc<Shared>,
 }
@@ -91,7 +91,7 @@ impl Mail {
     }
 }
 
-impl Participants for Ready {
+impl Participants for PreparedMail {
     fn run(
         mut self: Box<Self>,
         admin: &mut Client,
@@ -192,7 +192,7 @@ impl Workload for Mail {
         _admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        // Of a trial that was killed.
+        // A trial that was killed may have left messages.
         self.collect()?;
         let token = format!("{:x}", Timestamp::now().as_microsecond());
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.clone();
@@ -214,7 +214,7 @@ impl Workload for Mail {
                 return Err(error);
             }
         }
-        Ok(Box::new(Ready { pool, shared }))
+        Ok(Box::new(PreparedMail { pool, shared }))
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {

@@ -37,8 +37,8 @@ impl Draw<'_> {
         sql.trim_end().to_owned()
     }
 
-    /// Of the draws, the share that is to fall into what is counted as hot: the hot spot, the hottest
-    /// hundredth of the keys under zipf, what lies within a standard deviation under gaussian.
+    /// The share of the draws that is to be hot: in the hot spot, in the hottest hundredth of the keys
+    /// (zipf), within a standard deviation (gaussian).
     pub fn hot_share(&self) -> Option<f64> {
         match self.visits {
             Visits::Uniform => None,

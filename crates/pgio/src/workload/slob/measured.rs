@@ -1,4 +1,4 @@
-//! What is told of a window of `slob`: every share that was asked for beside the one that came about.
+//! The metrics of a window of `slob`: every share that was asked for beside the one that came about.
 //!
 //! A key that was not asked for is neither in a record's keys nor among its metrics.
 
@@ -14,7 +14,7 @@ use crate::results::{latency, metrics};
 use crate::units::exact_duration;
 use crate::workload::Totals;
 
-/// Of operations; each takes time of its own.
+/// Classes of operations that add up to a session's time.
 const CLASSES: [Class; 6] =
     [Class::Read, Class::Update, Class::Scan, Class::Insert, Class::Delete, Class::Commit];
 const CALL_MEAN: &str = metrics::latency_name(Class::Call, Statistic::Mean);
@@ -123,7 +123,7 @@ pub(super) fn metrics(
     }
     let is_mix = !s.read_only() || !f.scan_pct.is_zero() || !f.turnover_pct.is_zero();
     if is_mix {
-        // Of all classes, since what a call waits for may be its commit's.
+        // All classes count: a call may wait for its commit.
         let of = |class: &Class| totals.histograms.get(class.name());
         let busy: f64 = CLASSES.iter().filter_map(of).map(Histogram::observed_sum_ns).sum();
         let cut_off: u64 = CLASSES.iter().filter_map(of).map(Histogram::censored_count).sum();

@@ -84,7 +84,7 @@ fn due_is_what_falls_into_the_window() {
 fn a_message_of_the_last_moment_is_begun_and_whoever_waited_for_it_is_not_late() {
     let wait = Duration::from_millis(250);
     let mut session = session(&[("messages_rate", "4/s")]);
-    // Of two that are due another session has the first.
+    // Two messages are due; another session has the first.
     let span = span(Instant::now(), wait + Duration::from_nanos(1), 1);
     assert_eq!(span.due(rate("4/s")), 2);
     let tally = session.work(&span).unwrap();
