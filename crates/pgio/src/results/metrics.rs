@@ -381,12 +381,12 @@ mod tests {
         for class in Class::ALL {
             for statistic in Statistic::ALL {
                 let Some(found) = of_latency(class, statistic) else {
-                    assert_eq!(class, Class::Call, "{statistic:?}");
+                    assert_eq!(class, Call, "{statistic:?}");
                     continue;
                 };
                 let suffix = statistic.label().replace('.', "_");
                 let expected = match class {
-                    Class::Lag => format!("schedule_lag_{suffix}"),
+                    Lag => format!("schedule_lag_{suffix}"),
                     _ => format!("{}_latency_{suffix}", class.name()),
                 };
                 assert_eq!(found.name, expected);
