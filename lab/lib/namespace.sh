@@ -9,7 +9,7 @@ ip link set lo up
 for host in primary secondary; do
     address=${host^^}_ADDRESS
     ip tuntap add dev "$host" mode tap
-    ip address add "$WORLD_ADDRESS" peer "${!address}" dev "$host"
+    ip address add "$OUTSIDE_ADDRESS" peer "${!address}" dev "$host"
     ip link set "$host" up
 done
 # Ten datagrams, the default, are too few for the link; this sets the namespace's value only.
