@@ -14,7 +14,7 @@ LAB_DISK=${LAB_DISK:-1536M}                     # size of each disk: sparse file
 export LAB_CACHE LAB_DIR LAB_BINARY LAB_CGROUP LAB_WRITE_CACHE LAB_MEMORY LAB_DISK
 
 # Fixed addresses: the namespace is the lab's own, so none can clash with one outside.
-OUTSIDE_ADDRESS=192.168.77.1                      # this side of both hosts
+OUTSIDE_ADDRESS=192.168.77.1                    # this side of both hosts
 PRIMARY_ADDRESS=192.168.77.11
 SECONDARY_ADDRESS=192.168.77.12
 export OUTSIDE_ADDRESS PRIMARY_ADDRESS SECONDARY_ADDRESS
