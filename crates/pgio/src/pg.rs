@@ -6,10 +6,11 @@
 //!
 //! Nothing here knows what is measured. Next: `dataset` loads through it, `workload` runs on it.
 
-pub mod connect;
+pub use pgio_connect as connect;
+pub use pgio_connect::interrupt;
+
 pub mod control;
 pub mod directories;
-pub mod interrupt;
 pub mod leftovers;
 pub mod private;
 pub mod quote;

@@ -291,7 +291,7 @@ impl Live<'_> {
     /// Removes what the workloads made for themselves.
     pub fn clean_up(&mut self) {
         let _restoring = self.stop.restoring();
-        interrupt::settle(&self.stop);
+        interrupt::settle(|| self.stop.urgent());
         let limit = if self.stop.requested() { CLEAN_UP_STOPPED } else { CLEAN_UP };
         for (name, target) in &mut self.targets {
             if !interrupt::within(limit, || answers(target, &self.run_id, limit)) {

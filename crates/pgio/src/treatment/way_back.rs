@@ -82,7 +82,7 @@ pub fn take_back(
 ) -> TakenBack {
     let mut taken = TakenBack::default();
     let _restoring = world.stop.restoring();
-    interrupt::settle(&world.stop);
+    interrupt::settle(|| world.stop.urgent());
     for (number, step) in journal.open_steps() {
         let absent = step.host.as_ref().and_then(|host| away.get(host));
         let first = taken.left.iter().find(|left| waits_for(world, &step, &left.step));

@@ -1,0 +1,290 @@
+//! A session whose socket is ours: what the client-side engine needs to wait for a thousand of them
+//! in one place and to send without a library in between.
+//!
+//! It is opened on the way that [`super::reach`] found, with the same parameters, TLS and password,
+//! and then speaks PostgreSQL's protocol 3.0. Blocking until [`Wire::set_nonblocking`]; what it
+//! sends and what it makes of the answers is the caller's.
+//!
+//! Next: `startup` for passwords, `pipe` for the socket with or without TLS.
+
+mod pipe;
+mod startup;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use postgres_protocol::message::frontend;
+
+use super::cancel::Canceller;
+use super::error::ConnectError;
+use super::limits::{self, During, Excess};
+use super::open::Route;
+use super::params::{ConnectParams, Hear};
+use pipe::Pipe;
+use printable::{self, SHOWN, cut};
+pub(super) use startup::cancel;
+
+/// What the server says instead of an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{message}{}", .hint.as_ref().map_or(String::new(), |h| format!(" ({})", h.trim_end_matches('.'))))]
+pub struct Refusal {
+    /// SQLSTATE.
+    pub code: String,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    #[error(transparent)]
+    Said(#[from] Refusal),
+    #[error("the connection to the server broke")]
+    Lost(#[from] io::Error),
+    #[error("the server ended the connection")]
+    Ended,
+    #[error("the server sent what is no message of its protocol")]
+    Garbled,
+    #[error("the session was left")]
+    Excess(#[from] Excess),
+}
+
+/// One message of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'a> {
+    pub tag: u8,
+    pub body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// The first one in `bytes` and what follows it; `None` while it is not there completely.
+    #[inline]
+    pub fn first(bytes: &'a [u8]) -> Result<Option<(Message<'a>, &'a [u8])>, WireError> {
+        let Some((head, rest)) = bytes.split_first_chunk::<5>() else { return Ok(None) };
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+        let size = length as usize;
+        if size > limits::MESSAGE {
+            return Err(Excess::Message { length, limit: limits::MESSAGE }.into());
+        }
+        let body = size.checked_sub(4).ok_or(WireError::Garbled)?;
+        let split = rest.split_at_checked(body);
+        Ok(split.map(|(body, rest)| (Message { tag: head[0], body }, rest)))
+    }
+}
+
+impl Refusal {
+    /// Of an ErrorResponse or a NoticeResponse, on one line and cut where it is too long to read.
+    pub fn read(body: &[u8]) -> Refusal {
+        let mut refusal = Refusal::default();
+        for field in body.split(|byte| *byte == 0) {
+            let Some((kind, text)) = field.split_first() else { continue };
+            let text = String::from_utf8_lossy(text);
+            let text = printable::line(&cut(&text, SHOWN)).into_owned();
+            match kind {
+                b'C' => refusal.code = text,
+                b'M' => refusal.message = text,
+                b'H' => refusal.hint = Some(text),
+                _ => {}
+            }
+        }
+        refusal
+    }
+}
+
+/// The columns of a DataRow in text form.
+pub fn texts(body: &[u8]) -> Option<Vec<Option<String>>> {
+    let (count, mut rest) = body.split_first_chunk::<2>()?;
+    let mut columns = Vec::new();
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        match usize::try_from(i32::from_be_bytes(*length)) {
+            Ok(length) => {
+                let (value, after) = after.split_at_checked(length)?;
+                columns.push(Some(String::from_utf8_lossy(value).into_owned()));
+                rest = after;
+            }
+            // -1 stands for NULL.
+            Err(_) => {
+                columns.push(None);
+                rest = after;
+            }
+        }
+    }
+    Some(columns)
+}
+
+/// Rows in text form.
+pub(super) type Rows = Vec<Vec<Option<String>>>;
+
+/// An open session.
+pub struct Wire {
+    pipe: Pipe,
+    inbox: BytesMut,
+    pid: i32,
+    canceller: Canceller,
+    hear: Option<Hear>,
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    /// Opens a session on the way that [`super::reach`] found.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::connect`], for this one address.
+    pub fn open(params: &ConnectParams, route: &Route) -> Result<Wire, ConnectError> {
+        let (pipe, inbox, pid, key) = startup::open(params, route)?;
+        let canceller = Canceller::of_wire(params, route, pid, key);
+        Ok(Wire { pipe, inbox, pid, canceller, hear: params.on_notice.0.clone() })
+    }
+
+    /// As the server named it when the session began; behind a pooler it means nothing.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    pub fn set_nonblocking(&mut self, yes: bool) -> io::Result<()> {
+        self.pipe.set_nonblocking(yes)
+    }
+
+    /// How long a blocking read waits.
+    pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        self.pipe.set_read_timeout(patience)
+    }
+
+    /// What has come, at most as much as fits; 0 is the end.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.pipe.read(into)
+    }
+
+    /// Sends of `out` what the socket takes, and takes it out; `false`: call again when it takes
+    /// more.
+    pub fn send(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+        self.pipe.send(out)
+    }
+
+    /// One query or several, blocking; the rows of all of them.
+    pub fn ask(&mut self, sql: &str) -> Result<Rows, WireError> {
+        let mut message = BytesMut::new();
+        frontend::query(sql, &mut message)?;
+        self.converse(message.to_vec())
+    }
+
+    /// Makes prepared statements: name, text and the types of its parameters.
+    pub fn prepare(&mut self, statements: &[(String, String, Vec<u32>)]) -> Result<(), WireError> {
+        let mut messages = BytesMut::new();
+        for (name, sql, types) in statements {
+            frontend::parse(name, sql, types.iter().copied(), &mut messages)?;
+        }
+        frontend::sync(&mut messages);
+        self.converse(messages.to_vec()).map(drop)
+    }
+
+    /// Sends, and reads to the next ReadyForQuery.
+    fn converse(&mut self, mut out: Vec<u8>) -> Result<Rows, WireError> {
+        self.pipe.send(&mut out)?;
+        let mut rows = Rows::new();
+        let mut refused = None;
+        let mut bytes = self.inbox.len();
+        loop {
+            while let Some((message, rest)) = Message::first(&self.inbox)? {
+                match message.tag {
+                    b'D' => rows.push(texts(message.body).ok_or(WireError::Garbled)?),
+                    b'E' => {
+                        refused.get_or_insert(Refusal::read(message.body));
+                    }
+                    b'N' => {
+                        if let Some(hear) = &self.hear {
+                            hear(&Refusal::read(message.body).message);
+                        }
+                    }
+                    _ => {}
+                }
+                let (ready, left) = (message.tag == b'Z', rest.len());
+                let read = self.inbox.len() - left;
+                let _ = self.inbox.split_to(read);
+                if ready {
+                    return match refused {
+                        Some(refusal) => Err(refusal.into()),
+                        None => Ok(rows),
+                    };
+                }
+            }
+            let came = self.pipe.fill(&mut self.inbox)?;
+            if came == 0 {
+                // A FATAL comes without a ReadyForQuery.
+                return Err(refused.map_or(WireError::Ended, WireError::Said));
+            }
+            bytes += came;
+            if bytes > limits::ANSWER_BYTES {
+                let (during, limit) = (During::Answer, limits::ANSWER_BYTES);
+                return Err(Excess::Bytes { during, limit }.into());
+            }
+        }
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // As a client should; what cannot be told is told by the socket's end.
+        let _ = self.pipe.send(&mut vec![b'X', 0, 0, 0, 4]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_message_is_whole_or_not_there() {
+        let bytes = [b'Z', 0, 0, 0, 5, b'I', b'C'];
+        for cut in 0..6 {
+            assert!(Message::first(&bytes[..cut]).unwrap().is_none(), "{cut}");
+        }
+        let (message, rest) = Message::first(&bytes).unwrap().unwrap();
+        assert_eq!((message, rest), (Message { tag: b'Z', body: b"I" }, &b"C"[..]));
+        assert!(matches!(Message::first(b"Z\0\0\0\x03I"), Err(WireError::Garbled)));
+        assert!(matches!(Message::first(b"Z\x7f\0\0\0I"), Err(WireError::Excess(_))));
+    }
+
+    #[test]
+    fn a_refusal_is_told_as_the_server_says_it() {
+        let body = b"SERROR\0VERROR\0C40P01\0Mdeadlock detected\0HSee server log.\0\0";
+        let refusal = Refusal::read(body);
+        assert_eq!(refusal.code, "40P01");
+        assert_eq!(refusal.to_string(), "deadlock detected (See server log)");
+    }
+
+    #[test]
+    fn columns_are_texts_or_null() {
+        let body = b"\0\x02\0\0\0\x02on\xff\xff\xff\xff";
+        assert_eq!(texts(body), Some(vec![Some("on".to_owned()), None]));
+        assert_eq!(texts(&body[..7]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Message::first(&bytes);
+            let _ = Refusal::read(&bytes);
+            let _ = texts(&bytes);
+        }
+    }
+}
