@@ -14,6 +14,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -22,20 +23,20 @@ use postgres::Socket;
 use postgres::config::SslMode as DriverSsl;
 use postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use postgres_protocol::message::frontend;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream as Encrypted;
 
 use super::limits::Guard;
-
-type Rustls = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
-type Encrypted = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+use super::tls;
 
 /// The text that `classify` knows from the crate for the same case.
 const NO_TLS: &str = "server does not support TLS";
 
 #[derive(Clone)]
 pub(super) struct Connector {
-    tls: Option<MakeRustlsConnect>,
+    tls: Option<TlsConnector>,
     ssl: DriverSsl,
     deadline: Option<Instant>,
 }
@@ -47,7 +48,8 @@ impl Connector {
         ssl: DriverSsl,
         deadline: Option<Instant>,
     ) -> Connector {
-        Connector { tls: tls.map(MakeRustlsConnect::new), ssl, deadline }
+        let tls = tls.map(|config| TlsConnector::from(Arc::new(config)));
+        Connector { tls, ssl, deadline }
     }
 }
 
@@ -57,18 +59,15 @@ impl MakeTlsConnect<Socket> for Connector {
     type Error = Infallible;
 
     fn make_tls_connect(&mut self, domain: &str) -> Result<Connecting, Infallible> {
-        let tls = match &mut self.tls {
-            Some(tls) if self.ssl != DriverSsl::Disable => {
-                Some(MakeTlsConnect::<Socket>::make_tls_connect(tls, domain)?)
-            }
-            _ => None,
-        };
+        let tls = self.tls.clone().filter(|_| self.ssl != DriverSsl::Disable);
+        let tls = tls.map(|tls| (tls, domain.to_owned()));
         Ok(Connecting { tls, ssl: self.ssl, deadline: self.deadline })
     }
 }
 
 pub(super) struct Connecting {
-    tls: Option<Rustls>,
+    /// With the name that the server's certificate is checked against.
+    tls: Option<(TlsConnector, String)>,
     ssl: DriverSsl,
     deadline: Option<Instant>,
 }
@@ -89,14 +88,18 @@ impl TlsConnect<Socket> for Connecting {
 
 impl Connecting {
     async fn negotiate(self, mut socket: Socket) -> io::Result<Inner> {
-        let Some(tls) = self.tls else { return Ok(Inner::Plain(socket)) };
+        let Some((tls, name)) = self.tls else { return Ok(Inner::Plain(socket)) };
         let mut request = BytesMut::new();
         frontend::ssl_request(&mut request);
         socket.write_all(&request).await?;
         // One byte and no more: what follows a refusal belongs to the plain session, and what
         // follows an `S` in the clear must not be taken for the server's (CVE-2021-23222).
         match (socket.read_u8().await?, self.ssl) {
-            (b'S', _) => Ok(Inner::Encrypted(Box::new(tls.connect(socket).await?))),
+            (b'S', _) => {
+                let name = ServerName::try_from(name)
+                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+                Ok(Inner::Encrypted(Box::new(tls.connect(name, socket).await?)))
+            }
             (_, DriverSsl::Require) => Err(io::Error::other(NO_TLS)),
             _ => Ok(Inner::Plain(socket)),
         }
@@ -105,7 +108,7 @@ impl Connecting {
 
 enum Inner {
     Plain(Socket),
-    Encrypted(Box<Encrypted>),
+    Encrypted(Box<Encrypted<Socket>>),
 }
 
 /// A stream whose reads end with an error once the server has sent too much.
@@ -168,7 +171,12 @@ impl TlsStream for Guarded {
     fn channel_binding(&self) -> ChannelBinding {
         match &self.inner {
             Inner::Plain(_) => ChannelBinding::none(),
-            Inner::Encrypted(stream) => stream.channel_binding(),
+            Inner::Encrypted(stream) => {
+                let certificates = stream.get_ref().1.peer_certificates();
+                certificates
+                    .and_then(|certificates| tls::end_point(certificates.first()?))
+                    .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+            }
         }
     }
 }

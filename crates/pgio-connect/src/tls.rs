@@ -12,15 +12,18 @@
 //!
 //! Next: `open` decides when TLS is tried.
 
-mod der;
+mod certificate;
 
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::{
+    WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+};
 use rustls::crypto::{
     CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
     verify_tls13_signature_with_raw_key,
@@ -32,6 +35,12 @@ use rustls::pki_types::{
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version};
 use sha2::{Digest, Sha256, Sha384, Sha512};
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::oid::db::rfc5912::{
+    ECDSA_WITH_SHA_256, ECDSA_WITH_SHA_384, ECDSA_WITH_SHA_512, MD_5_WITH_RSA_ENCRYPTION,
+    SHA_1_WITH_RSA_ENCRYPTION, SHA_256_WITH_RSA_ENCRYPTION, SHA_384_WITH_RSA_ENCRYPTION,
+    SHA_512_WITH_RSA_ENCRYPTION,
+};
 
 use super::error::ConnectError;
 use super::params::{ClientCert, ConnectParams, RootCert, SslMode, SslParams};
@@ -71,7 +80,7 @@ fn make(ssl: &SslParams) -> Result<ClientConfig, ConnectError> {
     Ok(config)
 }
 
-fn unusable(error: &rustls::Error) -> ConnectError {
+fn unusable(error: &dyn Display) -> ConnectError {
     ConnectError::Tls { at: "any server".to_owned(), problem: error.to_string() }
 }
 
@@ -85,8 +94,9 @@ fn verifier(
 ) -> Result<Arc<dyn ServerCertVerifier>, ConnectError> {
     let roots = match &ssl.root {
         RootCert::System => {
-            let system = rustls_platform_verifier::Verifier::new(Arc::clone(provider));
-            return Ok(Arc::new(system.map_err(|e| unusable(&e))?));
+            let (provider, roots) = (Arc::clone(provider), Arc::new(system_roots()?));
+            let system = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+            return Ok(system.map_err(|e| unusable(&e))?);
         }
         RootCert::File(path) if path.exists() => Some(read_roots(path)?),
         RootCert::File(path) if ssl.mode >= SslMode::VerifyCa => {
@@ -106,6 +116,16 @@ fn verifier(
         check_name: ssl.mode == SslMode::VerifyFull,
         provider: Arc::clone(provider),
     }))
+}
+
+fn system_roots() -> Result<RootCertStore, ConnectError> {
+    let mut store = RootCertStore::empty();
+    // Some systems ship certificates that webpki cannot use; the others are enough.
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if store.is_empty() {
+        return Err(unusable(&"the system's trust store holds no certificate"));
+    }
+    Ok(store)
 }
 
 #[derive(Debug)]
@@ -207,9 +227,9 @@ impl ServerCertVerifier for LikeLibpq {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
-        match (ParsedCertificate::try_from(cert), der::public_key(cert)) {
+        match (ParsedCertificate::try_from(cert), certificate::public_key(cert)) {
             (Err(_), Some(key)) => {
-                let key = SubjectPublicKeyInfoDer::from(key);
+                let key = SubjectPublicKeyInfoDer::from(key.as_slice());
                 verify_tls13_signature_with_raw_key(message, &key, dss, algorithms)
             }
             _ => verify_tls13_signature(message, cert, dss, algorithms),
@@ -222,19 +242,19 @@ impl ServerCertVerifier for LikeLibpq {
 }
 
 fn check_name(
-    certificate: &CertificateDer<'_>,
+    end_entity: &CertificateDer<'_>,
     server_name: &ServerName<'_>,
 ) -> Result<(), rustls::Error> {
     use rustls::{CertificateError, Error};
-    let checked = verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name);
+    let checked = verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name);
     match &checked {
         // The CN counts only if there is no other name, as RFC 6125 and libpq have it.
         Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
             presented,
             ..
         })) if presented.is_empty() => {
-            let common_name = der::common_name(certificate).unwrap_or_default();
-            let matches = der::name_matches(common_name, &server_name.to_str());
+            let common_name = certificate::common_name(end_entity).unwrap_or_default();
+            let matches = certificate::name_matches(&common_name, &server_name.to_str());
             if matches { Ok(()) } else { checked }
         }
         _ => checked,
@@ -243,18 +263,22 @@ fn check_name(
 
 /// What binds SCRAM to this TLS session (tls-server-end-point, RFC 5929): the hash of the server's
 /// certificate by the algorithm it is signed with, at least SHA-256.
-pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
-    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
-    const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
-    let signed = der::signature_algorithm(certificate)?;
-    let of = |family: &[u8]| signed.strip_prefix(family);
-    match (of(RSA), of(ECDSA)) {
+pub(super) fn end_point(server_certificate: &[u8]) -> Option<Vec<u8>> {
+    // Not in the RFC that the others come from.
+    const ECDSA_WITH_SHA_1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.1");
+    match certificate::signature_algorithm(server_certificate)? {
         // MD5 and SHA-1 are replaced by SHA-256.
-        (Some([0x04 | 0x05 | 0x0b]), _) | (_, Some([0x01] | [0x03, 0x02])) => {
-            Some(Sha256::digest(certificate).to_vec())
+        MD_5_WITH_RSA_ENCRYPTION
+        | SHA_1_WITH_RSA_ENCRYPTION
+        | SHA_256_WITH_RSA_ENCRYPTION
+        | ECDSA_WITH_SHA_1
+        | ECDSA_WITH_SHA_256 => Some(Sha256::digest(server_certificate).to_vec()),
+        SHA_384_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_384 => {
+            Some(Sha384::digest(server_certificate).to_vec())
         }
-        (Some([0x0c]), _) | (_, Some([0x03, 0x03])) => Some(Sha384::digest(certificate).to_vec()),
-        (Some([0x0d]), _) | (_, Some([0x03, 0x04])) => Some(Sha512::digest(certificate).to_vec()),
+        SHA_512_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_512 => {
+            Some(Sha512::digest(server_certificate).to_vec())
+        }
         // Ed25519 has no hash of its own, and no binding is defined.
         _ => None,
     }

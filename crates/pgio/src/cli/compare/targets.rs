@@ -307,8 +307,9 @@ fn start_private(
     let exe = std::env::current_exe()
         .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))?;
     let mut status = Status::new();
-    status.show("starting PostgreSQL …");
-    let cluster = PrivateCluster::start(&Spec { pg, standby, base_dir, ..Spec::new(exe) })?;
+    let spec = Spec { pg, standby, base_dir, ..Spec::new(exe) };
+    let cluster =
+        PrivateCluster::start_observed(&spec, &mut |step| status.show(&step.to_string()))?;
     clusters::note(&cluster)?;
     Ok(Arc::new(cluster))
 }

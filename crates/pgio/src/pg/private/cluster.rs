@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 
 use postgres::NoTls;
 
+use super::find::find_observed;
 use super::layout::{self, Layout, Role};
+use super::progress::{Observer, Progress};
 use super::protocol::{Command, read_answer};
 use super::server::Setting;
 use super::supervisor::Task;
 use super::sweep::sweep;
-use super::{Binaries, Error, ServerVersion, VersionRequest, at, find};
+use super::{Binaries, Error, ServerVersion, VersionRequest, at};
 use crate::host::exec::{CommandLine, Ties, spawn};
 
 const DATABASE: &str = "pgio";
@@ -66,9 +68,15 @@ pub struct PrivateCluster {
 impl PrivateCluster {
     /// Returns when the database is there and the standby, if any, is synchronous.
     pub fn start(spec: &Spec) -> Result<Self, Error> {
+        Self::start_observed(spec, &mut |_| {})
+    }
+
+    /// As [`start`](Self::start); the observer receives each step, a download's progress included.
+    pub fn start_observed(spec: &Spec, observer: Observer<'_>) -> Result<Self, Error> {
         let base_dir = spec.base_dir.clone().unwrap_or_else(layout::default_base);
         layout::check_base(&base_dir)?;
-        let binaries = find(spec.pg)?;
+        let binaries = find_observed(spec.pg, observer)?;
+        observer(&Progress::Start);
         let absolute = |path: &Path| std::path::absolute(path).map_err(at(path));
         sweep(&base_dir);
         let task = Task {

@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Error;
-use super::download;
+use super::download::{self, Cached};
+use super::progress::Observer;
 use super::version::{SUPPORTED, ServerVersion, VersionRequest};
 use crate::host::exec::{CommandLine, Exec, Local};
 
@@ -33,10 +34,19 @@ pub struct Binaries {
 
 /// The newest installed server that fits, else the newest that can be downloaded.
 pub fn find(request: Option<VersionRequest>) -> Result<Binaries, Error> {
-    match find_installed(request)? {
-        Some(binaries) => Ok(binaries),
-        None => download::download(request),
+    find_observed(request, &mut |_| {})
+}
+
+/// As [`find`]; the observer receives the progress of a download.
+pub(super) fn find_observed(
+    request: Option<VersionRequest>,
+    observer: Observer<'_>,
+) -> Result<Binaries, Error> {
+    if let Some(binaries) = find_installed(request)? {
+        return Ok(binaries);
     }
+    let Cached { directory, version } = download::download(request, observer)?;
+    Ok(Binaries { directory, version, origin: Origin::Downloaded(version) })
 }
 
 /// As [`find`], but fetches nothing: none when it would have to.
