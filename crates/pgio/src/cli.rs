@@ -6,6 +6,7 @@
 
 mod ballast;
 mod bench;
+#[path = "experiment/clusters.rs"]
 mod clusters;
 mod compare;
 mod connection;
@@ -15,14 +16,17 @@ mod device;
 mod doctor;
 mod example;
 pub mod exit;
+#[path = "files/text.rs"]
 mod files;
 mod flags;
+#[path = "experiment/conflicts.rs"]
 mod journals;
 mod output;
 mod report;
 mod run;
 mod setup;
 mod signals;
+#[path = "experiment/state.rs"]
 mod state;
 mod undo;
 

@@ -7,18 +7,31 @@
 //! stderr how far it is, [`pace`] how long it still takes, [`estimate`] how long it should. The loop itself is
 //! in `experiment`.
 
+#[path = "../experiment/application/cells.rs"]
 mod cells;
+#[path = "../experiment/application/estimate.rs"]
 mod estimate;
+#[path = "../experiment/application/extend.rs"]
 mod extend;
+#[path = "../experiment/application/perform.rs"]
 mod job;
+#[path = "../experiment/application/observing.rs"]
 mod observing;
+#[path = "../experiment/pace.rs"]
 mod pace;
+#[path = "compare/plan.rs"]
 mod plan_text;
+#[path = "../experiment/application/resume.rs"]
 mod resume;
+#[path = "../experiment/application/rights.rs"]
 mod rights;
+#[path = "../experiment/application/manifest.rs"]
 mod stored;
+#[path = "../experiment/application/servers.rs"]
 mod targets;
+#[path = "progress.rs"]
 mod telling;
+#[path = "../experiment/application/validation.rs"]
 mod validation;
 
 use std::path::{Path, PathBuf};
