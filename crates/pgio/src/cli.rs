@@ -6,8 +6,6 @@
 
 mod ballast;
 mod bench;
-#[path = "experiment/clusters.rs"]
-mod clusters;
 mod compare;
 mod connection;
 mod demo;
@@ -16,18 +14,15 @@ mod device;
 mod doctor;
 mod example;
 pub mod exit;
-#[path = "files/text.rs"]
-mod files;
 mod flags;
-#[path = "experiment/conflicts.rs"]
-mod journals;
+mod jobs;
+mod loading;
 mod output;
+mod progress;
 mod report;
 mod run;
 mod setup;
 mod signals;
-#[path = "experiment/state.rs"]
-mod state;
 mod undo;
 
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};

@@ -23,14 +23,15 @@ use std::time::Duration;
 use benchmath::summary;
 use postgres::Client;
 
-use super::connection;
 use super::exit::{Failure, USAGE};
-use super::{Outcome, output, setup, signals, state};
-use crate::config::ConnectString;
+use super::loading::{self, Lines};
+use super::{Outcome, connection, output, signals};
 use crate::config::experiment::Checkpoint;
+use crate::config::{ConnectString, Layer};
 use crate::dataset::LoadSpec;
-use crate::experiment::live;
+use crate::experiment::admin::open_admin;
 use crate::experiment::trial::{self, Request};
+use crate::experiment::{slob, state};
 use crate::host::stop::Stop;
 use crate::host::{Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
@@ -39,6 +40,7 @@ use crate::pg::server::Server;
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::telemetry::Scene;
 use crate::units::{Layout, Scale};
+use crate::workload::slob::Slob;
 use crate::workload::{Progress, Workload};
 
 #[derive(Debug, clap::Args)]
@@ -146,7 +148,7 @@ impl Bench {
             Arc::new(PrivateCluster::start(&Spec { pg, primary_settings, ..Spec::new(exe) })?);
         let run_id = state::new_run_id();
         let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
-        let (admin, server) = live::open_admin(&params, &run_id)?;
+        let (admin, server) = open_admin(&params, &run_id)?;
         output::line(&format!(
             "PostgreSQL {}, {} cores, {}",
             server.info.version,
@@ -177,8 +179,15 @@ impl Bench {
             layout: Layout::default(),
             scan: None,
         };
-        setup::load(&mut self.admin, &self.params, &spec, &self.stop, false)?;
+        loading::load(&mut self.admin, &self.params, &spec, &self.stop, Lines::None)?;
         Ok(())
+    }
+
+    /// `slob` on what is loaded.
+    fn loaded(&mut self, layer: Layer) -> Result<Slob, Failure> {
+        let (slob, warnings) = slob::loaded(layer, &mut self.admin)?;
+        output::warn_all(&warnings);
+        Ok(slob)
     }
 
     fn trial(&mut self, workload: &Arc<dyn Workload>, warmup: Duration) -> Result<Trial, Failure> {

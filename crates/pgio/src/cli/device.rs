@@ -11,8 +11,9 @@ use rustix::fs::Access;
 
 use super::exit::{Failure, REFUSED, USAGE};
 use super::output::{self, Status};
-use super::{Outcome, signals, state};
+use super::{Outcome, signals};
 use crate::analysis::device as analysis;
+use crate::experiment::state;
 use crate::host::Host;
 use crate::host::stop::Stop;
 use crate::report::{device as report, json, text};

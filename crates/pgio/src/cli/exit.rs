@@ -4,7 +4,12 @@ use std::process::ExitCode;
 
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
-use crate::experiment::live::LiveError;
+use crate::experiment::application::JobError;
+use crate::experiment::application::error::{OpenError, ResumeError, RunError};
+use crate::experiment::conflicts::ConflictError;
+use crate::experiment::error::LiveError;
+use crate::experiment::slob::SlobError;
+use crate::experiment::state::StateError;
 use crate::host::exec::ExecError;
 use crate::host::own_dir::OwnDirError;
 use crate::pg::connect::ConnectError;
@@ -102,6 +107,33 @@ impl<E: Coded> From<E> for Failure {
     }
 }
 
+/// A run that left changes in place says so, and not only the next one that is refused for it.
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        let code = match &error {
+            RunError::Open(source) => source.code(),
+            RunError::Resume(source) => source.code(),
+            RunError::Conflict(source) => source.code(),
+            RunError::State(source) => source.code(),
+            RunError::Store(source) => source.code(),
+            RunError::Live(source) => source.code(),
+            RunError::Left { source, .. } if source.code() == UNFINISHED => {
+                return Failure {
+                    code: UNFINISHED,
+                    error: anyhow::Error::msg(words::sentence(source)),
+                };
+            }
+            RunError::Left { left, source } => {
+                let text = format!("{}; {left}", words::sentence(source));
+                return Failure::message(UNFINISHED, text);
+            }
+            RunError::Interrupted => INTERRUPTED,
+            RunError::Failing(_) => TRIAL,
+        };
+        Failure { code, error: error.into() }
+    }
+}
+
 macro_rules! coded {
     ($($error:ty => $code:expr),* $(,)?) => {
         $(impl Coded for $error {
@@ -184,6 +216,56 @@ coded! {
         LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
+    },
+    SlobError => |e| match e {
+        SlobError::Dataset(source) => source.code(),
+        SlobError::Resolve(source) => source.code(),
+        SlobError::Engine(source) => source.code(),
+    },
+    StateError => |e| match e {
+        StateError::NoHome => REFUSED,
+        StateError::Directory(source) => source.code(),
+        StateError::InUse { .. } | StateError::Find { .. } | StateError::Lock { .. } => FILES,
+    },
+    ConflictError => |e| match e {
+        ConflictError::State(source) => source.code(),
+        ConflictError::Journal(source) => source.code(),
+    },
+    JobError => |e| match e {
+        JobError::Config(source) => source.code(),
+        JobError::OwnMetric { .. } | JobError::NoMetric { .. } => USAGE,
+        JobError::Treatment { source, .. } => source.code(),
+    },
+    OpenError => |e| match e {
+        OpenError::UnknownHost { .. } => USAGE,
+        OpenError::DeviceElsewhere | OpenError::ControlElsewhere => REFUSED,
+        OpenError::Program(_) => FAILED,
+        OpenError::Treatment(source) => source.code(),
+        OpenError::Live(source) => source.code(),
+        OpenError::Host(source) => source.code(),
+        OpenError::Private(source) => source.code(),
+        OpenError::State(source) => source.code(),
+        OpenError::Connect(source) => source.code(),
+        OpenError::Control(source) => source.code(),
+        OpenError::Resolve(source) => source.code(),
+        OpenError::Dataset(source) => source.code(),
+        OpenError::Slob(source) => source.code(),
+        OpenError::Engine(source) => source.code(),
+        OpenError::Device(source) => source.code(),
+        OpenError::Command(source) => source.code(),
+        OpenError::Mail(source) => source.code(),
+    },
+    ResumeError => |e| match e {
+        ResumeError::Store(source) => source.code(),
+        ResumeError::Job(source) => source.code(),
+        ResumeError::Read { .. } | ResumeError::OtherVersion { .. } => FILES,
+        ResumeError::NotStored { .. }
+        | ResumeError::OneOfSeveral { .. }
+        | ResumeError::NoSuchWorkload { .. }
+        | ResumeError::OtherExperiment { .. }
+        | ResumeError::NotInsertable { .. }
+        | ResumeError::Smaller { .. } => USAGE,
+        ResumeError::Changed(_) => REFUSED,
     },
     StoreError => |_| FILES,
     ExecError => |_| CONNECT,

@@ -12,7 +12,7 @@ use postgres::Client;
 
 use super::{Bench, metric};
 use crate::cli::exit::{FAILED, Failure};
-use crate::cli::{Outcome, connection, output, run};
+use crate::cli::{Outcome, connection, output};
 use crate::config::{ConnectString, Layer};
 use crate::host::Hosts;
 use crate::pg::private::VersionRequest;
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         run_time: Some(window),
         ..Layer::default()
     };
-    let workload: Arc<dyn Workload> = Arc::new(run::loaded_slob(layer, &mut bench.admin)?);
+    let workload: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
     let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
     let survey = Survey { params, server, cadence, hosts, host: None };
     let scene = Scene::survey(&survey, &mut bench.admin);

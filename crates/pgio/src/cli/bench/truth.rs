@@ -20,12 +20,15 @@ use tempfile::TempDir;
 
 use super::{Outcome, output};
 use crate::analysis::{Analysis, Comparison, Verdict};
-use crate::cli::compare::{Job, Start};
 use crate::cli::exit::{FAILED, FILES, Failure, USAGE};
-use crate::cli::{connection, report, setup, signals, state};
+use crate::cli::loading::{self, Lines};
+use crate::cli::{connection, jobs, report, signals};
 use crate::config::ConnectString;
 use crate::dataset::LoadSpec;
-use crate::experiment::live::{self, Happening};
+use crate::experiment::admin::open_admin;
+use crate::experiment::application::{Run, Start};
+use crate::experiment::event::Event;
+use crate::experiment::state;
 use crate::host::stop::Stop;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::units::{Layout, Scale, exact_duration};
@@ -203,10 +206,11 @@ impl Round<'_> {
     fn analysis_heard(
         &self,
         text: &str,
-        hear: &mut dyn FnMut(&Happening<'_>),
+        hear: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Analysis, Failure> {
-        let job = Job::parse(text, "truth.toml", "truth")?;
-        let dirs = job.run_heard(&self.out, Start::New, self.stop, self.pg, hear)?;
+        let job = jobs::parse(text, "truth.toml", "truth")?;
+        let run = Run { out: &self.out, start: Start::New, stop: self.stop, pg: self.pg };
+        let dirs = jobs::perform(&job, &run, hear)?;
         let dir = dirs.first().expect("an experiment has a workload, and each a directory");
         Ok(report::analyse(dir)?)
     }
@@ -239,7 +243,7 @@ fn private(
 fn load(cluster: &PrivateCluster, scale: &str) -> Outcome {
     let run_id = state::new_run_id();
     let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
-    let (mut admin, _) = live::open_admin(&params, &run_id)?;
+    let (mut admin, _) = open_admin(&params, &run_id)?;
     let blocks = scale.parse::<Scale>().map_err(|e| Failure::new(USAGE, e))?.blocks();
     let spec = LoadSpec {
         tables: 1,
@@ -252,7 +256,7 @@ fn load(cluster: &PrivateCluster, scale: &str) -> Outcome {
         layout: Layout::default(),
         scan: None,
     };
-    setup::load(&mut admin, &params, &spec, &Stop::new(), false)?;
+    loading::load(&mut admin, &params, &spec, &Stop::new(), Lines::None)?;
     Ok(())
 }
 

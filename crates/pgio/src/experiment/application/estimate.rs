@@ -26,7 +26,7 @@ const BYTES_PER_SECOND: u64 = 200 << 20;
 
 /// What one trial, or several, should take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Estimate {
+pub struct Estimate {
     /// Warm-up and windows.
     windows: Duration,
     trials: u32,
@@ -41,38 +41,38 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    pub(super) fn total(&self) -> Duration {
-        self.items().iter().fold(self.windows, |sum, (_, _, time)| sum.saturating_add(*time))
+    pub fn total(&self) -> Duration {
+        let counted = self.counted();
+        let costs = counted.iter().map(|(times, _, each)| each.saturating_mul(*times));
+        costs.fold(self.windows.saturating_add(self.copying()), Duration::saturating_add)
     }
 
-    /// What it consists of beside the windows: how often, what at which figure, time in all.
-    fn items(&self) -> Vec<(u64, String, Duration)> {
-        let each = |times: u32, what: &str, cost: Duration| {
-            let what = format!("{what} of {} s", cost.as_secs());
-            (u64::from(times), what, cost.saturating_mul(times))
-        };
-        let mut items = vec![
-            each(self.trials, "checkpoint, connecting and evidence", OVERHEAD),
-            each(self.restarts, "restart", RESTART),
-            each(self.file_systems, "new file system", NEW_FILE_SYSTEM),
-            each(self.resyncs, "resync", RESYNC),
-            each(self.databases, "new database", RECREATE),
-            each(self.clusters, "private cluster", PRIVATE_CLUSTER),
-        ];
-        let rate = human::byte_rate(BYTES_PER_SECOND as f64);
-        let time = Duration::from_secs_f64(self.bytes as f64 / BYTES_PER_SECOND as f64);
-        items.push((self.bytes, format!("loaded or copied at {rate}"), time));
-        items.retain(|(times, ..)| *times > 0);
-        items
+    /// What is counted beside the windows: how often, what, the time of each.
+    fn counted(&self) -> [(u32, &'static str, Duration); 6] {
+        [
+            (self.trials, "checkpoint, connecting and evidence", OVERHEAD),
+            (self.restarts, "restart", RESTART),
+            (self.file_systems, "new file system", NEW_FILE_SYSTEM),
+            (self.resyncs, "resync", RESYNC),
+            (self.databases, "new database", RECREATE),
+            (self.clusters, "private cluster", PRIVATE_CLUSTER),
+        ]
+    }
+
+    /// The time of loads and copies.
+    fn copying(&self) -> Duration {
+        Duration::from_secs_f64(self.bytes as f64 / BYTES_PER_SECOND as f64)
     }
 
     /// The basis of [`Estimate::total`], on one line.
-    pub(super) fn basis(&self) -> String {
-        let part = |(times, what, _): (u64, String, Duration)| match what.starts_with("loaded") {
-            true => format!("{} {what}", human::bytes(times)),
-            false => format!("{times} × {what}"),
-        };
-        let mut parts: Vec<String> = self.items().into_iter().map(part).collect();
+    pub fn basis(&self) -> String {
+        let counted = self.counted().into_iter().filter(|(times, ..)| *times > 0);
+        let each = counted.map(|(n, what, each)| format!("{n} × {what} of {} s", each.as_secs()));
+        let mut parts: Vec<String> = each.collect();
+        if self.bytes > 0 {
+            let rate = human::byte_rate(BYTES_PER_SECOND as f64);
+            parts.push(format!("{} loaded or copied at {rate}", human::bytes(self.bytes)));
+        }
         if self.unknown > 0 {
             parts.push(format!(
                 "not counted: {} × a load or copy of the data set, whose size only the server knows",
@@ -82,7 +82,8 @@ impl Estimate {
         parts.join(", ")
     }
 
-    pub(super) fn times(self, n: u32) -> Estimate {
+    #[must_use]
+    pub fn times(self, n: u32) -> Estimate {
         Estimate {
             windows: self.windows.saturating_mul(n),
             trials: self.trials.saturating_mul(n),
@@ -97,7 +98,7 @@ impl Estimate {
     }
 
     #[must_use]
-    pub(super) fn plus(self, other: Estimate) -> Estimate {
+    pub fn plus(self, other: Estimate) -> Estimate {
         Estimate {
             windows: self.windows.saturating_add(other.windows),
             trials: self.trials.saturating_add(other.trials),
@@ -123,60 +124,57 @@ impl Estimate {
     }
 }
 
-impl Job {
-    /// One trial of this cell; none where its window ends when the work does.
-    pub(super) fn estimate(&self, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estimate> {
-        let e = &self.experiment;
-        let windows = e.size_of(spec).trial?;
-        let mut estimate = Estimate { windows, trials: 1, ..Estimate::default() };
-        let has_data = spec.kind == WorkloadKind::Slob;
-        let size = if has_data { self.data_size(spec, &cell.target) } else { Some(0) };
-        let costs: Vec<Cost> = cell.treatments.iter().flat_map(|t| t.costs()).collect();
-        let count = |cost| u32::try_from(costs.iter().filter(|c| **c == cost).count());
-        let count = |cost| count(cost).unwrap_or(u32::MAX);
-        estimate.restarts = count(Cost::Restart);
-        estimate.file_systems = count(Cost::NewFileSystem);
-        estimate.resyncs = count(Cost::Resync);
-        estimate = estimate.data(size, count(Cost::CopyData));
-        match e.reset_of(spec) {
-            Reset::Checkpoint | Reset::Vacuum => {}
-            Reset::Reload => estimate = estimate.data(size, 1),
-            Reset::Recreate { .. } => {
-                estimate.databases = 1;
-                estimate = estimate.data(size, 1);
+/// One trial of this cell; none where its window ends when the work does.
+pub fn of_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estimate> {
+    let e = &job.experiment;
+    let windows = e.size_of(spec).trial?;
+    let mut estimate = Estimate { windows, trials: 1, ..Estimate::default() };
+    let has_data = spec.kind == WorkloadKind::Slob;
+    let size = if has_data { data_size(job, spec, &cell.target) } else { Some(0) };
+    let costs: Vec<Cost> = cell.treatments.iter().flat_map(|t| t.costs()).collect();
+    let count = |cost| u32::try_from(costs.iter().filter(|c| **c == cost).count());
+    let count = |cost| count(cost).unwrap_or(u32::MAX);
+    estimate.restarts = count(Cost::Restart);
+    estimate.file_systems = count(Cost::NewFileSystem);
+    estimate.resyncs = count(Cost::Resync);
+    estimate = estimate.data(size, count(Cost::CopyData));
+    match e.reset_of(spec) {
+        Reset::Checkpoint | Reset::Vacuum => {}
+        Reset::Reload => estimate = estimate.data(size, 1),
+        Reset::Recreate { .. } => {
+            estimate.databases = 1;
+            estimate = estimate.data(size, 1);
+        }
+    }
+    Some(estimate)
+}
+
+/// Before the first trial: private clusters, and the data sets that are loaded there.
+pub fn of_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
+    let mut estimate = Estimate::default();
+    // All workloads share the clusters.
+    let is_first = job.experiment.workloads.first().is_some_and(|w| w.name == spec.name);
+    for (name, target) in &job.experiment.targets {
+        if matches!(target, Target::Private { .. }) {
+            estimate.clusters += u32::from(is_first);
+            if spec.kind == WorkloadKind::Slob {
+                estimate = estimate.data(data_size(job, spec, name), 1);
             }
         }
-        Some(estimate)
     }
+    estimate
+}
 
-    /// Before the first trial: private clusters, and the data sets that are loaded there.
-    pub(super) fn estimate_start(&self, spec: &WorkloadSpec) -> Estimate {
-        let mut estimate = Estimate::default();
-        // All workloads share the clusters.
-        let is_first = self.experiment.workloads.first().is_some_and(|w| w.name == spec.name);
-        for (name, target) in &self.experiment.targets {
-            if matches!(target, Target::Private { .. }) {
-                estimate.clusters += u32::from(is_first);
-                if spec.kind == WorkloadKind::Slob {
-                    estimate = estimate.data(self.data_size(spec, name), 1);
-                }
-            }
-        }
-        estimate
+/// Bytes of the data set, as far as the file and pgio.conf say; on a server of the user's its own
+/// mark does.
+fn data_size(job: &Job, spec: &WorkloadSpec, target: &str) -> Option<u64> {
+    let layer = spec.layer.clone().over(job.below.layer.clone());
+    let is_private = matches!(job.experiment.targets.get(target), Some(Target::Private { .. }));
+    if layer.scale.is_none() && !is_private {
+        return None;
     }
-
-    /// Bytes of the data set, as far as the file and pgio.conf say; on a server of the user's its own
-    /// mark does.
-    fn data_size(&self, spec: &WorkloadSpec, target: &str) -> Option<u64> {
-        let layer = spec.layer.clone().over(self.below.layer.clone());
-        let is_private =
-            matches!(self.experiment.targets.get(target), Some(Target::Private { .. }));
-        if layer.scale.is_none() && !is_private {
-            return None;
-        }
-        let load = LoadSettings::resolve(layer).ok()?;
-        Some(load.scale.bytes().saturating_mul(u64::from(load.num_schemas)))
-    }
+    let load = LoadSettings::resolve(layer).ok()?;
+    Some(load.scale.bytes().saturating_mul(u64::from(load.num_schemas)))
 }
 
 #[cfg(test)]

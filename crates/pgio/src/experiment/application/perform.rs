@@ -1,309 +1,237 @@
-//! An experiment file on its way to being run: parsed, then one experiment for each workload.
+//! Runs an experiment file: one experiment for each workload, one after the other.
+//!
+//! Everything that may refuse comes before the first change: unfinished runs, the results directory, the servers,
+//! other runs, each condition. What happens goes to one observer; what is left at the end is in the store.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::pace::Pace;
-use super::resume;
-use super::targets::{Reached, params_of};
-use super::telling::Teller;
-use crate::cli::exit::{Failure, TRIAL, UNFINISHED, USAGE};
-use crate::cli::output;
-use crate::cli::{Outcome, ballast, connection, journals, report, signals, state};
-use crate::config::experiment::{self, Experiment, WorkloadSpec};
-use crate::experiment::judging::{self, Judge};
-use crate::experiment::live::{Happening, Live, Target};
-use crate::experiment::plan::{burn_in, plan};
-use crate::experiment::run::{Done, Ended, Rules, run as run_plan};
+use super::agenda::Agenda;
+use super::cells::{cells, sweep};
+use super::error::RunError;
+use super::estimate;
+use super::job::Job;
+use super::manifest::{environment_of, manifest, primary_of, stored_text};
+use super::opening::{self, Purpose};
+use super::resume::{self, TargetNow};
+use super::servers::{self, TargetServer, params_of};
+use crate::config::experiment::WorkloadSpec;
+use crate::experiment::event::{Event, Observer, WorkloadBegins};
+use crate::experiment::judging::{Judge, Looks};
+use crate::experiment::live::Live;
+use crate::experiment::pace::Pace;
+use crate::experiment::run::{Ended, run as run_plan};
+use crate::experiment::target::Target;
+use crate::experiment::{conflicts, environment, state};
+use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
 use crate::results::store::{Store, Stored};
-use crate::results::sweep::Cell;
-use crate::results::{checks, metrics};
-use crate::treatment;
 use crate::treatment::journal::{self, Claims, Journal};
-use crate::workload::command;
 
 /// Whether the directory is new or holds what an interrupted run left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Start {
+pub enum Start {
     New,
     Resume,
 }
 
-/// Whoever could not put something back says so now, and not when the next run refuses to start.
-fn and_what_is_left(error: Failure, journals: &Path, run_id: &str) -> Failure {
-    match journal::left_by(journals, run_id) {
-        Some(left) if error.code() != UNFINISHED => {
-            Failure::message(UNFINISHED, format!("{}; {left}", error.sentence()))
-        }
-        _ => error,
-    }
-}
-
-/// An experiment file on its way to being run.
+/// Where the results go, and what stops the run.
 #[derive(Debug)]
-pub(in crate::cli) struct Job {
-    pub(in crate::cli) experiment: Experiment,
-    pub(super) text: String,
-    pub(super) seed: u64,
-    /// ./pgio.conf, below the file's own keys.
-    pub(in crate::cli) below: connection::Given,
+pub struct Run<'a> {
+    pub out: &'a Path,
+    pub start: Start,
+    pub stop: &'a Stop,
+    /// Of private servers whose target asks for no version.
+    pub pg: Option<VersionRequest>,
 }
 
-impl Job {
-    pub(in crate::cli) fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
-        let experiment =
-            experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
-        let mut declared = Vec::new();
-        for spec in experiment.workloads.iter().filter_map(|w| w.command.as_ref()) {
-            declared.extend(command::declared(spec));
-        }
-        if let Some(taken) = declared.iter().find(|m| metrics::definition(&m.name).is_some()) {
-            return Err(Failure::message(
-                USAGE,
-                format!(
-                    "{file}: workload.metric: `{}` is a metric of pgio's own: take another name",
-                    taken.name
-                ),
-            ));
-        }
-        let also = experiment.rules.question.also_judge.iter().map(|name| ("also_judge", name));
-        let named = experiment.primary.iter().map(|name| ("primary", name)).chain(also);
-        for (key, metric) in named {
-            if metrics::find(&declared, metric).is_none() {
-                let names: Vec<&str> = metrics::all(&declared).map(|m| m.name).collect();
-                let names = names.join(", ");
-                return Err(Failure::message(
-                    USAGE,
-                    format!("{file}: {key}: no metric `{metric}`; there are {names}"),
-                ));
-            }
-        }
-        let seed = experiment.seed.unwrap_or_else(state::new_seed);
-        let below = connection::conf_only()?;
-        let job = Job { experiment, text: text.to_owned(), seed, below };
-        job.check_treatments().map_err(|e| e.context(file))?;
-        Ok(job)
+/// Runs every workload and returns the directories of their results.
+pub fn perform(
+    job: &Job,
+    run: &Run<'_>,
+    observe: &mut Observer<'_>,
+) -> Result<Vec<PathBuf>, RunError> {
+    let run_id = state::new_run_id();
+    let params = servers::params(job, &run_id, observe)?;
+    for other in conflicts::refuse_unfinished(params.values())? {
+        observe(Event::LeftElsewhere(&other));
     }
-
-    /// Runs every workload and returns the directories of their results.
-    pub(in crate::cli) fn run(
-        &self,
-        out: &Path,
-        start: Start,
-        stop: &Stop,
-        pg: Option<VersionRequest>,
-    ) -> Result<Vec<PathBuf>, Failure> {
-        self.run_heard(out, start, stop, pg, &mut |_| {})
+    if let Some(held) = environment::held_ballast() {
+        observe(Event::Warns(&environment::ballast_warning(held)));
     }
-
-    /// The same; `hear` may do something of its own whenever something happens.
-    pub(in crate::cli) fn run_heard(
-        &self,
-        out: &Path,
-        start: Start,
-        stop: &Stop,
-        pg: Option<VersionRequest>,
-        hear: &mut dyn FnMut(&Happening<'_>),
-    ) -> Result<Vec<PathBuf>, Failure> {
-        let run_id = state::new_run_id();
-        let params = self.params(&run_id)?;
-        journals::refuse_unfinished(params.values())?;
-        ballast::warn_if_held(ballast::held().as_deref());
-        // Before a server is started and a data set loaded for nothing.
-        for workload in &self.experiment.workloads {
-            let dir = self.dir_of(out, workload);
-            match start {
-                Start::New => Store::check_free(&dir)?,
-                Start::Resume => resume::check_file(self, &dir, &params)?,
-            }
-        }
-        let servers = self.open_servers(params, &run_id, pg)?;
-        let mut dirs = Vec::new();
-        // Held to the end, also between two workloads.
-        let mut claims = Claims::default();
-        for workload in &self.experiment.workloads {
-            let dir = self.dir_of(out, workload);
-            let there = (run_id.as_str(), &servers, &mut claims);
-            self.run_workload(workload, &dir, start, there, stop, hear)
-                .map_err(signals::stopped)?;
-            dirs.push(dir);
-            if stop.requested() {
-                break;
-            }
-        }
-        if self.experiment.workloads.len() > 1 {
-            report::leave_index(out, &self.experiment.name, &dirs);
-        }
-        Ok(dirs)
-    }
-
-    /// Where a workload's results are.
-    pub(super) fn dir_of(&self, out: &Path, workload: &WorkloadSpec) -> PathBuf {
-        match self.experiment.workloads.len() {
-            1 => out.to_owned(),
-            _ => out.join(&workload.name),
+    // Before a server is started and a data set loaded for nothing.
+    for workload in &job.experiment.workloads {
+        let dir = job.dir_of(run.out, workload);
+        match run.start {
+            Start::New => Store::check_free(&dir)?,
+            Start::Resume => resume::check_file(job, &dir, &params)?,
         }
     }
+    let servers = servers::open(&job.experiment, params, &run_id, run.pg, observe)?;
+    let mut dirs = Vec::new();
+    // Held to the end, also between two workloads.
+    let mut claims = Claims::default();
+    for workload in &job.experiment.workloads {
+        let dir = job.dir_of(run.out, workload);
+        let among = Among { job, run, run_id: &run_id, servers: &servers };
+        among.workload(workload, &dir, &mut claims, observe)?;
+        dirs.push(dir);
+        if run.stop.requested() {
+            break;
+        }
+    }
+    Ok(dirs)
+}
 
-    fn run_workload(
+/// What the workloads of a run share.
+struct Among<'a> {
+    job: &'a Job,
+    run: &'a Run<'a>,
+    run_id: &'a str,
+    servers: &'a BTreeMap<String, TargetServer>,
+}
+
+/// What an interrupted run left of a workload, and the lock that keeps others from going on with it.
+type Earlier = (Option<(Store, Stored)>, Option<LockFile>);
+
+impl Among<'_> {
+    fn workload(
         &self,
         spec: &WorkloadSpec,
         dir: &Path,
-        start: Start,
-        (run_id, servers, claims): (&str, &BTreeMap<String, Reached>, &mut Claims),
-        stop: &Stop,
-        hear: &mut dyn FnMut(&Happening<'_>),
-    ) -> Outcome {
-        let mut rules = self.experiment.rules.clone();
-        rules.reset = self.experiment.reset_of(spec).clone();
-        let cells = self.cells(spec)?;
-        let ids: Vec<Cell> = cells.iter().map(|c| c.cell.clone()).collect();
-        let mut plan = plan(cells.len(), rules.max_blocks, self.seed);
-        if self.experiment.burns_in(spec) {
-            plan.insert(0, burn_in(self.baseline_cell(&cells)));
-        }
-        let (earlier, mut lock) = match start {
-            Start::New => (None, None),
-            Start::Resume => {
-                // Of several workloads those after the interruption have none yet.
-                let lock = dir.exists().then(|| state::lock_results(dir)).transpose()?;
-                (resume::open(dir)?, lock)
-            }
-        };
-        let done = match &earlier {
-            Some((_, stored)) => judging::done(&stored.trials, &ids),
-            None => Done::default(),
-        };
-        let baselines = judging::baselines(&ids, &self.experiment.baseline);
-        let left = done.left(&plan, &baselines, self.experiment.blocks);
-        if earlier.is_some() && left.is_empty() && rules.precision.is_none() {
-            output::note(&format!("nothing is left to do in {}", dir.display()));
+        claims: &mut Claims,
+        observe: &mut Observer<'_>,
+    ) -> Result<(), RunError> {
+        let (job, stop) = (self.job, self.run.stop);
+        let mut rules = job.experiment.rules.clone();
+        rules.reset = job.experiment.reset_of(spec).clone();
+        let cells = cells(&job.experiment, spec)?;
+        let (earlier, mut lock) = self.earlier(dir)?;
+        let known = earlier.as_ref().map(|(_, stored)| stored);
+        let agenda = Agenda::of(job, spec, &rules, &cells, known);
+        if earlier.is_some() && agenda.is_complete() {
+            observe(Event::NothingLeft { dir });
             return Ok(());
         }
+        let used = self.servers.iter().filter(|(name, _)| cells.iter().any(|c| c.target == **name));
         let mut targets = BTreeMap::new();
-        for (name, reached) in servers {
-            if cells.iter().any(|c| c.target == *name) {
-                targets.insert(name.clone(), self.target(spec, reached, run_id, stop)?);
-            }
+        for (name, server) in used {
+            let purpose = Purpose::Run { run_id: self.run_id };
+            let target = opening::open(job, spec, server, purpose, stop, observe)?;
+            targets.insert(name.clone(), target);
         }
-        let users = || targets.values().filter(|t: &&Target| t.cluster.is_none());
-        let measured = users().map(|target| target.identity.clone()).collect();
-        journals::refuse_changed(&measured, claims)?;
-        let name = self.name_of(spec);
-        let mut manifest = self.manifest(&name, &cells, &rules, self.sweep(spec)?, &mut targets);
-        manifest.metrics = spec.command.as_ref().map(command::declared).unwrap_or_default();
+        let of_users = targets.values().filter(|target: &&Target| target.cluster.is_none());
+        let measured = of_users.map(|target| target.identity.clone()).collect();
+        conflicts::refuse_changed(&measured, claims)?;
+        let primary = primary_of(job, &targets);
+        let manifest = {
+            let of_work = (spec, cells.as_slice(), sweep(&job.experiment, spec)?);
+            manifest(job, of_work, &rules, environment_of(&mut targets), primary.clone())
+        };
         let (store, stored, remarks) = match earlier {
-            None => (
-                None,
-                Stored {
-                    manifest,
-                    trials: Vec::new(),
-                    torn: false,
-                    own_baseline: None,
-                    judged: false,
-                },
-                Vec::new(),
-            ),
+            None => (None, nothing_yet(manifest), Vec::new()),
             Some((store, stored)) => {
-                let remarks = resume::remarks(&stored, &manifest, &targets, &cells)?;
+                let now = TargetNow::of(&targets);
+                let remarks = resume::remarks(&stored, &manifest, &now, &cells)?;
                 (Some(store), stored, remarks)
             }
         };
-        if let Some(told) = self.size_text(spec) {
-            output::note(&format!("{}: {told}", spec.name));
-        }
-        let time = |cell| self.estimate(spec, cell).map(|estimate| estimate.total());
-        let pace = Pace::new(cells.iter().map(time).collect(), &left);
-        let primary = primary_of(&self.experiment, &targets);
-        let mut teller = Teller::new(pace, primary, rules.precision.is_some());
-        let mut observe = |happening: Happening<'_>| {
-            teller.tell(&happening);
-            hear(&happening);
-        };
+        let time = |cell| estimate::of_trial(job, spec, cell).map(|estimate| estimate.total());
+        let pace = Pace::new(cells.iter().map(time).collect(), &agenda.left);
+        let open_ended = agenda.rules.until_precise;
+        let begins = WorkloadBegins { workload: spec, pace, primary: &primary, open_ended };
+        observe(Event::WorkloadBegins(begins));
         let journal_dir = state::journal_dir()?;
         let mut stage = Live {
-            run_id: run_id.to_owned(),
-            experiment: name,
+            run_id: self.run_id.to_owned(),
+            experiment: job.name_of(spec),
             targets,
-            hosts: servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
-            host_specs: self.experiment.hosts.clone(),
+            hosts: self.servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
+            host_specs: job.experiment.hosts.clone(),
             cells,
             workload: spec.name.clone(),
-            seed: self.seed,
-            warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),
+            seed: job.seed,
+            warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),
             rules: rules.clone(),
-            journal: Journal::new(&journal_dir, run_id),
+            journal: Journal::new(&journal_dir, self.run_id),
             made: BTreeMap::new(),
             store,
             judge: Judge::of(&stored),
-            looks: judging::Looks::default(),
+            looks: Looks::default(),
             stored,
             series: None,
             left: None,
             stop: stop.clone(),
-            observe: &mut observe,
+            observe: &mut *observe,
         };
-        // Before the checks as far as it is known: they refuse what another experiment has in force,
-        // and do not name it.
-        let touched = stage.touched_before_check();
-        journals::claim(&touched, claims, run_id, &stage.experiment)?;
-        let touched = stage.check()?;
-        journals::claim(&touched, claims, run_id, &stage.experiment)?;
-        match &mut stage.store {
-            Some(store) => {
-                let text = self.stored_text(&params_of(servers));
-                resume::note(self, store, &mut stage.stored, &text, remarks)?;
-            }
-            None => {
-                let text = self.stored_text(&params_of(servers));
-                stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
-                lock = Some(state::lock_results(dir)?);
-            }
-        }
+        claim_and_check(&mut stage, claims)?;
+        let new = self.begin_store(&mut stage, dir, remarks)?;
+        lock = new.or(lock);
         stage.note_made(&state::made_dir()?)?;
-        let of_loop = Rules {
-            blocks: self.experiment.blocks,
-            repeats: rules.repeats,
-            until_precise: rules.precision.is_some(),
-            seed: self.seed,
-        };
-        let ended = run_plan(&plan, &baselines, of_loop, &done, &mut stage);
+        let Agenda { plan, baselines, rules: of_loop, done, .. } = &agenda;
+        let ended = run_plan(plan, baselines, *of_loop, done, &mut stage);
         stage.clean_up();
         stage.finish()?;
+        drop(stage);
         drop(lock);
-        report::leave_page(dir);
-        match ended.map_err(|e| and_what_is_left(e.into(), &journal_dir, run_id))? {
-            Ended::Complete | Ended::Precise => Ok(()),
-            Ended::BlockLimit => {
-                eprintln!(
-                    "pgio: the limit of {} blocks is reached and the intervals are wider than asked for",
-                    rules.max_blocks
-                );
-                Ok(())
-            }
-            Ended::Interrupted => Err(Failure::interrupted()),
-            Ended::Failing(error) => {
-                Err(Failure::message(TRIAL, error).context("three trials failed in a row"))
+        observe(Event::WorkloadEnds { dir });
+        let ended = ended.map_err(|source| match journal::left_by(&journal_dir, self.run_id) {
+            Some(left) => RunError::Left { left, source: Box::new(source) },
+            None => source.into(),
+        })?;
+        if ended == Ended::BlockLimit {
+            observe(Event::BlockLimit { blocks: rules.max_blocks });
+        }
+        judge_end(ended)
+    }
+
+    /// Of several workloads those after the interruption have none yet.
+    fn earlier(&self, dir: &Path) -> Result<Earlier, RunError> {
+        match self.run.start {
+            Start::New => Ok((None, None)),
+            Start::Resume => {
+                let lock = dir.exists().then(|| state::lock_results(dir)).transpose()?;
+                Ok((resume::open(dir)?, lock))
             }
         }
     }
 
-    /// One experiment a workload: several in a file are told apart by their names.
-    fn name_of(&self, spec: &WorkloadSpec) -> String {
-        match self.experiment.workloads.len() {
-            1 => self.experiment.name.clone(),
-            _ => format!("{} {}", self.experiment.name, spec.name),
+    /// Makes the directory, or notes in it that the run goes on. Returns the lock of a new one.
+    fn begin_store(
+        &self,
+        stage: &mut Live<'_>,
+        dir: &Path,
+        remarks: Vec<String>,
+    ) -> Result<Option<LockFile>, RunError> {
+        let text = stored_text(self.job, &params_of(self.servers));
+        if let Some(store) = &mut stage.store {
+            let warnings = resume::note(self.job, store, &mut stage.stored, &text, remarks)?;
+            warnings.iter().for_each(|warning| (stage.observe)(Event::Warns(warning)));
+            return Ok(None);
         }
+        stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+        Ok(Some(state::lock_results(dir)?))
     }
 }
 
-/// The metric that is judged: the file's, else the workload's own.
-fn primary_of(experiment: &Experiment, targets: &BTreeMap<String, Target>) -> String {
-    let of_workload = || {
-        let target = targets.values().next()?;
-        Some(target.workloads.first()?.info().primary_metric)
-    };
-    experiment.primary.clone().or_else(of_workload).unwrap_or_default()
+/// Before the checks as far as it is known: they refuse what another experiment has in force, and do not name it.
+fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunError> {
+    let touched = stage.touched_before_check();
+    conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
+    let touched = stage.check()?;
+    conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
+    Ok(())
+}
+
+fn nothing_yet(manifest: crate::results::store::Manifest) -> Stored {
+    Stored { manifest, trials: Vec::new(), torn: false, own_baseline: None, judged: false }
+}
+
+fn judge_end(ended: Ended) -> Result<(), RunError> {
+    match ended {
+        Ended::Complete | Ended::Precise | Ended::BlockLimit => Ok(()),
+        Ended::Interrupted => Err(RunError::Interrupted),
+        Ended::Failing(error) => Err(RunError::Failing(error)),
+    }
 }
