@@ -31,8 +31,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use exit::Failure;
-
 /// Measures what a storage or replication choice costs a PostgreSQL database.
 #[derive(Debug, Parser)]
 #[command(
@@ -118,5 +116,3 @@ pub fn main() -> ExitCode {
         Err(failure) => signals::stopped(failure).tell(),
     }
 }
-
-type Outcome = Result<(), Failure>;

@@ -5,8 +5,8 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use super::exit::{Failure, REFUSED};
-use super::{Outcome, output, undo};
+use super::exit::{Failure, Outcome, REFUSED};
+use super::{output, undo};
 use crate::experiment::state;
 use crate::host::Host;
 use crate::results::Warning;

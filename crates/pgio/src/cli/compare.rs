@@ -6,9 +6,9 @@ mod plan;
 
 use std::path::{Path, PathBuf};
 
-use super::exit::{Failure, TRIAL};
+use super::exit::{Failure, Outcome, TRIAL};
 use super::progress::Display;
-use super::{Outcome, connection, jobs, output, report, signals};
+use super::{connection, jobs, output, report, signals};
 use crate::experiment::application::{self, Job, Larger, Run, Start, resume};
 use crate::experiment::state;
 

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use super::example::EXAMPLES;
-use super::exit::{FILES, Failure, USAGE};
-use super::{Outcome, jobs, output, report, signals};
+use super::exit::{FILES, Failure, Outcome, USAGE};
+use super::{jobs, output, report, signals};
 use crate::experiment::application::{Run, Start};
 use crate::pg::private::VersionRequest;
 use crate::report::sentence;

@@ -2,9 +2,9 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use super::exit::{Failure, REFUSED};
+use super::exit::{Failure, Outcome, REFUSED};
 use super::flags::{ForDestroy, Source};
-use super::{Outcome, connection, output};
+use super::{connection, output};
 use crate::dataset::{self, lines, mark};
 use crate::experiment::admin::open_admin;
 use crate::experiment::state;

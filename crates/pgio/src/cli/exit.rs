@@ -96,6 +96,9 @@ impl Failure {
     }
 }
 
+/// What a command returns.
+pub(super) type Outcome = Result<(), Failure>;
+
 /// Errors of the library and the code each kind of them means.
 trait Coded: std::error::Error + Send + Sync + 'static {
     fn code(&self) -> u8;
@@ -279,4 +282,51 @@ coded! {
         private::Error::Untrusted(source) => source.code(),
         _ => FAILED,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(error: impl Into<Failure>) -> (u8, String) {
+        let failure = error.into();
+        (failure.code(), failure.sentence())
+    }
+
+    #[test]
+    fn how_a_run_ends_decides_about_its_code() {
+        assert_eq!(failure(RunError::Interrupted), (INTERRUPTED, "stopped".to_owned()));
+        let failing = RunError::Failing("no room".to_owned());
+        assert_eq!(failure(failing), (TRIAL, "three trials failed in a row: no room".to_owned()));
+        assert_eq!(failure(RunError::Open(OpenError::DeviceElsewhere)).0, REFUSED);
+        let smaller = ResumeError::Smaller { key: "blocks", was: 6, is: 4 };
+        assert_eq!(failure(RunError::Resume(smaller)).0, USAGE);
+        let changed = RunError::Resume(ResumeError::Changed("another server".to_owned()));
+        assert_eq!(failure(changed), (REFUSED, "cannot go on: another server".to_owned()));
+        assert_eq!(failure(RunError::State(StateError::NoHome)).0, REFUSED);
+    }
+
+    #[test]
+    fn the_cause_is_in_the_sentence_once() {
+        let config = TreatmentError::Config("delay = `long` is no duration".to_owned());
+        let job = JobError::Treatment { file: "x.toml".to_owned(), source: config };
+        assert_eq!(failure(job), (USAGE, "x.toml: delay = `long` is no duration".to_owned()));
+    }
+
+    #[test]
+    fn changes_that_a_run_left_are_its_own_failure() {
+        let left = || JournalError::Unfinished("journal/7".into());
+        let of = |source| RunError::Left { left: left(), source: Box::new(source) };
+        let (code, sentence) = failure(of(LiveError::Engine(EngineError::Stopped)));
+        assert_eq!(code, UNFINISHED);
+        let stopped = failure(EngineError::Stopped).1;
+        assert_eq!(sentence, format!("{stopped}; {}", left()));
+        // One that says so already is not repeated.
+        let treatment = TreatmentError::Journal(left());
+        let condition = "on".to_owned();
+        let live = LiveError::Treatment { condition, source: Box::new(treatment) };
+        let (code, sentence) = failure(of(live));
+        assert_eq!(code, UNFINISHED);
+        assert_eq!(sentence.matches("journal/7").count(), 1, "{sentence}");
+    }
 }

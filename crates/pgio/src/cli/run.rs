@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use postgres::Client;
 
-use super::exit::{FILES, Failure};
+use super::exit::{FILES, Failure, Outcome};
 use super::flags::{ForRun, Source};
 use super::output::{self, Status};
-use super::{Outcome, connection, signals};
+use super::{connection, signals};
 use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
 use crate::dataset::sizes;

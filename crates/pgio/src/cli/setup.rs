@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use postgres::Client;
 
-use super::exit::{FILES, Failure};
+use super::exit::{FILES, Failure, Outcome};
 use super::flags::{ForSetup, Source};
 use super::loading::{self, Lines};
-use super::{Outcome, connection, output, signals};
+use super::{connection, output, signals};
 use crate::config::LoadSettings;
 use crate::dataset::{LoadSpec, lines, sizes};
 use crate::experiment::admin::open_admin;

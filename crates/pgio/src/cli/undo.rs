@@ -5,8 +5,8 @@ use std::sync::Arc;
 use postgres::Client;
 use serde_json::Value;
 
-use super::exit::{Failure, UNFINISHED};
-use super::{Outcome, connection, output};
+use super::exit::{Failure, Outcome, UNFINISHED};
+use super::{connection, output};
 use crate::config::ConnectString;
 use crate::experiment::clusters::{self, Abandoned};
 use crate::experiment::state;

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Bench, metric, spread};
-use crate::cli::exit::{FAILED, Failure, REFUSED};
-use crate::cli::{Outcome, output};
+use super::server::Bench;
+use super::versus::{metric, spread};
+use crate::cli::exit::{FAILED, Failure, Outcome, REFUSED};
+use crate::cli::output;
 use crate::config::Layer;
 use crate::config::value::EngineName;
 use crate::pg::private::VersionRequest;

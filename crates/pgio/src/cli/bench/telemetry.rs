@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use benchmath::effect::{self, Decision, Paired};
 use postgres::Client;
 
-use super::{Bench, metric};
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::{Outcome, connection, output};
+use super::server::Bench;
+use super::versus::metric;
+use crate::cli::exit::{FAILED, Failure, Outcome};
+use crate::cli::{connection, output};
 use crate::config::{ConnectString, Layer};
 use crate::host::Hosts;
 use crate::pg::private::VersionRequest;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bench, metric};
-use crate::cli::{Outcome, output};
+use super::server::Bench;
+use super::versus::metric;
+use crate::cli::exit::Outcome;
+use crate::cli::output;
 use crate::config::Layer;
 use crate::pg::private::VersionRequest;
 use crate::units::{Scale, human};

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Bench, Versus, metric, spread, upstream};
-use crate::cli::exit::{Failure, TRIAL};
-use crate::cli::{Outcome, output};
+use super::server::Bench;
+use super::upstream;
+use super::versus::{Versus, metric, spread};
+use crate::cli::exit::{Failure, Outcome, TRIAL};
+use crate::cli::output;
 use crate::config::Layer;
 use crate::units::Scale;
 use crate::workload::Workload;

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::Path;
 
-use super::Section;
+use super::telling::Section;
 use crate::experiment::state;
 use crate::pg::words;
 use crate::results::Check;

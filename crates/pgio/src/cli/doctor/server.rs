@@ -11,7 +11,8 @@ use std::time::Duration;
 use postgres::{Client, Row};
 
 use super::subject::{Reach, Subject};
-use super::{Section, data, storage};
+use super::telling::Section;
+use super::{data, storage};
 use crate::experiment::admin::check_unpooled;
 use crate::experiment::state;
 use crate::host::exec::{CommandLine, Exec};

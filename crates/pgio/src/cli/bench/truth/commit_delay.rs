@@ -9,9 +9,9 @@ use std::path::Path;
 
 use postgres::NoTls;
 
-use super::{Judged, Plan, Round, each, private};
-use crate::cli::Outcome;
-use crate::cli::exit::{FAILED, FILES, Failure};
+use super::rounds::{Judged, Plan, Round, each};
+use super::server::private;
+use crate::cli::exit::{FAILED, FILES, Failure, Outcome};
 use crate::experiment::event::Event;
 use crate::host::exec::{CommandLine, Exec, Local};
 use crate::pg::private::PrivateCluster;

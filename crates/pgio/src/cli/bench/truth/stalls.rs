@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Judged, Plan, Round, each, private};
+use super::rounds::{Judged, Plan, Round, each, opened_at};
+use super::server::private;
 use crate::analysis::{Analysis, Comparison, STALLS};
-use crate::cli::Outcome;
-use crate::cli::exit::{FAILED, Failure};
+use crate::cli::exit::{FAILED, Failure, Outcome};
 use crate::experiment::event::Event;
 use crate::report::headline;
 
@@ -54,7 +54,7 @@ fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Ju
         Event::Progress { progress, .. } if waiting => {
             waiting = false;
             // Where the thread has ended, its result below says why.
-            let _ = windows.send(super::opened(progress));
+            let _ = windows.send(opened_at(progress));
         }
         Event::Ended { trial, .. } if !trial.is_burn_in() => {
             let place = trial.place.as_ref();

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 
-use super::{Round, output, private, scratch};
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::{Outcome, signals};
+use super::rounds::{Round, opened_at, scratch};
+use super::server::private;
+use crate::cli::exit::{FAILED, Failure, Outcome};
+use crate::cli::{output, signals};
 use crate::experiment::event::Event;
 use crate::pg::private::VersionRequest;
 use crate::results::Metric;
@@ -124,7 +125,7 @@ fn one(args: &Args, round: &Round<'_>, dsn: &str) -> Result<Metric, Failure> {
     let analysis = round.analysis_heard(&args.text(dsn), &mut |event| {
         if let Event::Progress { progress, .. } = event {
             // Heard again and again; the first time counts.
-            let _ = opened.send(super::opened(progress));
+            let _ = opened.send(opened_at(progress));
         }
     });
     drop(opened);
