@@ -23,6 +23,8 @@ mod preview;
 pub mod resume;
 mod rights;
 mod servers;
+#[cfg(test)]
+mod test_support;
 mod validation;
 mod workloads;
 

@@ -133,7 +133,8 @@ mod tests {
     fn work_that_locks_itself_out_or_does_not_reach_all_tables_is_warned_of() {
         let doubts_of = |tables, pairs| doubts(&settings_on(&mark(tables), layer(pairs)).unwrap());
         assert_eq!(doubts_of(1, &[("run_time", "5")]), []);
-        let long = doubts_of(1, &[("commit_every", "0"), ("num_threads", "2")]);
+        let long =
+            doubts_of(1, &[("commit_every", "0"), ("num_threads", "2"), ("update_pct", "10")]);
         assert!(long[0].to_string().contains("lock each other out"), "{long:?}");
         let short = doubts_of(64, &[("run_time", "1"), ("sessions", "1")]);
         assert!(short[0].to_string().contains("64 tables"), "{short:?}");

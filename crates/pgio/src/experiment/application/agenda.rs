@@ -55,3 +55,63 @@ impl Agenda {
         self.left.is_empty() && !self.rules.until_precise
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::results::BURN_IN_BLOCK;
+    use crate::results::model::{Outcome, Trial};
+
+    fn agenda(text: &str, earlier: Option<&Stored>) -> Agenda {
+        let job = job(text);
+        let (spec, cells) = first(&job);
+        Agenda::of(&job, spec, &job.experiment.rules, &cells, earlier)
+    }
+
+    /// Every trial of these blocks, as an earlier run leaves it.
+    fn blocks(numbers: std::ops::RangeInclusive<u32>) -> Vec<Trial> {
+        let of_block = |block| ["local", "local (A/A)", "on"].map(|name| trial(name, block, &[]));
+        numbers.flat_map(of_block).collect()
+    }
+
+    fn left(text: &str, trials: Vec<Trial>) -> Vec<(u32, usize)> {
+        let stored = experiment(&["local", "local (A/A)", "on"], trials);
+        agenda(text, Some(&stored)).left.iter().map(|p| (p.block, p.cell)).collect()
+    }
+
+    #[test]
+    fn a_new_run_burns_in_and_then_runs_every_block() {
+        let new = agenda(&COMMITS.replace("seed = 7", "burn_in = true"), None);
+        assert_eq!((new.plan[0].block, new.plan[0].cell), (BURN_IN_BLOCK, 0));
+        assert_eq!(new.left.len(), 1 + 6 * 3);
+        assert_eq!(new.baselines, [0, 0, 0]);
+        let without = agenda(COMMITS, None);
+        assert_eq!(without.left.len(), 6 * 3);
+        assert!(!without.is_complete());
+    }
+
+    #[test]
+    fn a_resumed_run_does_what_the_former_left() {
+        assert_eq!(left(COMMITS, blocks(1..=6)), []);
+        assert_eq!(left(COMMITS, blocks(1..=5)).len(), 3);
+        let mut cut = blocks(1..=6);
+        // A trial that was interrupted is run again, and its baseline beside it.
+        cut[17].outcome = Outcome::Interrupted;
+        assert_eq!(cut[17].place.as_ref().unwrap().condition, "on");
+        let mut again = left(COMMITS, cut);
+        again.sort_unstable();
+        assert_eq!(again, [(6, 0), (6, 2)]);
+    }
+
+    #[test]
+    fn only_without_a_precision_is_nothing_left_the_end() {
+        let all = experiment(&["local", "local (A/A)", "on"], blocks(1..=6));
+        assert!(agenda(COMMITS, Some(&all)).is_complete());
+        let precise = COMMITS.replace("seed = 7", "precision = '5%'\nmax_blocks = 20");
+        let agenda = agenda(&precise, Some(&all));
+        assert!(agenda.left.is_empty() && !agenda.is_complete());
+        assert_eq!(agenda.plan.iter().map(|p| p.block).max(), Some(20));
+    }
+}

@@ -136,3 +136,66 @@ fn stored_axis(
 fn json(value: &toml::Value) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+
+    #[test]
+    fn without_axes_cells_are_conditions_and_the_twin_follows_its_baseline() {
+        let job = job(COMMITS);
+        let (spec, cells) = first(&job);
+        let titles: Vec<&str> = cells.iter().map(|c| c.title.as_str()).collect();
+        assert_eq!(titles, ["local", "local (A/A)", "on"]);
+        assert!(
+            cells.iter().all(|c| c.target == "target" && c.work == 0 && c.cell.point.is_empty())
+        );
+        assert_eq!(baseline_cell(&job.experiment, &cells), 0);
+        assert!(sweep(&job.experiment, spec).unwrap().is_none());
+        let plain = first(&crate::experiment::application::test_support::job(
+            &COMMITS.replace("seed = 7", "aa = false"),
+        ))
+        .1;
+        assert_eq!(plain.len(), 2);
+    }
+
+    #[test]
+    fn points_of_the_work_have_a_layer_each_and_the_twin_is_at_the_middle_only() {
+        let job = job(&format!("{COMMITS}sessions = [1, 4]\n"));
+        let (spec, cells) = first(&job);
+        let found: Vec<(&str, usize)> = cells.iter().map(|c| (c.title.as_str(), c.work)).collect();
+        let expected = [
+            ("local", 0),
+            ("local (A/A)", 0),
+            ("on", 0),
+            ("local (sessions = 4)", 1),
+            ("on (sessions = 4)", 1),
+        ];
+        assert_eq!(found, expected);
+        let layers = layers(spec, job.experiment.sweep);
+        let sessions: Vec<Option<u32>> = layers.iter().map(|l| l.sessions).collect();
+        assert_eq!(sessions, [Some(1), Some(4)]);
+        let sweep = sweep(&job.experiment, spec).unwrap().unwrap();
+        assert_eq!(sweep.points.len(), 2);
+        assert!(sweep.axes[0].of_work && sweep.axes[0].values[0].treatments.is_empty());
+        assert_eq!(sweep.at_middle_only, ["local (A/A)"]);
+    }
+
+    #[test]
+    fn points_of_conditions_share_the_work_and_store_what_they_change() {
+        let axis = "[[axis]]\nname = 'delay'\nunit = 'µs'\nvalues = [0, 50]\n\
+                    postgres = { commit_delay = '{delay}' }\n";
+        let job = job(&format!("{COMMITS}{axis}"));
+        let (spec, cells) = first(&job);
+        assert!(cells.iter().all(|c| c.work == 0));
+        assert_eq!(layers(spec, job.experiment.sweep).len(), 1);
+        let sweep = sweep(&job.experiment, spec).unwrap().unwrap();
+        assert!(!sweep.axes[0].of_work);
+        let treatments = &sweep.axes[0].values[1].treatments;
+        assert!(treatments[0].contains("commit_delay"), "{treatments:?}");
+        let at_fifty = cells.iter().find(|c| c.title == "on (delay = 50 µs)");
+        let changes = treatment::changes(&at_fifty.unwrap().treatments);
+        assert!(changes.iter().any(|c| c.sets("commit_delay")), "{changes:?}");
+    }
+}

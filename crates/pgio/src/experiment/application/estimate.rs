@@ -180,6 +180,35 @@ fn data_size(job: &Job, spec: &WorkloadSpec, target: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+
+    #[test]
+    fn a_trial_takes_its_windows_and_what_its_condition_costs() {
+        let job = job(&format!(
+            "{COMMITS}[[condition]]\nname = 'restarted'\npostgres = {{ wal_buffers = '8MB' }}\n"
+        ));
+        let (spec, cells) = first(&job);
+        let of = |title: &str| {
+            let cell = cells.iter().find(|c| c.title == title).unwrap();
+            of_trial(&job, spec, cell).unwrap()
+        };
+        assert_eq!(of("local").total(), Duration::from_secs(2 + 10) + OVERHEAD);
+        let restarts = of("restarted").total() - of("local").total();
+        assert!(restarts >= RESTART, "{restarts:?}");
+        assert_eq!(of_start(&job, spec).total(), PRIVATE_CLUSTER);
+    }
+
+    #[test]
+    fn a_data_set_of_unknown_size_is_named_and_not_counted() {
+        let slob = COMMITS.replace("kind = 'commit'", "kind = 'slob'\nreset = 'reload'");
+        let (private, users) = (job(&slob), job(&slob.replace("private = true", "dsn = 'host=h'")));
+        let one = |job: &Job| {
+            let (spec, cells) = first(job);
+            of_trial(job, spec, &cells[0]).unwrap()
+        };
+        assert!(one(&private).basis().contains("loaded or copied"));
+        assert!(one(&users).basis().contains("whose size only the server knows"));
+    }
 
     #[test]
     fn an_estimate_is_the_sum_of_what_it_names() {

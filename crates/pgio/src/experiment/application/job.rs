@@ -84,3 +84,53 @@ fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::{COMMITS, job, try_job};
+
+    #[test]
+    fn a_seed_is_the_files_or_is_drawn() {
+        assert_eq!(job(COMMITS).seed, 7);
+        let drawn = job(&COMMITS.replace("seed = 7", ""));
+        assert!(drawn.seed < 1 << 53);
+    }
+
+    #[test]
+    fn a_metric_must_exist_and_a_program_may_not_take_its_name() {
+        let error = try_job(&COMMITS.replace("seed = 7", "primary = 'speed'")).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("x.toml: primary: no metric `speed`; there are "), "{text}");
+        assert!(text.contains("commits_per_second"), "{text}");
+        let also = COMMITS.replace("seed = 7", "also_judge = ['commit_latency_p99', 'speed']");
+        let text = try_job(&also).unwrap_err().to_string();
+        assert!(text.starts_with("x.toml: also_judge: no metric `speed`"), "{text}");
+        let command = "[target]\nprivate = true\n[workload]\nkind = 'command'\nrun = ['true']\n\
+                       [[workload.metric]]\nname = 'commits_per_second'\nregex = '(\\d+)'\nunit = '/s'\nbetter = 'higher'\n";
+        let error = try_job(command).unwrap_err();
+        assert!(matches!(error, JobError::OwnMetric { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_treatment_that_cannot_be_read_is_an_error_of_the_file() {
+        let before = "[[condition]]\nname = 'slow'\nlink = { delay = 'long' }";
+        let error = try_job(&format!("{COMMITS}{before}")).unwrap_err();
+        assert!(matches!(error, JobError::Treatment { .. }), "{error}");
+        assert_eq!(error.to_string(), "x.toml");
+    }
+
+    #[test]
+    fn several_workloads_have_a_directory_and_a_name_each() {
+        let one = job(COMMITS);
+        let spec = &one.experiment.workloads[0];
+        assert_eq!(one.dir_of(Path::new("out"), spec), Path::new("out"));
+        assert_eq!(one.name_of(spec), "x");
+        let two = COMMITS.replace("[workload]\n", "[[workload]]\nname = 'a'\n")
+            + "[[workload]]\nname = 'b'\nkind = 'commit'\n";
+        let two = job(&two);
+        let spec = &two.experiment.workloads[1];
+        assert_eq!(two.dir_of(Path::new("out"), spec), Path::new("out/b"));
+        assert_eq!(two.name_of(spec), "x b");
+    }
+}

@@ -97,7 +97,11 @@ pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -
             continue;
         };
         if params.password.is_some() {
-            text = text.replace(dsn.expose(), &params.without_secrets());
+            let safe = params.without_secrets();
+            // It has single quotes itself, which would end a literal string of TOML's.
+            let literal = format!("'{}'", dsn.expose());
+            text = text.replace(&literal, &toml::Value::String(safe.clone()).to_string());
+            text = text.replace(dsn.expose(), &safe);
         }
     }
     let leaked = params
@@ -105,4 +109,69 @@ pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -
         .filter_map(|p| p.password.as_ref())
         .any(|p| p.is_in(&text) || !p.expose().is_empty() && text.contains(p.expose()));
     if leaked { NOT_STORED.to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::cells;
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::experiment::connection;
+
+    fn manifest_of(text: &str) -> Manifest {
+        let job = job(text);
+        let (spec, cells) = first(&job);
+        let sweep = cells::sweep(&job.experiment, spec).unwrap();
+        let rules = &job.experiment.rules;
+        manifest(
+            &job,
+            (spec, &cells, sweep),
+            rules,
+            BTreeMap::new(),
+            "commit_latency_p99".to_owned(),
+        )
+    }
+
+    #[test]
+    fn it_has_what_decides_about_the_results() {
+        let m = manifest_of(COMMITS);
+        assert_eq!((m.name.as_str(), m.seed, m.blocks), ("x", 7, 6));
+        assert_eq!((m.baseline.as_str(), m.aa.as_deref()), ("local", Some("local (A/A)")));
+        assert_eq!(m.primary_metric, "commit_latency_p99");
+        let names: Vec<&str> = m.conditions.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["local", "local (A/A)", "on"]);
+        assert!(m.conditions[2].changes[0].sets("synchronous_commit"));
+        // A limit is of no meaning without a precision.
+        assert_eq!((m.rules.precision, m.rules.max_blocks), (None, None));
+        let precise = COMMITS.replace("seed = 7", "precision = '5%'\nmax_blocks = 20");
+        assert_eq!(manifest_of(&precise).rules.max_blocks, Some(20));
+    }
+
+    #[test]
+    fn each_condition_stands_once_whatever_the_points() {
+        let m = manifest_of(&format!("{COMMITS}sessions = [1, 4, 16]\n"));
+        assert_eq!(m.conditions.len(), 3);
+        assert_eq!(m.sweep.unwrap().points.len(), 3);
+    }
+
+    #[test]
+    fn no_password_is_stored() {
+        let with = |quote: &str, comment: &str| {
+            let dsn = format!("dsn = {quote}host=h user=u dbname=d password=geheim{quote}");
+            let text = COMMITS.replace("private = true", &dsn) + comment;
+            let job = job(&text);
+            let Target::Server { dsn, .. } = &job.experiment.targets["target"] else {
+                panic!("it is a server of the user's")
+            };
+            let params = connection::params(dsn, "1").unwrap();
+            stored_text(&job, &BTreeMap::from([("target".to_owned(), params)]))
+        };
+        for quote in ["\"", "'"] {
+            let stored = with(quote, "# as run\n");
+            assert!(stored.contains("host='h'") && stored.contains("# as run"), "{stored}");
+            assert!(!stored.contains("geheim"), "{stored}");
+            assert!(stored.parse::<toml::Table>().is_ok(), "{stored}");
+        }
+        assert_eq!(with("\"", "# the password is geheim\n"), NOT_STORED);
+    }
 }

@@ -240,3 +240,150 @@ fn of_target<'a>(targets: &'a [TargetNow], key: &'a str) -> (Option<&'a TargetNo
 fn shown(value: Option<&serde_json::Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), ToString::to_string)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+
+    fn target(name: &str, private: bool) -> TargetNow {
+        let works = vec![trial("local", 1, &[]).workload];
+        TargetNow { name: name.to_owned(), private, version: "15.4".to_owned(), works }
+    }
+
+    /// What is remarked where the manifest of now differs from the stored one.
+    fn remarked(
+        targets: &[TargetNow],
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<Vec<String>, String> {
+        let mut stored = experiment(&["local", "on"], vec![trial("local", 1, &[])]);
+        for (key, value) in
+            [("server_version", "15.4"), ("system_identifier", "1"), ("b.kernel", "5")]
+        {
+            stored.manifest.environment.insert(key.to_owned(), value.to_owned());
+        }
+        let mut now = stored.manifest.clone();
+        change(&mut now);
+        let job = job(COMMITS);
+        let (_, cells) = first(&job);
+        remarks(&stored, &now, targets, &cells).map_err(|e| e.to_string())
+    }
+
+    fn set<'a>(key: &'a str, value: &'a str) -> impl FnOnce(&mut Manifest) + 'a {
+        move |now| drop(now.environment.insert(key.to_owned(), value.to_owned()))
+    }
+
+    #[test]
+    fn another_server_or_other_conditions_are_refused() {
+        let users = [target("target", false)];
+        assert_eq!(remarked(&users, |_| {}), Ok(Vec::new()));
+        let error = remarked(&users, set("system_identifier", "2")).unwrap_err();
+        assert_eq!(error, "cannot go on: it is another server: system_identifier was 1 and is 2");
+        let error = remarked(&users, |now| drop(now.conditions.pop())).unwrap_err();
+        assert_eq!(error, "cannot go on: the conditions are no longer the same");
+        let error = remarked(&users, |now| now.sweep = None).map(drop);
+        assert_eq!(error, Ok(()), "neither has one");
+    }
+
+    #[test]
+    fn what_else_changed_is_a_remark() {
+        let users = [target("target", false)];
+        let found = remarked(&users, set("b.kernel", "6"));
+        assert_eq!(found, Ok(vec!["b.kernel was 5 and is 6".to_owned()]));
+    }
+
+    #[test]
+    fn a_private_server_is_a_new_one_each_time_but_of_the_same_version() {
+        let private = [target("target", true)];
+        let new = "the server is a new private cluster (PostgreSQL 15.4)".to_owned();
+        assert_eq!(remarked(&private, set("system_identifier", "2")), Ok(vec![new]));
+        let error = remarked(&private, set("server_version", "16.0")).unwrap_err();
+        assert!(error.contains("server_version was 15.4 and is 16.0"), "{error}");
+        let two = [target("a", true), target("b", false)];
+        let found = remarked(&two, set("b.kernel", "6")).unwrap();
+        assert_eq!(
+            found,
+            ["`a` is a new private cluster (PostgreSQL 15.4)", "b.kernel was 5 and is 6"]
+        );
+    }
+
+    #[test]
+    fn other_work_is_refused() {
+        let mut users = [target("target", false)];
+        users[0].works[0].keys.insert("sessions".to_owned(), 4.into());
+        let error = remarked(&users, |_| {}).unwrap_err();
+        assert!(error.contains("the work is no longer the same: sessions was "), "{error}");
+        assert!(error.ends_with("and is 4; see ./pgio.conf and the data set"), "{error}");
+    }
+
+    /// A results directory of the file, with no trial yet.
+    fn results(text: &str) -> (tempfile::TempDir, Job) {
+        let (scratch, job) = (tempfile::tempdir().unwrap(), job(text));
+        let manifest = Manifest {
+            pgio: PGIO.to_owned(),
+            name: job.experiment.name.clone(),
+            seed: job.seed,
+            blocks: job.experiment.blocks,
+            ..experiment(&["local", "on"], Vec::new()).manifest
+        };
+        let dir = scratch.path().join("out");
+        Store::create(&dir, &stored_text(&job, &BTreeMap::new()), &manifest).unwrap();
+        (scratch, job)
+    }
+
+    fn resumed(dir: &Path, larger: Larger) -> Result<Job, ResumeError> {
+        super::job(dir, None, larger, GivenKeys::default())
+    }
+
+    #[test]
+    fn the_stored_file_is_resumed_with_its_seed() {
+        let (scratch, _) = results(&COMMITS.replace("seed = 7\n", ""));
+        let dir = scratch.path().join("out");
+        let seed = store::read_manifest(&dir).unwrap().seed;
+        let again = resumed(&dir, Larger::default()).unwrap();
+        assert_eq!((again.seed, again.experiment.name.as_str()), (seed, "x"));
+        check_file(&again, &dir, &BTreeMap::new()).unwrap();
+        let larger = resumed(&dir, Larger { blocks: Some(8), max_blocks: None }).unwrap();
+        assert_eq!(larger.experiment.blocks, 8);
+        check_file(&larger, &dir, &BTreeMap::new()).unwrap();
+        let fewer = resumed(&dir, Larger { blocks: Some(4), max_blocks: None }).unwrap();
+        let error = check_file(&fewer, &dir, &BTreeMap::new()).unwrap_err();
+        assert!(matches!(error, ResumeError::Smaller { was: 6, is: 4, .. }), "{error}");
+    }
+
+    #[test]
+    fn another_experiment_is_refused_with_what_differs() {
+        let (scratch, _) = results(COMMITS);
+        let dir = scratch.path().join("out");
+        let other = job(&COMMITS.replace("'10s'", "'20s'"));
+        let error = check_file(&other, &dir, &BTreeMap::new()).unwrap_err();
+        assert!(matches!(error, ResumeError::OtherExperiment { .. }), "{error}");
+        assert!(error.to_string().contains("experiment.duration was"), "{error}");
+    }
+
+    #[test]
+    fn added_blocks_are_noted_and_warned_of() {
+        let (scratch, _) = results(COMMITS);
+        let dir = scratch.path().join("out");
+        let larger = resumed(&dir, Larger { blocks: Some(8), max_blocks: None }).unwrap();
+        let (mut store, mut stored) = open(&dir).unwrap().unwrap();
+        let text = stored_text(&larger, &BTreeMap::new());
+        let remark = vec!["kernel was 5 and is 6".to_owned()];
+        let warnings = note(&larger, &mut store, &mut stored, &text, remark).unwrap();
+        assert_eq!(warnings.len(), 2);
+        let manifest = store::read_manifest(&dir).unwrap();
+        assert_eq!(manifest.blocks, 8);
+        let remarks = &manifest.resumed[0].remarks;
+        assert_eq!(remarks[..], ["kernel was 5 and is 6", "blocks was 6 and is 8"]);
+        assert!(store::read_experiment(&dir).unwrap().unwrap().contains("blocks = 8"));
+    }
+
+    #[test]
+    fn a_directory_without_results_has_nothing_to_be_opened() {
+        let scratch = tempfile::tempdir().unwrap();
+        assert!(open(scratch.path()).unwrap().is_none());
+        let job = job(COMMITS);
+        check_file(&job, scratch.path(), &BTreeMap::new()).unwrap();
+    }
+}
