@@ -195,3 +195,50 @@ fn outlook(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::{COMMITS, job};
+
+    fn shown(preview: &Preview<'_>) -> Vec<String> {
+        let changes = preview.workloads.iter().flat_map(|workload| &workload.changes);
+        let shown = |ConditionChange { condition, change }: &ConditionChange| match change {
+            PlannedChange::Nothing => format!("{condition}: nothing"),
+            PlannedChange::Intent(intent) => format!("{condition}: {intent}"),
+            other => panic!("{other:?}"),
+        };
+        changes.map(shown).collect()
+    }
+
+    #[test]
+    fn a_server_that_is_not_started_yet_is_not_asked() {
+        let job = job(COMMITS);
+        let preview = preview(&job).unwrap();
+        assert!(preview.doubts.is_empty());
+        let shown = shown(&preview);
+        assert_eq!(shown.len(), 3);
+        assert!(shown[0].starts_with("local: ") && shown[0].contains("synchronous_commit"));
+        assert!(shown[2].starts_with("on: "), "{shown:?}");
+    }
+
+    #[test]
+    fn a_condition_without_treatments_changes_nothing_and_a_sweep_is_shown_once() {
+        let plain = "sessions = [1, 4]\n[[condition]]\nname = 'as it is'\n";
+        let job = job(&format!("{COMMITS}{plain}"));
+        let preview = preview(&job).unwrap();
+        let shown = shown(&preview);
+        assert_eq!((shown.len(), shown[0].as_str()), (4, "as it is: nothing"));
+        assert!(preview.workloads[0].sweep.is_some());
+        assert_eq!(preview.workloads[0].cells.len(), 4 + 3);
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_leaves_present_values_out() {
+        let dsn = "dsn = 'host=127.0.0.1 port=1 user=u dbname=d sslmode=disable'";
+        let job = job(&COMMITS.replace("private = true", dsn));
+        let preview = preview(&job).unwrap();
+        assert!(matches!(preview.doubts.as_slice(), [Doubt::NotAsked(_)]), "{:?}", preview.doubts);
+        assert_eq!(shown(&preview).len(), 3);
+    }
+}

@@ -147,3 +147,45 @@ fn start_private(
     clusters::note(&cluster)?;
     Ok(Arc::new(cluster))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::{COMMITS, job};
+
+    const SERVER: &str = "dsn = 'host=h user=u dbname=d'\nhost = 'db'\nstandby_host = 'other'\n\
+                          [hosts.db]\nssh = 'root@db'\n[hosts.other]\nssh = 'root@other'";
+
+    fn params_and_warnings(job: &Job) -> (BTreeMap<String, ConnectParams>, Vec<String>) {
+        let mut warnings = Vec::new();
+        let params = params(job, "7", &mut |event| match event {
+            Event::Warns(warning) => warnings.push(warning.to_string()),
+            other => panic!("{other:?}"),
+        });
+        (params.unwrap(), warnings)
+    }
+
+    #[test]
+    fn a_private_server_is_none_that_exists() {
+        let (params, warnings) = params_and_warnings(&job(COMMITS));
+        assert!(params.is_empty() && warnings.is_empty());
+        // Without a target pgio.conf or the environment says where it is.
+        let nowhere = job(&COMMITS.replace("[target]\nprivate = true\n", ""));
+        assert_eq!(params_and_warnings(&nowhere).0.into_keys().collect::<Vec<_>>(), [""]);
+    }
+
+    #[test]
+    fn a_server_is_reached_as_the_file_says() {
+        let job = job(&COMMITS.replace("private = true", SERVER));
+        let (params, warnings) = params_and_warnings(&job);
+        assert_eq!(warnings, [""; 0]);
+        let servers = existing(&job.experiment, params, &Hosts::new());
+        let server = &servers["target"];
+        assert_eq!(
+            (server.host.as_deref(), server.standby_host.as_deref()),
+            (Some("db"), Some("other"))
+        );
+        assert!(server.cluster.is_none() && server.device.is_none() && server.control.is_none());
+        assert_eq!(params_of(&servers)["target"].describe(), server.params.describe());
+    }
+}
