@@ -11,6 +11,7 @@
 
 mod directory;
 mod special;
+mod text;
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,6 +22,7 @@ use rustix::process::geteuid;
 
 pub use self::directory::Directory;
 pub use self::special::write_named;
+pub use self::text::read_text;
 use crate::units::human;
 
 /// Why a file is not opened although it exists.

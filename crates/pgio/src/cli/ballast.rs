@@ -5,8 +5,9 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use super::exit::{Failure, REFUSED};
-use super::{Outcome, output, state, undo};
+use super::exit::{Failure, Outcome, REFUSED};
+use super::{output, undo};
+use crate::experiment::state;
 use crate::host::Host;
 use crate::results::Warning;
 use crate::treatment::Stranger;
@@ -42,23 +43,6 @@ pub(super) fn run(args: &Args) -> Outcome {
             output::line("No ballast is held.");
             Ok(())
         }
-    }
-}
-
-/// What a measurement should say of a ballast that is held beside it.
-pub(super) fn held() -> Option<String> {
-    let host = Host::local();
-    let steps = journal::steps_of(&state::held_dir().ok()?);
-    steps.iter().find_map(|step| huge_pages::held(&host, step))
-}
-
-pub(super) fn warn_if_held(held: Option<&str>) {
-    if let Some(held) = held {
-        output::warn(&Warning::new(
-            "a ballast is held on this machine",
-            held.to_owned(),
-            "`pgio ballast --release` gives the memory back",
-        ));
     }
 }
 

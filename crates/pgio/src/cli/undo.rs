@@ -5,9 +5,11 @@ use std::sync::Arc;
 use postgres::Client;
 use serde_json::Value;
 
-use super::exit::{Failure, UNFINISHED};
-use super::{Outcome, clusters, connection, output, state};
+use super::exit::{Failure, Outcome, UNFINISHED};
+use super::{connection, output};
 use crate::config::ConnectString;
+use crate::experiment::clusters::{self, Abandoned};
+use crate::experiment::state;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
@@ -59,10 +61,11 @@ pub(super) fn run(args: &Args) -> Outcome {
             }
         }
     }
-    match clusters::remove_abandoned() {
-        Ok(any) => found |= any,
-        Err(failure) => failures.push(failure),
-    }
+    let mut report = |abandoned| {
+        found = true;
+        output::line(&of_cluster(&abandoned));
+    };
+    failures.extend(clusters::remove_abandoned(&mut report).err().map(Failure::from));
     if let Some(last) = failures.pop() {
         for failure in &failures {
             let _ = failure.tell();
@@ -77,6 +80,14 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line("Nothing to undo.");
     }
     Ok(())
+}
+
+fn of_cluster(Abandoned { directory, removed }: &Abandoned) -> String {
+    let directory = directory.display();
+    match removed {
+        true => format!("Removed the private PostgreSQL left in {directory}."),
+        false => format!("Still in place: {directory}: it cannot be removed now."),
+    }
 }
 
 /// Returns whether there was anything.
@@ -199,7 +210,8 @@ fn told(step: &Step) -> String {
 
 fn params_of(text: &str) -> Result<ConnectParams, Failure> {
     // No run: nothing that `leftovers` would take for one that lives.
-    Ok(connection::params(&ConnectString::new(text), "undo")?.with_application_name("pgio undo"))
+    let params = connection::params(&ConnectString::new(text), "undo")?;
+    Ok(params.with_application_name("pgio undo"))
 }
 
 fn end_sessions(admin: &mut Client) -> bool {

@@ -2,120 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
-
-pub use super::admin::{check_unpooled, open_admin, open_reader};
+use super::admin::open_admin;
 use super::controlled::Controlled;
 use super::cycles;
+use super::error::LiveError;
+use super::event::Event;
 use super::judging;
 use super::plan::{Planned, trial_seed};
 use super::reset;
-use super::run::{Invalid, News, Stage};
+use super::run::{Decision, Invalid, Stage};
+use super::target::{ResetPlan, Target};
 use super::trial::{self, Request};
 use super::trial_checks;
 use crate::analysis;
-use crate::analysis::width::{self, Width};
+use crate::analysis::width;
 use crate::config::experiment::{Checkpoint, HostSpec, Rules};
-use crate::dataset::DatasetError;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::pg::connect::{ConnectError, ConnectParams};
-use crate::pg::control::Controller;
 use crate::pg::interrupt;
-use crate::pg::private::PrivateCluster;
-use crate::pg::server::{Server, ServerError};
 use crate::results::checks;
 use crate::results::model::{Outcome, Place, Trial, Warning};
 use crate::results::series::Series;
-use crate::results::store::{Store, StoreError, Stored};
+use crate::results::store::{Store, Stored};
 use crate::results::sweep::Cell;
-use crate::telemetry::Scene;
 use crate::treatment::journal::{Ground, Journal};
 use crate::treatment::{
-    self, Control, Door, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
+    self, Control, Door, Resource, Step, Stranger, Treatment, TreatmentError, Undone, World,
     made_table,
 };
 use crate::workload::command::Left;
-use crate::workload::{EngineError, Progress, Workload, engine};
+use crate::workload::engine;
 
 /// For a server to say at the end that it is still there.
 const CLEAN_UP: Duration = Duration::from_secs(10);
 const CLEAN_UP_STOPPED: Duration = Duration::from_secs(2);
-
-#[derive(Debug, thiserror::Error)]
-pub enum LiveError {
-    #[error("condition `{condition}`")]
-    Treatment { condition: String, source: Box<TreatmentError> },
-    #[error("condition `{condition}`")]
-    Room { condition: String, source: Box<EngineError> },
-    #[error("condition `{condition}`: {why}")]
-    Cycles { condition: String, why: String },
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error("the server cannot be reached any more")]
-    Gone(#[source] ConnectError),
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    #[error(transparent)]
-    Dataset(#[from] DatasetError),
-    #[error("cannot prepare the server")]
-    Postgres(#[from] postgres::Error),
-}
-
-/// A server that conditions run on.
-pub struct Target {
-    pub params: ConnectParams,
-    pub admin: Client,
-    pub server: Server,
-    /// One for each way in which the sweep changes the work; the first is the middle point's.
-    pub workloads: Vec<Arc<dyn Workload>>,
-    /// Present when the server is ours.
-    pub cluster: Option<Arc<PrivateCluster>>,
-    /// How one that is not ours is stopped and started, where its target says so.
-    pub control: Option<Controller>,
-    /// Where it runs, as far as that is known.
-    pub host: Option<String>,
-    /// The block device that is to be measured, where the file names one.
-    pub device: Option<String>,
-    /// What is observed there; absent: nothing.
-    pub scene: Option<Scene>,
-    /// Found out by [`Live::check`].
-    pub reset: reset::Way,
-    /// The server itself.
-    pub identity: Resource,
-    /// What its conditions may change that outlives a kill, as far as that is known.
-    pub touches: BTreeSet<Resource>,
-}
-
-impl Target {
-    /// What is done to a private server goes with it. A change of a host bears on the server as well.
-    fn note(&mut self, touches: Vec<Touch>) {
-        let private = self.cluster.is_some();
-        for touch in touches {
-            match touch {
-                Touch::Of(resource) => drop(self.touches.insert(resource)),
-                Touch::Server if private => continue,
-                Touch::Server => {}
-            }
-            if !private {
-                self.touches.insert(self.identity.clone());
-            }
-        }
-    }
-}
-
-impl std::fmt::Debug for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Target({})", self.params.describe())
-    }
-}
 
 /// A condition at a point of the sweep, ready to be run; the A/A twin is one of its own.
 #[derive(Debug)]
@@ -127,38 +49,6 @@ pub struct LiveCell {
     pub treatments: Vec<Box<dyn Treatment>>,
     /// Index into the target's workloads.
     pub work: usize,
-}
-
-/// What happens, told to whoever shows it.
-#[derive(Debug)]
-pub enum Happening<'a> {
-    Begins {
-        planned: &'a Planned,
-        condition: &'a str,
-    },
-    /// The data set is being made anew.
-    Resets {
-        planned: &'a Planned,
-        condition: &'a str,
-    },
-    Warns(&'a Warning),
-    Progress {
-        condition: &'a str,
-        progress: Progress,
-    },
-    Ended {
-        planned: &'a Planned,
-        trial: &'a Trial,
-    },
-    Decided {
-        news: News<'a>,
-        condition: &'a str,
-    },
-    /// The primary intervals, looked at between two blocks.
-    Looked {
-        width: &'a Width,
-        precision: f64,
-    },
 }
 
 pub struct Live<'a> {
@@ -191,7 +81,7 @@ pub struct Live<'a> {
     /// When the intervals are looked at next.
     pub looks: judging::Looks,
     pub stop: Stop,
-    pub observe: &'a mut dyn FnMut(Happening<'_>),
+    pub observe: &'a mut dyn FnMut(Event<'_>),
 }
 
 impl std::fmt::Debug for Live<'_> {
@@ -412,14 +302,14 @@ impl Stage for Live<'_> {
         let (name, title) = (cell.target.clone(), cell.title.clone());
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        if matches!(target.reset, reset::Way::Checkpoint) {
+        if matches!(target.reset, ResetPlan::Checkpoint) {
             return Ok(());
         }
-        (self.observe)(Happening::Resets { planned, condition: &title });
+        (self.observe)(Event::Resets { planned, condition: &title });
         let observe = &mut *self.observe;
-        let mut tick = || observe(Happening::Resets { planned, condition: &title });
+        let mut tick = || observe(Event::Resets { planned, condition: &title });
         for warning in reset::perform(target, &self.run_id, &self.stop, &mut tick)? {
-            (self.observe)(Happening::Warns(&warning));
+            (self.observe)(Event::Warns(&warning));
         }
         Ok(())
     }
@@ -428,7 +318,7 @@ impl Stage for Live<'_> {
         let name = self.cells[planned.cell].target.clone();
         self.reconnect(&name)?;
         let cell = &self.cells[planned.cell];
-        (self.observe)(Happening::Begins { planned, condition: &cell.title });
+        (self.observe)(Event::Begins { planned, condition: &cell.title });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         let private = target.cluster.is_some();
@@ -502,7 +392,7 @@ impl Stage for Live<'_> {
         };
         let observe = &mut *self.observe;
         let measured = trial::run(&request, &mut target.admin, &mut |progress| {
-            observe(Happening::Progress { condition: &cell.title, progress });
+            observe(Event::Progress { condition: &cell.title, progress });
         });
         self.series = measured.series;
         self.left = measured.left;
@@ -521,7 +411,7 @@ impl Stage for Live<'_> {
         for check in &mut trial.checks {
             checks::tolerate(check, &self.rules.tolerate);
         }
-        (self.observe)(Happening::Ended { planned, trial: &trial });
+        (self.observe)(Event::Ended { planned, trial: &trial });
         trial
     }
 
@@ -559,8 +449,8 @@ impl Stage for Live<'_> {
         })?;
         for (step, undone) in &undone {
             match undone {
-                Undone::NotAwaited => (self.observe)(Happening::Warns(&not_awaited(step))),
-                Undone::Rewritten => (self.observe)(Happening::Warns(&rewritten(step))),
+                Undone::NotAwaited => (self.observe)(Event::Warns(&not_awaited(step))),
+                Undone::Rewritten => (self.observe)(Event::Warns(&rewritten(step))),
                 Undone::PutBack | Undone::Kept => {}
             }
         }
@@ -602,17 +492,17 @@ impl Stage for Live<'_> {
             return true;
         };
         self.looks.looked(block.unwrap_or(0), &width, precision);
-        (self.observe)(Happening::Looked { width: &width, precision });
+        (self.observe)(Event::Looked { width: &width, precision });
         width.is_within(precision)
     }
 
-    fn tell(&mut self, news: News<'_>) {
-        let condition = match news {
-            News::Repeats { planned, .. }
-            | News::Beside { planned }
-            | News::GivesUp { planned, .. } => self.cells[planned.cell].title.as_str(),
-            News::FurtherBlock { .. } => "",
+    fn decided(&mut self, decision: Decision<'_>) {
+        let condition = match decision {
+            Decision::Repeats { planned, .. }
+            | Decision::Beside { planned }
+            | Decision::GivesUp { planned, .. } => self.cells[planned.cell].title.as_str(),
+            Decision::FurtherBlock { .. } => "",
         };
-        (self.observe)(Happening::Decided { news, condition });
+        (self.observe)(Event::Decided { decision, condition });
     }
 }

@@ -6,6 +6,7 @@
 mod counters;
 mod observed;
 mod record;
+mod request;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,24 +15,20 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use postgres::Client;
 
+pub use self::request::Request;
 use super::{cycles, environment, trial_checks};
 use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
-use crate::host::Hosts;
-use crate::host::stop::Stop;
-use crate::pg::connect::ConnectParams;
 use crate::pg::interrupt;
-use crate::pg::server::{self, Server};
+use crate::pg::server;
 use crate::pg::words;
 use crate::results::model::{
-    DatabaseCounters, DatasetInfo, Evidence, Outcome, Place, ServerInfo, Trial, Warning, When,
-    Window, WorkloadInfo,
+    DatabaseCounters, DatasetInfo, Evidence, Outcome, ServerInfo, Trial, Warning, When, Window,
+    WorkloadInfo,
 };
 use crate::results::series::Series;
-use crate::telemetry::Scene;
-use crate::treatment::{Door, Treatment, World};
 use crate::workload::command::Left;
-use crate::workload::{EngineError, Progress, Setup, WindowEvent, Workload};
+use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
 use record::{record_left, record_run, session_evidence};
 
@@ -40,52 +37,6 @@ const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
 /// ... where that takes no more than one part in so many of the time: it is work on the measured
 /// hosts, and more of it under one condition than under another.
 const EVIDENCE_SHARE: u32 = 20;
-
-/// What a trial needs to know.
-pub struct Request<'a> {
-    pub run_id: &'a str,
-    pub place: Option<Place>,
-    pub params: &'a ConnectParams,
-    pub server: &'a Server,
-    pub workload: &'a Arc<dyn Workload>,
-    pub treatments: &'a [Box<dyn Treatment>],
-    pub session_settings: Vec<(String, String)>,
-    pub warmup: Duration,
-    pub checkpoint: Checkpoint,
-    pub seed: u64,
-    pub stop: &'a Stop,
-    /// What is observed beside it; absent: nothing.
-    pub scene: Option<&'a Scene>,
-    /// For the treatments to read back.
-    pub hosts: &'a Hosts,
-    pub server_host: Option<&'a str>,
-    pub private: bool,
-}
-
-impl Request<'_> {
-    /// What can be read back now of everything that the condition put in force.
-    fn verify(&self, admin: &mut Client, when: When) -> Vec<Evidence> {
-        let mut world = World {
-            params: self.params,
-            door: Door::Open(admin),
-            hosts: self.hosts,
-            server_host: self.server_host,
-            // To look is not to touch.
-            control: None,
-            private: self.private,
-            moved: Vec::new(),
-            replicas: Vec::new(),
-            stop: self.stop.clone(),
-        };
-        self.treatments.iter().flat_map(|t| t.verify(&mut world, when)).collect()
-    }
-}
-
-impl std::fmt::Debug for Request<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Request").field("place", &self.place).finish_non_exhaustive()
-    }
-}
 
 /// What a trial leaves.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ mod as_before;
 mod bad_input;
 mod carry_over;
 mod checkpoint_modes;
+mod circles;
 mod client_engine;
 mod command;
 mod command_workload;

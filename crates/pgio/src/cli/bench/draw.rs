@@ -7,9 +7,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::{Bench, spread};
-use crate::cli::exit::{Failure, TRIAL};
-use crate::cli::{Outcome, output};
+use super::server::Bench;
+use super::versus::spread;
+use crate::cli::exit::{Failure, Outcome, TRIAL};
+use crate::cli::output;
 use crate::config::resolve::{HotSpot, Visits};
 use crate::config::value::Decimal;
 use crate::pg::private::VersionRequest;

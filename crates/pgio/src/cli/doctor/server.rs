@@ -11,9 +11,10 @@ use std::time::Duration;
 use postgres::{Client, Row};
 
 use super::subject::{Reach, Subject};
-use super::{Section, data, storage};
-use crate::cli::state;
-use crate::experiment::live;
+use super::telling::Section;
+use super::{data, storage};
+use crate::experiment::admin::check_unpooled;
+use crate::experiment::state;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
 use crate::host::stop::Stop;
@@ -89,7 +90,7 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
         }
     };
     let mut checks = vec![Check::ok(ID, format!("PostgreSQL {}", found.info.version))];
-    if let Err(error) = live::check_unpooled(&mut client, &params) {
+    if let Err(error) = check_unpooled(&mut client, &params) {
         let remedy = "connect to the server itself";
         checks.push(Check::invalid("pooler", words::sentence(&error), remedy));
         return checks;

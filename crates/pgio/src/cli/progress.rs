@@ -1,15 +1,18 @@
 //! Shows on stderr how far an experiment is, what is repeated and why, and how long it still takes:
 //! `12/36, on, 3,300/s, 2:10 left (4 repeated: foreign-load)`.
 //!
-//! On a terminal one line, rewritten in place; elsewhere one line for each trial.
+//! On a terminal one line, rewritten in place; elsewhere one line for each trial. [`Display`] shows the events
+//! of a whole experiment, [`ProgressLine`] those of one workload's trials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::pace::Pace;
-use crate::cli::output::{self, Status};
-use crate::experiment::live::Happening;
-use crate::experiment::run::News;
+use super::loading::{self, Lines};
+use super::output::{self, Status};
+use crate::config::experiment::{Experiment, WorkloadSpec};
+use crate::experiment::event::{Event, WorkloadBegins};
+use crate::experiment::pace::Pace;
+use crate::experiment::run::Decision;
 use crate::results::BURN_IN_BLOCK;
 use crate::results::model::{Outcome, Trial};
 use crate::units::human;
@@ -19,8 +22,79 @@ use crate::workload::Progress;
 /// Columns that a condition keeps where the terminal is too narrow for its name.
 const SHORTEST_NAME: usize = 8;
 
+/// How large a sweep is, shown before anything is run; none without axes.
+pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<String> {
+    if workload.axes.is_empty() {
+        return None;
+    }
+    let size = e.size_of(workload);
+    let lasts = size
+        .lasts(e.blocks)
+        .map_or_else(String::new, |time| format!(", {} of warm-up and windows", seconds(time)));
+    Some(format!(
+        "{} cells ({} conditions, {} points){}, in {} blocks: {} trials{lasts}",
+        size.cells,
+        e.conditions_of(workload).count(),
+        workload.count_points(e.sweep),
+        if e.aa { " and the A/A twin" } else { "" },
+        e.blocks,
+        size.trials_of_a_block * u64::from(e.blocks),
+    ))
+}
+
+pub(super) fn seconds(duration: Duration) -> String {
+    let s = duration.as_secs_f64();
+    if s < 120.0 { format!("{s:.1} s") } else { format!("{:.1} min", s / 60.0) }
+}
+
+/// Shows what happens in an experiment.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct Display<'a> {
+    experiment: &'a Experiment,
+    status: Status,
+    /// While a workload's trials run.
+    line: Option<ProgressLine>,
+}
+
+impl Display<'_> {
+    pub(super) fn new(experiment: &Experiment) -> Display<'_> {
+        Display { experiment, status: Status::new(), line: None }
+    }
+
+    pub(super) fn show(&mut self, event: &Event<'_>) {
+        match event {
+            Event::LeftElsewhere(other) => output::left_elsewhere(other),
+            Event::ServerStarts(step) => self.status.show(&step.to_string()),
+            Event::ServerStarted => self.status.clear(),
+            Event::Loads(event) => loading::show(event, Lines::None, &mut self.status),
+            Event::NothingLeft { dir } => {
+                output::note(&format!("nothing is left to do in {}", dir.display()));
+            }
+            Event::WorkloadBegins(begins) => self.begin(begins),
+            Event::WorkloadEnds { .. } => self.line = None,
+            Event::BlockLimit { blocks } => output::note(&format!(
+                "the limit of {blocks} blocks is reached and the intervals are wider than asked for"
+            )),
+            Event::Warns(warning) if self.line.is_none() => {
+                self.status.clear();
+                output::warn(warning);
+            }
+            event => self.line.iter_mut().for_each(|line| line.update(event)),
+        }
+    }
+
+    fn begin(&mut self, begins: &WorkloadBegins<'_>) {
+        self.status.clear();
+        let WorkloadBegins { workload, pace, primary, open_ended } = begins;
+        if let Some(size) = size_text(self.experiment, workload) {
+            output::note(&format!("{}: {size}", workload.name));
+        }
+        self.line = Some(ProgressLine::new(pace.clone(), (*primary).to_owned(), *open_ended));
+    }
+}
+
+#[derive(Debug)]
+struct ProgressLine {
     status: Status,
     pace: Pace,
     /// The metric that is judged: its rate is shown, where it is one.
@@ -34,9 +108,9 @@ pub(super) struct Teller {
     warned: BTreeSet<Warning>,
 }
 
-impl Teller {
-    pub(super) fn new(pace: Pace, primary: String, open_ended: bool) -> Teller {
-        Teller {
+impl ProgressLine {
+    fn new(pace: Pace, primary: String, open_ended: bool) -> ProgressLine {
+        ProgressLine {
             status: Status::new(),
             pace,
             primary,
@@ -47,29 +121,37 @@ impl Teller {
         }
     }
 
-    pub(super) fn tell(&mut self, happening: &Happening<'_>) {
-        match happening {
-            Happening::Resets { planned, condition } => {
+    fn update(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Resets { planned, condition } => {
                 self.pace.begin(planned, Instant::now());
                 self.show(condition, Some("loading the data set"), "");
             }
-            Happening::Begins { planned, condition } => {
+            Event::Begins { planned, condition } => {
                 self.pace.begin(planned, Instant::now());
                 self.show(condition, Some("preparing"), "");
             }
-            Happening::Progress { condition, progress } => {
+            Event::Progress { condition, progress } => {
                 let rate = rate(&self.primary, progress);
                 self.show(condition, rate.as_deref(), progress.said.text());
             }
-            Happening::Ended { trial, .. } => self.ended(trial),
-            Happening::Decided { news, condition } => self.decided(*news, condition),
-            Happening::Warns(warning) => {
+            Event::Ended { trial, .. } => self.ended(trial),
+            Event::Decided { decision, condition } => self.decided(*decision, condition),
+            Event::Warns(warning) => {
                 if self.warned.insert((*warning).clone()) {
                     self.status.clear();
                     output::warn(warning);
                 }
             }
-            Happening::Looked { width, precision } => self.lasting(&width.told(*precision)),
+            Event::Looked { width, precision } => self.lasting(&width.told(*precision)),
+            Event::LeftElsewhere(_)
+            | Event::ServerStarts(_)
+            | Event::ServerStarted
+            | Event::Loads(_)
+            | Event::NothingLeft { .. }
+            | Event::WorkloadBegins(_)
+            | Event::WorkloadEnds { .. }
+            | Event::BlockLimit { .. } => {}
         }
     }
 
@@ -131,9 +213,9 @@ impl Teller {
         }
     }
 
-    fn decided(&mut self, news: News<'_>, condition: &str) {
-        match news {
-            News::Repeats { planned, why, checks } => {
+    fn decided(&mut self, decision: Decision<'_>, condition: &str) {
+        match decision {
+            Decision::Repeats { planned, why, checks } => {
                 self.pace.add(planned.cell);
                 self.repeats += 1;
                 for id in checks {
@@ -145,13 +227,13 @@ impl Teller {
                     ordinal(attempt)
                 ));
             }
-            News::Beside { planned } => self.pace.add(planned.cell),
-            News::GivesUp { planned, why } => self.lasting(&format!(
+            Decision::Beside { planned } => self.pace.add(planned.cell),
+            Decision::GivesUp { planned, why } => self.lasting(&format!(
                 "block {}, {condition}: invalid ({why}) and left out, after {} attempts",
                 planned.block,
                 planned.attempt + 1
             )),
-            News::FurtherBlock { .. } => self.pace.add_block(),
+            Decision::FurtherBlock { .. } => self.pace.add_block(),
         }
     }
 
@@ -226,54 +308,55 @@ mod tests {
     use super::*;
     use crate::experiment::plan::{Planned, plan};
 
-    fn teller(trials: u32) -> Teller {
+    fn line_of(trials: u32) -> ProgressLine {
         let pace = Pace::new(vec![Some(Duration::from_secs(10))], &plan(1, trials, 1));
-        Teller::new(pace, "commits_per_second".to_owned(), false)
+        ProgressLine::new(pace, "commits_per_second".to_owned(), false)
     }
 
     fn at(block: u32) -> Planned {
         Planned { block, position: 1, cell: 0, attempt: 0 }
     }
 
-    fn repeats(teller: &mut Teller, ids: &[&str]) {
+    fn repeats(line: &mut ProgressLine, ids: &[&str]) {
         let checks: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
-        let news = News::Repeats { planned: &at(1), why: "other processes", checks: &checks };
-        teller.tell(&Happening::Decided { news, condition: "on" });
+        let decision =
+            Decision::Repeats { planned: &at(1), why: "other processes", checks: &checks };
+        line.update(&Event::Decided { decision, condition: "on" });
     }
 
     #[test]
     fn the_line_has_place_rate_time_and_repeats() {
-        let mut teller = teller(13);
+        let mut line = line_of(13);
         for block in 1..=12 {
-            teller.tell(&Happening::Begins { planned: &at(block), condition: "on" });
+            line.update(&Event::Begins { planned: &at(block), condition: "on" });
         }
         // The trials so far took no time at all.
-        assert_eq!(teller.line("on", Some("3,300/s"), "", 80), "12/13, on, 3,300/s, 0:00 left");
+        assert_eq!(line.line("on", Some("3,300/s"), "", 80), "12/13, on, 3,300/s, 0:00 left");
         for _ in 0..4 {
-            repeats(&mut teller, &["foreign-load"]);
+            repeats(&mut line, &["foreign-load"]);
         }
-        let line = teller.line("on", Some("3,300/s"), "", 80);
-        assert_eq!(line, "12/17, on, 3,300/s, 0:00 left (4 repeated: foreign-load)");
-        repeats(&mut teller, &["foreign-load", "checkpoints"]);
-        let line = teller.line("on", None, "progress: 5.0 s", 200);
+        let text = line.line("on", Some("3,300/s"), "", 80);
+        assert_eq!(text, "12/17, on, 3,300/s, 0:00 left (4 repeated: foreign-load)");
+        repeats(&mut line, &["foreign-load", "checkpoints"]);
+        let text = line.line("on", None, "progress: 5.0 s", 200);
         assert_eq!(
-            line,
+            text,
             "12/18, on, 0:00 left (5 repeated: foreign-load 5, checkpoints 1): progress: 5.0 s"
         );
     }
 
     #[test]
     fn the_line_is_no_wider_than_the_terminal() {
-        let mut teller = teller(3);
-        teller.tell(&Happening::Begins { planned: &at(1), condition: "on" });
+        let mut line = line_of(3);
+        line.update(&Event::Begins { planned: &at(1), condition: "on" });
         let name = "on, and the standby's disk limited to 500 IOPS";
         for width in 1..120 {
-            let line = teller.line(name, Some("3,300/s"), "what a program says", width);
-            assert!(line.chars().count() <= width, "{width}: {line}");
+            let text = line.line(name, Some("3,300/s"), "what a program says", width);
+            assert!(text.chars().count() <= width, "{width}: {text}");
         }
         // The name gives way before the time does.
-        let line = teller.line(name, Some("3,300/s"), "", 40);
-        assert_eq!(line, "1/3, on, and the st…, 3,300/s, 0:30 left");
+        let text = line.line(name, Some("3,300/s"), "", 40);
+        assert_eq!(text, "1/3, on, and the st…, 3,300/s, 0:30 left");
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! Reading files that a person names: their text, up to a size that such a file may have.
+//! Reading a text file that a person names: at most as much as such a file may have.
+//!
+//! Follows links, since the name is the user's choice; what pgio itself wrote is read by `Directory`.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 /// The whole text; an error where there is more than `most` bytes, of which no more are read.
-pub(super) fn read_text(path: &Path, most: u64) -> io::Result<String> {
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {

@@ -4,10 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::experiment::plan::Planned;
+use super::plan::Planned;
 
-#[derive(Debug)]
-pub(super) struct Pace {
+/// The trials to come and what each should take.
+#[derive(Debug, Clone)]
+pub struct Pace {
     /// By cell; none where a window has no fixed length.
     estimates: Vec<Option<Duration>>,
     /// By cell: trials measured, and their time in all.
@@ -19,24 +20,24 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(estimates: Vec<Option<Duration>>, due: &[Planned]) -> Pace {
+    pub fn new(estimates: Vec<Option<Duration>>, due: &[Planned]) -> Pace {
         let took = vec![(0, Duration::ZERO); estimates.len()];
         let due = due.iter().map(|planned| planned.cell).collect();
         Pace { estimates, took, due, current: None, begun: 0 }
     }
 
     /// The number of the current trial, counted from 1.
-    pub(super) fn number(&self) -> usize {
+    pub fn number(&self) -> usize {
         self.begun
     }
 
     /// Trials of this run, as far as is known now.
-    pub(super) fn trials(&self) -> usize {
+    pub fn trials(&self) -> usize {
         self.begun + self.due.len()
     }
 
     /// A trial's first sign. The one before it ends here: taking its condition back is a part of it.
-    pub(super) fn begin(&mut self, planned: &Planned, now: Instant) {
+    pub fn begin(&mut self, planned: &Planned, now: Instant) {
         if let Some((former, since)) = self.current {
             if former == *planned {
                 return;
@@ -51,17 +52,17 @@ impl Pace {
         }
     }
 
-    pub(super) fn add(&mut self, cell: usize) {
+    pub fn add(&mut self, cell: usize) {
         self.due.push(cell);
     }
 
     /// A block beyond those planned: every cell once.
-    pub(super) fn add_block(&mut self) {
+    pub fn add_block(&mut self) {
         self.due.extend(0..self.estimates.len());
     }
 
     /// None where nothing is known yet of the length of a trial.
-    pub(super) fn left(&self, now: Instant) -> Option<Duration> {
+    pub fn left(&self, now: Instant) -> Option<Duration> {
         let current = match self.current {
             Some((planned, since)) => {
                 self.expected(planned.cell)?.saturating_sub(now.saturating_duration_since(since))

@@ -4,16 +4,16 @@
 //! ones, so what is on record stays what it was. The file may say so, or `--blocks` and `--max-blocks`,
 //! which change the stored file's text.
 
-use super::job::Job;
-use super::resume::flat;
-use crate::cli::exit::{Failure, USAGE};
+use super::difference::flat;
+use super::error::ResumeError;
+use crate::config::experiment::Experiment;
 use crate::results::store::Manifest;
 
 /// What the command line asks for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Larger {
-    pub(super) blocks: Option<u32>,
-    pub(super) max_blocks: Option<u32>,
+pub struct Larger {
+    pub blocks: Option<u32>,
+    pub max_blocks: Option<u32>,
 }
 
 /// The keys of `[experiment]` that may grow.
@@ -21,7 +21,7 @@ pub(super) const KEYS: [&str; 2] = ["experiment.blocks", "experiment.max_blocks"
 
 impl Larger {
     /// The text of an experiment file with these numbers in it.
-    pub(super) fn put_into(self, text: &str) -> Result<String, Failure> {
+    pub(super) fn put_into(self, text: &str) -> Result<String, ResumeError> {
         let mut text = text.to_owned();
         for (key, value) in [("blocks", self.blocks), ("max_blocks", self.max_blocks)] {
             if let Some(value) = value {
@@ -33,7 +33,7 @@ impl Larger {
 }
 
 /// Changes one line, or adds it, and proves that nothing else has become another.
-fn with_number(text: &str, key: &str, value: u32) -> Result<String, Failure> {
+fn with_number(text: &str, key: &str, value: u32) -> Result<String, ResumeError> {
     let line = format!("{key} = {value}");
     let (mut head, mut at, mut here) = (None, None, false);
     for (n, found) in text.lines().enumerate() {
@@ -59,27 +59,19 @@ fn with_number(text: &str, key: &str, value: u32) -> Result<String, Failure> {
     });
     match expected.is_some() && flat(&changed) == expected {
         true => Ok(changed),
-        false => Err(Failure::message(
-            USAGE,
-            format!(
-                "{key} cannot be put into the stored experiment: change it in a copy of the file and name that before --resume"
-            ),
-        )),
+        false => Err(ResumeError::NotInsertable { key: key.to_owned() }),
     }
 }
 
 /// What became larger, in words; refuses what became smaller.
-pub(super) fn grown(job: &Job, manifest: &Manifest) -> Result<Vec<String>, Failure> {
-    let blocks = ("blocks", manifest.blocks, job.experiment.blocks);
+pub(super) fn grown(e: &Experiment, manifest: &Manifest) -> Result<Vec<String>, ResumeError> {
+    let blocks = ("blocks", manifest.blocks, e.blocks);
     let limit = manifest.rules.max_blocks;
-    let max_blocks = limit.map(|was| ("max_blocks", was, job.experiment.rules.max_blocks));
+    let max_blocks = limit.map(|was| ("max_blocks", was, e.rules.max_blocks));
     let mut found = Vec::new();
     for (key, was, is) in [Some(blocks), max_blocks].into_iter().flatten() {
         if is < was {
-            return Err(Failure::message(
-                USAGE,
-                format!("{key} was {was} and is {is}: an experiment that is resumed may only grow"),
-            ));
+            return Err(ResumeError::Smaller { key, was, is });
         }
         if is > was {
             found.push(format!("{key} was {was} and is {is}"));
@@ -89,10 +81,10 @@ pub(super) fn grown(job: &Job, manifest: &Manifest) -> Result<Vec<String>, Failu
 }
 
 /// In the manifest, which is written with the note that the run was resumed.
-pub(super) fn put_into_manifest(job: &Job, manifest: &mut Manifest) {
-    manifest.blocks = job.experiment.blocks;
+pub(super) fn put_into_manifest(e: &Experiment, manifest: &mut Manifest) {
+    manifest.blocks = e.blocks;
     if let Some(limit) = &mut manifest.rules.max_blocks {
-        *limit = job.experiment.rules.max_blocks;
+        *limit = e.rules.max_blocks;
     }
 }
 
@@ -104,7 +96,7 @@ mod tests {
         "# as planned\n[experiment] # of mine\nblocks = 6 # enough?\n[[condition]]\nname = \"a\"\n";
 
     fn put(text: &str, blocks: Option<u32>, max_blocks: Option<u32>) -> Result<String, String> {
-        Larger { blocks, max_blocks }.put_into(text).map_err(|e| e.sentence())
+        Larger { blocks, max_blocks }.put_into(text).map_err(|e| e.to_string())
     }
 
     #[test]
