@@ -1,5 +1,6 @@
-//! A condition of which three trials in ten stand still for a third of their window: the typical block
-//! does not show it, the headline must, with the right ratio of all work over all time.
+//! A condition of which three trials in ten stand still for a third of their window. The headline must
+//! show it, with the right ratio of all work over all time. The typical block does not reliably: three
+//! in ten is where its estimate (Hodges-Lehmann, breakdown point 29 %) begins to move.
 //!
 //! SIGSTOP stops all processes of the server but its first. The truth is how much of the condition's
 //! windows they were stopped. The server delays each flush by 10 ms: the rate is then that of a
