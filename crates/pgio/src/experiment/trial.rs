@@ -23,13 +23,14 @@ use crate::pg::connect::ConnectParams;
 use crate::pg::interrupt;
 use crate::pg::server::{self, Server};
 use crate::pg::words;
+use crate::results::change::Change;
 use crate::results::model::{
     DatabaseCounters, DatasetInfo, Evidence, Outcome, Place, ServerInfo, Trial, Warning, When,
     Window, WorkloadInfo,
 };
 use crate::results::series::Series;
 use crate::telemetry::Scene;
-use crate::treatment::{Door, Treatment, World};
+use crate::treatment::{AdminSession, Context, InForce, Layout};
 use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent, Workload};
 use counters::{durability, readings};
@@ -48,7 +49,8 @@ pub struct Request<'a> {
     pub params: &'a ConnectParams,
     pub server: &'a Server,
     pub workload: &'a Arc<dyn Workload>,
-    pub treatments: &'a [Box<dyn Treatment>],
+    /// What the condition changes.
+    pub declared: &'a [Change],
     pub session_settings: Vec<(String, String)>,
     pub warmup: Duration,
     pub checkpoint: Checkpoint,
@@ -63,21 +65,25 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// What can be read back now of everything that the condition put in force.
-    fn verify(&self, admin: &mut Client, when: When) -> Vec<Evidence> {
-        let mut world = World {
+    /// Reads back everything that the condition put in force.
+    fn verify(
+        &self,
+        in_force: &mut [Box<dyn InForce>],
+        admin: &mut Client,
+        when: When,
+    ) -> Vec<Evidence> {
+        let mut context = Context {
             params: self.params,
-            door: Door::Open(admin),
+            session: AdminSession::Open(admin),
             hosts: self.hosts,
             server_host: self.server_host,
             // To look is not to touch.
             control: None,
             private: self.private,
-            moved: Vec::new(),
-            replicas: Vec::new(),
+            layout: Layout::default(),
             stop: self.stop.clone(),
         };
-        self.treatments.iter().flat_map(|t| t.verify(&mut world, when)).collect()
+        in_force.iter_mut().flat_map(|t| t.verify(&mut context, when)).collect()
     }
 }
 
@@ -102,6 +108,7 @@ pub struct Measured {
 /// Runs it. `observe` hears of progress inside the window.
 pub fn run(
     request: &Request<'_>,
+    in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
 ) -> Measured {
@@ -120,7 +127,8 @@ pub fn run(
     }
     trial.warnings.extend(request.server.warnings.iter().cloned());
     let (mut series, mut left) = (None, None);
-    let error = measure(request, admin, &mut trial, (&mut series, &mut left), observe).err();
+    let kept = (&mut series, &mut left);
+    let error = measure(request, in_force, admin, &mut trial, kept, observe).err();
     // A program that failed before its window left something too.
     if let Some(EngineError::Command(failed)) = &error
         && left.is_none()
@@ -137,12 +145,13 @@ pub fn run(
         Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
     trial.checks.extend(request.workload.after_trial());
-    trial_checks::judge(&mut trial, series.as_ref(), request.treatments);
+    trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
     Measured { trial, series, left, error }
 }
 
 fn measure(
     request: &Request<'_>,
+    in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     trial: &mut Trial,
     (series, left): (&mut Option<Series>, &mut Option<Box<Left>>),
@@ -157,7 +166,7 @@ fn measure(
         trial.warnings.extend(server::checkpoint(admin, request.server).err());
     }
     // Sessions that are made ready without it would wait for the standby already.
-    let first = request.verify(admin, When::Before);
+    let first = request.verify(in_force, admin, When::Before);
     for e in &first {
         if let (false, Some(expected)) = (e.holds(), &e.expected) {
             // So that the record says that it was the measurement, not the condition, that failed.
@@ -187,7 +196,7 @@ fn measure(
     trial.evidence = session_evidence(request, trial);
     // What was expected then is still to hold now, even where nothing expects it any more.
     trial.evidence.extend(first);
-    for e in request.verify(admin, When::Before) {
+    for e in request.verify(in_force, admin, When::Before) {
         if !trial.evidence.contains(&e) {
             trial.evidence.push(e);
         }
@@ -211,7 +220,7 @@ fn measure(
         WindowEvent::Progress(progress) => {
             let now = Instant::now();
             if next_evidence <= now {
-                for e in request.verify(admin, When::During) {
+                for e in request.verify(in_force, admin, When::During) {
                     if !during.contains(&e) {
                         during.push(e);
                     }
@@ -238,7 +247,7 @@ fn measure(
             *found = after;
         }
     }
-    trial.evidence.extend(request.verify(admin, When::After));
+    trial.evidence.extend(request.verify(in_force, admin, When::After));
     if let (Some(info), Some(now)) =
         (&mut trial.dataset, request.workload.dataset(admin).map_err(pg("measuring the data set"))?)
     {

@@ -12,7 +12,7 @@ use crate::cli::output;
 use crate::cli::{Outcome, ballast, connection, journals, report, signals, state};
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::judging::{self, Judge};
-use crate::experiment::live::{Happening, Live, Target};
+use crate::experiment::live::{CheckedCells, Happening, Live, Target};
 use crate::experiment::plan::{burn_in, plan};
 use crate::experiment::run::{Done, Ended, Rules, run as run_plan};
 use crate::host::stop::Stop;
@@ -230,6 +230,8 @@ impl Job {
             hosts: servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
             host_specs: self.experiment.hosts.clone(),
             cells,
+            checked: CheckedCells::default(),
+            in_force: Vec::new(),
             workload: spec.name.clone(),
             seed: self.seed,
             warmup: spec.layer.warmup.unwrap_or(self.experiment.warmup),

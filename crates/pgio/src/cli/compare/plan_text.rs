@@ -27,7 +27,7 @@ use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::words;
 use crate::results::sweep::{Axis, AxisValue, Sweep, shown};
-use crate::treatment::{Door, Outlook, Treatment, TreatmentError, World};
+use crate::treatment::{AdminSession, Context, Layout, Preview, Treatment, TreatmentError};
 use crate::units::exact_duration;
 
 /// A server that does not answer by then is not asked.
@@ -177,7 +177,7 @@ impl Job {
     ) -> Result<Vec<String>, Failure> {
         let line = |change: &str| format!("{} changes {change}", condition.cell.condition);
         let intents = |treatment: &dyn Treatment| -> Vec<String> {
-            treatment.intents().iter().map(|intent| line(intent)).collect()
+            treatment.declared().intents.iter().map(|intent| line(intent)).collect()
         };
         let Some((params, client)) = server else {
             let all: Vec<String> =
@@ -188,23 +188,22 @@ impl Job {
             Some(Target::Server { host, .. }) => host.as_deref(),
             _ => None,
         };
-        let mut world = World {
+        let mut context = Context {
             params,
-            door: Door::Open(client),
+            session: AdminSession::Open(client),
             hosts,
             // A session that came over a socket shows that the server is here.
             server_host: named.or(params.is_by_socket().then_some(LOCAL)),
             control: None,
             private: false,
-            moved: Vec::new(),
-            replicas: Vec::new(),
+            layout: Layout::default(),
             stop: Stop::new(),
         };
         let mut all = Vec::new();
         for treatment in &condition.treatments {
-            match treatment.outlook(&mut world) {
+            match treatment.preview(&mut context) {
                 Ok(changes) => {
-                    let told = |o: Outlook| {
+                    let told = |o: Preview| {
                         line(&format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now))
                     };
                     all.extend(changes.into_iter().map(told));
