@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         params: &params,
         server: &found,
         workload: &workload,
-        treatments: &[],
+        declared: &[],
         session_settings: Vec::new(),
         warmup: settings.warmup,
         checkpoint: Checkpoint::Before,
@@ -116,7 +116,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Extent::Time(window) => format!(" of {:.0}", window.as_secs_f64()),
         _ => String::new(),
     };
-    let Measured { mut trial, error, .. } = trial::run(&request, &mut admin, &mut |p| {
+    let Measured { mut trial, error, .. } = trial::run(&request, &mut [], &mut admin, &mut |p| {
         let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
         status.show(&format!("{:.0}{whole} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });

@@ -27,10 +27,10 @@ use crate::results::model::{Outcome, Place, Trial, Warning};
 use crate::results::series::Series;
 use crate::results::store::{Store, Stored};
 use crate::results::sweep::Cell;
-use crate::treatment::journal::{Ground, Journal};
+use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{
-    self, Control, Door, Resource, Step, Stranger, Treatment, TreatmentError, Undone, World,
-    made_table,
+    self, AdminSession, Context, Control, InForce, Layout, OnConflict, Prepared, Record, Resource,
+    Restored, Treatment, TreatmentError, Undone, workload_table,
 };
 use crate::workload::command::Left;
 use crate::workload::engine;
@@ -51,6 +51,15 @@ pub struct LiveCell {
     pub work: usize,
 }
 
+/// What [`check`] leaves for the trials.
+#[derive(Debug, Default)]
+pub struct CheckedCells {
+    /// Of each cell.
+    prepared: Vec<Vec<Box<dyn Prepared>>>,
+    /// A tablespace comes and goes without a restart.
+    any_tablespace: bool,
+}
+
 pub struct Live<'a> {
     pub run_id: String,
     pub experiment: String,
@@ -60,6 +69,10 @@ pub struct Live<'a> {
     /// How, for the journal.
     pub host_specs: BTreeMap<String, HostSpec>,
     pub cells: Vec<LiveCell>,
+    /// Filled by [`Live::check`].
+    pub checked: CheckedCells,
+    /// What the present trial put in force.
+    pub in_force: Vec<Box<dyn InForce>>,
     /// The workload's name in the file, and the experiment's seed: of these each trial's is made.
     pub workload: String,
     pub seed: u64,
@@ -98,19 +111,25 @@ pub fn check(
     hosts: &Hosts,
     rules: &Rules,
     stop: &Stop,
-) -> Result<(), LiveError> {
+) -> Result<CheckedCells, LiveError> {
+    let mut all = CheckedCells::default();
     for cell in cells {
-        let Some(target) = targets.get_mut(&cell.target) else { continue };
+        let Some(target) = targets.get_mut(&cell.target) else {
+            all.prepared.push(Vec::new());
+            continue;
+        };
         let mut control = Controlled::of(target);
-        let mut world = world(target, &mut control, hosts, stop);
-        let checked = treatment::check_all(&cell.treatments, &mut world);
-        let touches = checked.map_err(|source| LiveError::Treatment {
+        let mut context = context(target, &mut control, hosts, stop);
+        let checked = treatment::check_all(&cell.treatments, &mut context);
+        all.any_tablespace |= context.layout.moved.iter().any(|moved| moved.is_tablespace);
+        let checked = checked.map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;
-        target.note(touches);
+        target.note(checked.touches);
+        all.prepared.push(checked.prepared);
         // What a condition of its own number has room for is known in its trials only.
-        if !treatment::declare(&cell.treatments, "max_connections") {
+        if !treatment::declares(&cell.treatments, "max_connections") {
             let needed = target.workloads[cell.work].connections();
             let room = engine::wait_for_room(&mut target.admin, needed, stop);
             room.map_err(|source| LiveError::Room {
@@ -119,7 +138,7 @@ pub fn check(
             })?;
         }
         if rules.checkpoint == Checkpoint::Spread {
-            let declared = treatment::declared(&cell.treatments, "checkpoint_timeout");
+            let declared = treatment::declared_value(&cell.treatments, "checkpoint_timeout");
             let timeout = cycles::timeout(&mut target.admin, declared.as_deref())?;
             cycles::whole(target.workloads[cell.work].extent(), timeout)
                 .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
@@ -128,7 +147,7 @@ pub fn check(
     for target in targets.values_mut() {
         target.reset = reset::prepare(&rules.reset, target)?;
     }
-    Ok(())
+    Ok(all)
 }
 
 impl Live<'_> {
@@ -137,8 +156,8 @@ impl Live<'_> {
         for cell in &self.cells {
             let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
             let mut control = Controlled::of(target);
-            let mut world = world(target, &mut control, &self.hosts, &self.stop);
-            let touches = treatment::touched_before_check(&cell.treatments, &mut world);
+            let mut context = context(target, &mut control, &self.hosts, &self.stop);
+            let touches = treatment::touched_before_check(&cell.treatments, &mut context);
             target.note(touches);
         }
         self.touched()
@@ -151,7 +170,7 @@ impl Live<'_> {
     /// As [`check`], for all that is to be run. Returns what may be changed that has to be put back even
     /// after a kill.
     pub fn check(&mut self) -> Result<BTreeSet<Resource>, LiveError> {
-        check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)?;
+        self.checked = check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)?;
         Ok(self.touched())
     }
 
@@ -167,8 +186,8 @@ impl Live<'_> {
             let touches = vec![target.identity.clone()];
             let experiment = self.experiment.clone();
             let noted = journal
-                .turn_to(Ground { connect, experiment, touches, ..Ground::default() })
-                .and_then(|()| journal.intent(&made_table::step(&schema, table, mark)));
+                .set_target(UndoTarget { connect, experiment, touches, ..UndoTarget::default() })
+                .and_then(|()| journal.intent(&workload_table::step(&schema, table, mark)));
             noted.map_err(|source| LiveError::Treatment {
                 condition: self.experiment.clone(),
                 source: Box::new(source.into()),
@@ -258,16 +277,15 @@ fn where_it_is(left: &Left, number: usize) -> String {
     }
 }
 
-fn not_awaited(step: &Step) -> Warning {
-    let host = step.host.as_deref().map_or(String::new(), |host| format!(" on host {host}"));
+fn not_awaited(step: &Record) -> Warning {
     Warning::new(
-        format!("{}{host} is put back, and nobody waited for what follows", step.what),
+        format!("{step} was restored; pgio did not wait for follow-up work such as a resync"),
         "pgio was asked to leave at once",
         "see that it is as it was before, such as by the program that shows its state",
     )
 }
 
-fn rewritten(step: &Step) -> Warning {
+fn rewritten(step: &Record) -> Warning {
     Warning::new(
         format!("{step} is put back, and its file is not byte for byte as it was"),
         treatment::REWRITTEN,
@@ -275,21 +293,20 @@ fn rewritten(step: &Step) -> Warning {
     )
 }
 
-fn world<'a>(
+fn context<'a>(
     target: &'a mut Target,
     control: &'a mut Option<Controlled>,
     hosts: &'a Hosts,
     stop: &Stop,
-) -> World<'a> {
-    World {
+) -> Context<'a> {
+    Context {
         params: &target.params,
-        door: Door::Open(&mut target.admin),
+        session: AdminSession::Open(&mut target.admin),
         hosts,
         server_host: target.host.as_deref(),
         private: target.cluster.is_some(),
         control: control.as_mut().map(|c| c as &mut dyn Control),
-        moved: Vec::new(),
-        replicas: Vec::new(),
+        layout: Layout::default(),
         stop: stop.clone(),
     }
 }
@@ -322,7 +339,7 @@ impl Stage for Live<'_> {
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         let private = target.cluster.is_some();
-        let ground = Ground {
+        let undo_target = UndoTarget {
             connect: if private { String::new() } else { target.params.without_secrets() },
             private,
             hosts: self
@@ -334,9 +351,11 @@ impl Stage for Live<'_> {
             experiment: self.experiment.clone(),
             touches: target.touches.iter().cloned().collect(),
         };
-        let mut world = world(target, &mut control, &self.hosts, &self.stop);
-        let turned = self.journal.turn_to(ground).map_err(TreatmentError::from);
-        let put = |()| treatment::put_in_force(&cell.treatments, &mut world, &mut self.journal);
+        let mut context = context(target, &mut control, &self.hosts, &self.stop);
+        let turned = self.journal.set_target(undo_target).map_err(TreatmentError::from);
+        let prepared = &self.checked.prepared[planned.cell];
+        let (journal, in_force) = (&mut self.journal, &mut self.in_force);
+        let put = |()| treatment::put_in_force(prepared, &mut context, journal, in_force);
         turned.and_then(put).map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),
@@ -344,9 +363,8 @@ impl Stage for Live<'_> {
         if Controlled::restarted(control.as_ref()) {
             return renew(target, &self.run_id);
         }
-        // A tablespace comes and goes without a restart; the trial before this one may have had it.
-        let moves = self.cells.iter().flat_map(|c| &c.treatments).flat_map(|t| t.moves());
-        if moves.into_iter().any(|moved| moved.is_tablespace) {
+        // The trial before this one may have had a tablespace.
+        if self.checked.any_tablespace {
             look_again(target);
         }
         Ok(())
@@ -363,23 +381,16 @@ impl Stage for Live<'_> {
             attempt: planned.attempt,
             point: cell.cell.point.clone(),
         };
-        let mut session_settings = Vec::new();
-        for treatment in &cell.treatments {
-            match treatment.session_settings(&mut target.admin) {
-                Ok(settings) => session_settings.extend(settings),
-                Err(error) => {
-                    let outcome = Outcome::Failed { error: error.to_string() };
-                    return Trial { place: Some(place), outcome, ..trial::blank() };
-                }
-            }
-        }
+        let prepared = self.checked.prepared[planned.cell].iter();
+        let session_settings = prepared.flat_map(|p| p.session_settings()).collect();
+        let declared = treatment::changes(&cell.treatments);
         let request = Request {
             run_id: &self.run_id,
             place: Some(place),
             params: &target.params,
             server: &target.server,
             workload: &target.workloads[cell.work],
-            treatments: &cell.treatments,
+            declared: &declared,
             session_settings,
             warmup: self.warmup,
             checkpoint: self.rules.checkpoint,
@@ -391,9 +402,11 @@ impl Stage for Live<'_> {
             private: target.cluster.is_some(),
         };
         let observe = &mut *self.observe;
-        let measured = trial::run(&request, &mut target.admin, &mut |progress| {
+        let mut observe = |progress| {
             observe(Event::Progress { condition: &cell.title, progress });
-        });
+        };
+        let (in_force, admin) = (&mut self.in_force[..], &mut target.admin);
+        let measured = trial::run(&request, in_force, admin, &mut observe);
         self.series = measured.series;
         self.left = measured.left;
         let mut trial = measured.trial;
@@ -401,7 +414,7 @@ impl Stage for Live<'_> {
             let number = self.stored.trials.len() + 1;
             error.push_str(&where_it_is(left, number));
         }
-        let added = cell.treatments.iter().filter_map(|t| t.round_trip());
+        let added = cell.treatments.iter().filter_map(|t| t.declared().round_trip);
         if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
             probes.link_seconds = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);
         }
@@ -431,6 +444,7 @@ impl Stage for Live<'_> {
 
     fn take_back(&mut self, planned: &Planned) -> Result<(), LiveError> {
         if self.journal.open_steps().is_empty() {
+            self.in_force.clear();
             return Ok(());
         }
         let name = self.cells[planned.cell].target.clone();
@@ -438,23 +452,24 @@ impl Stage for Live<'_> {
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         // Not connected first: the server may be down until a step below starts it.
-        let mut world = world(target, &mut control, &self.hosts, &self.stop);
-        // Hosts are reached all the time; one that is lost meanwhile says so itself.
-        let away = treatment::Away::new();
-        let taken = treatment::take_back(&mut world, &mut self.journal, Stranger::Ask, &away);
+        let mut context = context(target, &mut control, &self.hosts, &self.stop);
+        // All hosts are connected; a step on one that is lost meanwhile fails by itself.
+        let unreachable = treatment::Unreachable::new();
+        let report =
+            treatment::undo_all(&mut context, &mut self.journal, OnConflict::Ask, &unreachable);
         let cell = &self.cells[planned.cell];
-        let undone = taken.complete().map_err(|source| LiveError::Treatment {
+        let undone = report.complete().map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;
-        for (step, undone) in &undone {
+        for Restored { step, undone, .. } in &undone {
             match undone {
-                Undone::NotAwaited => (self.observe)(Event::Warns(&not_awaited(step))),
+                Undone::RestoredNotAwaited => (self.observe)(Event::Warns(&not_awaited(step))),
                 Undone::Rewritten => (self.observe)(Event::Warns(&rewritten(step))),
-                Undone::PutBack | Undone::Kept => {}
+                Undone::Restored | Undone::Kept => {}
             }
         }
-        cell.treatments.iter().for_each(|t| t.taken_back());
+        self.in_force.clear();
         match Controlled::restarted(control.as_ref()) {
             true => renew(target, &self.run_id),
             false => Ok(()),

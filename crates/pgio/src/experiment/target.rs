@@ -47,7 +47,7 @@ impl Target {
         let private = self.cluster.is_some();
         for touch in touches {
             match touch {
-                Touch::Of(resource) => drop(self.touches.insert(resource)),
+                Touch::Resource(resource) => drop(self.touches.insert(resource)),
                 Touch::Server if private => continue,
                 Touch::Server => {}
             }

@@ -27,6 +27,7 @@ use crate::results::model::{
     WorkloadInfo,
 };
 use crate::results::series::Series;
+use crate::treatment::InForce;
 use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
@@ -53,6 +54,7 @@ pub struct Measured {
 /// Runs it. `observe` hears of progress inside the window.
 pub fn run(
     request: &Request<'_>,
+    in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
 ) -> Measured {
@@ -71,7 +73,8 @@ pub fn run(
     }
     trial.warnings.extend(request.server.warnings.iter().cloned());
     let (mut series, mut left) = (None, None);
-    let error = measure(request, admin, &mut trial, (&mut series, &mut left), observe).err();
+    let kept = (&mut series, &mut left);
+    let error = measure(request, in_force, admin, &mut trial, kept, observe).err();
     // A program that failed before its window left something too.
     if let Some(EngineError::Command(failed)) = &error
         && left.is_none()
@@ -88,12 +91,13 @@ pub fn run(
         Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
     trial.checks.extend(request.workload.after_trial());
-    trial_checks::judge(&mut trial, series.as_ref(), request.treatments);
+    trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
     Measured { trial, series, left, error }
 }
 
 fn measure(
     request: &Request<'_>,
+    in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     trial: &mut Trial,
     (series, left): (&mut Option<Series>, &mut Option<Box<Left>>),
@@ -108,7 +112,7 @@ fn measure(
         trial.warnings.extend(server::checkpoint(admin, request.server).err());
     }
     // Sessions that are made ready without it would wait for the standby already.
-    let first = request.verify(admin, When::Before);
+    let first = request.verify(in_force, admin, When::Before);
     for e in &first {
         if let (false, Some(expected)) = (e.holds(), &e.expected) {
             // So that the record says that it was the measurement, not the condition, that failed.
@@ -138,7 +142,7 @@ fn measure(
     trial.evidence = session_evidence(request, trial);
     // What was expected then is still to hold now, even where nothing expects it any more.
     trial.evidence.extend(first);
-    for e in request.verify(admin, When::Before) {
+    for e in request.verify(in_force, admin, When::Before) {
         if !trial.evidence.contains(&e) {
             trial.evidence.push(e);
         }
@@ -162,7 +166,7 @@ fn measure(
         WindowEvent::Progress(progress) => {
             let now = Instant::now();
             if next_evidence <= now {
-                for e in request.verify(admin, When::During) {
+                for e in request.verify(in_force, admin, When::During) {
                     if !during.contains(&e) {
                         during.push(e);
                     }
@@ -189,7 +193,7 @@ fn measure(
             *found = after;
         }
     }
-    trial.evidence.extend(request.verify(admin, When::After));
+    trial.evidence.extend(request.verify(in_force, admin, When::After));
     if let (Some(info), Some(now)) =
         (&mut trial.dataset, request.workload.dataset(admin).map_err(pg("measuring the data set"))?)
     {

@@ -9,7 +9,7 @@ use crate::results::change::{Change, Subject};
 use crate::results::checks;
 use crate::results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use crate::results::series::Series;
-use crate::treatment::{self, Treatment};
+use crate::treatment::InForce;
 
 pub use self::observed::lies_on;
 pub(super) use self::observed::storage;
@@ -21,9 +21,13 @@ const SIZE_DRIFT: f64 = 0.02;
 const LATE_SHARE: f64 = 0.02;
 
 /// Adds the verdicts to the record.
-pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Box<dyn Treatment>]) {
-    let declared = treatment::changes(treatments);
-    let mut found = vec![in_force(&trial.evidence), durability(trial, &declared)];
+pub(super) fn judge(
+    trial: &mut Trial,
+    series: Option<&Series>,
+    declared: &[Change],
+    treatments: &[Box<dyn InForce>],
+) {
+    let mut found = vec![in_force(&trial.evidence), durability(trial, declared)];
     if trial.outcome == Outcome::Complete {
         // With windows of whole cycles it is judged already.
         if !trial.checks.iter().any(|c| c.id == "checkpoints") {
@@ -37,7 +41,7 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
         found.extend(observed::checks(trial, series));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
     }
-    found.iter_mut().for_each(|check| own_effect(check, &declared));
+    found.iter_mut().for_each(|check| own_effect(check, declared));
     trial.checks.extend(found);
     // One that is not in the table can neither be tolerated nor looked up: a mistake of ours.
     debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));

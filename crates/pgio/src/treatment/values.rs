@@ -1,8 +1,8 @@
-//! What a setting's value means, without asking the server: whether two spellings are the same
-//! (`5min` and `300`, `on` and `true`), and whether the server would take it.
+//! Compares the values of settings without the server: whether two spellings mean the same
+//! (`5min` and `300`, `on` and `true`), and whether the server would accept a value.
 //!
-//! The server's own check comes with SET or ALTER SYSTEM, which is too late for a value that is
-//! applied after hours of other trials. Texts are not judged here: only the server knows.
+//! The server checks at SET or ALTER SYSTEM, which is too late for a value that is
+//! applied after hours of other trials. Only the server can judge the values of string settings.
 
 /// A setting as pg_settings describes it.
 #[derive(Debug, Clone, PartialEq, Default)]

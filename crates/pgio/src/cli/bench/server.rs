@@ -113,7 +113,7 @@ impl Bench {
             params: &self.params,
             server: &self.server,
             workload,
-            treatments: &[],
+            declared: &[],
             session_settings: Vec::new(),
             warmup,
             checkpoint: Checkpoint::Before,
@@ -124,7 +124,7 @@ impl Bench {
             server_host: Some(LOCAL),
             private: true,
         };
-        let trial = trial::run(&request, &mut self.admin, observe).trial;
+        let trial = trial::run(&request, &mut [], &mut self.admin, observe).trial;
         match &trial.outcome {
             Ended::Complete => Ok(trial),
             Ended::Interrupted => Err(Failure::interrupted()),

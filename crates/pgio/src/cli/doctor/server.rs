@@ -25,7 +25,7 @@ use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
 use crate::results::Check;
 use crate::telemetry::{Scene, Survey};
-use crate::treatment::{Door, Machines, World};
+use crate::treatment::{AdminSession, Context, Layout, Machines};
 
 const FACTS: &str = include_str!("server.sql");
 
@@ -212,22 +212,20 @@ fn conditions(
 ) -> Option<Check> {
     let mut refused = Vec::new();
     for arm in &subject.conditions {
-        let mut world = World {
+        let mut context = Context {
             params,
-            door: Door::Open(client),
+            session: AdminSession::Open(client),
             hosts,
             server_host: subject.host.as_deref(),
             control: None,
             private: false,
-            moved: Vec::new(),
-            replicas: Vec::new(),
+            layout: Layout::default(),
             stop: Stop::new(),
         };
         for treatment in &arm.treatments {
-            if let Err(error) = treatment.check(&mut world) {
+            if let Err(error) = treatment.check(&mut context) {
                 refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
             }
-            world.moved.extend(treatment.moves());
         }
     }
     told(subject, &refused, "can be put in force")

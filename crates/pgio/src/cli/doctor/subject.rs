@@ -75,7 +75,7 @@ impl Subject {
 
     /// Whether every condition sets it itself.
     pub(super) fn declares(&self, setting: &str) -> bool {
-        let says = |arm: &Arm| treatment::declare(&arm.treatments, setting);
+        let says = |arm: &Arm| treatment::declares(&arm.treatments, setting);
         !self.conditions.is_empty() && self.conditions.iter().all(says)
     }
 }

@@ -131,7 +131,7 @@ pub fn of_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estim
     let mut estimate = Estimate { windows, trials: 1, ..Estimate::default() };
     let has_data = spec.kind == WorkloadKind::Slob;
     let size = if has_data { data_size(job, spec, &cell.target) } else { Some(0) };
-    let costs: Vec<Cost> = cell.treatments.iter().flat_map(|t| t.costs()).collect();
+    let costs: Vec<Cost> = cell.treatments.iter().flat_map(|t| t.declared().costs).collect();
     let count = |cost| u32::try_from(costs.iter().filter(|c| **c == cost).count());
     let count = |cost| count(cost).unwrap_or(u32::MAX);
     estimate.restarts = count(Cost::Restart);

@@ -18,7 +18,7 @@ use super::servers::{self, TargetServer, params_of};
 use crate::config::experiment::WorkloadSpec;
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
 use crate::experiment::judging::{Judge, Looks};
-use crate::experiment::live::Live;
+use crate::experiment::live::{CheckedCells, Live};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::{Ended, run as run_plan};
 use crate::experiment::target::Target;
@@ -150,6 +150,8 @@ impl Among<'_> {
             hosts: self.servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
             host_specs: job.experiment.hosts.clone(),
             cells,
+            checked: CheckedCells::default(),
+            in_force: Vec::new(),
             workload: spec.name.clone(),
             seed: job.seed,
             warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),

@@ -22,7 +22,7 @@ use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::words;
 use crate::results::sweep::Sweep;
-use crate::treatment::{Door, Outlook, Treatment, TreatmentError, World};
+use crate::treatment::{self, AdminSession, Context, Layout, Treatment, TreatmentError};
 
 /// A server that does not answer by then is not asked.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -66,7 +66,7 @@ pub enum PlannedChange {
         intent: String,
         why: String,
     },
-    Known(Outlook),
+    Known(treatment::Preview),
 }
 
 pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
@@ -150,24 +150,23 @@ fn changes(
     let mut all = Vec::new();
     match server {
         None => {
-            let intents = treatments.iter().flat_map(|t| t.intents());
+            let intents = treatments.iter().flat_map(|t| t.declared().intents);
             all.extend(intents.map(|intent| PlannedChange::Intent(intent.to_string())));
         }
         Some((params, client)) => {
-            let mut world = World {
+            let mut context = Context {
                 params,
-                door: Door::Open(client),
+                session: AdminSession::Open(client),
                 hosts,
                 // A session that came over a socket shows that the server is here.
                 server_host: host.or(params.is_by_socket().then_some(LOCAL)),
                 control: None,
                 private: false,
-                moved: Vec::new(),
-                replicas: Vec::new(),
+                layout: Layout::default(),
                 stop: Stop::new(),
             };
             for treatment in treatments {
-                all.extend(outlook(treatment.as_ref(), &mut world)?);
+                all.extend(of_treatment(treatment.as_ref(), &mut context)?);
             }
         }
     }
@@ -177,11 +176,11 @@ fn changes(
     Ok(all)
 }
 
-fn outlook(
+fn of_treatment(
     treatment: &dyn Treatment,
-    world: &mut World<'_>,
+    context: &mut Context<'_>,
 ) -> Result<Vec<PlannedChange>, TreatmentError> {
-    match treatment.outlook(world) {
+    match treatment.preview(context) {
         Ok(changes) => Ok(changes.into_iter().map(PlannedChange::Known).collect()),
         // A mistake in the file is one here, too.
         Err(error @ TreatmentError::Config(_)) => Err(error),
@@ -191,7 +190,7 @@ fn outlook(
                 intent: intent.to_string(),
                 why: why.clone(),
             };
-            Ok(treatment.intents().iter().map(|intent| unknown(intent)).collect())
+            Ok(treatment.declared().intents.iter().map(|intent| unknown(intent)).collect())
         }
     }
 }

@@ -10,9 +10,10 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 use crate::pg::server::Server;
+use crate::results::change::Change;
 use crate::results::model::{Evidence, Place, When};
 use crate::telemetry::Scene;
-use crate::treatment::{Door, Treatment, World};
+use crate::treatment::{AdminSession, Context, InForce, Layout};
 use crate::workload::Workload;
 
 /// What a trial needs to know.
@@ -22,7 +23,8 @@ pub struct Request<'a> {
     pub params: &'a ConnectParams,
     pub server: &'a Server,
     pub workload: &'a Arc<dyn Workload>,
-    pub treatments: &'a [Box<dyn Treatment>],
+    /// What the condition changes.
+    pub declared: &'a [Change],
     pub session_settings: Vec<(String, String)>,
     pub warmup: Duration,
     pub checkpoint: Checkpoint,
@@ -37,21 +39,25 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// What can be read back now of everything that the condition put in force.
-    pub(super) fn verify(&self, admin: &mut Client, when: When) -> Vec<Evidence> {
-        let mut world = World {
+    /// Reads back everything that the condition put in force.
+    pub(super) fn verify(
+        &self,
+        in_force: &mut [Box<dyn InForce>],
+        admin: &mut Client,
+        when: When,
+    ) -> Vec<Evidence> {
+        let mut context = Context {
             params: self.params,
-            door: Door::Open(admin),
+            session: AdminSession::Open(admin),
             hosts: self.hosts,
             server_host: self.server_host,
             // To look is not to touch.
             control: None,
             private: self.private,
-            moved: Vec::new(),
-            replicas: Vec::new(),
+            layout: Layout::default(),
             stop: self.stop.clone(),
         };
-        self.treatments.iter().flat_map(|t| t.verify(&mut world, when)).collect()
+        in_force.iter_mut().flat_map(|t| t.verify(&mut context, when)).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is mounted where with which options, as the kernel of a host shows it.
+//! The mounts of a host with their options, as the kernel shows them.
 //!
 //! One command, cheap enough to be run inside the window. Next: [`super::options`], which knows what
 //! the words mean.
@@ -22,26 +22,26 @@ pub(super) struct Mounted {
     pub(super) device: String,
     pub(super) source: String,
     pub(super) file_system: String,
-    /// `/` but for bind mounts and subvolumes.
+    /// `/` except for bind mounts and subvolumes.
     pub(super) root: String,
     /// As mountinfo shows them.
     pub(super) options: String,
-    /// All that are in force, where the file system lists them.
+    /// All that are in force, if the file system lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) detail: Vec<String>,
-    /// Of the file system, where it is to be mounted again: a path in /dev may be another device's by
+    /// Of the file system, if it is to be mounted again: a path in /dev may be another device's by
     /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) uuid: Option<String>,
 }
 
 impl Mounted {
-    /// Those of mountinfo, which is how they go to mount(8) again.
+    /// The options of mountinfo, which mount(8) accepts.
     pub(super) fn shown(&self) -> Vec<&str> {
         self.options.split(',').collect()
     }
 
-    /// All that is known.
+    /// All known options.
     pub(super) fn known(&self) -> Vec<&str> {
         self.detail.iter().map(String::as_str).chain(self.shown()).collect()
     }
@@ -90,18 +90,18 @@ impl Mounts {
         Mounts(all)
     }
 
-    /// The one that is seen there: later mounts cover earlier ones.
+    /// The visible mount at a path: later mounts cover earlier ones.
     pub(super) fn at(&self, point: &str) -> Option<&Mounted> {
         self.0.iter().rfind(|m| m.point == point)
     }
 
-    /// The one that a path, without symbolic links in it, lies on.
+    /// The mount that holds a path without symbolic links.
     pub(super) fn holding(&self, path: &str) -> Option<&Mounted> {
         let lies = |m: &&Mounted| std::path::Path::new(path).starts_with(&m.point);
         self.0.iter().filter(lies).max_by_key(|m| m.point.trim_end_matches('/').len())
     }
 
-    /// Elsewhere, or above the one at the same place.
+    /// Other mounts of the same device.
     pub(super) fn others_of<'a>(&'a self, mount: &'a Mounted) -> impl Iterator<Item = &'a Mounted> {
         self.0.iter().filter(move |m| m.device == mount.device && m.point != mount.point)
     }

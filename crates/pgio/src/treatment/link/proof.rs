@@ -1,11 +1,10 @@
 //! What came of a link inside a trial, from the trial's record alone: whether anything passed it, and
 //! whether it is known to be the way that is meant.
 //!
-//! That netem is there is evidence, told by [`super::netem`]; replication may take another interface
+//! That netem is there is evidence, read by [`super::netem`]; replication may take another interface
 //! all the same. A warning at most: a condition without replication may well have the same link.
 
-use super::netem::End;
-use super::shape::Shape;
+use super::shape::{End, Shape};
 use crate::results::model::{Check, Trial, When};
 
 const ID: &str = "link";

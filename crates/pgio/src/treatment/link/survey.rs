@@ -5,14 +5,13 @@
 
 use std::time::Duration;
 
-use super::netem::End;
 use super::qdisc::{self, Root};
-use super::shape::Shape;
+use super::shape::{End, Shape};
 use crate::host::Host;
 use crate::host::HostError;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::Rights;
-use crate::treatment::TreatmentError;
+use crate::treatment::error::TreatmentError;
 use crate::units::link::exact_delay;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);

@@ -8,9 +8,7 @@
 //! spans within 0.2 %. With cgroup v2 flushes are charged to nobody (seen on Linux 6.1: 200 writes/s
 //! and as many flushes), so they are allowed for.
 
-use std::collections::BTreeMap;
-
-use super::shown;
+use super::limits::{Limits, shown};
 use crate::host::blkio::{Limit, Version};
 use crate::results::model::{Check, Trial};
 use crate::results::telemetry::DeviceUse;
@@ -34,11 +32,7 @@ pub(super) struct Device<'a> {
 }
 
 /// One verdict for each limit.
-pub(super) fn judge(
-    trial: &Trial,
-    device: Device<'_>,
-    limits: &BTreeMap<Limit, u64>,
-) -> Vec<Check> {
+pub(super) fn judge(trial: &Trial, device: Device<'_>, limits: &Limits) -> Vec<Check> {
     let Device { host, name, .. } = device;
     let telemetry = trial.telemetry.as_ref();
     let Some(used) = telemetry.and_then(|t| t.hosts.get(host)?.devices.get(name)) else {

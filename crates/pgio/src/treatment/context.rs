@@ -1,9 +1,9 @@
 //! What treatments act on: the server of a target, the hosts of the experiment, the way to stop and
 //! start PostgreSQL.
 //!
-//! The same for a running experiment, which has connections already, and for `pgio undo`, which
+//! The same for a running experiment, which is connected already, and for `pgio undo`, which
 //! connects only when a step needs it: a server that an interrupted run left stopped must not keep a
-//! mount from being put back. Next: the treatments, one file each.
+//! mount from being restored. Next: the treatments, one file each.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ::postgres::Client;
 
-use super::{Moved, Replica, TreatmentError};
+use super::error::TreatmentError;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
@@ -21,28 +21,28 @@ use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
 use crate::pg::{interrupt, server, words};
 
-/// For a server that was started to answer.
+/// How long a started server may take to accept connections.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Stops and starts the server of a target; each returns when that is done, at once where it is
-/// so already.
+/// Stops and starts the server of a target. Both return when that is done, at once if it is
+/// already so.
 pub trait Control {
     fn stop(&mut self) -> Result<(), String>;
-    /// When it answers again.
+    /// Returns when it accepts connections.
     fn start(&mut self) -> Result<(), String>;
-    /// Of a private cluster with a standby.
+    /// The servers of a private cluster with a standby.
     fn pair(&self) -> Option<Pair> {
         None
     }
 }
 
-/// A private primary and its standby, for what is put between them.
+/// A private primary and its standby, for a relay between them.
 #[derive(Debug, Clone)]
 pub struct Pair {
-    /// Only the servers' user and root may enter; gone with the cluster.
+    /// Only the servers' user and root may enter it; removed with the cluster.
     pub directory: PathBuf,
-    /// Where the primary listens.
+    /// The socket of the primary.
     pub primary_socket: PathBuf,
     /// A connection string for the standby.
     pub standby: String,
@@ -76,38 +76,64 @@ impl Control for Controller {
     }
 }
 
-/// The coordinating session.
-pub enum Door<'a> {
+/// The session that coordinates a run, or that undoes one.
+pub enum AdminSession<'a> {
     Open(&'a mut Client),
-    /// Connected when first asked for.
+    /// Connected on first use.
     OnDemand(Box<Option<Client>>),
 }
 
 /// What treatments act on.
-pub struct World<'a> {
+pub struct Context<'a> {
     pub params: &'a ConnectParams,
-    pub door: Door<'a>,
-    /// Those that are reached; in an undo the ones that the steps name.
+    pub session: AdminSession<'a>,
+    /// The hosts that are connected; in an undo those that the steps name.
     pub hosts: &'a Hosts,
-    /// In `hosts`: where the server runs, as far as that is known.
+    /// The server's host by its name in `hosts`, if known.
     pub server_host: Option<&'a str>,
-    /// Present where the server may be stopped: it is ours, or its target says how.
+    /// Present where the server may be stopped: it is ours, or its target configures how.
     pub control: Option<&'a mut dyn Control>,
-    /// The server is a private cluster: gone at the end, whatever is done to it.
+    /// Whether the server is a private cluster, which is removed at the end.
     pub private: bool,
-    /// While a condition is checked: what its treatments so far will have moved.
-    pub moved: Vec<Moved>,
-    /// Likewise: where they know the other half of the data to be.
-    pub replicas: Vec<Replica>,
-    /// Heard by whatever waits for long.
+    /// Filled while a condition is checked.
+    pub layout: Layout,
+    /// Looked at by everything that waits for long.
     pub stop: Stop,
 }
 
-/// The part of it that is there before any server.
+/// Where the data lies under the treatments of a condition that were checked so far.
+#[derive(Debug, Default)]
+pub struct Layout {
+    pub moved: Vec<Moved>,
+    pub replicas: Vec<Replica>,
+}
+
+/// Files of the server that lie on another device while a treatment is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// On the server's host, without symbolic links; everything below it moves with it.
+    pub directory: String,
+    /// A path in /dev.
+    pub device: String,
+    /// A new tablespace, as opposed to a directory that existed before.
+    pub is_tablespace: bool,
+}
+
+/// A copy of the server's data that another host keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replica {
+    pub host: String,
+    /// In words, such as `DRBD r0`.
+    pub of: String,
+    /// Paths in /dev.
+    pub devices: Vec<String>,
+}
+
+/// The hosts alone: the part of a context that exists before any server runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Machines<'a> {
     pub hosts: &'a Hosts,
-    /// In `hosts`: where the server runs or will run.
+    /// The name in `hosts` of the host where the server runs or will run.
     pub server: Option<&'a str>,
 }
 
@@ -127,8 +153,8 @@ impl Machines<'_> {
     }
 }
 
-/// For a server that is asked for something small while something is put back: one that is silent for
-/// longer does not answer, and what it holds stays in the journal. Whoever asked pgio to stop waits less.
+/// How long an undo waits for a short answer of the server; after that its steps stay in the journal.
+/// Shorter once a stop was requested.
 fn patience(stop: &Stop) -> Duration {
     match (stop.urgent(), stop.requested()) {
         (true, _) => Duration::from_secs(1),
@@ -137,7 +163,7 @@ fn patience(stop: &Stop) -> Duration {
     }
 }
 
-/// What puts something back must neither fail by a role's limits nor wait for a standby that is gone.
+/// An undo must neither fail by the limits of a role nor wait for a standby that is gone.
 fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
     let mut client = connect::connect(params).map_err(TreatmentError::Connect)?;
     server::lift_limits(&mut client)
@@ -149,20 +175,20 @@ fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
     Ok(client)
 }
 
-impl fmt::Debug for Door<'_> {
+impl fmt::Debug for AdminSession<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Door")
+        f.write_str("AdminSession")
     }
 }
 
-impl fmt::Debug for World<'_> {
+impl fmt::Debug for Context<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "World({})", self.params.describe())
+        write!(f, "Context({})", self.params.describe())
     }
 }
 
-impl World<'_> {
-    /// The session; a new one in place of one that a restart ended.
+impl Context<'_> {
+    /// The session; a new one if a restart ended the former.
     pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
         let limit = patience(&self.stop);
         let open = || interrupt::within(limit, || open(self.params));
@@ -170,19 +196,19 @@ impl World<'_> {
         let is_there = |client: &mut Client| {
             let there = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
             if !there {
-                // Or dropping it would wait for the answer that does not come.
+                // Dropping the session would wait for an answer that never comes.
                 interrupt::cut_all();
             }
             there
         };
-        match &mut self.door {
-            Door::Open(client) => {
+        match &mut self.session {
+            AdminSession::Open(client) => {
                 if !is_there(client) {
                     **client = open()?;
                 }
                 Ok(client)
             }
-            Door::OnDemand(client) => {
+            AdminSession::OnDemand(client) => {
                 if !client.as_mut().as_mut().is_some_and(is_there) {
                     **client = Some(open()?);
                 }
@@ -191,26 +217,26 @@ impl World<'_> {
         }
     }
 
-    /// In place of a session that a restart ended, which it may not have noticed yet.
+    /// Replaces a session that a restart ended, which the client may not have noticed yet.
     pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
         let deadline = Instant::now() + PATIENCE;
         let client = loop {
             match interrupt::within(patience(&self.stop), || open(self.params)) {
                 Ok(client) => break client,
-                // Systemd's word that a server is up may come before it takes connections.
+                // systemd may report a server as started before it accepts connections.
                 Err(_) if Instant::now() < deadline && !self.stop.urgent() => thread::sleep(POLL),
                 Err(error) => return Err(error),
             }
         };
-        match &mut self.door {
-            Door::Open(admin) => **admin = client,
-            Door::OnDemand(admin) => **admin = Some(client),
+        match &mut self.session {
+            AdminSession::Open(admin) => **admin = client,
+            AdminSession::OnDemand(admin) => **admin = Some(client),
         }
         Ok(())
     }
 
-    /// Something small that puts something back: a server that has not done it in time does not answer.
-    pub fn briefly<T>(
+    /// Runs a short part of an undo; cuts the connection of a server that takes too long.
+    pub fn within_limit<T>(
         &mut self,
         restore: impl FnOnce(&mut Self) -> Result<T, TreatmentError>,
     ) -> Result<T, TreatmentError> {
@@ -218,9 +244,9 @@ impl World<'_> {
         interrupt::within(limit, || restore(self))
     }
 
-    /// Whether a trial may follow, which nothing left running may disturb; not so in `pgio undo`.
-    pub fn goes_on(&self) -> bool {
-        matches!(self.door, Door::Open(_))
+    /// Whether a trial may follow, as opposed to `pgio undo`. Nothing may be left running then.
+    pub fn precedes_trial(&self) -> bool {
+        matches!(self.session, AdminSession::Open(_))
     }
 
     pub fn machines(&self) -> Machines<'_> {
@@ -232,7 +258,7 @@ impl World<'_> {
         self.machines().host(name)
     }
 
-    /// To be stopped or started for `what`; refused where nothing says how.
+    /// What stops and starts the server; refused where nothing configures it. `what` needs it.
     pub fn control(&mut self, what: &str) -> Result<&mut (dyn Control + '_), TreatmentError> {
         match &mut self.control {
             Some(control) => Ok(&mut **control),
@@ -242,27 +268,27 @@ impl World<'_> {
         }
     }
 
-    /// Something must be in the journal by then whose undo starts it.
-    pub fn stop(&mut self, what: &str) -> Result<(), TreatmentError> {
+    /// The step that starts it again must be in the journal already.
+    pub fn stop_server(&mut self, what: &str) -> Result<(), TreatmentError> {
         self.control(what)?.stop().map_err(TreatmentError::Restart)
     }
 
-    /// Returns when the server answers again, through a new session.
-    pub fn start(&mut self, what: &str) -> Result<(), TreatmentError> {
+    /// Returns when the server answers, through a new session.
+    pub fn start_server(&mut self, what: &str) -> Result<(), TreatmentError> {
         self.control(what)?.start().map_err(TreatmentError::Restart)?;
         self.reconnect()
     }
 
-    /// Returns when the server answers again, through a new session.
-    pub fn restart(&mut self, what: &str) -> Result<(), TreatmentError> {
-        self.stop(what)?;
-        self.start(what)
+    /// Returns when the server answers, through a new session.
+    pub fn restart_server(&mut self, what: &str) -> Result<(), TreatmentError> {
+        self.stop_server(what)?;
+        self.start_server(what)
     }
 
-    /// For an undo that needs the server: a run that was killed within a restart left it down.
-    pub fn wake(&mut self) -> Result<(), TreatmentError> {
+    /// Starts the server for an undo: a run that was killed during a restart left it down.
+    pub fn ensure_running(&mut self) -> Result<(), TreatmentError> {
         match self.admin().map(drop) {
-            Err(_) if self.control.is_some() => self.start("to put a setting back"),
+            Err(_) if self.control.is_some() => self.start_server("to put a setting back"),
             other => other,
         }
     }

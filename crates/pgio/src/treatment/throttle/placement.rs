@@ -1,15 +1,13 @@
-//! Where a throttle goes on a host: the disk, the group that is limited, the server's processes; and
-//! everything that is refused before it goes there.
+//! The placement of a throttle on a host: the disk, the group that is limited, the server's processes; and
+//! all checks of it.
 //!
-//! Reads only. Next: [`super::steps`], which changes what is found here.
+//! Reads only. Next: [`super::steps`], which makes the changes.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
-
-use super::steps::{self, Change};
-use super::{Scope, Throttle, elsewhere, step};
+use super::limits::Limits;
+use super::replica_disk;
+use super::steps::{self, Change, GroupChange, LimitChange, ThrottleStep};
 use crate::host::Host;
 use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use crate::host::exec::{CommandLine, Exec};
@@ -17,19 +15,30 @@ use crate::host::proc::pid_stat;
 use crate::host::rights::{Capability, check_writable};
 use crate::host::storage::{self, WholeDisk};
 use crate::pg::directories::{GRANT, directories};
-use crate::treatment::{Moved, Step, TreatmentError, World};
+use crate::treatment::context::{Context, Moved};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::record::Label;
 
 const NEED: &str = "a throttle";
 
+/// Whom a limit of cgroup v1 is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// PostgreSQL, which is moved to the root group, and all processes there.
+    Server,
+    /// All processes in the root group.
+    Root,
+}
+
 #[derive(Debug, Clone)]
-pub(super) struct Spot {
+pub(super) struct Placement {
     pub(super) host: String,
     pub(super) disk: WholeDisk,
     pub(super) controller: Controller,
     pub(super) limits: DeviceLimits,
     /// Whether the server runs on this host.
     of_server: bool,
-    /// Present where it must be in the group that is limited.
+    /// The server's process, if it must be in the limited group.
     pub(super) server: Option<Postmaster>,
 }
 
@@ -39,19 +48,25 @@ pub(super) struct Postmaster {
     pid: i32,
     started_ticks: u64,
     group_now: String,
-    /// Where it has to be.
+    /// The group that it must be in.
     pub(super) group_then: String,
 }
 
-impl Throttle {
-    pub(super) fn spot(&self, world: &mut World<'_>) -> Result<Spot, TreatmentError> {
-        let host = world.host(self.host.as_deref())?;
+impl Placement {
+    /// `host` is the server's where it is absent; without `scope` the host decides.
+    pub(super) fn find(
+        context: &mut Context<'_>,
+        host: Option<&str>,
+        device: &str,
+        scope: Option<Scope>,
+    ) -> Result<Placement, TreatmentError> {
+        let host = context.host(host)?;
         let name = host.name().to_owned();
-        let of_server = match world.server_host {
+        let of_server = match context.server_host {
             None => false,
-            Some(server) => name == server || world.host(None)?.is_same_machine(&host),
+            Some(server) => name == server || context.host(None)?.is_same_machine(&host),
         };
-        let scope = match (self.scope, of_server) {
+        let scope = match (scope, of_server) {
             (Some(Scope::Server), false) => {
                 return Err(refused(format!(
                     "scope = \"server\" is for the host that the server runs on, and {name} is another: leave it out"
@@ -61,8 +76,8 @@ impl Throttle {
             (None, true) => Scope::Server,
             (None, false) => Scope::Root,
         };
-        let disk = storage::whole_disk(&*host, &self.device)?.ok_or_else(|| {
-            refused(format!("{} is no block device on host {name}: see `lsblk` there", self.device))
+        let disk = storage::whole_disk(&*host, device)?.ok_or_else(|| {
+            refused(format!("{device} is no block device on host {name}: see `lsblk` there"))
         })?;
         let controller = blkio::find(&*host)?.ok_or_else(|| {
             refused(format!(
@@ -70,7 +85,7 @@ impl Throttle {
             ))
         })?;
         let server = match scope {
-            Scope::Server => Some(Postmaster::find(world, &*host, &controller)?),
+            Scope::Server => Some(Postmaster::find(context, &*host, &controller)?),
             Scope::Root => None,
         };
         let group = match (controller.version, &server) {
@@ -92,11 +107,9 @@ impl Throttle {
             group: controller.directory(group),
             device: disk.number.clone(),
         };
-        Ok(Spot { host: name, disk, controller, limits, of_server, server })
+        Ok(Placement { host: name, disk, controller, limits, of_server, server })
     }
-}
 
-impl Spot {
     /// `write_iops of sdb (8:16) on db2`
     pub(super) fn names(&self, limit: Limit) -> String {
         format!("{} of {} ({}) on {}", limit.name(), self.disk.name, self.disk.number, self.host)
@@ -109,19 +122,19 @@ impl Spot {
         }
     }
 
-    /// The limits that are there now.
-    pub(super) fn found(&self, world: &World<'_>) -> Result<BTreeMap<Limit, u64>, TreatmentError> {
-        let host = world.host(Some(&self.host))?;
-        // A group that the controller is not passed on to has no file, and no limits.
-        if !self.closed_groups(world)?.is_empty() {
-            return Ok(BTreeMap::new());
+    /// The present limits.
+    pub(super) fn found(&self, context: &Context<'_>) -> Result<Limits, TreatmentError> {
+        let host = context.host(Some(&self.host))?;
+        // Without the controller a group has no file and no limits.
+        if !self.closed_groups(context)?.is_empty() {
+            return Ok(Limits::new());
         }
         Ok(self.limits.found(&*host)?)
     }
 
-    /// v2: groups on the way to the limited one that do not pass the controller on, topmost first.
-    fn closed_groups(&self, world: &World<'_>) -> Result<Vec<PathBuf>, TreatmentError> {
-        let host = world.host(Some(&self.host))?;
+    /// cgroup v2: the groups above the limited one that do not pass the controller on, topmost first.
+    fn closed_groups(&self, context: &Context<'_>) -> Result<Vec<PathBuf>, TreatmentError> {
+        let host = context.host(Some(&self.host))?;
         let mut closed = Vec::new();
         if self.controller.version == Version::V2 {
             for group in way_to(&self.controller.mount_point, &self.limits.group) {
@@ -133,11 +146,12 @@ impl Spot {
         Ok(closed)
     }
 
-    pub(super) fn refuse_what_cannot_be(
+    /// Refuses what could not work or could not be verified.
+    pub(super) fn check(
         &self,
         device: &str,
-        limits: &BTreeMap<Limit, u64>,
-        world: &mut World<'_>,
+        limits: &Limits,
+        context: &mut Context<'_>,
     ) -> Result<(), TreatmentError> {
         let name = &self.host;
         if !self.controller.at_root && self.controller.version == Version::V1 {
@@ -147,13 +161,13 @@ impl Spot {
             )));
         }
         if self.of_server {
-            self.refuse_a_device_not_used(device, world)?;
+            self.refuse_a_device_not_used(device, context)?;
         }
-        let host = world.host(Some(name))?;
+        let host = context.host(Some(name))?;
         if !self.of_server {
-            elsewhere::check(&host, &self.disk, device, &world.replicas)?;
+            replica_disk::check(&host, &self.disk, device, &context.layout.replicas)?;
         }
-        let closed = self.closed_groups(world)?;
+        let closed = self.closed_groups(context)?;
         let mut files: Vec<PathBuf> = if closed.is_empty() {
             limits.keys().map(|limit| self.limits.file(*limit)).collect()
         } else {
@@ -171,7 +185,7 @@ impl Spot {
         if self.must_move() {
             files.push(self.controller.mount_point.join("cgroup.procs"));
         }
-        // Nobody but root and its own user may move a server.
+        // Only root and the server's own user may move it.
         let enough = (!self.must_move()).then_some(Capability::DacOverride);
         let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
         Ok(check_writable(&*host, name, NEED, &files, enough)?)
@@ -180,9 +194,9 @@ impl Spot {
     fn refuse_a_device_not_used(
         &self,
         device: &str,
-        world: &mut World<'_>,
+        context: &mut Context<'_>,
     ) -> Result<(), TreatmentError> {
-        let found = directories(world.admin()?).map_err(|source| TreatmentError::Postgres {
+        let found = directories(context.admin()?).map_err(|source| TreatmentError::Postgres {
             doing: "ask where the server keeps its data".to_owned(),
             source,
         })?;
@@ -192,8 +206,8 @@ impl Spot {
             )));
         }
         let paths: Vec<&str> = found.iter().map(|d| d.path.as_str()).collect();
-        let host = world.host(Some(&self.host))?;
-        for moved in &world.moved {
+        let host = context.host(Some(&self.host))?;
+        for moved in &context.layout.moved {
             let disk = storage::whole_disk(&*host, &moved.device)?;
             if disk.is_some_and(|disk| disk.name == self.disk.name) {
                 return Ok(());
@@ -202,7 +216,8 @@ impl Spot {
         let located = storage::locate(&*host, &paths)?;
         let mut known = Vec::new();
         for (directory, location) in found.iter().zip(located) {
-            let moved = location.as_ref().and_then(|l| moved_to(&l.directory, &world.moved));
+            let moved =
+                location.as_ref().and_then(|l| moved_to(&l.directory, &context.layout.moved));
             let names: Vec<String> = match moved {
                 Some(device) => {
                     let disk = storage::whole_disk(&*host, device)?;
@@ -229,60 +244,60 @@ impl Spot {
         )))
     }
 
-    /// v1: whether the server lives in another group than that of the limits.
+    /// cgroup v1: whether the server is in another group than the limited one.
     fn must_move(&self) -> bool {
         self.server.as_ref().is_some_and(|server| server.group_now != server.group_then)
     }
 
-    /// What is to be changed, in this order.
+    /// All changes, in the order of application.
     pub(super) fn steps(
         &self,
-        limits: &BTreeMap<Limit, u64>,
-        world: &World<'_>,
-    ) -> Result<Vec<Step>, TreatmentError> {
-        let boot = world.host(Some(&self.host))?.boot().to_owned();
+        limits: &Limits,
+        context: &Context<'_>,
+    ) -> Result<Vec<ThrottleStep>, TreatmentError> {
+        let boot = context.host(Some(&self.host))?.boot().to_owned();
+        let step = |what: String, change: Change| ThrottleStep {
+            label: Label::on_host(what, &self.host),
+            change,
+        };
         let mut all = Vec::new();
         if let Some(server) = self.server.as_ref().filter(|_| self.must_move()) {
-            let change = Change::Group {
+            let change = Change::Group(GroupChange {
                 controller: self.controller.clone(),
                 pid: server.pid,
                 started_ticks: server.started_ticks,
                 to: server.group_then.clone(),
-            };
-            let what = format!("{} of PostgreSQL", steps::GROUP);
-            all.push(step(self, what, json!(server.group_now), &change));
+                from: server.group_now.clone(),
+            });
+            all.push(step(format!("{} of PostgreSQL", steps::GROUP), change));
         }
-        for group in self.closed_groups(world)? {
+        for group in self.closed_groups(context)? {
             let what = format!("io controller below {}", group.display());
-            all.push(step(self, what, json!(null), &Change::PassOn { group }));
+            all.push(step(what, Change::PassOn { group }));
         }
-        let found = self.found(world)?;
-        for (limit, value) in limits {
-            let prior = found.get(limit);
+        let found = self.found(context)?;
+        for (&limit, &value) in limits {
+            let prior = found.get(&limit).copied();
             if prior == Some(value) {
                 continue;
             }
-            let change = Change::Limit {
-                limits: self.limits.clone(),
-                limit: *limit,
-                value: *value,
-                boot: boot.clone(),
-            };
+            let (limits, boot) = (self.limits.clone(), boot.clone());
+            let change = Change::Limit(LimitChange { limits, limit, value, boot, prior });
             let what = format!("{} of {} ({})", limit.name(), self.disk.name, self.disk.number);
-            all.push(step(self, what, json!(prior), &change));
+            all.push(step(what, change));
         }
         Ok(all)
     }
 }
 
 impl Postmaster {
-    /// The parent of our own session's process.
+    /// Finds it as the parent of our own session's process.
     fn find(
-        world: &mut World<'_>,
+        context: &mut Context<'_>,
         host: &dyn Exec,
         controller: &Controller,
     ) -> Result<Postmaster, TreatmentError> {
-        let row = world.admin()?.query_one("SELECT pg_backend_pid()", &[]);
+        let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
         let backend: i32 = row
             .map_err(|source| TreatmentError::Postgres {
                 doing: "ask for the session's process".to_owned(),
@@ -317,7 +332,7 @@ impl Postmaster {
         format!("/proc/{}/cgroup", self.pid)
     }
 
-    /// From what a grep with file names printed.
+    /// Its group, in the output of a grep with file names.
     pub(super) fn group_in<'a>(&self, text: &'a str, version: Version) -> Option<&'a str> {
         let prefix = format!("{}:", self.cgroup_file());
         let mut own = text.lines().filter_map(|line| line.strip_prefix(&prefix));
@@ -333,11 +348,8 @@ fn way_to(mount_point: &Path, group: &Path) -> Vec<PathBuf> {
     way
 }
 
-/// What can be told of the rights before a server is there: where cgroup v1 has its limits.
-pub(super) fn check_rights(
-    host: &Host,
-    limits: &BTreeMap<Limit, u64>,
-) -> Result<(), TreatmentError> {
+/// The checks of rights that need no server: those of cgroup v1.
+pub(super) fn check_rights(host: &Host, limits: &Limits) -> Result<(), TreatmentError> {
     let found = blkio::find(host)?.filter(|c| c.version == Version::V1);
     let Some(controller) = found else { return Ok(()) };
     let root = DeviceLimits {
@@ -352,7 +364,7 @@ pub(super) fn check_rights(
     Ok(check_writable(host, host.name(), NEED, &files, enough)?)
 }
 
-/// The device that what lies there is moved to.
+/// The device that a directory is moved to.
 fn moved_to<'a>(directory: &Path, moved: &'a [Moved]) -> Option<&'a str> {
     let one = moved.iter().rfind(|m| directory.starts_with(&m.directory));
     one.map(|m| m.device.as_str())

@@ -1,46 +1,56 @@
-//! The disk of the root file system: whoever limits that may limit the whole machine, so it is asked.
+//! The disk of the root file system: a limit of it may limit the whole machine, so the file must confirm it.
 //!
 //! With cgroup v1 the limit is in the root group, which the kernel's threads and on most machines all
 //! other programs are in, the login shells included. With v2 it is in the server's own group: it
 //! reaches others only where these share that group, as where PostgreSQL was started from a shell.
 //! Reads only.
 
-use super::spot::Spot;
+use super::placement::Placement;
 use crate::host::blkio::{self, Version};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::storage::{self, Device};
-use crate::treatment::{TreatmentError, World};
+use crate::treatment::context::Context;
+use crate::treatment::error::TreatmentError;
 
-/// Refuses what the file does not say is meant.
+/// Refuses the root's disk unless the file confirms it.
 pub(super) fn check(
-    spot: &Spot,
+    placement: &Placement,
     device: &str,
-    is_meant: bool,
-    world: &World<'_>,
+    is_confirmed: bool,
+    context: &Context<'_>,
 ) -> Result<(), TreatmentError> {
-    let host = world.host(Some(&spot.host))?;
-    if is_meant || !holds_the_root(spot, &*host)? {
+    let host = context.host(Some(&placement.host))?;
+    if is_confirmed || !holds_the_root(placement, &*host)? {
         return Ok(());
     }
-    let others = match spot.controller.version {
+    let others = match placement.controller.version {
         Version::V1 => 0,
-        Version::V2 => others_in_the_group(spot, &*host)?,
+        Version::V2 => others_in_the_group(placement, &*host)?,
     };
-    match refusal(spot.controller.version, device, &spot.disk.name, &spot.host, others) {
+    match refusal(
+        placement.controller.version,
+        device,
+        &placement.disk.name,
+        &placement.host,
+        others,
+    ) {
         Some(why) => Err(TreatmentError::Refused(why)),
         None => Ok(()),
     }
 }
 
-/// Whether the limit is one of the whole machine.
-pub(super) fn is_limited(spot: &Spot, world: &World<'_>) -> Result<bool, TreatmentError> {
-    let host = world.host(Some(&spot.host))?;
-    Ok(spot.controller.version == Version::V1 && holds_the_root(spot, &*host)?)
+/// Whether the limit holds for the whole machine.
+pub(super) fn is_limited(
+    placement: &Placement,
+    context: &Context<'_>,
+) -> Result<bool, TreatmentError> {
+    let host = context.host(Some(&placement.host))?;
+    Ok(placement.controller.version == Version::V1 && holds_the_root(placement, &*host)?)
 }
 
-fn holds_the_root(spot: &Spot, host: &dyn Exec) -> Result<bool, TreatmentError> {
+fn holds_the_root(placement: &Placement, host: &dyn Exec) -> Result<bool, TreatmentError> {
     let root = storage::locate(host, &["/"])?.into_iter().flatten().next();
-    Ok(is_among(&spot.disk.name, &root.map(|root| root.devices).unwrap_or_default()))
+    Ok(is_among(&placement.disk.name, &root.map(|root| root.devices).unwrap_or_default()))
 }
 
 /// A volume on the same disk is not the disk: its own limit leaves the root alone.
@@ -49,9 +59,9 @@ fn is_among(disk: &str, devices: &[Device]) -> bool {
 }
 
 /// Processes in the limited group that are not PostgreSQL's.
-fn others_in_the_group(spot: &Spot, host: &dyn Exec) -> Result<usize, TreatmentError> {
-    let Some(server) = &spot.server else { return Ok(0) };
-    let procs = CommandLine::new("cat").arg(spot.limits.group.join("cgroup.procs"));
+fn others_in_the_group(placement: &Placement, host: &dyn Exec) -> Result<usize, TreatmentError> {
+    let Some(server) = &placement.server else { return Ok(0) };
+    let procs = CommandLine::new("cat").arg(placement.limits.group.join("cgroup.procs"));
     let text = host.run(&procs)?;
     let mut own = blkio::children(host, server.pid())?;
     own.push(server.pid());

@@ -1,11 +1,12 @@
-//! Which disk may be slowed on a host that is not the server's: the one that the other half of the
-//! data lies on, where the condition tells, and never the machine's own without being told.
+//! The disk that may be throttled on a host that is not the server's: one below a replica of the data,
+//! if the condition names one, and never that of the machine's root file system.
 //!
-//! Reads only. On the server's host PostgreSQL's directories say it: [`super::spot`].
+//! Reads only. On the server's host PostgreSQL's directories decide: [`super::placement`].
 
 use crate::host::Host;
 use crate::host::storage::{self, Device, WholeDisk};
-use crate::treatment::{Replica, TreatmentError};
+use crate::treatment::context::Replica;
+use crate::treatment::error::TreatmentError;
 
 pub(super) fn check(
     host: &Host,
@@ -30,7 +31,7 @@ pub(super) fn check(
     why.map_or(Ok(()), |why| Err(TreatmentError::Refused(why)))
 }
 
-/// What is to be slowed.
+/// The disk that is to be throttled.
 struct Asked<'a> {
     device: &'a str,
     disk: &'a str,
@@ -51,7 +52,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Each replica, its device, and what that is and lies on.
+    /// `stacks`: each replica, its device, and the devices below that.
     fn under_a_replica(&self, stacks: &[(&str, &str, Vec<Device>)]) -> Option<String> {
         let Asked { device, disk, host } = self;
         if stacks.iter().any(|(_, _, stack)| self.is_among(stack)) {

@@ -1,11 +1,11 @@
-//! Whether PostgreSQL has the mount that is to be changed: options such as noatime, and an umount,
-//! hold in one name space of mounts only.
+//! Checks that PostgreSQL sees the mount that is to be changed: options such as noatime, and an umount,
+//! take effect in one mount namespace only.
 //!
-//! The kernel gives each mount a number of its own, in whatever name space it is, and shows it to
-//! everyone in /proc/PID/mountinfo. The link /proc/PID/ns/mnt would say the same of the whole name space,
-//! but only to root and to the server's own user, and whoever mounts by sudo is neither. Where not even
-//! mountinfo can be read (hidepid, a container's own process numbers) it is refused: options that may
-//! not be in force where the server writes would be measured as if they were.
+//! The kernel gives each mount a number of its own, whatever namespace it is in, and shows it to
+//! everyone in /proc/PID/mountinfo. The link /proc/PID/ns/mnt would tell the whole namespace,
+//! but only to root and the server's own user, and a user who mounts by sudo is neither. If even
+//! mountinfo cannot be read (hidepid, a container's own process numbers), the treatment is refused: pgio
+//! would measure options that may not be in force where the server writes.
 
 use std::time::Duration;
 
@@ -13,20 +13,21 @@ use super::mounts::Mounted;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::proc::mountinfo;
-use crate::treatment::{TreatmentError, World};
+use crate::treatment::context::Context;
+use crate::treatment::error::TreatmentError;
 
-/// Ours, an empty line, theirs.
+/// Our mountinfo, an empty line, the server's.
 const SCRIPT: &str = r#"cat /proc/self/mountinfo; echo; cat "/proc/$1/mountinfo""#;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Refuses a server that has another mount there, or may have.
+/// Refuses a server that sees, or may see, another mount there.
 pub(super) fn check(
     host: &Host,
-    world: &mut World<'_>,
+    context: &mut Context<'_>,
     mounted: &Mounted,
 ) -> Result<(), TreatmentError> {
-    let row = world.admin()?.query_one("SELECT pg_backend_pid()", &[]);
+    let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
     let pid: i32 = row.map(|row| row.get(0)).map_err(|source| {
         let doing = "ask for the session's process".to_owned();
         TreatmentError::Postgres { doing, source }
@@ -45,11 +46,11 @@ pub(super) fn check(
 
 fn look(exec: &dyn Exec, pid: &str) -> Result<String, ExecError> {
     let line = CommandLine::new("sh").args(["-c", SCRIPT, "sh", pid]).timeout(LIMIT);
-    // What cannot be read is missing from it.
+    // An unreadable file is missing from the output.
     Ok(exec.output(&line)?.stdout)
 }
 
-/// Whether the mount that we see at a place is among theirs; None where theirs are not known.
+/// Whether the server sees our mount at `point`; None where its mounts are not known.
 fn has_it(text: &str, point: &str) -> Option<bool> {
     let (ours, theirs) = text.split_once("\n\n")?;
     let number = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
