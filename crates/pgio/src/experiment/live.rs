@@ -36,7 +36,7 @@ use crate::telemetry::Scene;
 use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{
     self, AdminSession, Context, Control, InForce, Layout, OnConflict, Prepared, Record, Resource,
-    Restored, Touch, Treatment, TreatmentError, Undone, workload_table,
+    Restored, Touch, TreatmentError, Treatments, Undone, workload_table,
 };
 use crate::workload::command::Left;
 use crate::workload::{EngineError, Progress, Workload, engine};
@@ -124,7 +124,7 @@ pub struct LiveCell {
     /// What people call it: the condition, and where the point is not the middle one.
     pub title: String,
     pub target: String,
-    pub treatments: Vec<Box<dyn Treatment>>,
+    pub treatments: Treatments,
     /// Index into the target's workloads.
     pub work: usize,
 }

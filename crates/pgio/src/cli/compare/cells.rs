@@ -8,12 +8,12 @@ use super::job::Job;
 use crate::cli::exit::Failure;
 use crate::config::Layer;
 use crate::config::experiment::{
-    AA_SUFFIX, Axis, Condition, PointSpec, SweepKind, TreatmentSpec, WorkloadSpec,
+    AA_SUFFIX, Axis, Experiment, PointSpec, SweepKind, TreatmentSpec, WorkloadSpec,
 };
 use crate::experiment::live::LiveCell;
 use crate::results::change::Change;
 use crate::results::sweep::{self, Cell, Point, Sweep};
-use crate::treatment::{self, Treatment};
+use crate::treatment::{self, Parsed, TreatmentError};
 
 /// The distinct works of a workload's points, the middle point's first.
 pub(super) fn layers(workload: &WorkloadSpec, kind: SweepKind) -> Vec<Layer> {
@@ -47,7 +47,7 @@ impl Job {
                         title: title(&name, sweep.as_ref(), &point_stored),
                         cell: Cell { condition: name, point: point_stored },
                         target: condition.target.clone().unwrap_or_default(),
-                        treatments: treatments(workload, condition, point)?,
+                        treatments: self.treatments.get(&workload.treatments_at(condition, point)),
                         work,
                     });
                 }
@@ -60,19 +60,6 @@ impl Job {
     pub(super) fn baseline_cell(&self, cells: &[LiveCell]) -> usize {
         let is_baseline = |c: &LiveCell| c.cell.condition == self.experiment.baseline;
         cells.iter().position(is_baseline).expect("every workload runs under the baseline")
-    }
-
-    /// Every treatment of the file, at every point: refuses what cannot be read.
-    pub(super) fn check_treatments(&self) -> Result<(), Failure> {
-        let e = &self.experiment;
-        for workload in &e.workloads {
-            for point in workload.points(e.sweep) {
-                for condition in &e.conditions {
-                    treatments(workload, condition, &point)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// As it is stored; none without axes.
@@ -97,12 +84,17 @@ impl Job {
     }
 }
 
-fn treatments(
-    workload: &WorkloadSpec,
-    condition: &Condition,
-    point: &PointSpec,
-) -> Result<Vec<Box<dyn Treatment>>, Failure> {
-    Ok(treatment::parse_all(&workload.treatments_at(condition, point))?)
+/// Every treatment of the file, at every point.
+pub(super) fn parse_treatments(e: &Experiment) -> Result<Parsed, TreatmentError> {
+    let mut parsed = Parsed::default();
+    for workload in &e.workloads {
+        for point in workload.points(e.sweep) {
+            for condition in &e.conditions {
+                parsed.add(workload.treatments_at(condition, &point))?;
+            }
+        }
+    }
+    Ok(parsed)
 }
 
 fn title(condition: &str, sweep: Option<&Sweep>, point: &Point) -> String {

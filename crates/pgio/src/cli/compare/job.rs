@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::pace::Pace;
-use super::resume;
 use super::targets::{Reached, params_of};
 use super::telling::Teller;
+use super::{cells, resume};
 use crate::cli::exit::{Failure, TRIAL, UNFINISHED, USAGE};
 use crate::cli::output;
 use crate::cli::{Outcome, ballast, connection, journals, report, signals, state};
@@ -20,8 +20,8 @@ use crate::pg::private::VersionRequest;
 use crate::results::store::{Store, Stored};
 use crate::results::sweep::Cell;
 use crate::results::{checks, metrics};
-use crate::treatment;
 use crate::treatment::journal::{self, Claims, Journal};
+use crate::treatment::{self, Parsed};
 use crate::workload::command;
 
 /// Whether the directory is new or holds what an interrupted run left.
@@ -47,6 +47,7 @@ pub(in crate::cli) struct Job {
     pub(in crate::cli) experiment: Experiment,
     pub(super) text: String,
     pub(super) seed: u64,
+    pub(in crate::cli) treatments: Parsed,
     /// ./pgio.conf, below the file's own keys.
     pub(in crate::cli) below: connection::Given,
 }
@@ -82,9 +83,9 @@ impl Job {
         }
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let below = connection::conf_only()?;
-        let job = Job { experiment, text: text.to_owned(), seed, below };
-        job.check_treatments().map_err(|e| e.context(file))?;
-        Ok(job)
+        let parsed = cells::parse_treatments(&experiment);
+        let treatments = parsed.map_err(|e| Failure::from(e).context(file))?;
+        Ok(Job { experiment, text: text.to_owned(), seed, treatments, below })
     }
 
     /// Runs every workload and returns the directories of their results.

@@ -200,7 +200,7 @@ impl Job {
             stop: Stop::new(),
         };
         let mut all = Vec::new();
-        for treatment in &condition.treatments {
+        for treatment in condition.treatments.iter() {
             match treatment.preview(&mut context) {
                 Ok(changes) => {
                     let told = |o: Preview| {

@@ -32,7 +32,7 @@ impl Job {
             return Ok(());
         }
         let machines = Machines { hosts, server };
-        for treatment in &cell.treatments {
+        for treatment in cell.treatments.iter() {
             treatment.check_rights(&machines).map_err(|source| LiveError::Treatment {
                 condition: cell.title.clone(),
                 source: Box::new(source),
