@@ -158,13 +158,13 @@ fn check_complete(report: UndoReport) -> Outcome {
         return Err(Failure::message(
             UNFINISHED,
             format!(
-                "{which} changes are still in place, for the reasons told above; they stay in the journal: `pgio undo` again when those are gone"
+                "{which} changes could not be undone (see above) and stay in the journal; fix the cause and rerun `pgio undo`"
             ),
         ));
     }
     report.unwritten.map(TreatmentError::from).map_or(Ok(()), |error| {
         Err(Failure::from(error).context(
-            "all is put back, and the journal cannot say so: make room, then `pgio undo` again",
+            "everything was restored, but the journal could not be updated; make room on its file system and rerun `pgio undo`",
         ))
     })
 }

@@ -30,7 +30,7 @@ use crate::results::sweep::Cell;
 use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{
     self, AdminSession, Context, Control, InForce, Layout, OnConflict, Prepared, Record, Resource,
-    Restored, Treatment, TreatmentError, Undone, workload_table,
+    Restored, TreatmentError, Treatments, Undone, workload_table,
 };
 use crate::workload::command::Left;
 use crate::workload::engine;
@@ -46,7 +46,7 @@ pub struct LiveCell {
     /// What people call it: the condition, and where the point is not the middle one.
     pub title: String,
     pub target: String,
-    pub treatments: Vec<Box<dyn Treatment>>,
+    pub treatments: Treatments,
     /// Index into the target's workloads.
     pub work: usize,
 }

@@ -1,5 +1,7 @@
 //! All treatments of one condition: parsed in order, checked one after the other, put in force.
 
+use std::rc::Rc;
+
 use super::context::Context;
 use super::contract::{InForce, Prepared, Treatment};
 use super::error::TreatmentError;
@@ -19,6 +21,30 @@ pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, Tre
         all.push(postgres::unchanged());
     }
     Ok(all)
+}
+
+/// The treatments of a condition at a point of the sweep; cells share them.
+pub type Treatments = Rc<[Box<dyn Treatment>]>;
+
+/// The treatments of an experiment file, each combination of bodies parsed once.
+#[derive(Debug, Default)]
+pub struct Parsed(Vec<(Vec<TreatmentSpec>, Treatments)>);
+
+impl Parsed {
+    pub fn add(&mut self, specs: Vec<TreatmentSpec>) -> Result<(), TreatmentError> {
+        if self.0.iter().all(|(known, _)| *known != specs) {
+            let treatments = parse_all(&specs)?.into();
+            self.0.push((specs, treatments));
+        }
+        Ok(())
+    }
+
+    /// The treatments of bodies that were added.
+    pub fn get(&self, specs: &[TreatmentSpec]) -> Treatments {
+        let known = self.0.iter().find(|(known, _)| known == specs);
+        let (_, treatments) = known.expect("every condition of the file was added at every point");
+        Rc::clone(treatments)
+    }
 }
 
 /// Whether any of them gives this setting of the server a value.

@@ -11,20 +11,26 @@
 mod data_directory;
 mod evidence;
 mod format;
+mod format_step;
 mod mount_namespace;
 mod mounts;
 mod options;
+mod options_step;
 mod remount;
 mod tablespace;
+mod tablespace_steps;
 mod tools;
 
 use serde::Deserialize;
 
 use self::data_directory::{CopyStep, MountOverStep, OnDevice};
-use self::format::{FormatStep, NewFileSystem};
+use self::format::NewFileSystem;
+use self::format_step::FormatStep;
 use self::options::FILE_SYSTEMS;
-use self::remount::{Options, OptionsStep, Remount};
-use self::tablespace::{MoveStep, PlaceStep, Tablespace, TablespaceStep};
+use self::options_step::{Options, OptionsStep};
+use self::remount::Remount;
+use self::tablespace::Tablespace;
+use self::tablespace_steps::{MoveStep, PlaceStep, TablespaceStep};
 use super::body::Body;
 use super::contract::{Kind, Treatment};
 use super::error::TreatmentError;

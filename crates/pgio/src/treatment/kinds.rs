@@ -59,3 +59,64 @@ pub(super) fn step(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
 pub fn is_workload_table(record: &Record) -> bool {
     record.kind == workload_table::STEP
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One record of each shape that earlier versions wrote.
+    const RECORDS: &str = include_str!("kinds/records.jsonl");
+
+    fn records() -> impl Iterator<Item = Record> {
+        RECORDS
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} {line}")))
+    }
+
+    #[test]
+    fn steps_of_earlier_journals_are_read_and_written_unchanged() {
+        for record in records() {
+            let step = step(&record).unwrap_or_else(|e| panic!("{e}: {record:?}"));
+            assert_eq!(step.record(), record);
+        }
+        for kind in names().into_iter().filter(|name| *name != cache::KIND.name) {
+            assert!(records().any(|record| record.kind == kind), "{kind}");
+        }
+        for (kind, _) in OTHER_STEPS {
+            assert!(records().any(|record| record.kind == *kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn prior_values_are_shown_in_words() {
+        let shown: Vec<String> = records()
+            .map(|record| format!("{record}: {}", step(&record).unwrap().prior()))
+            .collect();
+        for expected in [
+            "work_mem: `7MB` in postgresql.auto.conf",
+            "fsync: absent in postgresql.auto.conf",
+            "PostgreSQL on host local: `running`",
+            "nr_hugepages on host local: 0",
+            "mount options of /srv/pg on host local: rw,noatime",
+            "write_iops of loop7 (7:7) on host local: absent",
+            "protocol of DRBD resource r0 on host db1: `C`",
+        ] {
+            assert!(shown.iter().any(|shown| shown == expected), "{expected}: {shown:#?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let unknown = Record { kind: "sysctl".to_owned(), ..records().next().unwrap() };
+        let error = step(&unknown).unwrap_err().to_string();
+        assert!(
+            error.contains("`sysctl`") && error.contains("use the pgio that wrote it"),
+            "{error}"
+        );
+        for record in records().filter(|record| record.kind != stopped::STEP) {
+            let broken = Record { ours: serde_json::json!(7), ..record };
+            let error = step(&broken).unwrap_err().to_string();
+            assert!(error.contains("cannot be understood"), "{error}");
+        }
+    }
+}

@@ -222,7 +222,7 @@ fn conditions(
             layout: Layout::default(),
             stop: Stop::new(),
         };
-        for treatment in &arm.treatments {
+        for treatment in arm.treatments.iter() {
             if let Err(error) = treatment.check(&mut context) {
                 refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
             }
@@ -236,7 +236,7 @@ fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
     let machines = Machines { hosts, server: Some(LOCAL) };
     let mut refused = Vec::new();
     for arm in &subject.conditions {
-        for treatment in &arm.treatments {
+        for treatment in arm.treatments.iter() {
             if let Err(error) = treatment.check_rights(&machines) {
                 refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
             }

@@ -15,7 +15,7 @@ use crate::config::{CommitSettings, Layer};
 use crate::experiment::application::Job;
 use crate::experiment::state;
 use crate::pg::connect::ConnectParams;
-use crate::treatment::{self, Treatment};
+use crate::treatment::{self, Treatments};
 
 /// All that a run would meet.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ pub(super) struct Work {
 #[derive(Debug)]
 pub(super) struct Arm {
     pub(super) name: String,
-    pub(super) treatments: Vec<Box<dyn Treatment>>,
+    pub(super) treatments: Treatments,
 }
 
 impl Subject {
@@ -168,7 +168,7 @@ fn of_target(
             for point in workload.points(e.sweep) {
                 let specs = workload.treatments_at(condition, &point);
                 if !seen.contains(&specs) {
-                    let treatments = treatment::parse_all(&specs)?;
+                    let treatments = job.treatments.get(&specs);
                     conditions.push(Arm { name: condition.name.clone(), treatments });
                     seen.push(specs);
                 }

@@ -4,15 +4,15 @@
 //! own, at the middle point. Points that differ in conditions alone share the work, so a target
 //! holds one workload for each of [`layers`], not for each point.
 
+use super::job::Job;
 use crate::config::Layer;
 use crate::config::experiment::{
-    AA_SUFFIX, Axis, AxisValue, Condition, Experiment, PointSpec, SweepKind, TreatmentSpec,
-    WorkloadSpec,
+    AA_SUFFIX, Axis, AxisValue, Experiment, PointSpec, SweepKind, TreatmentSpec, WorkloadSpec,
 };
 use crate::experiment::live::LiveCell;
 use crate::results::change::Change;
 use crate::results::sweep::{self, Cell, Point, Sweep};
-use crate::treatment::{self, Treatment, TreatmentError};
+use crate::treatment::{self, TreatmentError};
 
 /// The distinct works of a workload's points, the middle point's first.
 pub fn layers(workload: &WorkloadSpec, kind: SweepKind) -> Vec<Layer> {
@@ -28,7 +28,8 @@ pub fn layers(workload: &WorkloadSpec, kind: SweepKind) -> Vec<Layer> {
 
 /// The middle point's first, conditions in the order of the file, the baseline's twin right
 /// after it.
-pub fn cells(e: &Experiment, workload: &WorkloadSpec) -> Result<Vec<LiveCell>, TreatmentError> {
+pub fn cells(job: &Job, workload: &WorkloadSpec) -> Result<Vec<LiveCell>, TreatmentError> {
+    let e = &job.experiment;
     let sweep = sweep(e, workload)?;
     let layers = layers(workload, e.sweep);
     let mut all = Vec::new();
@@ -44,7 +45,7 @@ pub fn cells(e: &Experiment, workload: &WorkloadSpec) -> Result<Vec<LiveCell>, T
                     title: title(&name, sweep.as_ref(), &point_stored),
                     cell: Cell { condition: name, point: point_stored },
                     target: condition.target.clone().unwrap_or_default(),
-                    treatments: treatments(workload, condition, point)?,
+                    treatments: job.treatments.get(&workload.treatments_at(condition, point)),
                     work,
                 });
             }
@@ -57,18 +58,6 @@ pub fn cells(e: &Experiment, workload: &WorkloadSpec) -> Result<Vec<LiveCell>, T
 pub fn baseline_cell(e: &Experiment, cells: &[LiveCell]) -> usize {
     let is_baseline = |c: &LiveCell| c.cell.condition == e.baseline;
     cells.iter().position(is_baseline).expect("every workload runs under the baseline")
-}
-
-/// Every treatment of the file, at every point: refuses what cannot be read.
-pub fn check_treatments(e: &Experiment) -> Result<(), TreatmentError> {
-    for workload in &e.workloads {
-        for point in workload.points(e.sweep) {
-            for condition in &e.conditions {
-                treatments(workload, condition, &point)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// As it is stored; none without axes.
@@ -89,14 +78,6 @@ pub fn sweep(e: &Experiment, workload: &WorkloadSpec) -> Result<Option<Sweep>, T
         points: workload.points(e.sweep).iter().map(|p| stored_point(workload, p)).collect(),
         at_middle_only,
     }))
-}
-
-fn treatments(
-    workload: &WorkloadSpec,
-    condition: &Condition,
-    point: &PointSpec,
-) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
-    treatment::parse_all(&workload.treatments_at(condition, point))
 }
 
 fn title(condition: &str, sweep: Option<&Sweep>, point: &Point) -> String {

@@ -4,13 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cells;
 use crate::config::ConfigError;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::connection::GivenKeys;
 use crate::experiment::state;
 use crate::results::{checks, metrics};
-use crate::treatment::{self, TreatmentError};
+use crate::treatment::{self, Parsed, TreatmentError};
 use crate::workload::command;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +30,7 @@ pub struct Job {
     pub experiment: Experiment,
     pub(super) text: String,
     pub seed: u64,
+    pub treatments: Parsed,
     /// Of ./pgio.conf, below the file's own.
     pub below: GivenKeys,
 }
@@ -42,10 +42,10 @@ impl Job {
         let experiment =
             experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
         check_metrics(&experiment, file)?;
-        cells::check_treatments(&experiment)
+        let treatments = parse_treatments(&experiment)
             .map_err(|source| JobError::Treatment { file: file.to_owned(), source })?;
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
-        Ok(Job { experiment, text: text.to_owned(), seed, below })
+        Ok(Job { experiment, text: text.to_owned(), seed, treatments, below })
     }
 
     /// Where a workload's results are.
@@ -63,6 +63,19 @@ impl Job {
             _ => format!("{} {}", self.experiment.name, spec.name),
         }
     }
+}
+
+/// Every treatment of the file, at every point.
+fn parse_treatments(e: &Experiment) -> Result<Parsed, TreatmentError> {
+    let mut parsed = Parsed::default();
+    for workload in &e.workloads {
+        for point in workload.points(e.sweep) {
+            for condition in &e.conditions {
+                parsed.add(workload.treatments_at(condition, &point))?;
+            }
+        }
+    }
+    Ok(parsed)
 }
 
 fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {

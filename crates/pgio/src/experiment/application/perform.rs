@@ -68,7 +68,7 @@ pub fn perform(
             Start::Resume => resume::check_file(job, &dir, &params)?,
         }
     }
-    let servers = servers::open(&job.experiment, params, &run_id, run.pg, observe)?;
+    let servers = servers::open(job, params, &run_id, run.pg, observe)?;
     let mut dirs = Vec::new();
     // Held to the end, also between two workloads.
     let mut claims = Claims::default();
@@ -106,7 +106,7 @@ impl Among<'_> {
         let (job, stop) = (self.job, self.run.stop);
         let mut rules = job.experiment.rules.clone();
         rules.reset = job.experiment.reset_of(spec).clone();
-        let cells = cells(&job.experiment, spec)?;
+        let cells = cells(job, spec)?;
         let (earlier, mut lock) = self.earlier(dir)?;
         let known = earlier.as_ref().map(|(_, stored)| stored);
         let agenda = Agenda::of(job, spec, &rules, &cells, known);

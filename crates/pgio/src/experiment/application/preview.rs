@@ -79,7 +79,7 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
     let hosts = reachable(e, &mut doubts);
     let mut workloads = Vec::new();
     for spec in &e.workloads {
-        let (cells, sweep) = (cells(e, spec)?, sweep(e, spec)?);
+        let (cells, sweep) = (cells(job, spec)?, sweep(e, spec)?);
         let middle = |c: &&LiveCell| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle());
         let mut all = Vec::new();
         for cell in cells.iter().filter(middle) {
@@ -165,7 +165,7 @@ fn changes(
                 layout: Layout::default(),
                 stop: Stop::new(),
             };
-            for treatment in treatments {
+            for treatment in treatments.iter() {
                 all.extend(of_treatment(treatment.as_ref(), &mut context)?);
             }
         }

@@ -6,16 +6,17 @@
 
 use super::cells::cells;
 use super::error::OpenError;
+use super::job::Job;
 use crate::config::experiment::{Experiment, Target};
 use crate::experiment::error::LiveError;
 use crate::experiment::live::LiveCell;
 use crate::host::{Hosts, LOCAL};
 use crate::treatment::Machines;
 
-pub(super) fn check(e: &Experiment, hosts: &Hosts) -> Result<(), OpenError> {
-    for workload in &e.workloads {
-        for cell in cells(e, workload)? {
-            check_cell(e, &cell, hosts)?;
+pub(super) fn check(job: &Job, hosts: &Hosts) -> Result<(), OpenError> {
+    for workload in &job.experiment.workloads {
+        for cell in cells(job, workload)? {
+            check_cell(&job.experiment, &cell, hosts)?;
         }
     }
     Ok(())
@@ -32,7 +33,7 @@ fn check_cell(e: &Experiment, cell: &LiveCell, hosts: &Hosts) -> Result<(), Live
         return Ok(());
     }
     let machines = Machines { hosts, server };
-    for treatment in &cell.treatments {
+    for treatment in cell.treatments.iter() {
         treatment.check_rights(&machines).map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),

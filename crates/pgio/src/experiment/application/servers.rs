@@ -84,14 +84,15 @@ pub(super) fn params(
 
 /// The servers that exist, and those that are started now.
 pub(super) fn open(
-    e: &Experiment,
+    job: &Job,
     params: BTreeMap<String, ConnectParams>,
     run_id: &str,
     pg: Option<VersionRequest>,
     observe: &mut Observer<'_>,
 ) -> Result<BTreeMap<String, TargetServer>, OpenError> {
+    let e = &job.experiment;
     let hosts = hosts(e)?;
-    rights::check(e, &hosts)?;
+    rights::check(job, &hosts)?;
     let mut servers = existing(e, params, &hosts);
     for (name, target) in &e.targets {
         if let Target::Private { major, standby, directory } = target {

@@ -25,5 +25,5 @@ pub(super) const COMMITS: &str = "[experiment]\nblocks = 6\nduration = '10s'\nwa
 
 pub(super) fn first(job: &Job) -> (&WorkloadSpec, Vec<LiveCell>) {
     let spec = &job.experiment.workloads[0];
-    (spec, cells(&job.experiment, spec).unwrap())
+    (spec, cells(job, spec).unwrap())
 }

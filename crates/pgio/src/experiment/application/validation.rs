@@ -47,7 +47,7 @@ pub fn validate(
         Store::check_free(&job.dir_of(out, workload))?;
     }
     let hosts = servers::hosts(&job.experiment)?;
-    rights::check(&job.experiment, &hosts)?;
+    rights::check(job, &hosts)?;
     let servers = servers::existing(&job.experiment, params, &hosts);
     for workload in &job.experiment.workloads {
         validate_workload(job, workload, &servers, &hosts, observe)?;
@@ -63,7 +63,7 @@ fn validate_workload(
     observe: &mut Observer<'_>,
 ) -> Result<(), RunError> {
     let stop = Stop::new();
-    let cells = cells(&job.experiment, spec)?;
+    let cells = cells(job, spec)?;
     let mut rules = job.experiment.rules.clone();
     rules.reset = job.experiment.reset_of(spec).clone();
     let mut targets = BTreeMap::new();

@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::format::{FormatStep, NewFileSystem, PROGRAMS};
+use super::format::NewFileSystem;
+use super::format_step::{FormatStep, PROGRAMS};
 use super::mounts::Mounts;
 use super::tools::{self, KIND, Tools, wait_for_orphans};
 use crate::host::Host;

@@ -4,15 +4,10 @@
 //! journal before it is made, so that the undo knows it for ours and clears its signature: a
 //! device that held nothing holds nothing again, and the next trial may use it. Any other file system is
 //! never touched, whatever the flags of `undo`. [`crate::host::signature`] decides what may be formatted.
-//! Next: what is put there, in [`super::data_directory`] and [`super::tablespace`].
-
-mod step;
-
-#[cfg(test)]
-pub(super) use self::step::without_signature;
-pub(super) use self::step::{FormatStep, holder, holds};
+//! Next: [`super::format_step`]; what is put there, in [`super::data_directory`] and [`super::tablespace`].
 
 use super::evidence::{changes, evidence, in_force};
+use super::format_step::{FormatStep, PROGRAMS};
 use super::mounts::Mounts;
 use super::options::{self, How, Setting};
 use super::tools::Tools;
@@ -27,10 +22,6 @@ use crate::treatment::contract::Preview;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::Label;
 use crate::units::exact_bytes;
-
-/// The programs that make, fill and remove one.
-pub(super) const PROGRAMS: &[&str] =
-    &["mount", "umount", "wipefs", "blkid", "cp", "chown", "chmod", "du", "mkdir", "rmdir"];
 
 /// The space that a file system needs itself; mkfs.xfs refuses less than 300 MiB.
 const ROOM: u64 = 320 << 20;

@@ -2,19 +2,13 @@
 //!
 //! By a remount, or with the server stopped and the file system unmounted if a remount does not change
 //! the option. mount(8) always gets the whole list, so fstab has no influence; what holds afterwards
-//! is read from the kernel and compared. Next: [`step`] for the change and its undo.
+//! is read from the kernel and compared. Next: [`super::options_step`] for the change and its undo.
 
-mod step;
-
-pub(super) use self::step::{Options, OptionsStep};
-#[cfg(test)]
-pub(super) use self::step::{another_file_system, another_mounted};
-
-use self::step::{NEED, PROGRAMS};
 use super::evidence::{changes, evidence, in_force};
 use super::mount_namespace;
 use super::mounts::{Mounted, Mounts};
 use super::options::{self, FILE_SYSTEMS, How, Setting};
+use super::options_step::{NEED, OptionsStep, PROGRAMS};
 use super::tools::{self, Tools};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};

@@ -4,18 +4,17 @@
 //! The server runs all the time; its WAL and everything else stay where they are. The
 //! undo: move each relation to where it was, DROP TABLESPACE, unmount, remove the directory. After a reboot
 //! the undo first mounts the file system, known by its UUID, once more: a
-//! server that crashed may need it to start. Next: [`steps`].
+//! server that crashed may need it to start. Next: [`super::tablespace_steps`].
 //!
 //! CREATE TABLESPACE is in the WAL: a standby, or a restore from the archive, would need a directory of
 //! that name, and on the same host it would write into the primary's. So servers that have either are
 //! refused.
 
-mod steps;
-
-pub(super) use self::steps::{MoveStep, PlaceStep, TablespaceStep};
-
-use self::steps::{MountSpec, NAME, database, location};
-use super::format::{FormatStep, NewFileSystem};
+use super::format::NewFileSystem;
+use super::format_step::FormatStep;
+use super::tablespace_steps::{
+    MountSpec, MoveStep, NAME, PlaceStep, TablespaceStep, database, location,
+};
 use super::tools;
 use crate::dataset::place;
 use crate::host::Host;

@@ -156,8 +156,9 @@ fn a_device_without_a_signature_is_put_back_only_if_nobody_has_it() {
     let busy =
         BlockDevice { uses: vec!["the kernel or a program has it open".into()], ..idle.clone() };
     let hidden = BlockDevice { unreadable: Some("Permission denied".into()), ..idle.clone() };
-    let undo =
-        |device: &BlockDevice, on_conflict| format::without_signature("db", device, on_conflict);
+    let undo = |device: &BlockDevice, on_conflict| {
+        format_step::without_signature("db", device, on_conflict)
+    };
     for on_conflict in [OnConflict::Ask, OnConflict::Keep, OnConflict::Restore] {
         assert_eq!(undo(&idle, on_conflict).unwrap(), Undone::Restored);
     }
@@ -179,16 +180,16 @@ fn a_path_that_is_another_device_now_is_not_mounted() {
     });
     let old: Mounted = serde_json::from_value(of_old.clone()).unwrap();
     assert_eq!(json!(old), of_old, "as it was written before there was a UUID in it");
-    assert_eq!(remount::another_file_system("db", &old, Some("2b")), None, "nothing is known");
+    assert_eq!(options_step::another_file_system("db", &old, Some("2b")), None, "nothing is known");
     let prior = Mounted { uuid: Some("1a".to_owned()), ..old };
-    assert_eq!(remount::another_file_system("db", &prior, Some("1a")), None);
+    assert_eq!(options_step::another_file_system("db", &prior, Some("1a")), None);
     for (found, holds) in [(Some("2b"), "the file system with UUID 2b"), (None, "no file system")] {
-        let said = remount::another_file_system("db", &prior, found).unwrap();
+        let said = options_step::another_file_system("db", &prior, found).unwrap();
         assert!(said.starts_with(&format!("/dev/loop1 on host db holds {holds}")), "{said}");
         assert!(said.contains("mounted at /srv/pg has the UUID 1a"), "{said}");
     }
     let now = Mounted { source: "/dev/loop2".to_owned(), ..prior.clone() };
-    let said = remount::another_mounted("db", &now, &prior).to_string();
+    let said = options_step::another_mounted("db", &now, &prior).to_string();
     assert!(said.contains("ext4 on /dev/loop2 now, and was ext4 on /dev/loop1"), "{said}");
     assert!(said.contains("--keep") && !said.contains("--restore"), "{said}");
 }

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::mounts::{Mounted, Mounts};
+use super::options::{self, Setting};
+use super::tools::{self, KIND, Tools, wait_for_orphans};
 use crate::host::Host;
 use crate::host::exec::Exec;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::filesystem::mounts::{Mounted, Mounts};
-use crate::treatment::filesystem::options::{self, Setting};
-use crate::treatment::filesystem::tools::{self, KIND, Tools, wait_for_orphans};
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
 
@@ -16,7 +16,7 @@ pub(super) const PROGRAMS: &[&str] = &["mount", "umount"];
 pub(super) const NEED: &str = "a mount option that a remount does not change";
 
 #[derive(Debug)]
-pub(in crate::treatment::filesystem) struct OptionsStep {
+pub(super) struct OptionsStep {
     pub(super) label: Label,
     /// The mount with all options that it had.
     pub(super) prior: Mounted,
@@ -27,7 +27,7 @@ pub(in crate::treatment::filesystem) struct OptionsStep {
 
 /// The options as the journal keeps them.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::treatment::filesystem) struct Options {
+pub(super) struct Options {
     words: Vec<String>,
     /// The words for people.
     shown: String,
@@ -41,7 +41,7 @@ enum Change {
 }
 
 impl OptionsStep {
-    pub(in crate::treatment::filesystem) fn read(
+    pub(super) fn read(
         record: &Record,
         by_mount: bool,
         options: &Options,
@@ -163,7 +163,7 @@ fn mount_again(
 }
 
 /// Why a device does not hold the file system that was mounted. `found` is the UUID on it now.
-pub(in crate::treatment::filesystem) fn another_file_system(
+pub(super) fn another_file_system(
     host: &str,
     prior: &Mounted,
     found: Option<&str>,
@@ -179,11 +179,7 @@ pub(in crate::treatment::filesystem) fn another_file_system(
     ))
 }
 
-pub(in crate::treatment::filesystem) fn another_mounted(
-    host: &str,
-    now: &Mounted,
-    prior: &Mounted,
-) -> TreatmentError {
+pub(super) fn another_mounted(host: &str, now: &Mounted, prior: &Mounted) -> TreatmentError {
     TreatmentError::Refused(format!(
         "{} on host {host} is {} on {} now, and was {} on {}: someone mounted another file system; remount the original one, then rerun `pgio undo`, or `pgio undo --keep` leaves it as it is",
         now.point, now.file_system, now.source, prior.file_system, prior.source

@@ -7,30 +7,34 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use super::tools::{BUSY, KIND, POLL, Tools, wait_for_orphans};
 use crate::host::Host;
 use crate::host::signature::{self, BlockDevice, Found};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::filesystem::tools::{BUSY, KIND, POLL, Tools, wait_for_orphans};
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
 
+/// The programs that make, fill and remove one.
+pub(super) const PROGRAMS: &[&str] =
+    &["mount", "umount", "wipefs", "blkid", "cp", "chown", "chmod", "du", "mkdir", "rmdir"];
+
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "format")]
-pub(in crate::treatment::filesystem) struct FormatStep {
+pub(super) struct FormatStep {
     /// Without symbolic links.
-    pub(in crate::treatment::filesystem) device: String,
-    pub(in crate::treatment::filesystem) file_system: String,
+    pub(super) device: String,
+    pub(super) file_system: String,
     /// Drawn for the trial.
-    pub(in crate::treatment::filesystem) uuid: String,
+    pub(super) uuid: String,
     pub(super) mkfs: Vec<String>,
     /// The file system in words.
     pub(super) shown: String,
     #[serde(skip)]
-    pub(in crate::treatment::filesystem) label: Label,
+    pub(super) label: Label,
     /// What the device held, in words.
     #[serde(skip)]
-    pub(in crate::treatment::filesystem) prior: Option<String>,
+    pub(super) prior: Option<String>,
 }
 
 impl Step for FormatStep {
@@ -80,7 +84,7 @@ impl Step for FormatStep {
 
 /// A device without a signature is restored only if nobody uses it: an mkfs that outlived its run writes
 /// the signature last.
-pub(in crate::treatment::filesystem) fn without_signature(
+pub(super) fn without_signature(
     host: &str,
     found: &BlockDevice,
     on_conflict: OnConflict,
@@ -101,18 +105,14 @@ pub(in crate::treatment::filesystem) fn without_signature(
 }
 
 /// Whether the device holds the file system with this UUID.
-pub(in crate::treatment::filesystem) fn holds(
-    host: &Host,
-    device: &str,
-    uuid: &str,
-) -> Result<bool, TreatmentError> {
+pub(super) fn holds(host: &Host, device: &str, uuid: &str) -> Result<bool, TreatmentError> {
     let found = signature::look(host, device)?;
     let ours = |s: &signature::Signature| s.uuid.as_deref() == Some(uuid);
     Ok(matches!(found, Found::Block(found) if found.signatures.iter().any(ours)))
 }
 
 /// The device that holds the file system now: after a reboot it may have another name.
-pub(in crate::treatment::filesystem) fn holder(
+pub(super) fn holder(
     host: &Host,
     device: &str,
     uuid: &str,

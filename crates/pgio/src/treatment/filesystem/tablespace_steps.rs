@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::format_step::{PROGRAMS, holder, holds};
+use super::mounts::Mounts;
+use super::tools::{KIND, Tools, lies_on, wait_for_orphans};
 use crate::dataset::place::{self, Relation};
 use crate::host::Host;
 use crate::host::exec::Exec;
@@ -9,9 +12,6 @@ use crate::pg::quote::{identifier, literal};
 use crate::pg::words;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::filesystem::format::{PROGRAMS, holder, holds};
-use crate::treatment::filesystem::mounts::Mounts;
-use crate::treatment::filesystem::tools::{KIND, Tools, lies_on, wait_for_orphans};
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
 
@@ -20,7 +20,7 @@ pub(super) const NAME: &str = "pgio_filesystem";
 
 /// Where the file system is mounted, and all that mounting it again takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::treatment::filesystem) struct MountSpec {
+pub(super) struct MountSpec {
     pub(super) device: String,
     /// `MAJOR:MINOR`
     pub(super) number: String,
@@ -33,29 +33,29 @@ pub(in crate::treatment::filesystem) struct MountSpec {
 /// The device is mounted at a directory that is made for it and given to the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "place")]
-pub(in crate::treatment::filesystem) struct PlaceStep {
+pub(super) struct PlaceStep {
     #[serde(rename = "spot")]
     pub(super) mount: MountSpec,
     /// A directory of the server's, whose owner and rights the new one gets.
     pub(super) owner: String,
     #[serde(skip)]
-    pub(in crate::treatment::filesystem) label: Label,
+    pub(super) label: Label,
 }
 
 /// The tablespace is created there.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "tablespace")]
-pub(in crate::treatment::filesystem) struct TablespaceStep {
+pub(super) struct TablespaceStep {
     #[serde(rename = "spot")]
     pub(super) mount: MountSpec,
     #[serde(skip)]
-    pub(in crate::treatment::filesystem) label: Label,
+    pub(super) label: Label,
 }
 
 /// The data set moves into the tablespace.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "move")]
-pub(in crate::treatment::filesystem) struct MoveStep {
+pub(super) struct MoveStep {
     #[serde(rename = "spot")]
     pub(super) mount: MountSpec,
     /// The database of the data set.
@@ -63,7 +63,7 @@ pub(in crate::treatment::filesystem) struct MoveStep {
     /// Each with the tablespace to which it goes back.
     pub(super) relations: Vec<Relation>,
     #[serde(skip)]
-    pub(in crate::treatment::filesystem) label: Label,
+    pub(super) label: Label,
 }
 
 impl Step for PlaceStep {
