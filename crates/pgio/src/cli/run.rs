@@ -164,9 +164,12 @@ pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Fail
     }
     // The shortest window has four slices, and each is one turn at least.
     let turns = ((settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32).max(4);
-    if settings.tables_each() > turns && settings.features.work_loop.is_none() {
+    if settings.tables_per_session() > turns && settings.features.work_loop.is_none() {
         output::warn(&crate::results::Warning::new(
-            format!("each session has {} tables and time for {turns}", settings.tables_each()),
+            format!(
+                "each session has {} tables and time for {turns}",
+                settings.tables_per_session()
+            ),
             "a window is too short for all of them to be visited",
             "lengthen RUN_TIME, or give more SESSIONS",
         ));

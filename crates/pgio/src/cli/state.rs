@@ -102,6 +102,6 @@ pub(super) fn new_seed() -> u64 {
 }
 
 pub(super) fn new_results_dir(experiment: &str) -> PathBuf {
-    let name = name::like(experiment);
+    let name = name::from_text(experiment);
     PathBuf::from("pgio-results").join(format!("{name}-{}", Zoned::now().strftime("%Y%m%dT%H%M%S")))
 }

@@ -239,7 +239,7 @@ impl Workload for Command {
         for (key, text) in texts {
             keys.extend(text.as_ref().map(|text| (key.to_owned(), json!(text))));
         }
-        if spec.says("sessions") {
+        if spec.uses_placeholder("sessions") {
             keys.insert("sessions".to_owned(), json!(sessions));
         }
         keys.extend(run_time.map(|d| ("run_time".to_owned(), json!(d.as_secs_f64()))));

@@ -236,7 +236,7 @@ fn contradictions_are_refused_before_anything_is_done() {
         format!("[workload]\nkind = \"slob\"\n{line}\n\n[[condition]]\nname = \"a\"\n")
     };
     for (line, words) in [
-        ("work_loop = 9\nrun_time = \"5s\"", "contradicts run_time"),
+        ("work_loop = 9\nrun_time = \"5s\"", "conflicts with run_time"),
         ("scan_pct = 101", "from 0 to 100"),
         ("scan_pct = \"many\"", "integer or float"),
         ("hot_spot = \"110%\"", "5%, 1024 (8 kB blocks) or 8M"),

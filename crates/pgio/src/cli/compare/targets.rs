@@ -11,7 +11,7 @@ use super::job::Job;
 use crate::cli::exit::{FAILED, Failure, REFUSED, USAGE};
 use crate::cli::output::{self, Status};
 use crate::cli::{Outcome, clusters, connection, run, setup};
-use crate::config::experiment::{ControlWay, Target, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{ControlMethod, Target, WorkloadKind, WorkloadSpec};
 use crate::config::{
     CommandSettings, CommitSettings, ConnectString, DeviceSettings, Layer, LoadSettings,
     MailSettings, SlobSettings,
@@ -40,7 +40,7 @@ pub(super) struct Reached {
     /// The block device that is to be measured.
     device: Option<String>,
     /// By what it may be stopped.
-    control: Option<ControlWay>,
+    control: Option<ControlMethod>,
     /// All of the experiment's, for its scene.
     pub(super) hosts: Hosts,
     /// Names in `hosts`, as the file says.
@@ -287,7 +287,7 @@ fn mail(layer: Layer, reached: &Reached) -> Result<Mail, Failure> {
 
 /// Looked for before anything is changed.
 fn controller(
-    way: &ControlWay,
+    way: &ControlMethod,
     host: Option<&str>,
     reached: &Reached,
     admin: &mut Client,

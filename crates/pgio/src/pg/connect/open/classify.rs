@@ -11,7 +11,7 @@ use postgres::error::SqlState;
 
 use crate::pg::connect::tls;
 use crate::pg::connect::{ConnectError, ConnectParams, ConnectWarning, Endpoint, Excess};
-use crate::printable::{self, SHOWN, cut};
+use crate::printable::{self, MAX_MESSAGE, truncate};
 
 pub(in crate::pg::connect) const NO_TLS: &str =
     "the server has TLS off; set ssl=on there, or sslmode=prefer here";
@@ -79,7 +79,7 @@ pub(in crate::pg::connect) fn refused(
     attempt: &Attempt<'_>,
 ) -> ConnectError {
     let (at, params) = (attempt.at(), attempt.params);
-    let message = printable::line(&cut(message, SHOWN)).into_owned();
+    let message = printable::line(&truncate(message, MAX_MESSAGE)).into_owned();
     if *code == SqlState::INVALID_CATALOG_NAME {
         ConnectError::NoDatabase { at, name: params.dbname.clone() }
     } else if *code == SqlState::TOO_MANY_CONNECTIONS {
