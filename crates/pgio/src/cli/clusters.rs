@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use super::exit::Failure;
 use super::{output, state};
-use crate::host::own_dir::{OwnDir, OwnDirError, Readers};
+use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::pg::private::{self, PrivateCluster};
 
 const EXTENSION: &str = "cluster";
 
 /// Notes go with the next one that finds their directory gone.
 pub(super) fn note(cluster: &PrivateCluster) -> Result<(), Failure> {
-    let own = OwnDir::create(&state::clusters_dir()?, Readers::Nobody)?;
+    let own = OwnDir::create(&state::clusters_dir()?, DirMode::Private)?;
     for (name, directory) in noted(&own)? {
         if !exists(&directory) {
             own.remove_file(&name)?;
@@ -34,7 +34,7 @@ pub(super) fn note(cluster: &PrivateCluster) -> Result<(), Failure> {
 
 /// Stops and removes what has no living owner. Returns whether there was anything.
 pub(super) fn remove_abandoned() -> Result<bool, Failure> {
-    let Some(own) = OwnDir::open(&state::clusters_dir()?, Readers::Nobody)? else {
+    let Some(own) = OwnDir::open(&state::clusters_dir()?, DirMode::Private)? else {
         return Ok(false);
     };
     let mut any = false;

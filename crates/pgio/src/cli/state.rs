@@ -17,7 +17,7 @@ use rustix::fs::Access;
 use super::exit::{FILES, Failure, REFUSED};
 use crate::config::name;
 use crate::host::lock::{LockError, LockFile};
-use crate::host::own_dir::{OwnDir, Readers};
+use crate::host::own_dir::{DirMode, OwnDir};
 use crate::rng::SplitMix64;
 
 /// Where journals of runs are kept.
@@ -49,7 +49,7 @@ pub(super) fn locks_dir() -> Result<PathBuf, Failure> {
 pub(super) fn lock_results(dir: &Path) -> Result<LockFile, Failure> {
     let cannot = |e| Failure::new(FILES, e).context(format!("cannot lock {}", dir.display()));
     let found = fs::metadata(dir).map_err(cannot)?;
-    let own = OwnDir::create(&locks_dir()?, Readers::Nobody)?;
+    let own = OwnDir::create(&locks_dir()?, DirMode::Private)?;
     let name = format!("results-{}-{}.lock", found.dev(), found.ino());
     LockFile::take(Arc::new(own), &name, Duration::from_secs(1)).map_err(|error| match error {
         LockError::Held { holder, .. } => Failure::message(

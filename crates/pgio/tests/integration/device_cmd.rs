@@ -201,7 +201,7 @@ fn a_block_device_is_read_and_not_written_without_a_word() {
     // Nor by the back door.
     let image = device_.image();
     let image = [text(&image), "--rounds", "1"];
-    device(&dir, &[&image[..], &all].concat()).expect(4, &["is in use (below loop"]);
+    device(&dir, &[&image[..], &all].concat()).expect(4, &["is in use (used by loop"]);
 
     let point = device_.mount();
     let refused = format!("in use (mounted on {})", point.display());
@@ -216,7 +216,7 @@ fn a_block_device_is_read_and_not_written_without_a_word() {
     let mut holder = OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut holder, libc_o_excl());
     let held = holder.read(true).open(path).unwrap();
-    device(&dir, &[&[path][..], &all].concat()).expect(4, &["is in use", "has it open"]);
+    device(&dir, &[&[path][..], &all].concat()).expect(4, &["is in use", "opened by the kernel or a program"]);
     drop(held);
     assert!(content() == mounted_once, "whatever was refused changed nothing");
 

@@ -232,7 +232,7 @@ impl Job {
                 }
             }
         }
-        if let Err(why) = host::refuse_twins(&self.experiment.hosts, &hosts) {
+        if let Err(why) = host::refuse_duplicates(&self.experiment.hosts, &hosts) {
             add(text, &format!("It would be refused: {}.", words::sentence(&why)));
         }
         hosts

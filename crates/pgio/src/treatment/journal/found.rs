@@ -14,7 +14,7 @@ use super::{
     EXTENSION, Ground, JOURNAL_SCHEMA, Journal, JournalError, Line, Opened, PATIENCE, failed,
 };
 use crate::host::lock::{self, LockError, lock_within};
-use crate::host::own_dir::{OwnDir, Readers};
+use crate::host::own_dir::{DirMode, OwnDir};
 use crate::treatment::{Resource, Step};
 
 /// A journal as it is at this moment.
@@ -98,7 +98,7 @@ pub fn steps_of(dir: &Path) -> Vec<Step> {
 }
 
 fn survey(dir: &Path) -> Result<Vec<Found>, JournalError> {
-    let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(Vec::new()) };
+    let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(Vec::new()) };
     let names = own.names(EXTENSION)?;
     names.iter().filter_map(|name| look(&own, name).transpose()).collect()
 }
@@ -133,7 +133,7 @@ pub struct Unfinished {
 /// The journals of the directory; one that cannot be read is no reason to leave the others.
 pub fn unfinished(dir: &Path) -> Result<Unfinished, JournalError> {
     let mut all = Unfinished::default();
-    let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(all) };
+    let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(all) };
     let own = Arc::new(own);
     for name in own.names(EXTENSION)? {
         match take(&own, &name, dir) {
