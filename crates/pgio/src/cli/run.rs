@@ -150,7 +150,7 @@ pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Fail
     let asked = layer.clone();
     let settings = settings_on(&mark, layer)?;
     let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
-    found.must_be(&asked)?;
+    found.check_keys(&asked)?;
     output::warn_all(&found.warnings);
     if settings.commit_every == 0
         && settings.sessions() > settings.tables()

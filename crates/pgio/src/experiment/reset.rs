@@ -29,7 +29,7 @@ pub enum Way {
 pub fn prepare(reset: &Reset, target: &mut Target) -> Result<Way, DatasetError> {
     let loaded = match reset {
         Reset::Checkpoint => return Ok(Way::Checkpoint),
-        _ => verify::as_loaded(&mut target.admin)?,
+        _ => verify::loaded_spec(&mut target.admin)?,
     };
     match reset {
         Reset::Recreate { named } => {

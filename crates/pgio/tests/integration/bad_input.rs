@@ -75,7 +75,7 @@ fn wrong_lines_of_pgio_conf() {
     let touch = format!("touch {}", marker.display());
     for (name, line, key, said) in [
         ("key", "UPDATE_PTC=10", "UPDATE_PTC", "the nearest valid one is `UPDATE_PCT`"),
-        ("unknown", "COLOUR=blue", "COLOUR", "valid are "),
+        ("unknown", "COLOUR=blue", "COLOUR", "valid names: "),
         ("zero", "SCALE=0", "SCALE", "too small"),
         ("below", "SCALE=1023", "SCALE", "too small"),
         ("unit", "SCALE=12X", "SCALE", "not a size"),
@@ -124,15 +124,15 @@ fn tables_that_are_not_what_they_should_be() {
     let mut change = |sql: &str| client.batch_execute(sql).unwrap();
 
     change("DELETE FROM pgio2 WHERE mykey > 500; ANALYZE pgio2");
-    run().refused(REFUSED, &["pgio2 should hold 1024 rows", "pgio setup"]);
+    run().refused(REFUSED, &["pgio2 should have 1024 rows", "pgio setup"]);
     place.load(2, "8M");
     change("DROP INDEX pgio2_idx");
-    run().refused(REFUSED, &["pgio2 has no valid b-tree on mykey", "pgio setup"]);
+    run().refused(REFUSED, &["pgio2 has no valid b-tree index on mykey", "pgio setup"]);
     place.load(2, "8M");
     change("COMMENT ON TABLE pgio2 IS NULL");
-    run().refused(REFUSED, &["public.pgio2 exists and is not pgio's"]);
+    run().refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
     unchanged(&place, &["setup", "--num-schemas", "2", "--scale", "8M"])
-        .refused(REFUSED, &["public.pgio2 exists and is not pgio's"]);
+        .refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
     change("DROP TABLE pgio2");
     run().refused(REFUSED, &["pgio2 is missing", "ask for 1"]);
 
@@ -143,7 +143,7 @@ fn tables_that_are_not_what_they_should_be() {
     let mark: String = other.client().query_one(of_two_loads, &[]).unwrap().get(0);
     place.load(2, "8M");
     change(&format!("COMMENT ON TABLE pgio2 IS '{mark}'"));
-    run().refused(REFUSED, &["pgio2 is of another load than pgio1", "pgio setup"]);
+    run().refused(REFUSED, &["pgio2 belongs to another load than pgio1", "pgio setup"]);
 }
 
 #[test]

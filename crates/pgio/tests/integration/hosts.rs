@@ -96,7 +96,10 @@ fn a_key_that_is_not_known_or_another_one() {
     let line = format!("[127.0.0.1]:{} {key}", sshd.port());
     fs::write(sshd.path("known_hosts"), line).unwrap();
     let error = refusal(&sshd);
-    assert!(error.starts_with("the key of host box differs from the one in known_hosts"), "{error}");
+    assert!(
+        error.starts_with("the key of host box differs from the one in known_hosts"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -104,10 +107,7 @@ fn permission_denied() {
     let sshd = Sshd::start();
     fs::write(sshd.path("authorized_keys"), "").unwrap();
     let error = refusal(&sshd);
-    assert!(
-        error.starts_with("host box refuses a login without a password"),
-        "{error}"
-    );
+    assert!(error.starts_with("host box refuses a login without a password"), "{error}");
     assert!(error.contains("Permission denied (publickey)"), "{error}");
 }
 

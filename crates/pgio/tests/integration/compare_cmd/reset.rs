@@ -134,7 +134,7 @@ fn what_holds_more_than_ours_is_not_dropped() {
             assert_eq!(oids(&dsn), before);
         };
         let mut client = connect(&dsn);
-        refused(&["1 other sessions use it"]);
+        refused(&["other sessions are connected (1)"]);
         for (make, unmake, said) in [
             ("CREATE TABLE precious ()", "DROP TABLE precious", "relation precious"),
             ("CREATE VIEW seen AS SELECT 1", "DROP VIEW seen", "relation seen"),

@@ -127,5 +127,8 @@ fn examples_that_need_root_say_so() {
     assert!(code == Some(4) && said.contains(PGIO), "{code:?}: {said}");
     let device = LoopDevice::new(16 << 20);
     let (code, said) = as_nobody(&dir, &["device", &device.path, "--destroy"]);
-    assert!(code == Some(4) && said.contains("run as root, or as a member of the group"), "{code:?}: {said}");
+    assert!(
+        code == Some(4) && said.contains("run as root, or as a member of the group"),
+        "{code:?}: {said}"
+    );
 }
