@@ -17,7 +17,7 @@ use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
 use crate::units::layout::WIDEST_UPDATED;
 use crate::units::{BLOCK_BYTES, Layout, Scale};
 
-pub use mail::{MailSettings, Maildir, MessageSizes, SMALLEST_MESSAGE};
+pub use mail::{MailSettings, Maildir, MessageSizes, MIN_MESSAGE_BYTES};
 
 /// Settings that are valid by themselves but contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -158,7 +158,7 @@ pub struct LoadSettings {
 impl SlobSettings {
     pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
         if layer.run_time.is_some() && layer.work_loop.is_some() {
-            return Err(Contradiction::Lengths.into());
+            return Err(Contradiction::RunLength.into());
         }
         let all = layer.with_defaults(Use::Slob);
         let settings = Self {

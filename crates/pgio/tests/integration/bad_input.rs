@@ -82,10 +82,10 @@ fn wrong_lines_of_pgio_conf() {
         ("minus", "SCALE=-8M", "SCALE", "not a size"),
         ("much", "UPDATE_PCT=101", "UPDATE_PCT", "from 0 to 100"),
         ("word", "UPDATE_PCT=ten", "UPDATE_PCT", "from 0 to 100"),
-        ("substitution", &format!("SCALE=$({touch})"), "SCALE", "has a $ that only a shell"),
-        ("backquotes", &format!("SCALE=`{touch}`"), "SCALE", "has a ` that only a shell"),
-        ("semicolon", &format!("SCALE=8M; {touch}"), "SCALE", "has a ; that only a shell"),
-        ("quoted", &format!("CONNECT_STRING=\"$({touch})\""), "CONNECT_STRING", "has a $"),
+        ("substitution", &format!("SCALE=$({touch})"), "SCALE", "contains $, which only a shell"),
+        ("backquotes", &format!("SCALE=`{touch}`"), "SCALE", "contains `, which only a shell"),
+        ("semicolon", &format!("SCALE=8M; {touch}"), "SCALE", "contains ;, which only a shell"),
+        ("quoted", &format!("CONNECT_STRING=\"$({touch})\""), "CONNECT_STRING", "contains $"),
     ] {
         let conf = format!("{name}.conf");
         // The line's number counts comments and blank lines.
@@ -134,7 +134,7 @@ fn tables_that_are_not_what_they_should_be() {
     unchanged(&place, &["setup", "--num-schemas", "2", "--scale", "8M"])
         .refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
     change("DROP TABLE pgio2");
-    run().refused(REFUSED, &["pgio2 is missing", "ask for 1"]);
+    run().refused(REFUSED, &["pgio2 is missing", "set NUM_SCHEMAS=1"]);
 
     // From two loads.
     let other = Place::new(INSTALLED);

@@ -224,10 +224,10 @@ fn contradictions_are_refused_before_anything_is_done() {
     let cases: &[(&[&str], &str)] = &[
         (&["--hot-spot", "10%"], "HOT_PCT"),
         (&["--update-pct", "90", "--scan-pct", "11"], "add up to 101 %"),
-        (&["--insert-pct", "5", "--delete-pct", "4"], "make them the same"),
+        (&["--insert-pct", "5", "--delete-pct", "4"], "make them equal"),
         (&["--work-loop", "9", "--run-time", "9"], "WORK_LOOP and RUN_TIME"),
         (&["--skew", "pareto"], "uniform or zipf or gaussian"),
-        (&["--ramp", "3"], "RAMP lies within WARMUP"),
+        (&["--ramp", "3"], "RAMP is longer than WARMUP"),
     ];
     for (arguments, words) in cases {
         place.pgio(&[&["run"], SINGLE, arguments].concat()).refused(2, &[words]);

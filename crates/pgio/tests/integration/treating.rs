@@ -503,7 +503,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&as_postgres.stderr);
-    for text in ["cannot be written", "sudo rule", "CAP_DAC_OVERRIDE"] {
+    for text in ["is not writable by", "sudo rule", "CAP_DAC_OVERRIDE"] {
         assert!(said.contains(text), "{said}");
     }
     assert_eq!(server.limit(Limit::WriteIops), None);

@@ -187,7 +187,7 @@ fn what_fails_is_said_without_the_line_itself() {
         "{ name = \"x\", apply = [\"/nonexistent/geheim\"], verify = \"false\", undo = \"true\" }";
     let treatment = treatment(missing).unwrap();
     let error = in_world(|world| put_in_force(treatment.as_ref(), world)).unwrap_err().to_string();
-    assert!(!error.contains("geheim") || error.contains("is not on host"), "{error}");
+    assert!(!error.contains("geheim") || error.contains("is not installed on host"), "{error}");
     assert!(!format!("{:?}", in_words(treatment.as_ref())).contains("geheim"));
 }
 
