@@ -61,7 +61,7 @@ fn keys() -> String {
             };
             [
                 format!("`{}`", key.name),
-                shown(key.conf_name(), key.is_of_conf()),
+                shown(key.conf_name(), key.is_conf_key()),
                 shown(format!("--{}", key.flag()), key.is_flag()),
                 value(&key.kind),
                 default(key),

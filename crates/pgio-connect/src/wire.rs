@@ -23,7 +23,7 @@ use super::limits::{self, During, Excess};
 use super::open::Route;
 use super::params::{ConnectParams, Hear};
 use pipe::Pipe;
-use printable::{self, SHOWN, cut};
+use printable::{self, MAX_MESSAGE, truncate};
 pub(super) use startup::cancel;
 
 /// What the server says instead of an answer.
@@ -80,7 +80,7 @@ impl Refusal {
         for field in body.split(|byte| *byte == 0) {
             let Some((kind, text)) = field.split_first() else { continue };
             let text = String::from_utf8_lossy(text);
-            let text = printable::line(&cut(&text, SHOWN)).into_owned();
+            let text = printable::line(&truncate(&text, MAX_MESSAGE)).into_owned();
             match kind {
                 b'C' => refusal.code = text,
                 b'M' => refusal.message = text,

@@ -1,20 +1,20 @@
-//! Text of others made safe to show: names, messages of servers, output of programs, stored files.
+//! Escapes untrusted text for display: names, server messages, program output, stored files.
 //!
-//! What a terminal or a page would obey instead of showing is spelled out, as `\u{1b}`: control
-//! characters (C0, DEL, C1), the characters that turn the direction of writing or hide others (bidi
-//! embeddings, overrides, isolates and marks, zero-width characters, tags), and the separators that
-//! break a line without being a newline. Everything that pgio shows goes through here, at the edge
-//! where it is shown; stored values stay as they are.
+//! Characters that a terminal or a web page would interpret are written as escapes such as `\u{1b}`:
+//! control characters (C0, DEL, C1), characters that change the writing direction or hide text (bidi
+//! embeddings, overrides, isolates and marks, zero-width characters, tags), and line separators other
+//! than newline. All text that pgio shows passes through this module when it is shown; stored values
+//! are not changed.
 //!
-//! Next: `report::table` and `report::markdown` for what a format needs beyond this.
+//! Next: `report::table` and `report::markdown` add the escapes that a format needs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Characters of a message that are shown; the rest says nothing more to a person.
-pub const SHOWN: usize = 2_000;
+/// Maximum number of characters of a message to show; longer messages help nobody.
+pub const MAX_MESSAGE: usize = 2_000;
 
-/// Whether a character shows itself and nothing else.
+/// Returns whether a character is displayed as itself and has no other effect.
 pub fn is_safe(c: char) -> bool {
     !c.is_control()
         && !matches!(c,
@@ -22,7 +22,7 @@ pub fn is_safe(c: char) -> bool {
             '\u{ad}' | '\u{61c}' | '\u{180e}'
             // Zero-width space, joiners, directional marks.
             | '\u{200b}'..='\u{200f}'
-            // Separators of lines and paragraphs, embeddings and overrides.
+            // Line and paragraph separators, embeddings and overrides.
             | '\u{2028}'..='\u{202e}'
             // Word joiner, invisible operators, isolates, deprecated format characters.
             | '\u{2060}'..='\u{206f}'
@@ -32,23 +32,23 @@ pub fn is_safe(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// For one line: newlines and tabs are spelled out as well.
+/// Escapes text for one line, newlines and tabs included.
 pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, is_safe)
 }
 
-/// For text whose lines are lines: newlines stay.
+/// Escapes text of several lines; newlines stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| c == '\n' || is_safe(c))
 }
 
-/// For pages and files in which tabs are no danger either.
+/// Escapes text for pages and files; newlines and tabs stay.
 pub fn page(text: &str) -> Cow<'_, str> {
     escape(text, |c| matches!(c, '\n' | '\t') || is_safe(c))
 }
 
-/// For JSON that was written already: what is unsafe stands inside its strings, and is spelled so that
-/// a reader gets the same value.
+/// Escapes serialized JSON. Unsafe characters occur only inside its strings, so JSON escapes keep
+/// every value the same.
 pub fn json(text: &str) -> Cow<'_, str> {
     let keep = |c| c == '\n' || is_safe(c);
     if text.chars().all(keep) {
@@ -85,9 +85,9 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// The beginning of what is too long, and how long it is.
-pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(most) {
+/// Truncates text that is too long and appends its length.
+pub fn truncate(text: &str, limit: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(limit) {
         None => Cow::Borrowed(text),
         Some((end, _)) => Cow::Owned(format!("{}... ({} bytes)", &text[..end], text.len())),
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_spelled_out() {
+    fn control_characters_are_escaped() {
         for (given, shown) in [
             ("plain, größer, 日本語, 1 µs – ≥", "plain, größer, 日本語, 1 µs – ≥"),
             ("\u{1b}[31mred", "\\u{1b}[31mred"),
@@ -115,20 +115,20 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_says_how_long_it_is() {
-        assert_eq!(cut("four", 4), "four");
-        assert_eq!(cut("größer", 3), "grö... (8 bytes)");
+    fn truncated_text_ends_with_its_length() {
+        assert_eq!(truncate("four", 4), "four");
+        assert_eq!(truncate("größer", 3), "grö... (8 bytes)");
     }
 
     proptest! {
         #[test]
-        fn nothing_else_comes_out(text in any::<String>()) {
+        fn output_is_always_safe(text in any::<String>()) {
             prop_assert!(line(&text).chars().all(is_safe));
             prop_assert!(lines(&text).chars().all(|c| c == '\n' || is_safe(c)));
         }
 
         #[test]
-        fn json_keeps_its_values(text in any::<String>()) {
+        fn escaped_json_has_the_same_values(text in any::<String>()) {
             let text = format!("{text}\u{7f}\u{202e}\u{e0041}\u{1b}");
             let written = serde_json::to_string_pretty(&[&text]).unwrap();
             let safe = json(&written);

@@ -11,7 +11,7 @@ use postgres::error::SqlState;
 
 use crate::tls;
 use crate::{ConnectError, ConnectParams, ConnectWarning, Endpoint, Excess};
-use printable::{self, SHOWN, cut};
+use printable::{self, MAX_MESSAGE, truncate};
 
 pub(crate) const NO_TLS: &str = "the server has TLS off; set ssl=on there, or sslmode=prefer here";
 
@@ -71,7 +71,7 @@ pub(crate) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> Connect
 /// What the server said instead of letting a session in.
 pub(crate) fn refused(code: &SqlState, message: &str, attempt: &Attempt<'_>) -> ConnectError {
     let (at, params) = (attempt.at(), attempt.params);
-    let message = printable::line(&cut(message, SHOWN)).into_owned();
+    let message = printable::line(&truncate(message, MAX_MESSAGE)).into_owned();
     if *code == SqlState::INVALID_CATALOG_NAME {
         ConnectError::NoDatabase { at, name: params.dbname.clone() }
     } else if *code == SqlState::TOO_MANY_CONNECTIONS {

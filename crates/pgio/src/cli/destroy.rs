@@ -46,8 +46,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         let dropped = lines::listed(&destroyed.dropped).join(", ");
         output::line(&format!("Dropped {dropped}."));
     }
-    if !destroyed.left.is_empty() {
-        let left = lines::listed(&destroyed.left).join(", ");
+    if !destroyed.kept.is_empty() {
+        let left = lines::listed(&destroyed.kept).join(", ");
         output::line(&format!("Left alone, not made by pgio: {left}."));
     }
     Ok(())

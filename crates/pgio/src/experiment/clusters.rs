@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::state::{self, StateError};
-use crate::host::own_dir::{OwnDir, OwnDirError, Readers};
+use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::pg::private::{self, PrivateCluster};
 
 const EXTENSION: &str = "cluster";
@@ -23,7 +23,7 @@ pub struct Abandoned {
 }
 
 pub fn note(cluster: &PrivateCluster) -> Result<(), StateError> {
-    let own = OwnDir::create(&state::clusters_dir()?, Readers::Nobody)?;
+    let own = OwnDir::create(&state::clusters_dir()?, DirMode::Private)?;
     Ok(note_in(&own, cluster.directory())?)
 }
 
@@ -43,7 +43,7 @@ fn note_in(own: &OwnDir, directory: &Path) -> Result<(), OwnDirError> {
 
 /// Stops and removes clusters that have no living owner, and reports each.
 pub fn remove_abandoned(report: &mut dyn FnMut(Abandoned)) -> Result<(), StateError> {
-    match OwnDir::open(&state::clusters_dir()?, Readers::Nobody)? {
+    match OwnDir::open(&state::clusters_dir()?, DirMode::Private)? {
         Some(own) => Ok(remove_noted(&own, &private::sweep_one, report)?),
         None => Ok(()),
     }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_note_stays_until_its_cluster_is_gone() {
         let scratch = tempfile::tempdir().unwrap();
-        let own = OwnDir::create(&scratch.path().join("notes"), Readers::Nobody).unwrap();
+        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
         let places = ["living", "removed", "busy", "vanished"].map(|n| scratch.path().join(n));
         for place in &places {
             fs::create_dir(place).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn the_next_note_removes_those_of_directories_that_are_gone() {
         let scratch = tempfile::tempdir().unwrap();
-        let own = OwnDir::create(&scratch.path().join("notes"), Readers::Nobody).unwrap();
+        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
         let (gone, here) = (scratch.path().join("gone"), scratch.path().join("here"));
         fs::create_dir(&here).unwrap();
         note_in(&own, &gone).unwrap();

@@ -18,7 +18,7 @@ use crate::results::model::Warning;
 pub fn prepare(reset: &Reset, target: &mut Target) -> Result<ResetPlan, DatasetError> {
     let loaded = match reset {
         Reset::Checkpoint => return Ok(ResetPlan::Checkpoint),
-        _ => verify::as_loaded(&mut target.admin)?,
+        _ => verify::loaded_spec(&mut target.admin)?,
     };
     match reset {
         Reset::Recreate { named } => {

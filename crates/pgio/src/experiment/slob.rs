@@ -56,7 +56,7 @@ pub fn loaded(layer: Layer, admin: &mut Client) -> Result<(Slob, Vec<Warning>), 
     let asked = layer.clone();
     let settings = settings_on(&mark, layer)?;
     let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
-    found.must_be(&asked)?;
+    found.check_keys(&asked)?;
     let mut warnings = found.warnings;
     warnings.extend(doubts(&settings));
     if !settings.features.scan_pct.is_zero() {
@@ -91,9 +91,12 @@ fn doubts(settings: &SlobSettings) -> Vec<Warning> {
     }
     // The shortest window has four slices, and each is one turn at least.
     let turns = ((settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32).max(4);
-    if settings.tables_each() > turns && settings.features.work_loop.is_none() {
+    if settings.tables_per_session() > turns && settings.features.work_loop.is_none() {
         found.push(Warning::new(
-            format!("each session has {} tables and time for {turns}", settings.tables_each()),
+            format!(
+                "each session has {} tables and time for {turns}",
+                settings.tables_per_session()
+            ),
             "a window is too short for all of them to be visited",
             "lengthen RUN_TIME, or give more SESSIONS",
         ));

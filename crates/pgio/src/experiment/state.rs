@@ -18,7 +18,7 @@ use rustix::fs::Access;
 
 use crate::config::name;
 use crate::host::lock::{LockError, LockFile};
-use crate::host::own_dir::{OwnDir, OwnDirError, Readers};
+use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::rng::SplitMix64;
 
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ pub fn lock_results(dir: &Path) -> Result<LockFile, StateError> {
 fn lock_results_in(locks: &Path, dir: &Path) -> Result<LockFile, StateError> {
     let found =
         fs::metadata(dir).map_err(|source| StateError::Find { dir: dir.to_owned(), source })?;
-    let own = OwnDir::create(locks, Readers::Nobody)?;
+    let own = OwnDir::create(locks, DirMode::Private)?;
     let name = format!("results-{}-{}.lock", found.dev(), found.ino());
     let taken = LockFile::take(Arc::new(own), &name, Duration::from_secs(1));
     taken.map_err(|error| match error {
@@ -126,7 +126,7 @@ pub fn new_seed() -> u64 {
 }
 
 pub fn new_results_dir(experiment: &str) -> PathBuf {
-    let name = name::like(experiment);
+    let name = name::from_text(experiment);
     PathBuf::from("pgio-results").join(format!("{name}-{}", Zoned::now().strftime("%Y%m%dT%H%M%S")))
 }
 

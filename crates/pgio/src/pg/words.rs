@@ -8,7 +8,7 @@ use std::error::Error;
 
 use postgres::error::DbError;
 
-use crate::printable::{self, SHOWN, cut};
+use crate::printable::{self, MAX_MESSAGE, truncate};
 
 /// Each cause once, without repeating itself.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
@@ -22,7 +22,7 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
         cause = inner.source();
     }
     // Each part is cut by itself, and there are few.
-    cut(&text, 4 * SHOWN).into_owned()
+    truncate(&text, 4 * MAX_MESSAGE).into_owned()
 }
 
 /// One error alone.
@@ -41,7 +41,7 @@ pub fn said(error: &(dyn Error + 'static)) -> String {
         },
         None => error.to_string(),
     };
-    cut(&text, SHOWN).into_owned()
+    truncate(&text, MAX_MESSAGE).into_owned()
 }
 
 #[cfg(test)]
@@ -60,6 +60,10 @@ mod tests {
         let error = anyhow::anyhow!("x".repeat(50 << 20)).context("the server refused");
         let text = sentence(error.as_ref());
         assert!(text.starts_with("the server refused: xxx"), "{}", &text[..80]);
-        assert!(text.len() < 2 * SHOWN && text.contains("... (52428800 bytes)"), "{}", text.len());
+        assert!(
+            text.len() < 2 * MAX_MESSAGE && text.contains("... (52428800 bytes)"),
+            "{}",
+            text.len()
+        );
     }
 }

@@ -13,7 +13,7 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 
 use crate::files::Directory;
-use crate::host::exec::{CommandLine, ExecError, Ties, spawn};
+use crate::host::exec::{CommandLine, ExecError, SpawnOptions, spawn};
 use crate::results::Warning;
 
 /// File, program, arguments.
@@ -60,13 +60,13 @@ impl Monitors {
         for (file, program, args) in TOOLS {
             let (path, out) = create(file)?;
             let cannot = |source| FileError { path: path.clone(), source };
-            let ties = Ties {
+            let ties = SpawnOptions {
                 stdin: Stdio::null(),
                 stderr: out.try_clone().map_err(cannot)?.into(),
                 stdout: out.into(),
                 // On Ctrl-C they would add averages, while the run is still being ended.
                 own_group: true,
-                when_parent_dies: Some(Signal::KILL),
+                parent_death_signal: Some(Signal::KILL),
             };
             match spawn(&CommandLine::new(program).args(args), ties) {
                 Ok(child) => monitors.running.push(child),

@@ -26,7 +26,7 @@ use super::record::Record;
 use super::resource::Resource;
 use crate::config::experiment::HostSpec;
 use crate::host::lock::{LockError, lock_within};
-use crate::host::own_dir::{OwnDir, OwnDirError, Readers};
+use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::pg::control::Plan;
 
 pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
@@ -219,7 +219,7 @@ impl Journal {
         let (Some(dir), None) = (&self.dir, &self.file) else {
             return Ok(());
         };
-        let directory = Arc::new(OwnDir::create(dir, Readers::Nobody)?);
+        let directory = Arc::new(OwnDir::create(dir, DirMode::Private)?);
         let name = format!("{}.{EXTENSION}", self.run);
         if directory.open_file(&name)?.is_some() {
             let path = directory.path_of(&name);

@@ -124,7 +124,7 @@ impl Command {
         admin: &mut Client,
     ) -> Result<Command, CommandError> {
         let spec = &settings.spec;
-        if params.is_by_socket() && !host.is_here() && spec.needs_server() {
+        if params.is_by_socket() && !host.is_local() && spec.needs_server() {
             return Err(CommandError::Refused(format!(
                 "the target is reached by a socket of this machine, which host {} does not have: write host=, such as its address, in the target's dsn",
                 host.name()
@@ -239,7 +239,7 @@ impl Workload for Command {
         for (key, text) in texts {
             keys.extend(text.as_ref().map(|text| (key.to_owned(), json!(text))));
         }
-        if spec.says("sessions") {
+        if spec.uses_placeholder("sessions") {
             keys.insert("sessions".to_owned(), json!(sessions));
         }
         keys.extend(run_time.map(|d| ("run_time".to_owned(), json!(d.as_secs_f64()))));

@@ -75,17 +75,17 @@ fn wrong_lines_of_pgio_conf() {
     let touch = format!("touch {}", marker.display());
     for (name, line, key, said) in [
         ("key", "UPDATE_PTC=10", "UPDATE_PTC", "the nearest valid one is `UPDATE_PCT`"),
-        ("unknown", "COLOUR=blue", "COLOUR", "valid are "),
+        ("unknown", "COLOUR=blue", "COLOUR", "valid names: "),
         ("zero", "SCALE=0", "SCALE", "too small"),
         ("below", "SCALE=1023", "SCALE", "too small"),
         ("unit", "SCALE=12X", "SCALE", "not a size"),
         ("minus", "SCALE=-8M", "SCALE", "not a size"),
         ("much", "UPDATE_PCT=101", "UPDATE_PCT", "from 0 to 100"),
         ("word", "UPDATE_PCT=ten", "UPDATE_PCT", "from 0 to 100"),
-        ("substitution", &format!("SCALE=$({touch})"), "SCALE", "has a $ that only a shell"),
-        ("backquotes", &format!("SCALE=`{touch}`"), "SCALE", "has a ` that only a shell"),
-        ("semicolon", &format!("SCALE=8M; {touch}"), "SCALE", "has a ; that only a shell"),
-        ("quoted", &format!("CONNECT_STRING=\"$({touch})\""), "CONNECT_STRING", "has a $"),
+        ("substitution", &format!("SCALE=$({touch})"), "SCALE", "contains $, which only a shell"),
+        ("backquotes", &format!("SCALE=`{touch}`"), "SCALE", "contains `, which only a shell"),
+        ("semicolon", &format!("SCALE=8M; {touch}"), "SCALE", "contains ;, which only a shell"),
+        ("quoted", &format!("CONNECT_STRING=\"$({touch})\""), "CONNECT_STRING", "contains $"),
     ] {
         let conf = format!("{name}.conf");
         // The line's number counts comments and blank lines.
@@ -124,17 +124,17 @@ fn tables_that_are_not_what_they_should_be() {
     let mut change = |sql: &str| client.batch_execute(sql).unwrap();
 
     change("DELETE FROM pgio2 WHERE mykey > 500; ANALYZE pgio2");
-    run().refused(REFUSED, &["pgio2 should hold 1024 rows", "pgio setup"]);
+    run().refused(REFUSED, &["pgio2 should have 1024 rows", "pgio setup"]);
     place.load(2, "8M");
     change("DROP INDEX pgio2_idx");
-    run().refused(REFUSED, &["pgio2 has no valid b-tree on mykey", "pgio setup"]);
+    run().refused(REFUSED, &["pgio2 has no valid b-tree index on mykey", "pgio setup"]);
     place.load(2, "8M");
     change("COMMENT ON TABLE pgio2 IS NULL");
-    run().refused(REFUSED, &["public.pgio2 exists and is not pgio's"]);
+    run().refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
     unchanged(&place, &["setup", "--num-schemas", "2", "--scale", "8M"])
-        .refused(REFUSED, &["public.pgio2 exists and is not pgio's"]);
+        .refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
     change("DROP TABLE pgio2");
-    run().refused(REFUSED, &["pgio2 is missing", "ask for 1"]);
+    run().refused(REFUSED, &["pgio2 is missing", "set NUM_SCHEMAS=1"]);
 
     // From two loads.
     let other = Place::new(INSTALLED);
@@ -143,7 +143,7 @@ fn tables_that_are_not_what_they_should_be() {
     let mark: String = other.client().query_one(of_two_loads, &[]).unwrap().get(0);
     place.load(2, "8M");
     change(&format!("COMMENT ON TABLE pgio2 IS '{mark}'"));
-    run().refused(REFUSED, &["pgio2 is of another load than pgio1", "pgio setup"]);
+    run().refused(REFUSED, &["pgio2 belongs to another load than pgio1", "pgio setup"]);
 }
 
 #[test]

@@ -483,7 +483,7 @@ fn what_a_device_holds_is_formatted_only_if_it_is_named_twice() {
     assert_eq!(holds(&device), "", "neither the former nor ours");
 
     fs::write(&device.path, partition_table()).unwrap();
-    refused("", &["holds dos"]);
+    refused("", &["contains dos"]);
     run("wipefs", &["--all", "--quiet", &device.path]);
     run("mkswap", &["-q", &device.path]);
     refused("", &["holds swap"]);
@@ -514,7 +514,7 @@ fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
     let mut command = dir.command(&["compare", "e.toml"]);
     let path = std::env::var("PATH").unwrap();
     command.env("PATH", format!("{}:{path}", dir.path().display()));
-    dir.start(command).wait().expect(4, &["metadata of DRBD"]);
+    dir.start(command).wait().expect(4, &["contains DRBD metadata"]);
     assert_eq!(holds(&device), "");
 }
 

@@ -46,7 +46,7 @@ pub(super) fn run(draws: u32, rounds: usize, pg: Option<VersionRequest>) -> Outc
 }
 
 fn all() -> [(&'static str, Visits); 6] {
-    let zipf = |n| Visits::Zipf { exponent: Decimal::of_thousandths(n) };
+    let zipf = |n| Visits::Zipf { exponent: Decimal::from_thousandths(n) };
     let spot = HotSpot { offset: KEYS / 2, blocks: KEYS / 100, pct: Decimal::whole(90) };
     [
         ("uniform", Visits::Uniform),

@@ -49,7 +49,7 @@ fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
     let settings = slob::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
     let blocks = Some(settings.scale.blocks());
     let found = dataset::check_for_run(client, settings.tables(), blocks).map_err(said)?;
-    found.must_be(&work.layer).map_err(said)?;
+    found.check_keys(&work.layer).map_err(said)?;
     Ok(found)
 }
 

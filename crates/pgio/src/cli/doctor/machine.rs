@@ -37,7 +37,7 @@ pub(super) fn look(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) 
         }
         hosts.extend(found.ok().map(|host| (name.clone(), Arc::new(host))));
     }
-    if let Err(error) = host::refuse_twins(specs, &hosts) {
+    if let Err(error) = host::refuse_duplicates(specs, &hosts) {
         let remedy = "an experiment on these hosts is refused as they are";
         let twins = Check::invalid("hosts-distinct", words::sentence(&error), remedy);
         sections.push(section("Hosts".to_owned(), vec![twins]));

@@ -12,7 +12,7 @@ use super::job::Job;
 use super::observing;
 use super::servers::TargetServer;
 use super::workloads::{self, Place};
-use crate::config::experiment::{ControlWay, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{ControlMethod, WorkloadKind, WorkloadSpec};
 use crate::experiment::admin::{open_admin, open_reader};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer};
@@ -85,7 +85,7 @@ pub(super) fn open(
 
 /// Found before anything is changed.
 fn controller(
-    way: &ControlWay,
+    way: &ControlMethod,
     host: Option<&str>,
     on: &TargetServer,
     admin: &mut Client,

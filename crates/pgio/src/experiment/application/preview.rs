@@ -134,7 +134,7 @@ fn reachable(e: &Experiment, doubts: &mut Vec<Doubt>) -> Hosts {
             Err(why) => doubts.push(Doubt::NotAsked(words::sentence(&why))),
         }
     }
-    if let Err(why) = host::refuse_twins(&e.hosts, &hosts) {
+    if let Err(why) = host::refuse_duplicates(&e.hosts, &hosts) {
         doubts.push(Doubt::Refused(words::sentence(&why)));
     }
     hosts

@@ -10,7 +10,7 @@ use super::error::OpenError;
 use super::job::Job;
 use super::rights;
 use crate::config::ConnectString;
-use crate::config::experiment::{ControlWay, Experiment, Target};
+use crate::config::experiment::{ControlMethod, Experiment, Target};
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{clusters, connection};
 use crate::host::{self, Hosts};
@@ -27,7 +27,7 @@ pub(super) struct TargetServer {
     /// The block device that is to be measured.
     pub(super) device: Option<String>,
     /// By what it may be stopped.
-    pub(super) control: Option<ControlWay>,
+    pub(super) control: Option<ControlMethod>,
     /// All of the experiment's, for its scene.
     pub(super) hosts: Hosts,
     /// Names in `hosts`, as the file says.

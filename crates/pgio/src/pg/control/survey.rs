@@ -11,7 +11,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use super::{ControlError, Controller, Plan, Program, Way};
-use crate::config::experiment::ControlWay;
+use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Prefix, Rights, User};
 
@@ -43,7 +43,7 @@ impl Controller {
         client: &mut Client,
         host: &str,
         exec: Arc<dyn Exec>,
-        way: &ControlWay,
+        way: &ControlMethod,
     ) -> Result<Controller, ControlError> {
         let row = client.query_one(
             "SELECT pg_backend_pid(), current_setting('data_directory'), current_setting('logging_collector') = 'on'",
@@ -66,7 +66,7 @@ pub(super) fn plan(
     told: &Told,
     host: &str,
     exec: &dyn Exec,
-    way: &ControlWay,
+    way: &ControlMethod,
 ) -> Result<Plan, ControlError> {
     let process = script(&Prefix::default(), PROCESS, &[&told.backend.to_string()]);
     let found = Process::parse(&exec.run(&process)?);
@@ -74,7 +74,7 @@ pub(super) fn plan(
         return Err(ControlError::NotThere { host: host.to_owned() });
     };
     let way = match way {
-        ControlWay::PgCtl => {
+        ControlMethod::PgCtl => {
             if let Some(unit) = unit.filter(|unit| main_pid(exec, unit) == Some(pid)) {
                 return Err(ControlError::OfSystemd { unit });
             }
@@ -82,7 +82,7 @@ pub(super) fn plan(
             let look = script(&prefix, PROGRAM, &[&pid.to_string()]);
             Way::PgCtl(Facts::parse(&exec.run(&look)?).program(told)?)
         }
-        ControlWay::Systemctl { unit: asked } => {
+        ControlMethod::Systemctl { unit: asked } => {
             check_unit(exec, host, asked, pid, unit)?;
             Way::Systemctl { unit: asked.clone() }
         }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use super::survey::{Told, plan};
 use super::*;
-use crate::config::experiment::ControlWay;
+use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Output};
 
 /// A host with one server, whose state follows what is run.
@@ -73,11 +73,11 @@ fn told() -> Told {
     Told { backend: 9, data_directory: "/d".to_owned(), collector: false }
 }
 
-fn systemctl(unit: &str) -> ControlWay {
-    ControlWay::Systemctl { unit: unit.to_owned() }
+fn systemctl(unit: &str) -> ControlMethod {
+    ControlMethod::Systemctl { unit: unit.to_owned() }
 }
 
-fn controller(fake: Fake, way: &ControlWay) -> (Controller, Arc<Fake>) {
+fn controller(fake: Fake, way: &ControlMethod) -> (Controller, Arc<Fake>) {
     let fake = Arc::new(fake);
     let plan = plan(&told(), "db", &*fake, way).unwrap();
     (Controller::new(plan, fake.clone()), fake)
@@ -87,7 +87,7 @@ fn controller(fake: Fake, way: &ControlWay) -> (Controller, Arc<Fake>) {
 fn by_pg_ctl_as_the_owner_with_the_options_found() {
     let state = Mutex::new(vec!["ready"]);
     let fake = Fake { has: "runuser", state, ..Fake::default() };
-    let (controller, fake) = controller(fake, &ControlWay::PgCtl);
+    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
     controller.start().unwrap();
     assert!(fake.ran().is_empty(), "it runs already");
     controller.stop().unwrap();
@@ -107,7 +107,7 @@ fn by_pg_ctl_as_the_owner_with_the_options_found() {
 fn a_server_on_its_way_down_is_waited_for() {
     let state = Mutex::new(vec!["stopping", "", "down"]);
     let fake = Fake { uid: 26, state, ..Fake::default() };
-    let (controller, fake) = controller(fake, &ControlWay::PgCtl);
+    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
     controller.start().unwrap();
     assert_eq!(fake.ran().len(), 1);
 }
@@ -115,14 +115,14 @@ fn a_server_on_its_way_down_is_waited_for() {
 #[test]
 fn a_unit_may_be_late_and_pg_ctl_may_not() {
     let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
-    let start = |way: &ControlWay| {
+    let start = |way: &ControlMethod| {
         let state = Mutex::new(vec!["down"]);
         let fake = Fake { has: "runuser", shown, state, late: true, ..Fake::default() };
         let (controller, fake) = controller(fake, way);
         (controller.start().map_err(|e| e.to_string()), fake.ran().len())
     };
     assert_eq!(start(&systemctl("pg.service")), (Ok(()), 1));
-    let (refused, times) = start(&ControlWay::PgCtl);
+    let (refused, times) = start(&ControlMethod::PgCtl);
     assert!(refused.unwrap_err().contains("down"));
     assert_eq!(times, 1);
 }
@@ -130,7 +130,7 @@ fn a_unit_may_be_late_and_pg_ctl_may_not() {
 #[test]
 fn a_plan_is_the_same_after_the_journal() {
     let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
-    for way in [ControlWay::PgCtl, systemctl("pg.service")] {
+    for way in [ControlMethod::PgCtl, systemctl("pg.service")] {
         let fake = Fake { has: "runuser", shown, ..Fake::default() };
         let plan = plan(&told(), "db", &fake, &way).unwrap();
         let text = serde_json::to_string(&plan).unwrap();
@@ -168,7 +168,7 @@ fn by_systemctl_where_the_unit_runs_the_server() {
 #[test]
 fn refused_before_anything_is_changed() {
     let refused = |fake: Fake, told: Told| {
-        plan(&told, "db", &fake, &ControlWay::PgCtl).unwrap_err().to_string()
+        plan(&told, "db", &fake, &ControlMethod::PgCtl).unwrap_err().to_string()
     };
     let elsewhere = refused(Fake::default(), Told { backend: 8, ..told() });
     assert!(elsewhere.contains("is not seen on host db"), "{elsewhere}");
@@ -180,5 +180,8 @@ fn refused_before_anything_is_changed() {
     assert!(said.contains("control = \"systemctl postgresql.service\""), "{said}");
     let inside =
         Fake { unit: "runner.service", shown: "MainPID=3\n", has: "su", ..Fake::default() };
-    assert!(plan(&told(), "db", &inside, &ControlWay::PgCtl).is_ok(), "started by hand in there");
+    assert!(
+        plan(&told(), "db", &inside, &ControlMethod::PgCtl).is_ok(),
+        "started by hand in there"
+    );
 }

@@ -22,7 +22,7 @@ use super::server::Setting;
 use super::supervisor::Task;
 use super::sweep::sweep;
 use super::{Binaries, Error, ServerVersion, VersionRequest, at};
-use crate::host::exec::{CommandLine, Ties, spawn};
+use crate::host::exec::{CommandLine, SpawnOptions, spawn};
 
 const DATABASE: &str = "pgio";
 const SYNCHRONOUS: Duration = Duration::from_secs(60);
@@ -230,13 +230,13 @@ struct Supervisor {
 
 impl Supervisor {
     fn start(program: &Path, task: &Task) -> Result<Self, Error> {
-        let ties = Ties {
+        let ties = SpawnOptions {
             stdin: Stdio::piped(),
             stdout: Stdio::piped(),
             stderr: Stdio::inherit(),
             own_group: true,
             // It must outlive us, to clean up.
-            when_parent_dies: None,
+            parent_death_signal: None,
         };
         let command = CommandLine::new(program).arg("supervise").args(task.to_args());
         let mut process = spawn(&command, ties)?;

@@ -28,7 +28,7 @@ use self::builds::{BUILDS, Build};
 use self::error::DownloadError;
 use super::progress::Observer;
 use super::version::{ServerVersion, VersionRequest};
-use crate::host::own_dir::{OwnDir, Readers, check_tree};
+use crate::host::own_dir::{DirMode, OwnDir, check_tree};
 
 /// The programs of a build in the cache.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(super) fn download(
         fetch_into_cache(build, &cache, &server, observer)?;
     }
     // These programs will be run, as this user or as the server's.
-    OwnDir::open(&directory, Readers::Everybody)?;
+    OwnDir::open(&directory, DirMode::Unchanged)?;
     check_tree(&server)?;
     Ok(Cached { directory, version: build.version() })
 }

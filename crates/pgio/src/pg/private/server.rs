@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::layout::{Layout, Role};
 use super::place::Place;
 use super::{Error, at};
-use crate::host::exec::{CommandLine, Exec, Ids, Local, Ties, spawn};
+use crate::host::exec::{CommandLine, Exec, Ids, Local, SpawnOptions, spawn};
 
 pub(super) type Setting = (String, String);
 
@@ -80,12 +80,12 @@ impl Programs<'_> {
         let log = self.place.open_log(role).map_err(at(&path))?;
         let twin = log.try_clone().map_err(at(&path))?;
         let postgres = self.command(layout, self.bindir.join("postgres"));
-        let ties = Ties {
+        let ties = SpawnOptions {
             stdin: Stdio::null(),
             stdout: log.into(),
             stderr: twin.into(),
             own_group: false,
-            when_parent_dies: Some(Signal::INT),
+            parent_death_signal: Some(Signal::INT),
         };
         Ok(spawn(&postgres.arg("-D").arg(layout.data(role)), ties)?)
     }

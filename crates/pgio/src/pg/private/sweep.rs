@@ -130,7 +130,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::host::exec::{CommandLine, Ties, spawn};
+    use crate::host::exec::{CommandLine, SpawnOptions, spawn};
 
     /// `sleep` under another name, working in `directory`.
     fn sleeper(name: &str, bin: &Path, directory: &Path) -> Child {
@@ -141,12 +141,12 @@ mod tests {
     }
 
     fn spawn_in(program: &Path, directory: &Path) -> Child {
-        let ties = Ties {
+        let ties = SpawnOptions {
             stdin: Stdio::null(),
             stdout: Stdio::null(),
             stderr: Stdio::null(),
             own_group: false,
-            when_parent_dies: None,
+            parent_death_signal: None,
         };
         spawn(&CommandLine::new(program).arg("600").directory(directory), ties).unwrap()
     }

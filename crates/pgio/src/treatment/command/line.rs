@@ -51,7 +51,7 @@ impl Line {
             None => CommandLine::new(program),
             Some(mark) => CommandLine::new("sh").args(["-c", MARKED, mark, program]),
         };
-        let command = command.args(args).timeout(limit).apart();
+        let command = command.args(args).timeout(limit).own_session();
         let command = match prior {
             Some(prior) => command.env("PGIO_PRIOR", prior),
             None => command,

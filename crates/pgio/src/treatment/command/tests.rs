@@ -217,7 +217,7 @@ fn what_fails_is_said_without_the_line_itself() {
         .map(drop)
         .unwrap_err()
         .to_string();
-    assert!(!error.contains("geheim") || error.contains("is not on host"), "{error}");
+    assert!(!error.contains("geheim") || error.contains("is not installed on host"), "{error}");
     assert!(!format!("{:?}", in_words(treatment.as_ref())).contains("geheim"));
 }
 

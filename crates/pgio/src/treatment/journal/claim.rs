@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::{JournalError, PATIENCE};
 use crate::host::lock::{self, LockError, LockFile};
-use crate::host::own_dir::{OwnDir, Readers};
+use crate::host::own_dir::{DirMode, OwnDir};
 use crate::treatment::resource::Resource;
 
 /// The run that holds a resource.
@@ -43,7 +43,7 @@ impl Claims {
         if missing.is_empty() {
             return Ok(());
         }
-        let own = Arc::new(OwnDir::create(dir, Readers::Nobody)?);
+        let own = Arc::new(OwnDir::create(dir, DirMode::Private)?);
         let mut taken = BTreeMap::new();
         for resource in missing {
             let mut lock = LockFile::take(own.clone(), &name_of(resource), PATIENCE)
@@ -63,7 +63,7 @@ impl Claims {
         dir: &Path,
         resources: &BTreeSet<Resource>,
     ) -> Result<(), JournalError> {
-        let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(()) };
+        let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(()) };
         for resource in self.missing(resources) {
             let Some(file) = own.open_file(name_of(resource))? else { continue };
             if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
@@ -107,7 +107,7 @@ fn busy(mut file: &File, resource: &Resource) -> JournalError {
     let pid = lock::holder_pid(file);
     let who = match written.filter(|holder| pid.is_none_or(|pid| pid == holder.pid)) {
         Some(Holder { run, experiment, pid }) => {
-            format!("run {run} of experiment `{experiment}`, {},", lock::process(pid))
+            format!("run {run} of experiment `{experiment}`, {},", lock::describe_process(pid))
         }
         None => lock::holder(file),
     };

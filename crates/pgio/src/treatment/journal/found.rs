@@ -14,7 +14,7 @@ use super::{
     EXTENSION, JOURNAL_SCHEMA, Journal, JournalError, Line, Opened, PATIENCE, UndoTarget, failed,
 };
 use crate::host::lock::{self, LockError, lock_within};
-use crate::host::own_dir::{OwnDir, Readers};
+use crate::host::own_dir::{DirMode, OwnDir};
 use crate::treatment::record::Record;
 use crate::treatment::resource::Resource;
 
@@ -100,7 +100,7 @@ pub fn steps_of(dir: &Path) -> Vec<Record> {
 }
 
 fn survey(dir: &Path) -> Result<Vec<JournalStatus>, JournalError> {
-    let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(Vec::new()) };
+    let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(Vec::new()) };
     let names = own.names(EXTENSION)?;
     names.iter().filter_map(|name| look(&own, name).transpose()).collect()
 }
@@ -135,7 +135,7 @@ pub struct Unfinished {
 /// The journals of the directory; one that cannot be read does not hide the others.
 pub fn unfinished(dir: &Path) -> Result<Unfinished, JournalError> {
     let mut all = Unfinished::default();
-    let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(all) };
+    let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(all) };
     let own = Arc::new(own);
     for name in own.names(EXTENSION)? {
         match take(&own, &name, dir) {

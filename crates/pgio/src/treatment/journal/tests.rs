@@ -188,7 +188,7 @@ fn a_journal_that_is_not_ours_is_refused_and_others_are_read() {
     fs::set_permissions(&planted, fs::Permissions::from_mode(0o666)).unwrap();
     let all = unfinished(dir.path()).unwrap();
     assert_eq!((all.dead.len(), all.unreadable.len()), (1, 1));
-    assert!(all.unreadable[0].to_string().contains("can be written by other users"));
+    assert!(all.unreadable[0].to_string().contains("is writable by other users"));
     drop(all);
     fs::remove_file(&planted).unwrap();
     std::os::unix::fs::symlink("r1.journal", &planted).unwrap();

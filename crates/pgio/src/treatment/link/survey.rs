@@ -74,7 +74,7 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
         let rights = Rights::find(host)?;
         let be_root = format!(
             "it needs root there, {}; the capabilities CAP_NET_ADMIN and, for trying it out, CAP_SYS_ADMIN are enough",
-            rights.way_to_root()
+            rights.root_hint()
         );
         let why = match said {
             _ if said.contains("not permitted") || said.contains("denied") => {
@@ -118,7 +118,7 @@ fn cuts_off(shape: &Shape) -> Option<String> {
 
 /// By what sshd says of the connection; on this machine there is none to lose.
 pub(super) fn carries_our_connection(host: &Host, interface: &str) -> Result<bool, TreatmentError> {
-    if host.is_here() {
+    if host.is_local() {
         return Ok(false);
     }
     let script = "PATH=$PATH:/usr/sbin:/sbin; set -- $SSH_CONNECTION; ip -o route get \"$1\"";

@@ -14,7 +14,7 @@ use super::extract::{self, Written};
 use super::runner::{Done, Runner};
 use super::surroundings::Surroundings;
 use super::{Command, CommandError, Left, Said};
-use crate::config::command::Place;
+use crate::config::command::OutputSource;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::results::model::Metric;
@@ -110,7 +110,7 @@ impl Waiting {
         let specs = &self.command.settings.spec.metrics;
         let mut files = Vec::new();
         for spec in specs {
-            let Place::File(path) = &spec.from else { continue };
+            let OutputSource::File(path) = &spec.source else { continue };
             let path = path.fill(&|name| self.around.value(name));
             files.push(self.runner.file(&path)?.map_err(|why| CommandError::Metric {
                 name: spec.name.clone(),

@@ -219,7 +219,7 @@ fn a_workload_has_no_name_that_leads_elsewhere() {
         workload("../elsewhere"),
         workload("here"),
     );
-    dir.compare(&text).expect(2, &["workload.name", "must be a name for a directory"]);
+    dir.compare(&text).expect(2, &["workload.name", "must be usable as a directory name"]);
     assert!(!dir.path().join("elsewhere").exists());
     assert!(!dir.out().exists());
 }

@@ -84,7 +84,7 @@ fn a_host_that_is_lost_in_a_window_costs_its_data_only() {
     let lost = "host box was not observed throughout";
     let warning =
         warnings.iter().find(|w| w.what == lost).unwrap_or_else(|| panic!("{warnings:?}"));
-    assert!(warning.why.starts_with("the connection to host box broke off: "), "{warning}");
+    assert!(warning.why.starts_with("lost connection to host box: "), "{warning}");
     assert!(usage.ticks > 0 && !tracks.is_empty(), "what came before is kept: {usage:?}");
 }
 

@@ -21,7 +21,7 @@ use super::http::HttpError;
 use super::repository::Repository;
 use super::unpack::unpack;
 use crate::host::lock::LockFile;
-use crate::host::own_dir::{OwnDir, Readers};
+use crate::host::own_dir::{DirMode, OwnDir};
 
 /// How long to wait for another process that fetches the same build, which usually takes seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -36,7 +36,7 @@ pub(super) fn into_cache(
     let version = build.version();
     let unknown = || DownloadError::NoHash { version, processor: env::consts::ARCH };
     let pinned = build.pinned_here().ok_or_else(unknown)?;
-    let own = Arc::new(OwnDir::create(cache, Readers::Everybody)?);
+    let own = Arc::new(OwnDir::create(cache, DirMode::Unchanged)?);
     if rustix::process::geteuid().is_root() {
         // Whatever root's umask is.
         open_to_all(cache).map_err(at(cache))?;
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn waiting_for_another_download_has_an_end_and_names_who_holds_it() {
         let cache = tempfile::TempDir::new().unwrap();
-        let own = OwnDir::open(cache.path(), Readers::Everybody).unwrap().unwrap();
+        let own = OwnDir::open(cache.path(), DirMode::Unchanged).unwrap().unwrap();
         let own = Arc::new(own);
         let build = Build { major: 18, minor: 6, sha256: &[] };
         let lock = |patience| lock(own.clone(), cache.path(), &build, patience);

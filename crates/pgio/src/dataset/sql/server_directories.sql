@@ -1,5 +1,5 @@
--- Where the server keeps its files and what it keeps of its WAL. data_directory is NULL for roles
--- that may not read it.
+-- The server's data directory, and settings that determine WAL retention. data_directory is NULL for
+-- roles that may not read it.
 SELECT CASE WHEN pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')
             THEN current_setting('data_directory') END AS data_directory,
        pg_catalog.inet_server_addr() IS NULL AS by_socket,

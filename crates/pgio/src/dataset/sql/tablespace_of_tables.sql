@@ -1,4 +1,4 @@
--- The tablespace that pgio1 names for itself; null: the database's.
+-- The tablespace of pgio1; null means the database's default.
 SELECT t.spcname::text AS tablespace
   FROM pg_catalog.pg_class c
   LEFT JOIN pg_catalog.pg_tablespace t ON t.oid = c.reltablespace
