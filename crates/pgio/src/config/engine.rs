@@ -159,6 +159,7 @@ mod tests {
         for (key, value) in [("commit_every", "10"), ("batch", "5")] {
             let said = refused(&[("engine", "client"), ("work_unit", "1"), (key, value)]);
             assert!(said.starts_with(&key.to_ascii_uppercase()), "{said}");
+            assert!(said.contains("ENGINE=server"), "{said}");
         }
         let default = layer(&[("engine", "client"), ("commit_every", "1"), ("scale", "1G")]);
         assert!(SlobSettings::resolve(default).is_ok(), "what is the default changes nothing");
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn arrivals_are_of_a_rate() {
         let said = refused(&[("engine", "client"), ("arrivals", "poisson")]);
-        assert!(said.starts_with("ARRIVALS"), "{said}");
+        assert!(said.starts_with("ARRIVALS") && said.contains("RATE"), "{said}");
         let paced = layer(&[("engine", "client"), ("arrivals", "poisson"), ("rate", "500")]);
         let settings = CommitSettings::resolve(paced).unwrap();
         let Engine::Client(ClientSettings { pace: Some(pace), .. }) = settings.engine else {

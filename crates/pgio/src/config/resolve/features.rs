@@ -323,7 +323,10 @@ mod tests {
                 &[("update_pct", "60"), ("scan_pct", "40.001")],
                 "UPDATE_PCT, SCAN_PCT, INSERT_PCT and DELETE_PCT add up to 100.001 %",
             ),
+            (&[("update_pct", "90"), ("scan_pct", "11")], "add up to 101 %"),
             (&[("insert_pct", "5")], "INSERT_PCT is 5 and DELETE_PCT is 0"),
+            (&[("insert_pct", "5"), ("delete_pct", "4")], "make them the same"),
+            (&[("ramp", "3")], "RAMP lies within WARMUP"),
             (
                 &[("insert_pct", "5"), ("delete_pct", "5"), ("commit_every", "0")],
                 "INSERT_PCT goes with COMMIT_EVERY = 1",
