@@ -2,6 +2,7 @@
 //!
 //! The experiment is examples/demo.toml, run as `compare` would run it, then explained in plain words.
 
+use std::env;
 use std::path::PathBuf;
 
 use super::example::EXAMPLES;
@@ -28,6 +29,17 @@ What next, on your own server:
   pgio compare sync.toml                        measure there
 ";
 
+/// Tests of all but the verdict set this to run fewer blocks.
+const TEST_BLOCKS: &str = "PGIO_TEST_DEMO_BLOCKS";
+
+fn experiment() -> String {
+    let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == "demo").expect("demo is shipped");
+    match env::var(TEST_BLOCKS) {
+        Ok(blocks) => text.replacen("blocks = 6", &format!("blocks = {blocks}"), 1),
+        Err(_) => (*text).to_owned(),
+    }
+}
+
 pub(super) fn run(args: &Args) -> Outcome {
     let pg = args
         .pg
@@ -36,8 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             text.parse::<VersionRequest>().map_err(|e| Failure::message(USAGE, format!("--pg {e}")))
         })
         .transpose()?;
-    let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == "demo").expect("demo is shipped");
-    let job = jobs::parse(text, "demo.toml", "demo")?;
+    let job = jobs::parse(&experiment(), "demo.toml", "demo")?;
     let stop = signals::stop_on_signals()?;
     // Without --out the results live as long as the demo.
     let scratch;

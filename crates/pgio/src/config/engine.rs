@@ -159,6 +159,7 @@ mod tests {
         for (key, value) in [("commit_every", "10"), ("batch", "5")] {
             let error = refused(&[("engine", "client"), ("work_unit", "1"), (key, value)]);
             assert!(error.starts_with(&key.to_ascii_uppercase()), "{error}");
+            assert!(error.contains("ENGINE=server"), "{error}");
         }
         let default = layer(&[("engine", "client"), ("commit_every", "1"), ("scale", "1G")]);
         assert!(SlobSettings::resolve(default).is_ok(), "default values are accepted");
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn arrivals_require_a_rate() {
         let error = refused(&[("engine", "client"), ("arrivals", "poisson")]);
-        assert!(error.starts_with("ARRIVALS"), "{error}");
+        assert!(error.starts_with("ARRIVALS") && error.contains("RATE"), "{error}");
         let paced = layer(&[("engine", "client"), ("arrivals", "poisson"), ("rate", "500")]);
         let settings = CommitSettings::resolve(paced).unwrap();
         let Engine::Client(ClientSettings { pace: Some(pace), .. }) = settings.engine else {

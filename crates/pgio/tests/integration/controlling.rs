@@ -15,6 +15,7 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use crate::fixture::{INSTALLED, connect};
+use crate::timing;
 use crate::workdir::{Workdir, auto_conf, experiment_on, failed_checks, show, wait_until};
 
 /// A server as `pg_ctl start -l` leaves it; stopped and removed with this value.
@@ -30,6 +31,7 @@ impl Managed {
     }
 
     pub(crate) fn start_in(base: &str, options: &str) -> Managed {
+        timing::begin();
         let bin = find(Some(VersionRequest::major(INSTALLED))).unwrap().directory;
         let directory = tempfile::Builder::new().prefix("pgio-test-").tempdir_in(base).unwrap();
         let server = Managed { directory, bin };

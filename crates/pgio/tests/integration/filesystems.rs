@@ -60,7 +60,7 @@ impl Disk {
     fn new(file_system: &str, options: &str) -> Disk {
         let device = LoopDevice::new(SIZE);
         run(&format!("mkfs.{file_system}"), &["-q", &device.path]);
-        let point = device.image().with_file_name("a mount");
+        let point = device.place("a mount");
         fs::create_dir(&point).unwrap();
         run("chmod", &["a+x", point.parent().unwrap().to_str().unwrap()]);
         run("mount", &["-o", options, &device.path, point.to_str().unwrap()]);

@@ -13,6 +13,7 @@ use pgio::host::exec::{CommandLine, Exec};
 use pgio::host::{Host, Shell};
 
 use self::sshd::Sshd;
+use crate::polling::wait_until;
 
 /// Far beyond what anything here takes, far below a hang.
 const SOON: Duration = Duration::from_secs(60);
@@ -136,7 +137,7 @@ fn a_command_in_flight_when_the_connection_drops() {
         let script = format!("touch {}; sleep 30", marker.display());
         let host = &host;
         let running = scope.spawn(move || host.output(&sh(&script)).unwrap_err().to_string());
-        sshd::wait_for(|| marker.exists());
+        wait_until("the marker is there", || marker.exists());
         sshd.drop_connections();
         running.join().unwrap()
     });
@@ -171,11 +172,15 @@ fn a_kill_leaves_nothing_on_the_host() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    sshd::wait_for(|| fs::read_to_string(&marker).is_ok_and(|text| text.contains(' ')));
+    wait_until("both shells have written", || {
+        fs::read_to_string(&marker).is_ok_and(|text| text.contains(' '))
+    });
     let shells = fs::read_to_string(&marker).unwrap();
     assert!(shells.split(' ').all(|pid| Path::new("/proc").join(pid).exists()));
     owner.kill().unwrap();
     owner.wait().unwrap();
     sshd.wait_until_idle();
-    sshd::wait_for(|| shells.split(' ').all(|pid| !Path::new("/proc").join(pid).exists()));
+    wait_until("both shells are gone", || {
+        shells.split(' ').all(|pid| !Path::new("/proc").join(pid).exists())
+    });
 }

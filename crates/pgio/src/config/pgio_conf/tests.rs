@@ -129,6 +129,29 @@ fn shell_syntax_is_refused() {
 }
 
 #[test]
+fn wrong_lines_are_named_by_file_line_and_key() {
+    for (line, key, words) in [
+        ("UPDATE_PTC=10", "UPDATE_PTC", "the nearest valid one is `UPDATE_PCT`"),
+        ("COLOUR=blue", "COLOUR", "valid names: "),
+        ("SCALE=0", "SCALE", "too small"),
+        ("SCALE=1023", "SCALE", "too small"),
+        ("SCALE=12X", "SCALE", "not a size"),
+        ("SCALE=-8M", "SCALE", "not a size"),
+        ("UPDATE_PCT=101", "UPDATE_PCT", "from 0 to 100"),
+        ("UPDATE_PCT=ten", "UPDATE_PCT", "from 0 to 100"),
+        ("SCALE=$(touch x)", "SCALE", "contains $, which only a shell"),
+        ("SCALE=`touch x`", "SCALE", "contains `, which only a shell"),
+        ("SCALE=8M; touch x", "SCALE", "contains ;, which only a shell"),
+        ("CONNECT_STRING=\"$(touch x)\"", "CONNECT_STRING", "contains $"),
+    ] {
+        // The line's number counts comments and blank lines.
+        let error = error(&format!("# ours\n\nNUM_SCHEMAS=1\n{line}\n"));
+        assert!(error.starts_with(&format!("pgio.conf:4: {key}")), "{line}: {error}");
+        assert!(error.contains(words), "{line}: {error}");
+    }
+}
+
+#[test]
 fn unterminated_quotes() {
     for (value, quote) in [("\"pgio", '"'), ("'pgio", '\''), ("\"pgio\\\"", '"'), ("a'", '\'')] {
         assert_eq!(

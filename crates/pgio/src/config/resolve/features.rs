@@ -337,7 +337,10 @@ mod tests {
                 &[("update_pct", "60"), ("scan_pct", "40.001")],
                 "UPDATE_PCT, SCAN_PCT, INSERT_PCT and DELETE_PCT add up to 100.001 %",
             ),
+            (&[("update_pct", "90"), ("scan_pct", "11")], "add up to 101 %"),
             (&[("insert_pct", "5")], "INSERT_PCT (5) differs from DELETE_PCT (0)"),
+            (&[("insert_pct", "5"), ("delete_pct", "4")], "make them equal"),
+            (&[("ramp", "3")], "RAMP is longer than WARMUP"),
             (
                 &[("insert_pct", "5"), ("delete_pct", "5"), ("commit_every", "0")],
                 "INSERT_PCT requires COMMIT_EVERY = 1",

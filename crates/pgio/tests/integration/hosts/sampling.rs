@@ -14,9 +14,9 @@ use pgio::telemetry::storage::{Place, locate};
 use rustix::process::geteuid;
 
 use super::sh;
-use super::sshd::{Sshd, wait_for};
+use super::sshd::Sshd;
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
-use crate::workdir::{Workdir, failed_checks};
+use crate::workdir::{Workdir, failed_checks, wait_until};
 
 #[test]
 fn a_host_is_sampled_over_ssh_as_here() {
@@ -123,7 +123,7 @@ fn a_loop_device_and_what_its_file_lies_on() {
     let sampler =
         Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), Watch::default()).unwrap();
     sampler.mark();
-    wait_for(|| sampler.answers() == 2);
+    wait_until("the sampler has answered", || sampler.answers() == 2);
     let opened = Instant::now();
     let file = data.join("file").display().to_string();
     run(sh(&format!("dd if=/dev/zero of={file} bs=8k count=20 oflag=dsync 2>&1")));
@@ -172,13 +172,13 @@ fn a_backend_of_a_real_server_is_known_as_one() {
     let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     let watch = Watch { backend_pids: vec![pid] };
     let sampler = Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
-    wait_for(|| sampler.answers() == 1);
+    wait_until("the sampler has answered", || sampler.answers() == 1);
     let (opened, before) = (Instant::now(), cpu_seconds(pid));
     sampler.mark();
-    wait_for(|| sampler.answers() == 2);
+    wait_until("the sampler has answered", || sampler.answers() == 2);
     client.batch_execute("SELECT sum(x) FROM generate_series(1, 3000000) x").unwrap();
     sampler.mark();
-    wait_for(|| sampler.answers() == 3);
+    wait_until("the sampler has answered", || sampler.answers() == 3);
     let (closed, after) = (Instant::now(), cpu_seconds(pid));
     let (usage, _, warnings) = sampler.finish(opened, closed);
     let seconds = closed.duration_since(opened).as_secs_f64();
