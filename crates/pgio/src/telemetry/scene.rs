@@ -116,7 +116,7 @@ impl Scene {
         let host = self.hosts.get(name).ok_or_else(|| format!("unknown host {name}"))?;
         let pid: i32 = admin
             .query_one("SELECT pg_backend_pid()", &[])
-            .map_err(|e| crate::pg::words::said(&e))?
+            .map_err(|e| crate::pg::words::message(&e))?
             .get(0);
         let comm = CommandLine::new("cat").arg(format!("/proc/{pid}/comm"));
         match host.run(&comm) {

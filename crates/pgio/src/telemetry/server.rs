@@ -155,7 +155,7 @@ fn prepare(client: &mut Client, watched: &Watched, samples: &mut Samples) -> Vec
             }
             Err(error) => samples.warnings.push(Warning::new(
                 format!("{} cannot be read", source.what),
-                words::said(&error),
+                words::message(&error),
                 "if the server is newer than pgio, upgrade pgio",
             )),
         }

@@ -41,6 +41,6 @@ pub(super) enum SessionError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Server(#[from] ServerError),
-    #[error("{}", words::said(.0))]
+    #[error("{}", words::message(.0))]
     Postgres(#[from] postgres::Error),
 }

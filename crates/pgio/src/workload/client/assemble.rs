@@ -231,7 +231,7 @@ fn pin(wire: &mut Wire, pinned: &BTreeMap<String, String>) -> Result<i32, Engine
             return Err(EngineError::NotInForce(format!("{name} was {found} instead of {wanted}")));
         }
     }
-    pid.ok_or(EngineError::Wire { doing: "pinning a setting", source: WireError::Garbled })
+    pid.ok_or(EngineError::Wire { doing: "pinning a setting", source: WireError::Malformed })
 }
 
 fn reading_sql(settings: &[String]) -> String {
