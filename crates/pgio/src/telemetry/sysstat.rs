@@ -47,7 +47,7 @@ impl Monitors {
         // Never write to an existing file or link of that name.
         let create = |name: &str| {
             let path = dir.join(name);
-            match directory.create_anew(name, 0o644) {
+            match directory.replace(name, 0o644) {
                 Ok(file) => Ok((path, file)),
                 Err(source) => Err(FileError { path, source }),
             }

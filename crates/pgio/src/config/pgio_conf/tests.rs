@@ -206,7 +206,7 @@ fn values_out_of_range_name_key_and_line() {
         ("DBNAME=\"\"", "has no value, must be a text that is not empty"),
         (
             "SCALE=12X",
-            "`12X` is not a size: write N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
+            "`12X` is not a size: use N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
              same), at least 1024 blocks (8M)",
         ),
     ] {
