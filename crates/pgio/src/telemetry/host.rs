@@ -176,7 +176,7 @@ impl Sampler {
             None => warnings.push(no_samples(name)),
             Some(span) => {
                 span.fill(&mut usage, setup.hertz);
-                usage.drbd = drbd::used(&all, span, &setup.drbd);
+                usage.drbd = drbd::device_use(&all, span, &setup.drbd);
                 warnings.extend(outside_window(name, span, opened, closed, cadence));
             }
         }

@@ -58,11 +58,11 @@ fn unreadable(host: &str, directory: &ServerDirectory) -> Warning {
     )
 }
 
-fn without_device(place: &ServerDirectory, location: &Location) -> Option<Warning> {
+fn without_device(area: &ServerDirectory, location: &Location) -> Option<Warning> {
     let Location { directory, mount, devices } = location;
     devices.is_empty().then(|| {
         Warning::new(
-            format!("{} is not on a block device known to the kernel", place.role),
+            format!("{} is not on a block device known to the kernel", area.role),
             format!(
                 "{} is on {}, mounted on {}",
                 directory.display(),

@@ -32,18 +32,18 @@ pub(super) struct Flush {
 /// The flush, and a note on how it was measured or why not.
 pub(super) fn probe(wal: Wal<'_>) -> (Option<Flush>, String) {
     let Wal { host, directory } = wal;
-    let place = format!("{directory} on host {}", host.name());
+    let location = format!("{directory} on host {}", host.name());
     match rounds(wal) {
         Ok(mut rounds) if !rounds.is_empty() => {
             rounds.sort_by(f64::total_cmp);
             let note = format!(
-                "flush: median of {} rounds of {WRITES} synchronous 8 kB writes in {place}",
+                "flush: median of {} rounds of {WRITES} synchronous 8 kB writes in {location}",
                 rounds.len()
             );
             (Some(median(&rounds)), note)
         }
         Ok(_) => (None, format!("flush: dd on host {} does not report its time", host.name())),
-        Err(error) => (None, format!("flush: not measured in {place}: {error}")),
+        Err(error) => (None, format!("flush: not measured in {location}: {error}")),
     }
 }
 
