@@ -344,7 +344,7 @@ impl Driver {
                 .set_nonblocking(false)
                 .and_then(|()| wire.set_read_timeout(Some(GRACE)))
                 .map_err(WireError::from)
-                .and_then(|()| wire.ask(sql))
+                .and_then(|()| wire.query(sql))
                 .and_then(|rows| Ok((rows, wire.set_nonblocking(true)?)));
             let error = match asked {
                 Ok((rows, ())) if first(&rows) == Some(session.pid.to_string()) => continue,
