@@ -1,7 +1,7 @@
-//! The `keyword=value` form of a connect string, as libpq reads it.
+//! Parses the `keyword=value` form of a connection string as libpq does.
 //!
-//! Only splitting: which values make sense is decided in `resolve`. Errors give the place and
-//! never quote the string, which may hold a password.
+//! Only splits; `resolve` checks the values. Errors give the position and never quote the string,
+//! which may contain a password.
 //!
 //! Next: `uri` for the other form.
 
@@ -34,7 +34,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
         let named = match pair(&written, value) {
             Ok(pair) => pair,
             Err(nearest) => {
-                // After a password with an unquoted space the "keyword" is a part of it.
+                // After a password with an unquoted space, the "keyword" may be part of the
+                // password.
                 let secret = pairs.iter().any(|p| p.keyword == "password");
                 let name = if secret { String::new() } else { format!(" `{written}`") };
                 return Err(BadText::new(
@@ -73,7 +74,7 @@ fn quoted(rest: &mut Cursor) -> Result<String, BadText> {
     Err(BadText::new(at, "quoted value without its closing '"))
 }
 
-/// What C's isspace takes for a space.
+/// Whether C's isspace accepts the character.
 fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_libpq_reads() {
+    fn parses_like_libpq() {
         let own = |k, v: &str| (k, v.to_owned());
         assert_eq!(
             split("host=/tmp dbname='my db' options='-c x=1'"),
@@ -143,14 +144,14 @@ mod tests {
         assert_eq!(split(r"user='a\'b\\c'"), [own("user", r"a'b\c")]);
         assert_eq!(split("dbname='a'user=b"), [own("dbname", "a"), own("user", "b")]);
         assert_eq!(split("host="), [own("host", "")]);
-        // A value that is missing takes the next word, as in libpq.
+        // After an empty value libpq takes the next word.
         assert_eq!(split("host= dbname=x"), [own("host", "dbname=x")]);
         assert_eq!(split("requiressl=1"), [own("sslmode", "require")]);
         assert!(split(" ").is_empty());
     }
 
     #[test]
-    fn errors_say_where_and_what() {
+    fn errors_give_position_and_problem() {
         assert_eq!(
             problem("host=a prot=5"),
             "at character 8: unknown keyword `prot`; nearest is `port`"

@@ -1,4 +1,5 @@
-//! The process environment as a value, so that nothing else here asks for it and tests can fake it.
+//! The process environment as a value, so that the other modules do not read it and tests can fake
+//! it.
 //!
 //! Next: `resolve`, the only reader.
 
@@ -6,22 +7,22 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fmt, fs};
 
-/// What resolving connection parameters may know about the process and its machine.
+/// Facts about the process and its machine that connection parameters depend on.
 #[derive(Clone, Default)]
 pub struct Env {
     /// The `PG*` variables.
     pub vars: BTreeMap<String, String>,
-    /// Where `.pgpass`, `.pg_service.conf` and `.postgresql/` are.
+    /// The home directory, with `.pgpass`, `.pg_service.conf` and `.postgresql/`.
     pub home: Option<PathBuf>,
     /// The operating system user; empty if unknown.
     pub user: String,
-    /// The directory of the server's socket when no host is given.
+    /// The directory of the server's socket if no host is given.
     pub socket_dir: PathBuf,
-    /// Where `pg_service.conf` may be when PGSYSCONFDIR is not set, in this order.
+    /// Directories to search for `pg_service.conf`, in this order, unless PGSYSCONFDIR is set.
     pub sysconf_dirs: Vec<PathBuf>,
 }
 
-/// Compiled into libpq, so each packager has its own.
+/// The directory is compiled into libpq, so it differs between packages.
 const SYSCONF_DIRS: [&str; 4] =
     ["/etc/postgresql-common", "/etc/sysconfig/pgsql", "/etc/postgresql", "/usr/local/pgsql/etc"];
 
@@ -31,7 +32,7 @@ impl Env {
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let account = passwd.lines().find_map(|line| account(line, uid));
         let (name, home) = account.unzip();
-        // Users from LDAP and the like are not in that file, but log in with these set.
+        // LDAP users are not in /etc/passwd, but their login sets these variables.
         let login = || env::var("LOGNAME").or_else(|_| env::var("USER")).ok();
         Env {
             vars: env::vars_os()
@@ -50,19 +51,19 @@ impl Env {
     }
 }
 
-/// Packagers use /var/run/postgresql; a server compiled from source uses /tmp.
+/// Packages use /var/run/postgresql; a server compiled from source uses /tmp.
 fn default_socket_dir(packaged: &Path) -> PathBuf {
     if packaged.is_dir() { packaged.to_owned() } else { PathBuf::from("/tmp") }
 }
 
-/// Name and home directory from a line of /etc/passwd, if it is about this user.
+/// Name and home directory from a line of /etc/passwd, if it is the line of this user.
 fn account(line: &str, uid: u32) -> Option<(String, PathBuf)> {
     let fields: Vec<_> = line.split(':').collect();
     let [name, _, id, _, _, home, ..] = fields[..] else { return None };
     (id.parse() == Ok(uid)).then(|| (name.to_owned(), PathBuf::from(home)))
 }
 
-/// PGPASSWORD is among the variables, so only names are shown.
+/// Shows only names, because PGPASSWORD is among the variables.
 impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Env")
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_account_by_number() {
+    fn finds_the_account_by_uid() {
         let line = "postgres:x:107:112:PostgreSQL,,,:/var/lib/postgresql:/bin/bash";
         let found = Some(("postgres".to_owned(), PathBuf::from("/var/lib/postgresql")));
         assert_eq!(account(line, 107), found);

@@ -1,9 +1,9 @@
-//! What can go wrong between a connect string and a session, each with what to do about it.
+//! Errors between a connection string and a session, each with a hint.
 //!
-//! No variant holds a password or the text of a connect string. Warnings are for what libpq
-//! passes over in silence although the user probably meant something else.
+//! No variant contains a password or the text of a connection string. Warnings are for problems
+//! that libpq ignores silently.
 //!
-//! Next: `resolve` and `open` make these.
+//! Next: `resolve` and `open` return these.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use super::limits::Excess;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    #[error("bad connect string, {0}")]
+    #[error("invalid connection string, {0}")]
     ConnectString(BadText),
-    #[error("bad value of {keyword} from {from}: {problem}")]
+    #[error("invalid value of {keyword} from {from}: {problem}")]
     BadValue { keyword: &'static str, from: Source, problem: String },
     #[error("{keyword} from {from} is not supported; {otherwise}")]
     Unsupported { keyword: &'static str, from: Source, otherwise: String },
@@ -25,9 +25,9 @@ pub enum ConnectError {
     ServiceFile { path: PathBuf, line: usize, problem: String },
     #[error("cannot read service file {}", .path.display())]
     ServiceFileUnreadable { path: PathBuf, source: std::io::Error },
-    #[error("cannot tell the name of the operating system user; give user= or PGUSER")]
+    #[error("cannot determine the name of the operating system user; set user= or PGUSER")]
     NoUser,
-    #[error("{at} asks for the password of user `{user}`, and {trouble}")]
+    #[error("{at} requires a password for user `{user}`, but {trouble}")]
     Passfile { at: String, user: String, trouble: ConnectWarning },
     #[error("TLS file {}: {problem}", .path.display())]
     TlsFile { path: PathBuf, problem: String },
@@ -39,33 +39,33 @@ pub enum ConnectError {
     Unreachable { at: String, problem: String, check: &'static str },
     #[error("{at} did not answer within connect_timeout={seconds}; check the network and its load")]
     TimedOut { at: String, seconds: u64 },
-    #[error("{at} accepts no connections now: {message}; wait until it has started")]
+    #[error("{at} does not accept connections yet: {message}; wait until it has started")]
     NotReady { at: String, message: String },
-    #[error("{at} is not {wanted}, which target_session_attrs asks for")]
+    #[error("{at} is not {wanted}, which target_session_attrs requires")]
     WrongSession { at: String, wanted: &'static str },
-    #[error("none of {} addresses will do: {}", .0.len(), each(.0))]
+    #[error("cannot connect to any of {} addresses: {}", .0.len(), each(.0))]
     NoneOf(Vec<ConnectError>),
-    #[error("{at} does not let user `{user}` in: {message}{hint}")]
+    #[error("{at} rejected user `{user}`: {message}{hint}")]
     Authentication { at: String, user: String, message: String, hint: String },
-    #[error("no database `{name}` at {at}; pgio never creates it: createdb {name}")]
+    #[error("no database `{name}` at {at}; pgio does not create it: run createdb {name}")]
     NoDatabase { at: String, name: String },
     #[error("too many connections at {at}: {message}; raise max_connections or use fewer sessions")]
     TooManyConnections { at: String, message: String },
     #[error("{at} refused the connection: {message} (SQLSTATE {code})")]
     Server { at: String, code: String, message: String },
-    #[error("{at} does not behave as a PostgreSQL server; check what listens there")]
+    #[error("{at} does not behave like a PostgreSQL server; check what listens there")]
     Excess { at: String, source: Excess },
-    #[error("the conversation with {at} broke off; check that a PostgreSQL server listens there")]
+    #[error("the connection to {at} failed; check that a PostgreSQL server listens there")]
     Protocol { at: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{at} did not answer before pgio was asked to stop")]
     Stopped { at: String },
-    #[error("cannot ask the server to cancel")]
+    #[error("cannot send a cancel request to the server")]
     Cancel { source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("cannot start a thread for connecting")]
+    #[error("cannot start a thread to connect")]
     Thread { source: std::io::Error },
 }
 
-/// Where in a text something is wrong, in characters from 1; never quotes values.
+/// A problem in a text and its position, in characters from 1; never quotes values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at character {at}: {problem}")]
 pub struct BadText {
@@ -90,14 +90,14 @@ pub enum Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::ConnectString => f.write_str("the connect string"),
+            Source::ConnectString => f.write_str("the connection string"),
             Source::ServiceFile(path) => write!(f, "service file {}", path.display()),
             Source::Environment(name) => f.write_str(name),
         }
     }
 }
 
-/// Something libpq would pass over in silence; not fatal by itself.
+/// A problem that libpq ignores silently; not fatal by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectWarning {
@@ -113,7 +113,10 @@ impl fmt::Display for ConnectWarning {
         match self {
             Self::PassfileExposed(path) => {
                 let path = path.display();
-                write!(f, "password file {path} was ignored: others may read it; chmod 0600 {path}")
+                write!(
+                    f,
+                    "password file {path} was ignored: other users may read it; run chmod 0600 {path}"
+                )
             }
             Self::PassfileNotPlain(path) => {
                 write!(f, "password file {} was ignored: it is not a plain file", path.display())
@@ -123,13 +126,13 @@ impl fmt::Display for ConnectWarning {
             }
             Self::RootCertMissing(path) => write!(
                 f,
-                "sslrootcert {} is not there, so the server's certificate is not checked; \
-                 put the file there or set sslmode=verify-full",
+                "sslrootcert {} does not exist, so the server's certificate is not checked; \
+                                 create the file or set sslmode=verify-full",
                 path.display()
             ),
             Self::ClientCertMissing(path) => write!(
                 f,
-                "sslcert {} is not there, so no client certificate is shown; check the path",
+                "sslcert {} does not exist, so pgio sends no client certificate; check the path",
                 path.display()
             ),
         }
@@ -138,7 +141,7 @@ impl fmt::Display for ConnectWarning {
 
 fn list(paths: &[PathBuf]) -> String {
     match paths {
-        [] => "any service file (there is none); give PGSERVICEFILE".to_owned(),
+        [] => "any service file (none exists); set PGSERVICEFILE".to_owned(),
         some => some.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" or "),
     }
 }

@@ -1,12 +1,12 @@
-//! The stream under a session of the `postgres` crate: the socket, with TLS or without, below a
+//! The stream below a session of the `postgres` crate: a socket with or without TLS, limited by a
 //! [`Guard`].
 //!
-//! The crate opens its sockets itself and wraps none that is plain. So it is told to begin with TLS
-//! at once (`sslnegotiation = direct`), and what it takes for TLS is [`Connector`]: it asks for TLS
-//! as PostgreSQL does, or not, and gives back a stream that counts what the server sends. A
-//! request to cancel goes the same way.
+//! The crate opens its sockets itself and allows wrapping only for TLS. It is therefore configured
+//! to start TLS immediately (`sslnegotiation = direct`), with [`Connector`] as the TLS
+//! implementation: it requests TLS as PostgreSQL does, or not, and returns a stream that counts
+//! what the server sends. Cancel requests use the same path.
 //!
-//! The crate lets no TLS connector near a Unix-domain socket; `open` says what is done there.
+//! The crate does not use a TLS connector for Unix-domain sockets; see `open`.
 //!
 //! Next: `limits` for the counting.
 
@@ -31,7 +31,7 @@ use tokio_rustls::client::TlsStream as Encrypted;
 use super::limits::Guard;
 use super::tls;
 
-/// The text that `classify` knows from the crate for the same case.
+/// The same text as the crate's, which `classify` recognizes.
 const NO_TLS: &str = "server does not support TLS";
 
 #[derive(Clone)]
@@ -42,7 +42,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Without a configuration of TLS it is never asked for. The login ends by `deadline`.
+    /// Without a TLS configuration, TLS is never requested. The login must end by `deadline`.
     pub(super) fn new(
         tls: Option<rustls::ClientConfig>,
         ssl: DriverSsl,
@@ -92,8 +92,8 @@ impl Connecting {
         let mut request = BytesMut::new();
         frontend::ssl_request(&mut request);
         socket.write_all(&request).await?;
-        // One byte and no more: what follows a refusal belongs to the plain session, and what
-        // follows an `S` in the clear must not be taken for the server's (CVE-2021-23222).
+        // Read exactly one byte: data after a refusal belongs to the plain session, and unencrypted
+        // data after an `S` must not be trusted (CVE-2021-23222).
         match (socket.read_u8().await?, self.ssl) {
             (b'S', _) => {
                 let name = ServerName::try_from(name)
@@ -111,11 +111,11 @@ enum Inner {
     Encrypted(Box<Encrypted<Socket>>),
 }
 
-/// A stream whose reads end with an error once the server has sent too much.
+/// A stream whose reads fail once the server has sent too much.
 pub(super) struct Guarded {
     inner: Inner,
     guard: Guard,
-    /// Of the login: a server that sends a byte now and then is waited for no longer.
+    /// Deadline of the login, also for a server that sends a byte now and then.
     deadline: Option<Instant>,
 }
 

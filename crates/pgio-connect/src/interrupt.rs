@@ -1,11 +1,11 @@
-//! Ends waits for PostgreSQL servers that do not answer.
+//! Interrupts waits for PostgreSQL servers that do not answer.
 //!
-//! The driver's calls block in a read for as long as the server is silent: a process that was stopped,
-//! storage that hangs, a network that is cut. Shutting the socket down ends the read with an error,
-//! whoever waits in it and whatever for, and the driver knows no other way in. So this module finds
-//! this process's sockets to servers itself: those whose other end is a PostgreSQL socket, or an address that
-//! was [noted](note) before it was connected to. All of them are cut at once, which costs a session to a
-//! server that does answer; its owner opens another.
+//! The driver's calls block in a read while the server is silent: a stopped process, hanging
+//! storage, an interrupted network. The driver has no API to end such a read; shutting down the
+//! socket ends it with an error. This module therefore finds the process's sockets to servers
+//! itself: those whose peer is a PostgreSQL socket, or an address that was [noted](note) before the
+//! connection. It shuts down all of them at once; a session to a server that does answer is lost
+//! too, and its owner reconnects.
 //!
 //! Next: `pgio::cli::signals`, which cuts some time after Ctrl-C.
 
@@ -22,31 +22,31 @@ use std::time::Duration;
 
 use rustix::net::{Shutdown, SocketAddrAny, SocketAddrUnix, getpeername, shutdown};
 
-/// A wait may have begun on a session that was opened since the last cut.
-pub const AGAIN: Duration = Duration::from_millis(100);
+/// Interval between cuts: a wait may have begun on a session opened since the last one.
+pub const REPEAT: Duration = Duration::from_millis(100);
 
-/// A process has one set of sockets, so this is one for the process as well.
+/// Addresses of servers. Global, because the sockets of a process are.
 static NOTED: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
 static CUTTING: AtomicBool = AtomicBool::new(false);
 static CUT: AtomicBool = AtomicBool::new(false);
 
-/// A server is connected to there.
+/// Registers the address of a server. Call it before connecting.
 pub fn note(address: IpAddr, port: u16) {
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     noted.insert(SocketAddr::new(address.to_canonical(), port));
 }
 
-/// Whether nobody is to begin a wait now.
+/// Whether connections are being cut, so that no new wait should begin.
 pub fn is_cutting() -> bool {
     CUTTING.load(Ordering::SeqCst)
 }
 
-/// Whether sessions were cut because pgio was asked to stop: errors after it say no more than that.
+/// Whether sessions were cut because pgio was asked to stop; later errors are consequences.
 pub fn was_cut() -> bool {
     CUT.load(Ordering::SeqCst)
 }
 
-/// From now on, or no longer, whoever waits for a server is cut off.
+/// Starts or stops cutting connections to servers.
 pub fn set_cutting(cutting: bool) {
     CUTTING.store(cutting, Ordering::SeqCst);
     if cutting {
@@ -55,57 +55,58 @@ pub fn set_cutting(cutting: bool) {
     }
 }
 
-/// Waits before something is restored: returns when sessions are no longer cut, or when `urgent` is true.
+/// Waits until cutting has stopped, unless pgio must exit immediately (`urgent`). Call it before undoing
+/// changes.
 pub fn settle(urgent: impl Fn() -> bool) {
     while is_cutting() && !urgent() {
-        thread::sleep(AGAIN / 10);
+        thread::sleep(REPEAT / 10);
     }
 }
 
-/// Does something that asks a server, which answers within the limit or is cut off.
+/// Runs `work` and cuts connections to servers if it exceeds the limit.
 pub fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
     let (done, is_done) = mpsc::channel::<()>();
     let watch = move || {
-        let mut patience = limit;
-        while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(patience) {
+        let mut timeout = limit;
+        while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(timeout) {
             cut_all();
-            patience = AGAIN;
+            timeout = REPEAT;
         }
     };
-    // Without a thread there is no limit, and Ctrl-C is heard all the same.
+    // If the thread cannot start there is no limit, but Ctrl-C still works.
     let watching = thread::Builder::new().name("limit".to_owned()).spawn(watch);
     let result = work();
     drop(done);
-    // Or a cut that is under way would meet the next session.
+    // Otherwise a pending cut could hit the next session.
     let _ = watching.map(thread::JoinHandle::join);
     result
 }
 
-/// Ends every wait for a server that this process has at this moment.
+/// Ends every current wait of this process for a server.
 pub fn cut_all() {
     let Ok(entries) = fs::read_dir("/proc/self/fd") else { return };
     let numbers = entries.flatten().filter_map(|entry| {
         let number = entry.file_name().to_str()?.parse::<RawFd>().ok()?;
-        let what = fs::read_link(entry.path()).ok()?;
-        what.as_os_str().as_encoded_bytes().starts_with(b"socket:").then_some(number)
+        let target = fs::read_link(entry.path()).ok()?;
+        target.as_os_str().as_encoded_bytes().starts_with(b"socket:").then_some(number)
     });
     for number in numbers.collect::<Vec<_>>() {
         if let Some(socket) = duplicate(number).filter(is_of_server) {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ = shutdown(&socket, Shutdown::Both);
         }
     }
 }
 
-/// A descriptor of our own for the same socket.
+/// A new descriptor for the same socket.
 #[allow(unsafe_code)]
 fn duplicate(number: RawFd) -> Option<OwnedFd> {
     if number < 0 {
         return None;
     }
-    // SAFETY: the descriptor is borrowed for one fcntl(2) and nothing else. If its owner closes it
-    // meanwhile, that call fails or duplicates what has the number now; what it gives is ours, and
-    // whether it is a server's is looked at on the duplicate.
+    // SAFETY: the descriptor is borrowed for one fcntl(2) only. If its owner closes it meanwhile,
+    // the call fails or duplicates the file that now has the number. We own the duplicate, and the
+    // check whether it is a server's socket uses the duplicate.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_dupfd_cloexec(borrowed, 0).ok()
 }
@@ -119,7 +120,7 @@ fn is_of_server(socket: &OwnedFd) -> bool {
     is_server_socket(&peer)
 }
 
-/// By its name, as the server may know the directory by another one.
+/// Compares only the file name, because the server may use another path for the directory.
 fn is_server_socket(peer: &SocketAddrAny) -> bool {
     let Ok(unix) = SocketAddrUnix::try_from(peer.clone()) else { return false };
     let path = unix.path().map(|path| path.to_string_lossy().into_owned());
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_a_server_is_cut_and_others_wait_on() {
+    fn waits_for_servers_are_cut_and_others_continue() {
         let dir = tempfile::tempdir().unwrap();
         let server = dir.path().join(".s.PGSQL.5432");
         let (_at_socket, other) = (
@@ -160,14 +161,14 @@ mod tests {
             still.set_nonblocking(true).and_then(|()| (&still).read(&mut [0])),
             still_tcp.set_nonblocking(true).and_then(|()| (&still_tcp).read(&mut [0])),
         ] {
-            // The end that its listener's end makes is no cut; a cut is seen as 0 on an open one.
+            // Closing the listener is not a cut; a cut would make the read return 0.
             assert!(read.is_err(), "{read:?}");
         }
-        assert!(!was_cut(), "a limit is nobody's word to stop");
+        assert!(!was_cut(), "a limit is not a request to stop");
     }
 
     #[test]
-    fn what_is_done_in_time_is_left_alone() {
+    fn work_within_the_limit_is_not_interrupted() {
         assert_eq!(within(Duration::from_secs(60), || 7), 7);
     }
 }

@@ -1,10 +1,10 @@
-//! The connection keywords of libpq (up to version 18) and what becomes of each here.
+//! The connection keywords of libpq (up to version 18) and how pgio treats each.
 //!
-//! Every keyword libpq knows is accepted, so that a working connect string goes on working. One
-//! whose neglect would weaken what the user asked for (a revocation list, say) is refused instead
-//! of ignored. This table is also where the environment variables are listed.
+//! Every libpq keyword is accepted, so that a working connection string keeps working. A keyword
+//! that pgio does not implement and that must not be ignored, such as a revocation list, is an
+//! error. The table also lists the environment variables.
 //!
-//! Next: `resolve` walks this table; `params` holds what comes out.
+//! Next: `resolve` uses this table; `params` defines the result.
 
 use super::error::{ConnectError, Source};
 
@@ -17,9 +17,9 @@ pub(super) struct Keyword {
 pub(super) enum Support {
     /// Read by `resolve`.
     Used,
-    /// Has no bearing on what we do.
+    /// Irrelevant for pgio; ignored.
     Harmless,
-    /// Would be neglected to the user's harm, except with these values.
+    /// Not implemented and unsafe to ignore, except with these values.
     Only(&'static [&'static str]),
 }
 
@@ -34,7 +34,7 @@ const fn without_env(name: &'static str, support: Support) -> Keyword {
 }
 
 pub(super) const KEYWORDS: &[Keyword] = &[
-    // PGSERVICE is read before all other variables, so it is not listed as one.
+    // PGSERVICE is read before all other variables and therefore has no variable here.
     without_env("service", Used),
     with_env("user", "PGUSER", Used),
     with_env("password", "PGPASSWORD", Used),
@@ -73,8 +73,8 @@ pub(super) const KEYWORDS: &[Keyword] = &[
     with_env("gssencmode", "PGGSSENCMODE", Only(&["disable", "allow", "prefer"])),
     without_env("replication", Only(&["false", "off", "no", "0"])),
     with_env("load_balance_hosts", "PGLOADBALANCEHOSTS", Only(&["disable"])),
-    // The driver always speaks UTF-8 and protocol 3.0, without compression and without GSSAPI;
-    // an encrypted key is refused when it is read, and a server that asks for OAuth in its turn.
+    // The driver always uses UTF-8 and protocol 3.0, without compression and GSSAPI. Reading an
+    // encrypted key fails later, and so does a server that requires OAuth.
     with_env("client_encoding", "PGCLIENTENCODING", Harmless),
     with_env("min_protocol_version", "PGMINPROTOCOLVERSION", Only(&["3.0", "latest"])),
     with_env("max_protocol_version", "PGMAXPROTOCOLVERSION", Harmless),
@@ -91,16 +91,16 @@ pub(super) const KEYWORDS: &[Keyword] = &[
     without_env("tty", Harmless),
 ];
 
-/// A keyword with its value, as found in a string or a service file.
+/// A keyword and its value from a string or a service file.
 pub(super) struct Pair {
     pub(super) keyword: &'static str,
     pub(super) value: String,
 }
 
-/// Turns what was written into a [`Pair`]; `Err` is the nearest keyword there is.
+/// Converts a written keyword into a [`Pair`]; `Err` is the most similar keyword.
 pub(super) fn pair(written: &str, value: String) -> Result<Pair, &'static str> {
     if written == "requiressl" {
-        // Older than sslmode; libpq still translates it.
+        // Predecessor of sslmode; libpq still translates it.
         let value = if value.starts_with('1') { "require" } else { "prefer" };
         return Ok(Pair { keyword: "sslmode", value: value.to_owned() });
     }
@@ -112,19 +112,19 @@ pub(super) fn pair(written: &str, value: String) -> Result<Pair, &'static str> {
 
 fn nearest(written: &str) -> &'static str {
     let written = written.to_lowercase();
-    let likeness = |k: &&Keyword| strsim::jaro_winkler(&written, k.name);
-    let best = KEYWORDS.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let similarity = |k: &&Keyword| strsim::jaro_winkler(&written, k.name);
+    let best = KEYWORDS.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
     best.map_or("host", |k| k.name)
 }
 
 impl Keyword {
-    /// Refuses a value whose neglect would harm.
+    /// Rejects a value that pgio does not implement and must not ignore.
     pub(super) fn accept(&self, value: &str, from: &Source) -> Result<(), ConnectError> {
         match self.support {
             Only(values) if !value.is_empty() && !values.contains(&value) => {
                 let otherwise = match values {
-                    [] => "leave it out".to_owned(),
-                    some => format!("leave it out or set it to {}", some.join(" or ")),
+                    [] => "remove it".to_owned(),
+                    some => format!("remove it or set it to {}", some.join(" or ")),
                 };
                 let from = from.clone();
                 Err(ConnectError::Unsupported { keyword: self.name, from, otherwise })
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_only_what_would_be_neglected() {
+    fn rejects_only_values_that_must_not_be_ignored() {
         let keyword = |name| KEYWORDS.iter().find(|k| k.name == name).unwrap();
         let from = Source::ConnectString;
         assert!(keyword("sslcrl").accept("/crl.pem", &from).is_err());

@@ -1,18 +1,19 @@
-//! Reaching a server: connection parameters exactly as libpq resolves them, then a connection.
+//! Connects to a server: resolves connection parameters exactly as libpq does, then opens a
+//! session.
 //!
-//! [`resolve`] reads a connect string, the service file, the environment and the password file
-//! and gives [`ConnectParams`]; it knows nothing of the driver, so that another engine can start
-//! from the same values. [`connect`] opens a session with the `postgres` crate, over TLS by
-//! rustls where `sslmode` asks for it, and [`canceller`] stops its statement from another thread.
-//! [`Wire`] is a session whose socket is ours, opened on the way that [`reach`] found.
+//! [`resolve`] reads a connection string, the service file, the environment and the password file
+//! and returns [`ConnectParams`]; it is independent of the driver, so that another engine can use
+//! the same values. [`connect`] opens a session with the `postgres` crate, over TLS by rustls if
+//! `sslmode` requires it, and [`canceller`] cancels its statement from another thread. [`Wire`] is
+//! a session that owns its socket; it connects by the route that [`reach`] found.
 //!
-//! A server that sends more than a login or an answer needs is left: `limits`.
+//! `limits` drops a server that sends more than a login or an answer needs.
 //!
-//! Nothing here prints, and no secret leaves: passwords are [`Secret`]s, and errors and
-//! descriptions name users, hosts and files only.
+//! This module prints nothing and reveals no secrets: passwords are [`Secret`]s, and errors and
+//! descriptions name only users, hosts and files.
 //!
-//! Next: `resolve` for precedence, `open` for hosts and TLS fallbacks, `keywords` for what
-//! becomes of each libpq keyword.
+//! Next: `resolve` for precedence, `open` for hosts and TLS fallbacks, `keywords` for the support
+//! of each libpq keyword.
 
 mod cancel;
 mod conninfo;

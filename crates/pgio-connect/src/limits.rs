@@ -1,29 +1,29 @@
-//! Limits on what a server may make this process keep or wait for.
+//! Limits on the memory and time that a server can make this process use.
 //!
-//! Until it has authenticated itself, and with `trust` for ever, a server is whoever listens at the
-//! address. The `postgres` crate buffers a message by the length its header claims, queues notices
-//! and parameters until the login is over, and collects the rows of an answer; so a [`Guard`]
-//! follows the frames of the stream below it and ends the session at the first that is too much.
-//! It keeps no more than the header and the name of a parameter.
+//! Before authentication, and always with `trust`, the server can be any program that listens at
+//! the address. The `postgres` crate buffers a message of the length that its header claims, queues
+//! notices and parameters until the login is complete, and collects the rows of an answer. A
+//! [`Guard`] therefore follows the messages in the stream below the crate and ends the session at
+//! the first one that exceeds a limit. It stores only the header and the name of a parameter.
 //!
-//! The numbers are far above anything PostgreSQL sends to pgio's own statements.
+//! The limits are far above anything that PostgreSQL sends in answer to pgio's statements.
 //!
-//! Next: `guarded` puts it under the `postgres` crate, `wire` under the sessions of our own.
+//! Next: `guarded` uses it below the `postgres` crate, `wire` in its own sessions.
 
 use std::collections::BTreeSet;
 use std::io;
 
-/// libpq takes no longer error either before the login is over (MAX_ERRLEN in fe-connect.c).
+/// One message during login; libpq accepts no longer error either (MAX_ERRLEN in fe-connect.c).
 const LOGIN_MESSAGE: usize = 30_000;
-/// Of all messages until the login is over.
+/// All messages until the login is complete.
 const LOGIN_BYTES: usize = 1 << 20;
-/// Before the first ReadyForQuery; `client_min_messages = debug5` remains below it.
+/// Notices before the first ReadyForQuery; `client_min_messages = debug5` stays below the limit.
 const LOGIN_NOTICES: usize = 1_000;
-/// Different names; PostgreSQL 18 reports 16.
+/// Distinct parameter names; PostgreSQL 18 reports 16.
 const PARAMETERS: usize = 200;
-/// Of a parameter's name and value together.
+/// A parameter's name and value together.
 const PARAMETER_BYTES: usize = 16 << 10;
-/// pgio listens to no channel, and the crate keeps notifications until they are asked for.
+/// pgio listens on no channel, and the crate stores notifications until they are fetched.
 const NOTIFICATIONS: usize = 100;
 /// One message after the login.
 pub(super) const MESSAGE: usize = 16 << 20;
@@ -31,20 +31,20 @@ pub(super) const MESSAGE: usize = 16 << 20;
 pub(super) const ANSWER_BYTES: usize = 32 << 20;
 const ANSWER_MESSAGES: usize = 200_000;
 
-/// What was too much.
+/// The limit that the server exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
     #[error("it sent the header of a message of {length} bytes (limit {limit})")]
     Message { length: u32, limit: usize },
-    #[error("it sent more than {limit} bytes {}", .during.words())]
+    #[error("it sent more than {limit} bytes {}", .during.phrase())]
     Bytes { during: During, limit: usize },
-    #[error("it sent more than {limit} messages {}", .during.words())]
+    #[error("it sent more than {limit} messages {}", .during.phrase())]
     Messages { during: During, limit: usize },
-    #[error("it sent more than {limit} notices before the login was over")]
+    #[error("it sent more than {limit} notices before the login was complete")]
     Notices { limit: usize },
     #[error("it reported more than {limit} parameters")]
     Parameters { limit: usize },
-    #[error("it sent more than {limit} notifications, though nothing listens")]
+    #[error("it sent more than {limit} notifications, although pgio listens on no channel")]
     Notifications { limit: usize },
 }
 
@@ -55,9 +55,9 @@ pub enum During {
 }
 
 impl During {
-    fn words(self) -> &'static str {
+    fn phrase(self) -> &'static str {
         match self {
-            During::Login => "before the login was over",
+            During::Login => "before the login was complete",
             During::Answer => "in answer to one statement",
         }
     }
@@ -69,21 +69,21 @@ impl From<Excess> for io::Error {
     }
 }
 
-/// Follows the messages of a server and counts.
+/// Follows and counts the messages of a server.
 #[derive(Debug)]
 pub(super) struct Guard {
     during: During,
     header: [u8; 5],
-    /// Bytes of `header` that have come.
-    have: usize,
-    /// Bytes of the message's body that are still to come.
+    /// Bytes of `header` received so far.
+    header_len: usize,
+    /// Bytes of the message's body still to be received.
     left: usize,
     bytes: usize,
     messages: usize,
     notices: usize,
     notifications: usize,
     parameters: BTreeSet<Vec<u8>>,
-    /// The name of the parameter that is being read; `None` once it has ended.
+    /// Name of the parameter being read; `None` once it is complete.
     name: Option<Vec<u8>>,
 }
 
@@ -92,7 +92,7 @@ impl Guard {
         Guard {
             during: During::Login,
             header: [0; 5],
-            have: 0,
+            header_len: 0,
             left: 0,
             bytes: 0,
             messages: 0,
@@ -107,15 +107,16 @@ impl Guard {
         self.during == During::Login
     }
 
-    /// Takes the next bytes of the server, in pieces of any size.
+    /// Processes the next bytes from the server, in pieces of any size.
     pub(super) fn watch(&mut self, mut bytes: &[u8]) -> Result<(), Excess> {
         while !bytes.is_empty() {
-            if self.have < self.header.len() {
-                let taken = bytes.len().min(self.header.len() - self.have);
-                self.header[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
-                self.have += taken;
+            if self.header_len < self.header.len() {
+                let taken = bytes.len().min(self.header.len() - self.header_len);
+                self.header[self.header_len..self.header_len + taken]
+                    .copy_from_slice(&bytes[..taken]);
+                self.header_len += taken;
                 bytes = &bytes[taken..];
-                if self.have < self.header.len() {
+                if self.header_len < self.header.len() {
                     return Ok(());
                 }
                 self.begin()?;
@@ -131,7 +132,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Judges a message by its header, before any of its body is kept.
+    /// Checks a message by its header, before any of its body is stored.
     fn begin(&mut self) -> Result<(), Excess> {
         let [tag, a, b, c, d] = self.header;
         let length = u32::from_be_bytes([a, b, c, d]);
@@ -144,17 +145,17 @@ impl Guard {
         if size > limit {
             return Err(Excess::Message { length, limit });
         }
-        // A length below 4 is no message; whoever reads it refuses it.
+        // A length below 4 is invalid; the reader of the message rejects it.
         self.left = size.saturating_sub(4);
         self.name = (tag == b'S').then(Vec::new);
         let during = self.during;
-        let (most_bytes, most_messages) = match during {
+        let (max_bytes, max_messages) = match during {
             During::Login => (LOGIN_BYTES, usize::MAX),
             During::Answer => (ANSWER_BYTES, ANSWER_MESSAGES),
         };
-        count(&mut self.bytes, size + 1, most_bytes)
+        count(&mut self.bytes, size + 1, max_bytes)
             .map_err(|limit| Excess::Bytes { during, limit })?;
-        count(&mut self.messages, 1, most_messages)
+        count(&mut self.messages, 1, max_messages)
             .map_err(|limit| Excess::Messages { during, limit })?;
         match tag {
             b'N' if self.is_login() => count(&mut self.notices, 1, LOGIN_NOTICES)
@@ -181,14 +182,14 @@ impl Guard {
     }
 
     fn end(&mut self) {
-        self.have = 0;
+        self.header_len = 0;
         if self.header[0] == b'Z' {
             (self.during, self.bytes, self.messages) = (During::Answer, 0, 0);
         }
     }
 }
 
-/// Adds, and gives the limit when it is passed.
+/// Adds to the counter; `Err` is the limit if it is exceeded.
 fn count(counter: &mut usize, more: usize, limit: usize) -> Result<(), usize> {
     *counter = counter.saturating_add(more);
     if *counter > limit { Err(limit) } else { Ok(()) }
@@ -207,19 +208,19 @@ mod tests {
         message(b'Z', b"I")
     }
 
-    /// However the bytes are cut, the verdict is the same.
+    /// Checks that the verdict does not depend on how the bytes are split.
     fn verdict(bytes: &[u8]) -> Result<(), Excess> {
         let whole = Guard::new().watch(bytes);
         for piece in [1, 3, 7] {
             let mut guard = Guard::new();
-            let cut = bytes.chunks(piece).try_for_each(|chunk| guard.watch(chunk));
-            assert_eq!(cut, whole, "in pieces of {piece}");
+            let split = bytes.chunks(piece).try_for_each(|chunk| guard.watch(chunk));
+            assert_eq!(split, whole, "in pieces of {piece}");
         }
         whole
     }
 
     #[test]
-    fn a_length_is_refused_by_its_header_alone() {
+    fn an_excessive_length_is_rejected_by_the_header_alone() {
         let huge = [b'E', 0x7f, 0xff, 0xff, 0xff];
         let excess = verdict(&huge).unwrap_err();
         assert_eq!(excess, Excess::Message { length: 0x7fff_ffff, limit: LOGIN_MESSAGE });
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_allowed_once_the_login_is_over() {
+    fn longer_messages_are_allowed_after_the_login() {
         let row = message(b'D', &[0; LOGIN_MESSAGE]);
         assert!(verdict(&row).is_err());
         assert_eq!(verdict(&[ready(), row].concat()), Ok(()));
@@ -240,21 +241,21 @@ mod tests {
     fn notices_parameters_and_notifications_are_counted() {
         let notices = message(b'N', b"\0").repeat(LOGIN_NOTICES + 1);
         assert_eq!(verdict(&notices), Err(Excess::Notices { limit: LOGIN_NOTICES }));
-        assert_eq!(verdict(&[ready(), notices].concat()), Ok(()), "the crate keeps none of these");
+        assert_eq!(verdict(&[ready(), notices].concat()), Ok(()), "the crate does not store these");
         let known: Vec<u8> = message(b'S', b"TimeZone\0UTC\0").repeat(PARAMETERS + 1);
-        assert_eq!(verdict(&known), Ok(()), "one name again and again");
+        assert_eq!(verdict(&known), Ok(()), "one name repeatedly");
         let names = (0..=PARAMETERS).flat_map(|n| message(b'S', format!("p{n}\0on\0").as_bytes()));
         let names: Vec<u8> = names.collect();
         assert_eq!(verdict(&names), Err(Excess::Parameters { limit: PARAMETERS }));
-        let heard = [ready(), message(b'A', b"\0\0\0\x01c\0\0")].concat();
+        let notification = [ready(), message(b'A', b"\0\0\0\x01c\0\0")].concat();
         assert_eq!(
-            verdict(&heard.repeat(NOTIFICATIONS + 1)),
+            verdict(&notification.repeat(NOTIFICATIONS + 1)),
             Err(Excess::Notifications { limit: NOTIFICATIONS })
         );
     }
 
     #[test]
-    fn an_answer_is_bounded_and_the_next_begins_anew() {
+    fn limits_apply_to_each_answer_separately() {
         let row = message(b'D', &[0; 1 << 20]);
         let answer = [row.repeat(ANSWER_BYTES / row.len()), ready()].concat();
         let mut guard = Guard::new();

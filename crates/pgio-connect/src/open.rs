@@ -1,15 +1,15 @@
-//! Opening a session with the `postgres` crate: hosts in turn, TLS or not.
+//! Opens a session with the `postgres` crate: tries the hosts in turn, with or without TLS.
 //!
-//! The loop over hosts, addresses and TLS modes is ours, because libpq's rules (what leads to the
-//! next host, what to a second try without TLS, `verify-ca`, a timeout for the whole handshake)
-//! are more than the driver knows. It is given one address and one TLS mode at a time, and by TCP
-//! a stream that limits what the server may send.
+//! This module loops over hosts, addresses and TLS modes itself, because the driver does not
+//! implement libpq's rules (when to try the next host, when to retry without TLS, `verify-ca`, a
+//! timeout for the whole handshake). It gives the driver one address and one TLS mode at a time
+//! and, with TCP, a stream that limits what the server may send.
 //!
-//! The driver takes no stream of ours for a Unix-domain socket. A login over our own wire, which has the
-//! limits, goes ahead there, once for each socket file: so a listener that floods whoever comes
-//! is found out before the driver sees it.
+//! The driver accepts no such stream for a Unix-domain socket. There a login over [`Wire`], which
+//! has the limits, comes first, once per socket file; it detects a listener that floods its clients
+//! before the driver connects.
 //!
-//! Next: `classify` turns the driver's errors into ours; `cancel` stops what a session does.
+//! Next: `classify` converts the driver's errors; `cancel` cancels a session's statement.
 
 pub(super) mod classify;
 
@@ -32,17 +32,17 @@ use super::wire::Wire;
 use crate::interrupt;
 use classify::Attempt;
 
-/// Opens a session on the first host that will do.
+/// Opens a session on the first suitable host.
 ///
 /// # Errors
 ///
-/// As libpq, a host that cannot be reached, is starting up or is not what `target_session_attrs`
-/// asks for leads to the next one; any other refusal ends the search.
+/// As in libpq, the next host is tried if a host is unreachable, is starting up or does not satisfy
+/// `target_session_attrs`; any other error ends the search.
 pub fn connect(params: &ConnectParams) -> Result<Client, ConnectError> {
     reach(params).map(|(client, _)| client)
 }
 
-/// Where and how a session was opened, so that others can be opened in the same way at once.
+/// The address and TLS mode of an open session, to open further sessions directly.
 #[derive(Debug, Clone)]
 pub struct Route {
     pub(super) endpoint: Endpoint,
@@ -50,11 +50,11 @@ pub struct Route {
     pub(super) ssl: DriverSsl,
 }
 
-/// As [`connect`], and says how it went.
+/// Like [`connect`], but also returns the route.
 ///
 /// # Errors
 ///
-/// As [`connect`].
+/// Same as [`connect`].
 pub fn reach(params: &ConnectParams) -> Result<(Client, Route), ConnectError> {
     let passes: &[SessionAttrs] = match params.session_attrs {
         SessionAttrs::PreferStandby => &[SessionAttrs::Standby, SessionAttrs::Any],
@@ -110,7 +110,7 @@ fn leads_to_next_host(error: &ConnectError) -> bool {
     matches!(error, Unreachable { .. } | TimedOut { .. } | NotReady { .. } | WrongSession { .. })
 }
 
-/// `None` stands for the socket.
+/// `None` means the socket.
 fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<IpAddr>>, ConnectError> {
     let (host, port) = match endpoint {
         Endpoint::Socket { .. } => return Ok(vec![None]),
@@ -125,10 +125,10 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<IpAddr>>, ConnectError> {
     Ok(found.map(|socket| Some(socket.ip())).collect())
 }
 
-/// One address, with TLS, without, or one after the other.
+/// Tries one address with TLS, without TLS, or both in turn.
 fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), ConnectError> {
     let mode = match attempt.endpoint {
-        // PostgreSQL has no TLS on sockets, and libpq passes over sslmode there.
+        // PostgreSQL has no TLS on Unix-domain sockets, and libpq ignores sslmode there.
         Endpoint::Socket { .. } => SslMode::Disable,
         Endpoint::Tcp { .. } => attempt.params.ssl.mode,
     };
@@ -136,14 +136,14 @@ fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), Conne
         SslMode::Disable => open(attempt, DriverSsl::Disable),
         SslMode::Allow => match open(attempt, DriverSsl::Disable) {
             Err(plain @ ConnectError::Authentication { .. }) => {
-                open(attempt, DriverSsl::Require).map_err(|tls| telling(tls, plain))
+                open(attempt, DriverSsl::Require).map_err(|tls| more_helpful(tls, plain))
             }
             other => other,
         },
         SslMode::Prefer => match open(attempt, DriverSsl::Prefer) {
-            // If the server refused TLS, this asks the same a second time, to no harm.
+            // If the server refused TLS, this repeats the same attempt, which is harmless.
             Err(tls @ (ConnectError::Authentication { .. } | ConnectError::Tls { .. })) => {
-                open(attempt, DriverSsl::Disable).map_err(|plain| telling(tls, plain))
+                open(attempt, DriverSsl::Disable).map_err(|plain| more_helpful(tls, plain))
             }
             other => other,
         },
@@ -153,8 +153,8 @@ fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), Conne
     }
 }
 
-/// Of two failures the one that helps: what the server said over TLS, or else both.
-fn telling(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
+/// Returns the more helpful of two errors: the server's error over TLS, or else both combined.
+fn more_helpful(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
     if !matches!(tls, ConnectError::Tls { .. }) {
         return tls;
     }
@@ -184,24 +184,24 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Co
             let file = dir.join(format!(".s.PGSQL.{port}"));
             let (params, endpoint) = (attempt.params.clone(), attempt.endpoint.clone());
             let route = Route { endpoint, address: None, ssl };
-            let go = move || {
-                login_ahead(&file, || Wire::open(&params, &route).map(drop))?;
+            let connect = move || {
+                login_first(&file, || Wire::open(&params, &route).map(drop))?;
                 Ok(config.connect(NoTls))
             };
-            within(limit, go, attempt)?
+            within(limit, connect, attempt)?
         }
     };
     let client = opened.map_err(|error| classify::classify(error, attempt))?;
     Ok((client, ssl))
 }
 
-/// Logs in over our own wire, unless whoever listens at this socket file has passed before.
-fn login_ahead(
+/// Logs in over [`Wire`], unless the listener at this socket file has passed before.
+fn login_first(
     file: &Path,
     login: impl FnOnce() -> Result<(), ConnectError>,
 ) -> Result<(), ConnectError> {
     static PASSED: Mutex<BTreeSet<(u64, u64, i64, i64)>> = Mutex::new(BTreeSet::new());
-    // A socket bound anew at the same path is another file.
+    // A new socket at the same path is another file.
     let identity = fs::metadata(file).ok().map(|m| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec()));
     let passed = || PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     if identity.is_some_and(|identity| passed().contains(&identity)) {
@@ -214,31 +214,31 @@ fn login_ahead(
 
 type Opened = Result<Result<Client, postgres::Error>, ConnectError>;
 
-/// The driver's own timeout ends with the TCP handshake, but a stalled server accepts and then
-/// says nothing. Its thread is left behind; it ends when the server answers or goes away. So it
-/// is where pgio was asked to stop, also without a timeout.
+/// Applies the timeout to the whole login. The driver's own timeout covers only the TCP handshake,
+/// but a stalled server accepts the connection and then sends nothing. After the timeout, or when
+/// pgio is asked to stop, the thread is abandoned; it ends when the server answers or goes away.
 fn within(
     limit: Option<Duration>,
-    go: impl FnOnce() -> Opened + Send + 'static,
+    connect: impl FnOnce() -> Opened + Send + 'static,
     attempt: &Attempt<'_>,
 ) -> Opened {
     let (done, opened) = mpsc::sync_channel(1);
     thread::Builder::new()
         .name("connect".to_owned())
-        // Too late, nobody waits: the session, if any, is closed by being dropped.
-        .spawn(move || drop(done.send(go())))
+        // After a timeout the receiver is gone, and dropping the session closes it.
+        .spawn(move || drop(done.send(connect())))
         .map_err(|source| ConnectError::Thread { source })?;
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
-        let left = limit.map_or(interrupt::AGAIN, |limit| limit.saturating_sub(begun.elapsed()));
-        match opened.recv_timeout(left.min(interrupt::AGAIN)) {
+        let left = limit.map_or(interrupt::REPEAT, |limit| limit.saturating_sub(started.elapsed()));
+        match opened.recv_timeout(left.min(interrupt::REPEAT)) {
             Ok(opened) => return opened,
             Err(_) if interrupt::is_cutting() => {
                 return Err(ConnectError::Stopped { at: attempt.at() });
             }
             Err(_) => {}
         }
-        if let Some(limit) = limit.filter(|limit| begun.elapsed() >= *limit) {
+        if let Some(limit) = limit.filter(|limit| started.elapsed() >= *limit) {
             return Err(ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() });
         }
     }
@@ -260,7 +260,7 @@ fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
         .keepalives(!params.keepalives.disabled);
     match attempt.endpoint {
         Endpoint::Socket { dir, port } => config.host_path(dir).port(*port),
-        // What the driver takes for TLS is our `Connector`, which knows the mode.
+        // The driver's TLS is our `Connector`, which applies the real mode.
         Endpoint::Tcp { host, port, .. } => config
             .host(host)
             .port(*port)
@@ -279,8 +279,8 @@ fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
     if let Some(limit) = params.connect_timeout {
         config.connect_timeout(limit);
     }
-    if let Some(hear) = params.on_notice.0.clone() {
-        config.notice_callback(move |notice| hear(notice.message()));
+    if let Some(handler) = params.on_notice.0.clone() {
+        config.notice_callback(move |notice| handler(notice.message()));
     }
     let keep = &params.keepalives;
     keep.idle.map(|idle| config.keepalives_idle(idle));
@@ -290,7 +290,7 @@ fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
     config
 }
 
-/// Whether the session is of the kind asked for.
+/// Checks that the session satisfies target_session_attrs.
 fn check(
     mut client: Client,
     attempt: &Attempt<'_>,
@@ -307,12 +307,16 @@ fn check(
         )
         .map_err(|error| classify::classify(error, attempt))?;
     let (standby, read_only): (bool, bool) = (row.get(0), row.get(1));
-    let (is_so, wanted) = match wanted {
+    let (satisfied, wanted) = match wanted {
         SessionAttrs::Any | SessionAttrs::PreferStandby => (true, "any server"),
         SessionAttrs::ReadWrite => (!read_only, "open for writing"),
         SessionAttrs::ReadOnly => (read_only, "read-only"),
         SessionAttrs::Primary => (!standby, "a primary"),
         SessionAttrs::Standby => (standby, "a standby"),
     };
-    if is_so { Ok(client) } else { Err(ConnectError::WrongSession { at: attempt.at(), wanted }) }
+    if satisfied {
+        Ok(client)
+    } else {
+        Err(ConnectError::WrongSession { at: attempt.at(), wanted })
+    }
 }

@@ -1,8 +1,8 @@
-//! Resolved connection parameters: plain values, without reference to a driver.
+//! Resolved connection parameters: plain values, independent of a driver.
 //!
-//! Passwords stay in [`Secret`], which can be neither shown nor stored.
+//! Passwords are [`Secret`]s, which can be neither displayed nor serialized.
 //!
-//! Next: `resolve` makes them, `open` and `tls` use them.
+//! Next: `resolve` creates them, `open` and `tls` use them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,18 +13,19 @@ use std::time::Duration;
 use super::error::ConnectWarning;
 use super::passfile::Passfile;
 
-/// Everything needed to open a session. Made by [`super::resolve()`].
+/// Everything needed to open a session. Created by [`super::resolve()`].
 #[derive(Debug, Clone)]
 pub struct ConnectParams {
     pub user: String,
     pub dbname: String,
     /// Tried in this order; never empty.
     pub hosts: Vec<Endpoint>,
-    /// From string, service or environment; [`Self::password_for`] also looks in the passfile.
+    /// From the string, the service file or the environment; [`Self::password_for`] also searches
+    /// the password file.
     pub password: Option<Secret>,
     pub application_name: String,
     pub options: Option<String>,
-    /// For each address and the whole login; `None` waits for ever.
+    /// Timeout per address for the whole login; `None` waits forever.
     pub connect_timeout: Option<Duration>,
     pub session_attrs: SessionAttrs,
     pub channel_binding: ChannelBinding,
@@ -32,20 +33,20 @@ pub struct ConnectParams {
     pub ssl: SslParams,
     pub(super) passfile: Passfile,
     pub(super) warnings: Vec<ConnectWarning>,
-    /// Made once for all sessions with these parameters, since it reads files.
+    /// Created once for all sessions with these parameters, because it reads files.
     pub(super) tls: Arc<OnceLock<rustls::ClientConfig>>,
     pub(super) on_notice: OnNotice,
 }
 
-/// Who hears what the server says beside its answers; nobody, unless said.
+/// Callback for the server's notices; none by default.
 #[derive(Clone, Default)]
-pub(super) struct OnNotice(pub(super) Option<Hear>);
+pub(super) struct OnNotice(pub(super) Option<NoticeHandler>);
 
-pub(super) type Hear = Arc<dyn Fn(&str) + Send + Sync>;
+pub(super) type NoticeHandler = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl fmt::Debug for OnNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "heard" } else { "ignored" })
+        f.write_str(if self.0.is_some() { "handled" } else { "ignored" })
     }
 }
 
@@ -55,7 +56,7 @@ pub enum Endpoint {
         dir: PathBuf,
         port: u16,
     },
-    /// `host` is what a certificate must name; `addr` spares looking it up.
+    /// A certificate must name `host`; `addr` avoids a DNS lookup.
     Tcp {
         host: String,
         addr: Option<IpAddr>,
@@ -81,7 +82,7 @@ pub enum ChannelBinding {
     Require,
 }
 
-/// TCP settings; `None` leaves the operating system's.
+/// TCP settings; `None` means the operating system's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keepalives {
     pub disabled: bool,
@@ -113,9 +114,9 @@ pub struct SslParams {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RootCert {
-    /// Not given, and the default file is not there.
+    /// Not given, and the default file does not exist.
     None,
-    /// Given or the default; it may have vanished, or never have been there if given.
+    /// Given, or the default. The file may be missing.
     File(PathBuf),
     /// The operating system's trust store.
     System,
@@ -136,7 +137,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The text itself, for the wire only.
+    /// The password in plain text, only for sending it to the server.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -149,7 +150,7 @@ impl fmt::Debug for Secret {
 }
 
 impl ConnectParams {
-    /// Without secrets: `pgio on /var/run/postgresql:5432 as postgres`.
+    /// A description without secrets: `pgio on /var/run/postgresql:5432 as postgres`.
     pub fn describe(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
         format!("{} on {} as {}", self.dbname, hosts.join(","), self.user)
@@ -165,23 +166,24 @@ impl ConnectParams {
         self
     }
 
-    /// For sessions whose notices and warnings matter.
-    pub fn with_notices(mut self, hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_notice = OnNotice(Some(Arc::new(hear)));
+    /// Calls `handler` with the server's notices and warnings.
+    pub fn with_notices(mut self, handler: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_notice = OnNotice(Some(Arc::new(handler)));
         self
     }
 
-    /// So on this machine.
+    /// Whether all hosts are Unix-domain sockets, so that the server is on this machine.
     pub fn is_by_socket(&self) -> bool {
         self.hosts.iter().all(|endpoint| matches!(endpoint, Endpoint::Socket { .. }))
     }
 
-    /// What resolving passed over although it was probably not meant so.
+    /// Problems that libpq would ignore silently.
     pub fn warnings(&self) -> &[ConnectWarning] {
         &self.warnings
     }
 
-    /// The password for one host. Looked up late, since the passfile also matches the database.
+    /// The password for one host. Looked up late, because the password file also matches the
+    /// database.
     pub fn password_for(&self, endpoint: &Endpoint) -> Option<Secret> {
         self.password.clone().or_else(|| self.passfile.find(endpoint, &self.dbname, &self.user))
     }

@@ -1,9 +1,10 @@
-//! The password file: `host:port:database:user:password`, first match wins.
+//! The password file: lines `host:port:database:user:password`; the first match wins.
 //!
-//! Matching is libpq's: `*` for any, backslash before `:` and `\`, and `localhost` for the default
-//! socket directory. A file that others may read is ignored, with a warning.
+//! Matching follows libpq: `*` matches anything, a backslash escapes `:` and `\`, and `localhost`
+//! matches the default socket directory. A file that other users may read is ignored, with a
+//! warning.
 //!
-//! Next: `params` asks it for the password of a host.
+//! Next: `params` looks up the password of a host.
 
 use std::fmt;
 use std::fs;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use super::error::ConnectWarning;
 use super::params::{Endpoint, Secret};
 
-/// The lines of a password file, and what it needs to know to match them.
+/// The lines of a password file, and the socket directory that `localhost` matches.
 #[derive(Clone, Default)]
 pub(super) struct Passfile {
     pub(super) path: Option<PathBuf>,
@@ -23,7 +24,7 @@ pub(super) struct Passfile {
 }
 
 impl Passfile {
-    /// A file that is not there is no trouble: libpq looks for ~/.pgpass always.
+    /// A missing file is not an error: libpq always looks for ~/.pgpass.
     pub(super) fn read(path: &Path, default_socket_dir: &Path) -> Result<Self, ConnectWarning> {
         let unreadable =
             |e: std::io::Error| ConnectWarning::PassfileUnreadable(path.to_owned(), e.to_string());
@@ -73,7 +74,7 @@ impl Passfile {
     }
 }
 
-/// What follows the first field of a line if that field matches.
+/// The rest of a line after its first field, if that field matches.
 fn after<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
     if let Some(rest) = line.strip_prefix("*:") {
         return Some(rest);
@@ -84,7 +85,7 @@ fn after<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
         let c = match (written.next()?, wanted.as_str()) {
             (':', "") => return Some(written.as_str()),
             ('\\', _) => written.next()?,
-            // Also a `:` that should have been escaped, as libpq has it: `::1` may be written so.
+            // Like libpq, also accept an unescaped `:`, as in `::1`.
             (c, _) => c,
         };
         if wanted.next()? != c {
@@ -93,7 +94,7 @@ fn after<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
     }
 }
 
-/// The password ends at a `:`, for which libpq reserves further fields.
+/// Removes the escapes. The password ends at a `:`, which libpq reserves for further fields.
 fn unescape(password: &str) -> String {
     let mut plain = String::new();
     let mut chars = password.chars();
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_as_libpq_does() {
+    fn matches_like_libpq() {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(find("h:5432:d:u:pw", "h", "d", "u"), some("pw"));
         assert_eq!(find("h:5433:d:u:pw\n*:*:*:u:other", "h", "d", "u"), some("other"));

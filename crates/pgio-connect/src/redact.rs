@@ -1,24 +1,25 @@
-//! A password in what programs write, in whichever spelling: as it is, URL-encoded, with backslashes as
-//! in a conninfo string, JSON or a shell, with quotes doubled as in SQL, or a mixture of these.
+//! Finds a password in the output of programs, in any encoding: plain, URL-encoded, with
+//! backslashes as in a conninfo string, JSON or a shell, with doubled quotes as in SQL, or a
+//! mixture of these.
 //!
-//! The text is read as the password's characters one after the other, each in any of its spellings;
-//! what was split over several words or encoded as a whole (base64, a hash) is not found.
+//! The search matches the password character by character, each in any of its encodings. A password
+//! that is split into several words or encoded as a whole (base64, a hash) is not found.
 
 use super::params::Secret;
 
-/// Shorter ones are part of every text.
-const SHORTEST: usize = 3;
+/// Minimum length of a password to search for; shorter ones occur in every text.
+const MIN_LENGTH: usize = 3;
 
-/// Backslashes before one character, as of a quoted text that is quoted again.
-const MOST_BACKSLASHES: usize = 8;
+/// Maximum number of backslashes before one character, for repeatedly quoted text.
+const MAX_BACKSLASHES: usize = 8;
 
 impl Secret {
-    /// Whether the text gives it away. One that is too short to be told from other text does not.
+    /// Whether the text contains the password. Always false for one that is too short.
     pub fn is_in(&self, text: &str) -> bool {
         self.spans(text).next().is_some()
     }
 
-    /// The text with `by` in the place of the password.
+    /// Replaces each occurrence of the password by `by`.
     pub fn hidden_in(&self, text: &str, by: &str) -> String {
         let (mut hidden, mut from) = (String::new(), 0);
         for (start, end) in self.spans(text) {
@@ -29,9 +30,9 @@ impl Secret {
         hidden + &text[from..]
     }
 
-    /// Where it stands, without overlaps.
+    /// Positions of the password in the text, without overlaps.
     fn spans<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let long_enough = self.expose().len() >= SHORTEST;
+        let long_enough = self.expose().len() >= MIN_LENGTH;
         let mut starts = text.char_indices().map(|(at, _)| at).filter(move |_| long_enough);
         let mut free = 0;
         std::iter::from_fn(move || {
@@ -44,7 +45,7 @@ impl Secret {
         })
     }
 
-    /// The farthest end of one that begins here.
+    /// The farthest end of a match that begins at `start`.
     fn end_at(&self, text: &str, start: usize) -> Option<usize> {
         let mut ends = vec![start];
         for c in self.expose().chars() {
@@ -63,27 +64,27 @@ impl Secret {
     }
 }
 
-/// Hears the length of each spelling of the character that the text begins with.
-fn spellings(text: &[u8], c: char, hear: &mut dyn FnMut(usize)) {
+/// Calls `found` with the length of each encoding of the character at the beginning of the text.
+fn spellings(text: &[u8], c: char, found: &mut dyn FnMut(usize)) {
     let mut buffer = [0; 4];
     let plain = c.encode_utf8(&mut buffer).as_bytes();
     let backslashes = text.iter().take_while(|b| **b == b'\\').count();
-    for before in 0..=backslashes.min(MOST_BACKSLASHES) {
+    for before in 0..=backslashes.min(MAX_BACKSLASHES) {
         let rest = &text[before..];
         if rest.starts_with(plain) {
-            hear(before + plain.len());
+            found(before + plain.len());
         }
-        // JSON, whose own backslash may be escaped again.
+        // A JSON escape, whose backslash may itself be escaped.
         if before > 0 && rest.first() == Some(&b'u') {
             let (units, length) = utf16(c);
             if starts_with_any_case(&text[before - 1..], &units) {
-                hear(before - 1 + length);
+                found(before - 1 + length);
             }
         }
     }
     let encoded: String = plain.iter().map(|b| format!("%{b:02x}")).collect();
     if starts_with_any_case(text, &encoded) {
-        hear(encoded.len());
+        found(encoded.len());
     }
     let others: &[&str] = match c {
         ' ' => &["+"],
@@ -95,11 +96,11 @@ fn spellings(text: &[u8], c: char, hear: &mut dyn FnMut(usize)) {
         _ => &[],
     };
     for other in others.iter().filter(|other| text.starts_with(other.as_bytes())) {
-        hear(other.len());
+        found(other.len());
     }
 }
 
-/// As JSON escapes it, and the length of that.
+/// The character as a JSON escape, and the length of the escape.
 fn utf16(c: char) -> (String, usize) {
     let text: String = c.encode_utf16(&mut [0; 2]).iter().map(|u| format!("\\u{u:04x}")).collect();
     let length = text.len();
@@ -123,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_password_is_hidden() {
+    fn every_encoding_of_a_password_is_hidden() {
         for spelled in [
             PASSWORD,
-            // URL, in full and in part.
+            // URL, fully and partly encoded.
             "p%40ss%27w%22o%5Crd%20%26%C3%BC",
             "p%40ss'w%22o%5crd+&ü",
             // conninfo, SQL, JSON, shell.
@@ -135,7 +136,7 @@ mod tests {
             r#"p@ss'w\"o\\rd &\u00fc"#,
             r#"p@ss'\''w"o\rd &ü"#,
             r#"p@ss'"'"'w"o\rd &ü"#,
-            // JSON that holds JSON.
+            // JSON inside JSON.
             r#"p@ss'w\\\"o\\\\rd &\\u00FC"#,
             "p@ss&#39;w&quot;o\\rd &amp;ü",
         ] {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_stays() {
+    fn other_text_is_unchanged() {
         for text in ["", "p@ss", "tps = 1\nü", r#"p@ss'w"o\rd &u"#] {
             assert_eq!(hidden(text), text);
         }

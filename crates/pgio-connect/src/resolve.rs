@@ -1,10 +1,10 @@
-//! From a connect string and an [`Env`] to [`ConnectParams`], in libpq's order of precedence:
-//! string, service file, environment, defaults.
+//! Resolves a connection string and an [`Env`] into [`ConnectParams`], in libpq's order of
+//! precedence: string, service file, environment, defaults.
 //!
-//! The one place that reads the service file and the password file; certificates are only looked
-//! for, and read when a connection is made. Opens no connection.
+//! The only module that reads the service file and the password file. It checks only whether
+//! certificates exist; they are read when a connection is opened. Opens no connection.
 //!
-//! Next: `keywords` for the table it walks, `open` for what is done with the result.
+//! Next: `keywords` for the table of keywords, `open` for the use of the result.
 
 mod hosts;
 mod ssl;
@@ -22,12 +22,12 @@ use super::params::{ChannelBinding, ConnectParams, Keepalives, OnNotice, Secret,
 use super::passfile::Passfile;
 use super::{Env, conninfo, service, uri};
 
-/// Resolves what psql would take as its database argument: a database name, a conninfo string or
-/// a URI. The empty string gives nothing, so that all comes from the environment.
+/// Resolves a value that psql would accept as its database argument: a database name, a conninfo
+/// string or a URI. With an empty string, all values come from the environment.
 ///
 /// # Errors
 ///
-/// For a bad string, service file or value. A password file that cannot be used is only a warning.
+/// For an invalid string, service file or value. An unusable password file is only a warning.
 pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
     let settings = gather(text, env)?;
     let mut warnings = Vec::new();
@@ -64,7 +64,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
     })
 }
 
-/// In each list of values the first is the default.
+/// The first value of each list is the default.
 const SESSION_ATTRS: &[(&str, SessionAttrs)] = &[
     ("any", SessionAttrs::Any),
     ("read-write", SessionAttrs::ReadWrite),
@@ -82,7 +82,7 @@ const CHANNEL_BINDING: &[(&str, ChannelBinding)] = &[
 fn gather(text: &str, env: &Env) -> Result<Settings, ConnectError> {
     let mut settings = Settings::default();
     for pair in parse(text)? {
-        // Within a string the last one counts.
+        // Within a string the last value wins.
         settings.0.insert(pair.keyword, (pair.value, Source::ConnectString));
     }
     let service = settings.text("service").or_else(|| env.var("PGSERVICE").map(str::to_owned));
@@ -98,7 +98,7 @@ fn gather(text: &str, env: &Env) -> Result<Settings, ConnectError> {
             settings.add(keyword.name, value.to_owned(), Source::Environment(name));
         }
     }
-    // Older than PGSSLMODE; any other value is passed over, as in libpq.
+    // Predecessor of PGSSLMODE; like libpq, ignore any other value.
     if env.var("PGREQUIRESSL").is_some_and(|value| value.starts_with('1')) {
         settings.add("sslmode", "require".to_owned(), Source::Environment("PGREQUIRESSL"));
     }
@@ -122,19 +122,19 @@ fn parse(text: &str) -> Result<Vec<Pair>, ConnectError> {
     }
 }
 
-/// Looks in the user's file, then in the machine's.
+/// Searches the user's service file, then the system's.
 fn find_service(name: &str, env: &Env) -> Result<(PathBuf, Vec<Pair>), ConnectError> {
     let given = env.var("PGSERVICEFILE").map(PathBuf::from);
-    let users = || env.home.as_ref().map(|home| home.join(".pg_service.conf"));
-    let machines = match env.var("PGSYSCONFDIR") {
+    let user_file = || env.home.as_ref().map(|home| home.join(".pg_service.conf"));
+    let system_dirs = match env.var("PGSYSCONFDIR") {
         Some(dir) => vec![PathBuf::from(dir)],
         None => env.sysconf_dirs.clone(),
     };
-    let machines = machines.into_iter().map(|dir| dir.join("pg_service.conf"));
+    let system_files = system_dirs.into_iter().map(|dir| dir.join("pg_service.conf"));
     let must_exist = given.clone();
 
     let mut looked_in = Vec::new();
-    for path in given.or_else(users).into_iter().chain(machines) {
+    for path in given.or_else(user_file).into_iter().chain(system_files) {
         if must_exist.as_ref() != Some(&path) && !path.exists() {
             continue;
         }
@@ -158,12 +158,12 @@ fn passfile_path(settings: &Settings, env: &Env) -> Option<PathBuf> {
     given.or_else(|| env.home.as_ref().map(|home| home.join(".pgpass")))
 }
 
-/// Seconds, where the user gives none.
+/// Default in seconds.
 const CONNECT_TIMEOUT: i32 = 10;
 
 fn connect_timeout(settings: &Settings) -> Result<Option<Duration>, ConnectError> {
-    // libpq takes 1 for 2, and zero and below for "for ever". Where libpq waits for ever because
-    // nothing was given, we do not.
+    // Like libpq, treat 1 as 2, and zero or less as no timeout. Unlike libpq, use a timeout by
+    // default.
     let seconds = settings.number("connect_timeout")?.unwrap_or(CONNECT_TIMEOUT);
     let seconds = u64::try_from(seconds).ok().filter(|s| *s > 0);
     Ok(seconds.map(|s| Duration::from_secs(s.max(2))))
@@ -184,7 +184,7 @@ fn keepalives(settings: &Settings) -> Result<Keepalives, ConnectError> {
     })
 }
 
-/// Values by keyword, each with where it came from. No Debug: there are passwords.
+/// Values by keyword, each with its source. No Debug, because it contains passwords.
 #[derive(Default)]
 struct Settings(BTreeMap<&'static str, (String, Source)>);
 
@@ -194,7 +194,8 @@ impl Settings {
         self.0.entry(keyword).or_insert((value, from));
     }
 
-    /// Given and not empty. An empty value hides later sources and yields the default.
+    /// The value, if given and not empty. An empty value overrides later sources and means the
+    /// default.
     fn text(&self, keyword: &str) -> Option<String> {
         self.0.get(keyword).map(|(value, _)| value.clone()).filter(|value| !value.is_empty())
     }
@@ -207,7 +208,7 @@ impl Settings {
         }
     }
 
-    /// The value's meaning, or that of the first in the list if nothing is given.
+    /// The meaning of the value, or the first meaning of the list if none is given.
     fn choice<T: Copy>(
         &self,
         keyword: &'static str,
@@ -223,7 +224,7 @@ impl Settings {
         )
     }
 
-    /// The value is not quoted: it may be a piece of a password that strayed.
+    /// Does not quote the value, which may be part of a misplaced password.
     fn bad(&self, keyword: &'static str, problem: impl Into<String>) -> ConnectError {
         let from = self.0.get(keyword).map_or(Source::ConnectString, |(_, from)| from.clone());
         ConnectError::BadValue { keyword, from, problem: problem.into() }

@@ -1,13 +1,13 @@
-//! The service file: `[name]` sections of `keyword=value` lines.
+//! Parses the service file: `[name]` sections of `keyword=value` lines.
 //!
-//! As libpq reads it: no spaces around `=`, no quotes, no service within a service.
+//! Follows libpq: no spaces around `=`, no quotes, no service within a service.
 //!
-//! Next: `resolve` says which files are looked at.
+//! Next: `resolve` chooses the files.
 
 use super::error::BadText;
 use super::keywords::{Pair, pair};
 
-/// The pairs of one service, `None` if it is not here. In an error, `at` is the line.
+/// The pairs of one service; `None` if the file does not define it. In an error, `at` is the line.
 pub(super) fn find(text: &str, name: &str) -> Result<Option<Vec<Pair>>, BadText> {
     let mut found: Option<Vec<Pair>> = None;
     for (number, line) in text.lines().enumerate() {
@@ -19,8 +19,8 @@ pub(super) fn find(text: &str, name: &str) -> Result<Option<Vec<Pair>>, BadText>
             if found.is_some() {
                 break;
             }
-            let ours = section.strip_prefix(name).is_some_and(|rest| rest.starts_with(']'));
-            found = ours.then(Vec::new);
+            let matches = section.strip_prefix(name).is_some_and(|rest| rest.starts_with(']'));
+            found = matches.then(Vec::new);
             continue;
         }
         if let Some(pairs) = &mut found {
@@ -80,7 +80,7 @@ host=never reached
         assert_eq!(find("[s]\n\nhost", "s").err().unwrap().at, 3);
         assert!(problem("[s]\nservice=x").contains("another service"));
         assert!(problem("[s]\nhost = x").contains("no spaces"));
-        // What is wrong in other sections is none of our business.
+        // Errors in other sections are ignored.
         assert!(find("[t]\nnonsense\n[s]\nhost=a", "s").unwrap().is_some());
     }
 

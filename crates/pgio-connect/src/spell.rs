@@ -1,20 +1,20 @@
-//! Resolved parameters spelled out again, without the password: as a conninfo string, which a journal
-//! keeps to find the server again, and as the variables of libpq, for programs of others. The password
-//! then comes from where libpq finds one.
+//! Writes resolved parameters without the password: as a conninfo string, which the journal stores
+//! to reconnect later, and as libpq's environment variables, for external programs. The password
+//! must come from libpq's other sources.
 
 use super::keywords::KEYWORDS;
 use super::params::{ConnectParams, Endpoint, RootCert, SslMode};
 
 impl ConnectParams {
-    /// A conninfo string that reaches the same database, given a password from elsewhere.
+    /// A conninfo string for the same database, without the password.
     pub fn without_secrets(&self) -> String {
         let pairs = self.pairs().into_iter();
-        let spelled: Vec<String> =
+        let written: Vec<String> =
             pairs.map(|(key, value)| format!("{key}={}", quoted(&value))).collect();
-        spelled.join(" ")
+        written.join(" ")
     }
 
-    /// The same as variables of the environment.
+    /// The same parameters as environment variables.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let variable = |keyword| KEYWORDS.iter().find(|k| k.name == keyword)?.env;
         let pairs = self.pairs().into_iter();
@@ -57,10 +57,10 @@ impl ConnectParams {
     }
 }
 
-/// All variables by which libpq may be told where to connect and how.
+/// All environment variables that affect libpq's connections.
 pub fn variables() -> impl Iterator<Item = &'static str> {
-    let of_services = ["PGSERVICE", "PGSERVICEFILE"];
-    KEYWORDS.iter().filter_map(|keyword| keyword.env).chain(of_services)
+    let services = ["PGSERVICE", "PGSERVICEFILE"];
+    KEYWORDS.iter().filter_map(|keyword| keyword.env).chain(services)
 }
 
 fn mode(mode: SslMode) -> &'static str {
@@ -88,15 +88,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spelled_resolves_to_the_same() {
+    fn written_parameters_resolve_to_the_same_values() {
         for text in [
             "postgresql://u:secret@h1:5433,h2/my%20db?sslmode=require",
             "host=/tmp dbname='it''s' user=o\\'x password=secret",
         ] {
             let Ok(params) = resolve(text, &env()) else { continue };
-            let spelled = params.without_secrets();
-            assert!(!spelled.contains("secret"), "{spelled}");
-            let again = resolve(&spelled, &env()).unwrap();
+            let conninfo = params.without_secrets();
+            assert!(!conninfo.contains("secret"), "{conninfo}");
+            let again = resolve(&conninfo, &env()).unwrap();
             assert_eq!(again.describe(), params.describe());
             assert_eq!(again.ssl, params.ssl);
 

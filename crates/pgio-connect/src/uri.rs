@@ -1,8 +1,9 @@
-//! The URI form of a connect string: `postgresql://user:password@host:port,host/db?key=value`.
+//! Parses the URI form of a connection string:
+//! `postgresql://user:password@host:port,host/db?key=value`.
 //!
-//! Only splitting and percent-decoding, as libpq does it. It refuses two things that libpq lets
-//! pass: an unencoded `@` in the host part or in the path. Both are a user name or password
-//! written without percent-encoding, a part of which would then be shown as a host or a database.
+//! Splits and percent-decodes like libpq. Unlike libpq, it rejects an unencoded `@` in the host
+//! part or in the path: the cause is a user name or password without percent-encoding, and part of
+//! it would be displayed as a host or a database.
 //!
 //! Next: `conninfo` for the other form.
 
@@ -18,52 +19,54 @@ pub(super) fn is_uri(text: &str) -> bool {
 /// Splits a URI into pairs; call it only if [`is_uri`].
 pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
     let scheme = SCHEMES.iter().find(|scheme| text.starts_with(**scheme)).map_or(0, |s| s.len());
-    let mut found = Found { text, pairs: Vec::new() };
+    let mut parser = Parser { text, pairs: Vec::new() };
     let mut rest = &text[scheme..];
 
     if let Some(end) = rest.find(['@', '/']).filter(|end| rest[*end..].starts_with('@')) {
         let (user, password) = cut(&rest[..end], ':');
-        found.keep("user", user)?;
-        found.keep("password", password.unwrap_or(""))?;
+        parser.keep("user", user)?;
+        parser.keep("password", password.unwrap_or(""))?;
         rest = &rest[end + 1..];
     }
-    rest = hosts(&mut found, rest)?;
+    rest = hosts(&mut parser, rest)?;
     if let Some(path) = rest.strip_prefix('/') {
         let end = path.find('?').unwrap_or(path.len());
-        found.refuse_at_sign(&path[..end])?;
-        found.keep("dbname", &path[..end])?;
+        parser.refuse_at_sign(&path[..end])?;
+        parser.keep("dbname", &path[..end])?;
         rest = &path[end..];
     }
     if let Some(query) = rest.strip_prefix('?') {
-        parameters(&mut found, query)?;
+        parameters(&mut parser, query)?;
     }
-    Ok(found.pairs)
+    Ok(parser.pairs)
 }
 
-/// Reads `host:port,[v6]:port`; gives what follows, which is empty or starts with `/` or `?`.
-fn hosts<'a>(found: &mut Found<'a>, mut rest: &'a str) -> Result<&'a str, BadText> {
+/// Parses `host:port,[v6]:port`; returns the rest, which is empty or starts with `/` or `?`.
+fn hosts<'a>(parser: &mut Parser<'a>, mut rest: &'a str) -> Result<&'a str, BadText> {
     let (mut hosts, mut ports) = (String::new(), String::new());
     loop {
         let host;
         if let Some(v6) = rest.strip_prefix('[') {
-            let end = v6.find(']').ok_or_else(|| found.bad(rest, "`[` without its `]`"))?;
+            let end = v6.find(']').ok_or_else(|| parser.bad(rest, "`[` without its `]`"))?;
             if end == 0 {
-                return Err(found.bad(rest, "empty IPv6 address"));
+                return Err(parser.bad(rest, "empty IPv6 address"));
             }
             (host, rest) = (&v6[..end], &v6[end + 1..]);
             if !rest.is_empty() && !rest.starts_with([':', '/', '?', ',']) {
-                return Err(found.bad(rest, "expected `:`, `/`, `?` or `,` after the IPv6 address"));
+                return Err(
+                    parser.bad(rest, "expected `:`, `/`, `?` or `,` after the IPv6 address")
+                );
             }
         } else {
             let end = rest.find([':', '/', '?', ',']).unwrap_or(rest.len());
             (host, rest) = rest.split_at(end);
-            found.refuse_at_sign(host)?;
+            parser.refuse_at_sign(host)?;
         }
-        hosts.push_str(&found.decode(host)?);
+        hosts.push_str(&parser.decode(host)?);
         if let Some(after) = rest.strip_prefix(':') {
             let end = after.find(['/', '?', ',']).unwrap_or(after.len());
-            found.refuse_at_sign(&after[..end])?;
-            ports.push_str(&found.decode(&after[..end])?);
+            parser.refuse_at_sign(&after[..end])?;
+            ports.push_str(&parser.decode(&after[..end])?);
             rest = &after[end..];
         }
         let Some(next) = rest.strip_prefix(',') else { break };
@@ -71,39 +74,39 @@ fn hosts<'a>(found: &mut Found<'a>, mut rest: &'a str) -> Result<&'a str, BadTex
         ports.push(',');
         rest = next;
     }
-    found.keep_decoded("host", hosts);
-    found.keep_decoded("port", ports);
+    parser.keep_decoded("host", hosts);
+    parser.keep_decoded("port", ports);
     Ok(rest)
 }
 
-fn parameters<'a>(found: &mut Found<'a>, query: &'a str) -> Result<(), BadText> {
+fn parameters<'a>(parser: &mut Parser<'a>, query: &'a str) -> Result<(), BadText> {
     if query.is_empty() {
         return Ok(());
     }
-    // libpq lets the list end in a `&`.
+    // libpq accepts a trailing `&`.
     for parameter in query.strip_suffix('&').unwrap_or(query).split('&') {
         let (written, value) = cut(parameter, '=');
         let Some(value) = value else {
-            return Err(found.bad(parameter, "expected key=value"));
+            return Err(parser.bad(parameter, "expected key=value"));
         };
         if value.contains('=') {
-            return Err(found.bad(parameter, "second `=` in a parameter; write it as %3D"));
+            return Err(parser.bad(parameter, "second `=` in a parameter; write it as %3D"));
         }
-        let value = found.decode(value)?;
-        let mut written = found.decode(written)?;
-        // JDBC's way to say it, which libpq takes too.
+        let value = parser.decode(value)?;
+        let mut written = parser.decode(written)?;
+        // JDBC's form, which libpq accepts too.
         let jdbc = written == "ssl" && value == "true";
         if jdbc {
             written.replace_range(.., "requiressl");
         }
         let pair =
             pair(&written, if jdbc { "1".to_owned() } else { value }).map_err(|nearest| {
-                found.bad(
+                parser.bad(
                     parameter,
                     format!("unknown parameter `{written}`; nearest is `{nearest}`"),
                 )
             })?;
-        found.pairs.push(pair);
+        parser.pairs.push(pair);
     }
     Ok(())
 }
@@ -115,19 +118,20 @@ fn cut(text: &str, at: char) -> (&str, Option<&str>) {
     }
 }
 
-struct Found<'a> {
+/// The URI and the pairs parser so far.
+struct Parser<'a> {
     text: &'a str,
     pairs: Vec<Pair>,
 }
 
-impl Found<'_> {
+impl Parser<'_> {
     fn keep(&mut self, keyword: &'static str, encoded: &str) -> Result<(), BadText> {
         let value = self.decode(encoded)?;
         self.keep_decoded(keyword, value);
         Ok(())
     }
 
-    /// An empty part of a URI is one not given.
+    /// An empty part of a URI counts as not given.
     fn keep_decoded(&mut self, keyword: &'static str, value: String) {
         if !value.is_empty() {
             self.pairs.push(Pair { keyword, value });
@@ -137,7 +141,7 @@ impl Found<'_> {
     fn refuse_at_sign(&self, part: &str) -> Result<(), BadText> {
         match part.find('@') {
             Some(at) => {
-                let problem = "a `@` out of place; in user, password or database write \
+                let problem = "misplaced `@`; in user, password or database write \
                                @ as %40, / as %2F and : as %3A";
                 Err(self.bad(&part[at..], problem))
             }
@@ -162,10 +166,10 @@ impl Found<'_> {
             }
             rest = &after[2..];
         }
-        String::from_utf8(bytes).map_err(|_| self.bad(encoded, "percent-encoding of no UTF-8 text"))
+        String::from_utf8(bytes).map_err(|_| self.bad(encoded, "percent-encoded text is not UTF-8"))
     }
 
-    /// `part` must be a slice of the text; its place in characters is worked out from that.
+    /// `part` must be a slice of the text; the position in characters is computed from it.
     fn bad(&self, part: &str, problem: impl Into<String>) -> BadText {
         let byte = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         let before = self.text.char_indices().take_while(|(at, _)| *at < byte).count();
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_libpq_reads() {
+    fn parses_like_libpq() {
         for (text, pairs) in [
             ("postgres://", ""),
             ("postgresql:///db", "dbname=db"),
@@ -219,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_what() {
+    fn errors_give_position_and_problem() {
         for (text, start) in [
             (
                 "postgres://h/d?hots=1",
@@ -234,14 +238,14 @@ mod tests {
             ("postgres://h/a%4", "at character 14: `%` without"),
             ("postgres://h/a%+5", "at character 14: `%` without"),
             ("postgres://h/%00", "at character 14: %00"),
-            ("postgres://h/%ff", "at character 14: percent-encoding of no UTF-8"),
+            ("postgres://h/%ff", "at character 14: percent-encoded text is not UTF-8"),
         ] {
             assert!(problem(text).starts_with(start), "for {text}: {}", problem(text));
         }
     }
 
     #[test]
-    fn a_password_that_is_not_encoded_is_never_taken_for_a_host() {
+    fn an_unencoded_password_is_never_displayed_as_a_host() {
         for text in [
             "postgres://me:hu@sh@host/db",
             "postgres://me:1/hush@host/db",

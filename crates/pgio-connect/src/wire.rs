@@ -1,9 +1,9 @@
-//! A session whose socket is ours: what the client-side engine needs to wait for a thousand of them
-//! in one place and to send without a library in between.
+//! A session that owns its socket. The client-side engine needs it to wait for a thousand sessions
+//! in one place and to send messages directly.
 //!
-//! It is opened on the way that [`super::reach`] found, with the same parameters, TLS and password,
-//! and then speaks PostgreSQL's protocol 3.0. Blocking until [`Wire::set_nonblocking`]; what it
-//! sends and what it makes of the answers is the caller's.
+//! It connects by the route that [`super::reach`] found, with the same parameters, TLS and
+//! password, and uses PostgreSQL's protocol 3.0. It blocks until [`Wire::set_nonblocking`]; the
+//! caller composes requests and interprets answers.
 //!
 //! Next: `startup` for passwords, `pipe` for the socket with or without TLS.
 
@@ -21,12 +21,12 @@ use super::cancel::Canceller;
 use super::error::ConnectError;
 use super::limits::{self, During, Excess};
 use super::open::Route;
-use super::params::{ConnectParams, Hear};
+use super::params::{ConnectParams, NoticeHandler};
 use pipe::Pipe;
 use printable::{self, MAX_MESSAGE, truncate};
 pub(super) use startup::cancel;
 
-/// What the server says instead of an answer.
+/// An error or notice of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}", .hint.as_ref().map_or(String::new(), |h| format!(" ({})", h.trim_end_matches('.'))))]
 pub struct Refusal {
@@ -39,14 +39,14 @@ pub struct Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     #[error(transparent)]
-    Said(#[from] Refusal),
-    #[error("the connection to the server broke")]
+    Refused(#[from] Refusal),
+    #[error("the connection to the server was lost")]
     Lost(#[from] io::Error),
-    #[error("the server ended the connection")]
+    #[error("the server closed the connection")]
     Ended,
-    #[error("the server sent what is no message of its protocol")]
-    Garbled,
-    #[error("the session was left")]
+    #[error("malformed protocol message from the server")]
+    Malformed,
+    #[error("pgio closed the session")]
     Excess(#[from] Excess),
 }
 
@@ -58,7 +58,7 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The first one in `bytes` and what follows it; `None` while it is not there completely.
+    /// The first message in `bytes` and the bytes after it; `None` while it is incomplete.
     #[inline]
     pub fn first(bytes: &'a [u8]) -> Result<Option<(Message<'a>, &'a [u8])>, WireError> {
         let Some((head, rest)) = bytes.split_first_chunk::<5>() else { return Ok(None) };
@@ -67,14 +67,14 @@ impl<'a> Message<'a> {
         if size > limits::MESSAGE {
             return Err(Excess::Message { length, limit: limits::MESSAGE }.into());
         }
-        let body = size.checked_sub(4).ok_or(WireError::Garbled)?;
+        let body = size.checked_sub(4).ok_or(WireError::Malformed)?;
         let split = rest.split_at_checked(body);
         Ok(split.map(|(body, rest)| (Message { tag: head[0], body }, rest)))
     }
 }
 
 impl Refusal {
-    /// Of an ErrorResponse or a NoticeResponse, on one line and cut where it is too long to read.
+    /// Parses an ErrorResponse or a NoticeResponse; texts become one line and are truncated.
     pub fn read(body: &[u8]) -> Refusal {
         let mut refusal = Refusal::default();
         for field in body.split(|byte| *byte == 0) {
@@ -92,7 +92,7 @@ impl Refusal {
     }
 }
 
-/// The columns of a DataRow in text form.
+/// Parses the columns of a DataRow in text format.
 pub fn texts(body: &[u8]) -> Option<Vec<Option<String>>> {
     let (count, mut rest) = body.split_first_chunk::<2>()?;
     let mut columns = Vec::new();
@@ -104,7 +104,7 @@ pub fn texts(body: &[u8]) -> Option<Vec<Option<String>>> {
                 columns.push(Some(String::from_utf8_lossy(value).into_owned()));
                 rest = after;
             }
-            // -1 stands for NULL.
+            // -1 means NULL.
             Err(_) => {
                 columns.push(None);
                 rest = after;
@@ -114,7 +114,7 @@ pub fn texts(body: &[u8]) -> Option<Vec<Option<String>>> {
     Some(columns)
 }
 
-/// Rows in text form.
+/// Rows in text format.
 pub(super) type Rows = Vec<Vec<Option<String>>>;
 
 /// An open session.
@@ -123,7 +123,7 @@ pub struct Wire {
     inbox: BytesMut,
     pid: i32,
     canceller: Canceller,
-    hear: Option<Hear>,
+    on_notice: Option<NoticeHandler>,
 }
 
 impl std::fmt::Debug for Wire {
@@ -133,18 +133,18 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// Opens a session on the way that [`super::reach`] found.
+    /// Opens a session by the route that [`super::reach`] found.
     ///
     /// # Errors
     ///
-    /// As [`super::connect`], for this one address.
+    /// Same as [`super::connect`], for this one address.
     pub fn open(params: &ConnectParams, route: &Route) -> Result<Wire, ConnectError> {
         let (pipe, inbox, pid, key) = startup::open(params, route)?;
-        let canceller = Canceller::of_wire(params, route, pid, key);
-        Ok(Wire { pipe, inbox, pid, canceller, hear: params.on_notice.0.clone() })
+        let canceller = Canceller::for_wire(params, route, pid, key);
+        Ok(Wire { pipe, inbox, pid, canceller, on_notice: params.on_notice.0.clone() })
     }
 
-    /// As the server named it when the session began; behind a pooler it means nothing.
+    /// Backend process id, as sent by the server at login; meaningless behind a pooler.
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -157,41 +157,41 @@ impl Wire {
         self.pipe.set_nonblocking(yes)
     }
 
-    /// How long a blocking read waits.
-    pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
-        self.pipe.set_read_timeout(patience)
+    /// Sets the timeout of blocking reads.
+    pub fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.pipe.set_read_timeout(timeout)
     }
 
-    /// What has come, at most as much as fits; 0 is the end.
+    /// Reads available bytes, at most as many as fit; 0 means the connection is closed.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.pipe.read(into)
     }
 
-    /// Sends of `out` what the socket takes, and takes it out; `false`: call again when it takes
-    /// more.
+    /// Sends as much of `out` as the socket accepts and removes it from `out`. `false` means that
+    /// some is left: call again when the socket is writable.
     pub fn send(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
         self.pipe.send(out)
     }
 
-    /// One query or several, blocking; the rows of all of them.
-    pub fn ask(&mut self, sql: &str) -> Result<Rows, WireError> {
+    /// Runs one or more queries, blocking, and returns the rows of all of them.
+    pub fn query(&mut self, sql: &str) -> Result<Rows, WireError> {
         let mut message = BytesMut::new();
         frontend::query(sql, &mut message)?;
-        self.converse(message.to_vec())
+        self.exchange(message.to_vec())
     }
 
-    /// Makes prepared statements: name, text and the types of its parameters.
+    /// Creates prepared statements from name, text and parameter types.
     pub fn prepare(&mut self, statements: &[(String, String, Vec<u32>)]) -> Result<(), WireError> {
         let mut messages = BytesMut::new();
         for (name, sql, types) in statements {
             frontend::parse(name, sql, types.iter().copied(), &mut messages)?;
         }
         frontend::sync(&mut messages);
-        self.converse(messages.to_vec()).map(drop)
+        self.exchange(messages.to_vec()).map(drop)
     }
 
-    /// Sends, and reads to the next ReadyForQuery.
-    fn converse(&mut self, mut out: Vec<u8>) -> Result<Rows, WireError> {
+    /// Sends the messages and reads until the next ReadyForQuery.
+    fn exchange(&mut self, mut out: Vec<u8>) -> Result<Rows, WireError> {
         self.pipe.send(&mut out)?;
         let mut rows = Rows::new();
         let mut refused = None;
@@ -199,13 +199,13 @@ impl Wire {
         loop {
             while let Some((message, rest)) = Message::first(&self.inbox)? {
                 match message.tag {
-                    b'D' => rows.push(texts(message.body).ok_or(WireError::Garbled)?),
+                    b'D' => rows.push(texts(message.body).ok_or(WireError::Malformed)?),
                     b'E' => {
                         refused.get_or_insert(Refusal::read(message.body));
                     }
                     b'N' => {
-                        if let Some(hear) = &self.hear {
-                            hear(&Refusal::read(message.body).message);
+                        if let Some(handler) = &self.on_notice {
+                            handler(&Refusal::read(message.body).message);
                         }
                     }
                     _ => {}
@@ -220,12 +220,12 @@ impl Wire {
                     };
                 }
             }
-            let came = self.pipe.fill(&mut self.inbox)?;
-            if came == 0 {
-                // A FATAL comes without a ReadyForQuery.
-                return Err(refused.map_or(WireError::Ended, WireError::Said));
+            let received = self.pipe.fill(&mut self.inbox)?;
+            if received == 0 {
+                // No ReadyForQuery follows a FATAL error.
+                return Err(refused.map_or(WireError::Ended, WireError::Refused));
             }
-            bytes += came;
+            bytes += received;
             if bytes > limits::ANSWER_BYTES {
                 let (during, limit) = (During::Answer, limits::ANSWER_BYTES);
                 return Err(Excess::Bytes { during, limit }.into());
@@ -242,7 +242,7 @@ impl AsFd for Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // As a client should; what cannot be told is told by the socket's end.
+        // Send Terminate; if that fails, closing the socket has the same effect.
         let _ = self.pipe.send(&mut vec![b'X', 0, 0, 0, 4]);
     }
 }
@@ -253,19 +253,19 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_message_is_whole_or_not_there() {
+    fn an_incomplete_message_is_none() {
         let bytes = [b'Z', 0, 0, 0, 5, b'I', b'C'];
         for cut in 0..6 {
             assert!(Message::first(&bytes[..cut]).unwrap().is_none(), "{cut}");
         }
         let (message, rest) = Message::first(&bytes).unwrap().unwrap();
         assert_eq!((message, rest), (Message { tag: b'Z', body: b"I" }, &b"C"[..]));
-        assert!(matches!(Message::first(b"Z\0\0\0\x03I"), Err(WireError::Garbled)));
+        assert!(matches!(Message::first(b"Z\0\0\0\x03I"), Err(WireError::Malformed)));
         assert!(matches!(Message::first(b"Z\x7f\0\0\0I"), Err(WireError::Excess(_))));
     }
 
     #[test]
-    fn a_refusal_is_told_as_the_server_says_it() {
+    fn a_refusal_shows_the_servers_message_and_hint() {
         let body = b"SERROR\0VERROR\0C40P01\0Mdeadlock detected\0HSee server log.\0\0";
         let refusal = Refusal::read(body);
         assert_eq!(refusal.code, "40P01");

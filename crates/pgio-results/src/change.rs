@@ -1,9 +1,9 @@
-//! A change that a condition makes, and the facts of the environment that follow from it.
+//! A change made by a condition, and the environment facts that it explains.
 //!
-//! A treatment says what it changes by [`Change`]; the manifest stores it, and whoever asks what was
-//! declared compares its parts. `Display` is for people and is never read back. Facts of the
-//! environment have the names that are made here, by whoever finds a fact and by whoever asks for
-//! it, so that "declared" is equality.
+//! A treatment declares what it changes as [`Change`]s; the manifest stores them, and checks
+//! compare their fields. `Display` is for people and is never parsed. The names of environment
+//! facts are defined here, both for the code that finds facts and for the code that checks them, so
+//! that "declared" means equality.
 
 use std::fmt;
 
@@ -11,48 +11,48 @@ use serde::{Deserialize, Serialize};
 
 use super::telemetry::Storage;
 
-/// One setting of one subject, and the value that it has under a condition.
+/// One setting of one subject, and its value under a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
-    /// The host's name in the experiment; absent: the server's.
+    /// Name of the host in the experiment; absent for the server's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     pub subject: Subject,
     /// Such as `synchronous_commit`, `write_iops` or `al-extents`.
     pub setting: String,
-    /// As people write it.
+    /// The value in readable form.
     pub value: String,
 }
 
-/// What a change is made to.
+/// The subject of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Subject {
-    /// PostgreSQL's settings.
+    /// A PostgreSQL setting.
     Server,
-    /// A DRBD resource; its connection with the protocol is the setting [`CONNECTION`].
+    /// A DRBD resource; the setting [`CONNECTION`] is its connection and protocol.
     Drbd { resource: String },
-    /// The limits of a block device.
+    /// I/O limits of a block device.
     Device { path: String },
-    /// The options of a mount; without a path of the one under the data directory.
+    /// Mount options; without a path, of the mount that contains the data directory.
     Mount { path: Option<String> },
-    /// A new file system for what the server keeps: `data`, or `tablespace NAME`.
+    /// A new file system for the server's files: `data`, or `tablespace NAME`.
     FileSystem { role: String },
-    /// Memory that the server does not get.
+    /// Memory withheld from the server.
     Memory,
-    /// A network link: of an interface, or through a relay.
+    /// A network link of an interface, or through a relay.
     Link { interface: Option<String> },
-    /// What is cached before the window.
+    /// The state of caches before the window.
     Cache,
-    /// Commands of the user's, of which the setting is the name.
+    /// User-defined commands; the setting is their name.
     Command,
-    /// What an earlier version told in words that say no more.
+    /// A change that an earlier version stored as free text.
     Words,
 }
 
-/// The setting of a DRBD resource's connection and protocol, which are one factor.
+/// The setting that combines a DRBD resource's connection and protocol, which form one factor.
 pub const CONNECTION: &str = "connection";
 
 impl Change {
@@ -70,26 +70,26 @@ impl Change {
         Change { host, subject, setting: setting.into(), value: value.into() }
     }
 
-    /// Whether it gives this setting of PostgreSQL a value.
+    /// Whether it sets this PostgreSQL setting.
     pub fn sets(&self, setting: &str) -> bool {
         self.subject == Subject::Server && self.setting == setting
     }
 
-    /// Whether both give one setting a value, maybe not the same.
+    /// Whether both change the same setting, possibly to different values.
     pub fn is_of_same_setting(&self, other: &Change) -> bool {
         self.subject != Subject::Words
             && (&self.host, &self.subject, &self.setting)
                 == (&other.host, &other.subject, &other.setting)
     }
 
-    /// Whether a fact of the environment follows from it. `storage` says where the server's
-    /// directories lie in the trial that the fact is of.
+    /// Whether the change explains an environment fact. `storage` describes the server's
+    /// directories in the trial of that fact.
     pub fn decides(&self, fact: &str, storage: &[Storage]) -> bool {
         match &self.subject {
             Subject::Server => {
-                let follows = FOLLOWS.iter().filter(|(_, leads)| *leads == self.setting);
-                let follows = follows.map(|(follower, _)| *follower);
-                follows.chain([self.setting.as_str()]).any(|name| fact == fact::setting(name))
+                let derived = DERIVED.iter().filter(|(_, source)| *source == self.setting);
+                let derived = derived.map(|(setting, _)| *setting);
+                derived.chain([self.setting.as_str()]).any(|name| fact == fact::setting(name))
             }
             Subject::Drbd { resource } if self.setting == CONNECTION => {
                 fact::is_on_any_host(fact, &fact::drbd_protocol(resource))
@@ -98,27 +98,27 @@ impl Change {
                 fact::is_on_any_host(fact, &fact::drbd_option(resource, &self.setting))
             }
             Subject::FileSystem { role } => {
-                let roles = roles_beside(storage, |s| s.role == *role);
+                let roles = roles_on_same_mount(storage, |s| s.role == *role);
                 let all = roles.chain([role.as_str()]);
                 all.flat_map(|r| [fact::mount(r), fact::scheduler(r)]).any(|name| name == fact)
             }
             Subject::Mount { path } => {
-                let is_there = |s: &Storage| match path {
+                let is_mounted_there = |s: &Storage| match path {
                     None => s.role == DATA,
                     Some(path) => s.mount_point == *path,
                 };
-                // Without the telemetry nobody knows what else lies there.
+                // Without telemetry it is unknown which other directories are on the same mount.
                 let unknown = storage.is_empty().then_some(DATA);
-                let roles = roles_beside(storage, is_there).chain(unknown);
+                let roles = roles_on_same_mount(storage, is_mounted_there).chain(unknown);
                 roles.map(fact::mount).any(|name| name == fact)
             }
             _ => false,
         }
     }
 
-    /// All its texts, for whoever makes them fit to be printed.
+    /// All its texts, for sanitizing them before output.
     pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
-        let of_subject = match &mut self.subject {
+        let subject = match &mut self.subject {
             Subject::Drbd { resource: text }
             | Subject::Device { path: text }
             | Subject::FileSystem { role: text }
@@ -126,29 +126,29 @@ impl Change {
             | Subject::Link { interface: Some(text) } => Some(text),
             _ => None,
         };
-        [&mut self.setting, &mut self.value].into_iter().chain(of_subject).chain(&mut self.host)
+        [&mut self.setting, &mut self.value].into_iter().chain(subject).chain(&mut self.host)
     }
 }
 
 /// The role of the data directory.
 const DATA: &str = "data";
 
-/// Settings that the server works out from another one: the follower and the one it follows.
-const FOLLOWS: &[(&str, &str)] = &[
+/// Settings that the server derives from another one: the derived setting and its source.
+const DERIVED: &[(&str, &str)] = &[
     ("wal_buffers", "shared_buffers"),
     ("shared_memory_size", "shared_buffers"),
     ("shared_memory_size_in_huge_pages", "shared_buffers"),
 ];
 
-/// The roles that lie on one mount with a wanted one.
-fn roles_beside(
+/// The roles on the same mount as a matching one.
+fn roles_on_same_mount(
     storage: &[Storage],
     wanted: impl Fn(&Storage) -> bool,
 ) -> impl Iterator<Item = &str> {
     let points: Vec<&str> =
         storage.iter().filter(|s| wanted(s)).map(|s| s.mount_point.as_str()).collect();
-    let there = storage.iter().filter(move |s| points.contains(&s.mount_point.as_str()));
-    there.map(|s| s.role.as_str())
+    let on_same_mount = storage.iter().filter(move |s| points.contains(&s.mount_point.as_str()));
+    on_same_mount.map(|s| s.role.as_str())
 }
 
 impl fmt::Display for Change {
@@ -176,13 +176,13 @@ impl fmt::Display for Change {
     }
 }
 
-/// Names of facts of the environment.
+/// Names of environment facts.
 pub mod fact {
     pub fn setting(name: &str) -> String {
         format!("setting.{name}")
     }
 
-    /// Of what the server keeps: `data`, `wal`, `tablespace NAME`.
+    /// The mount that contains the server's files of a role: `data`, `wal`, `tablespace NAME`.
     pub fn mount(role: &str) -> String {
         format!("{role}.mount")
     }
@@ -195,7 +195,7 @@ pub mod fact {
         format!("drbd.protocol.{resource}")
     }
 
-    /// All options of its connections but the protocol.
+    /// All network options of its connections except the protocol.
     pub fn drbd_network(resource: &str) -> String {
         drbd_option(resource, "net")
     }
@@ -204,7 +204,7 @@ pub mod fact {
         format!("drbd.{resource}.{option}")
     }
 
-    /// Whether it is [`drbd_network`] of any resource on any host.
+    /// Whether the fact is [`drbd_network`] of any resource on any host.
     pub fn is_drbd_network(fact: &str) -> bool {
         fact.contains("drbd.") && fact.ends_with(".net")
     }
@@ -213,12 +213,12 @@ pub mod fact {
         fact.starts_with("setting.")
     }
 
-    /// A fact of another host than the server's.
+    /// A fact about a host other than the server's.
     pub fn on_host(host: &str, fact: &str) -> String {
         format!("{host}.{fact}")
     }
 
-    /// Whether it is this fact of the server's host or of another.
+    /// Whether `found` is this fact on the server's host or on another host.
     pub(super) fn is_on_any_host(found: &str, fact: &str) -> bool {
         found.strip_suffix(fact).is_some_and(|host| host.is_empty() || host.ends_with('.'))
     }
@@ -228,13 +228,13 @@ pub mod fact {
 mod tests {
     use super::*;
 
-    fn storage(places: &[(&str, &str)]) -> Vec<Storage> {
+    fn storage(mounts: &[(&str, &str)]) -> Vec<Storage> {
         let one = |(role, point): &(&str, &str)| Storage {
             role: (*role).to_owned(),
             mount_point: (*point).to_owned(),
             ..Storage::default()
         };
-        places.iter().map(one).collect()
+        mounts.iter().map(one).collect()
     }
 
     fn option(path: Option<&str>) -> Change {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_option_decides_its_own_mount_and_no_other() {
+    fn a_mount_option_explains_only_its_own_mount() {
         let apart = storage(&[("data", "/srv/pg"), ("wal", "/srv/wal")]);
         assert!(option(None).decides("data.mount", &apart));
         assert!(!option(None).decides("wal.mount", &apart));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_system_decides_mount_and_scheduler_of_what_lies_on_it() {
+    fn a_new_file_system_explains_mount_and_scheduler_of_its_directories() {
         let subject = Subject::FileSystem { role: "data".to_owned() };
         let change = Change::new(None, subject, "file system", "xfs on /dev/vdb");
         let apart = storage(&[("data", "/pg"), ("wal", "/wal"), ("tablespace a", "/a")]);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_decides_itself_and_what_follows_it() {
+    fn a_setting_explains_itself_and_derived_settings() {
         let change = Change::server("shared_buffers", "1GB");
         assert!(change.decides("setting.shared_buffers", &[]));
         assert!(change.decides("setting.wal_buffers", &[]));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn drbd_decides_on_each_host_what_it_names_and_no_more() {
+    fn a_drbd_change_explains_only_its_own_setting_on_each_host() {
         let drbd = |setting: &str| {
             Change::new(None, Subject::Drbd { resource: "r0".to_owned() }, setting, "C")
         };

@@ -1,20 +1,19 @@
-//! Every validity check: its name, what it says of a trial, what to do about it.
+//! All validity checks: name, meaning, and what to do.
 //!
-//! The one table behind `tolerate =`, the documentation and the tests. A check judges where the
-//! facts are (`experiment::trial_checks` one trial, `analysis` several); nothing here judges. The
-//! remedy here is the general one: a check that knows more says more.
+//! `tolerate =`, the documentation and the tests use this table. Checks are evaluated where the facts are (`experiment::trial_checks` for one trial, `analysis` for several), not here. The remedies are general; a check may give a more specific one.
 //!
-//! A check is of one of two kinds. Where the *measurement* is broken the trial says nothing about its
-//! condition: it is invalid and repeated. Where the condition *behaves* badly that is the result: the trial
-//! counts. To throw such trials away would leave the good ones of a bad condition.
+//! There are two kinds of checks. If the *measurement* is broken, the trial says nothing about its
+//! condition: it is invalid and repeated. If the condition *behaves* badly, that is a result and
+//! the trial counts: discarding such trials would keep only the good trials of a bad condition.
 
 use super::model::{Check, CheckVerdict, Outcome, Trial};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Whether the trial measured its condition; can make the trial invalid.
+    /// Whether the trial measured its condition; may invalidate the trial.
     Measurement,
-    /// How the condition behaved; never more than a warning, and its share of the trials is compared.
+    /// How the condition behaved; only warns. The share of trials with the warning is compared
+    /// between conditions.
     Behavior,
 }
 
@@ -29,12 +28,12 @@ impl Kind {
 
 #[derive(Debug, Clone, Copy)]
 pub struct CheckDef {
-    /// Stable, as stored.
+    /// Stable identifier, as stored.
     pub id: &'static str,
     pub kind: Kind,
-    /// When it makes a trial invalid; empty where it only warns.
+    /// When it invalidates a trial; empty if it only warns.
     pub invalid: &'static str,
-    /// When it warns; empty where it never only warns.
+    /// When it warns; empty if it never only warns.
     pub warning: &'static str,
     pub remedy: &'static str,
 }
@@ -52,137 +51,137 @@ const fn behavior(id: &'static str, warning: &'static str, remedy: &'static str)
     CheckDef { id, kind: Kind::Behavior, invalid: "", warning, remedy }
 }
 
-/// Of one trial, then of a trial among the others.
+/// Checks of a single trial, then checks that compare trials.
 pub const CHECKS: &[CheckDef] = &[
     def(
         "treatment-in-force",
-        "a reading before, during or after the window is not what the condition says",
+        "a value read before, during or after the window differs from what the condition requires",
         "",
-        "find out who changes it, and run again",
+        "find out what changes it, then run again",
     ),
     def(
         "throttle",
-        "a throttled device did more than its limit allows, or was not observed",
-        "it did less than 80 % of it, so only bursts can have met the limit",
-        "see that whoever uses it is in the limited group, and that there is work enough",
+        "a throttled device exceeded its limit, or was not observed",
+        "the device used less than 80 % of its limit, so at most bursts can have reached it",
+        "check that the processes that use it are in the limited cgroup, and that the workload is large enough",
     ),
     def(
         "link",
         "",
-        "less than a packet a second passed a slowed interface, or nothing proves that replication takes it",
-        "add ping = \"ADDRESS\", the other machine's as replication uses it; see by `ip route get ADDRESS` which interface that is",
+        "less than one packet per second passed a slowed interface, or nothing proves that replication uses it",
+        "add ping = \"ADDRESS\" with the address of the other machine that replication uses; `ip route get ADDRESS` shows its interface",
     ),
     def(
         "durability",
-        "fsync or full_page_writes is off and the condition does not say so",
+        "fsync or full_page_writes is off, and the condition does not declare it",
         "",
         "turn it on, or declare it in every condition",
     ),
     behavior(
         "data-size",
         "the data set grew or shrank by more than 2 % in the window",
-        "use commit_every = 1, or reset = \"vacuum\" or \"reload\"; what it changes for later trials is judged by data-drift",
+        "use commit_every = 1, or reset = \"vacuum\" or \"reload\"; the check data-drift judges the effect on later trials",
     ),
     def(
         "unlogged",
         "",
-        "the tables are unlogged: changing them writes no WAL, so nothing of it is flushed or replicated",
-        "load with unlogged = false where durability or replication is measured",
+        "the tables are unlogged: changing them writes no WAL that could be flushed or replicated",
+        "load with unlogged = false to measure durability or replication",
     ),
     def(
         "synchronous-wait-cancelled",
-        "a commit was acknowledged without its standby, because the wait was cancelled",
+        "a commit was acknowledged without its standby, because the wait was canceled",
         "",
-        "see whether the standby was lost",
+        "check whether the standby was lost",
     ),
     def(
         "environment-changed",
         "a setting of the server or the machine changed inside the window",
         "",
-        "find out who changes it, and run again",
+        "find out what changes it, then run again",
     ),
     def(
         "storage",
-        "data, WAL or a tablespace does not lie on the device that the target names",
+        "data, WAL or a tablespace is not on the device that the target names",
         "",
-        "move it there, or correct device = in [target]",
+        "move it to the device, or correct device = in [target]",
     ),
     def(
         "mail-unverified",
-        "nobody could look whether the messages that were accepted are in their mail directories",
+        "pgio could not check whether accepted messages are in their mail directories",
         "",
-        "let pgio read and write there, or leave out maildir",
+        "give pgio read and write access to them, or remove maildir",
     ),
     behavior(
         "mail-lost",
-        "a message that was accepted is not in its mail directory, or altered, or there twice",
-        "see the mail server's log; maildir must be where it delivers to, and nothing else may take mail away",
+        "an accepted message is missing from its mail directory, altered, or duplicated",
+        "check the mail server's log; maildir must be its delivery directory, and nothing else may remove mail",
     ),
     def(
         "mail-earlier",
-        "more than 1 % of the messages that arrived were of an earlier trial",
-        "some were",
-        "see the mail server's log for what kept them; offer less by messages_rate, or deliver with protocol = \"lmtp\"",
+        "more than 1 % of the delivered messages belong to an earlier trial",
+        "some delivered messages belong to an earlier trial",
+        "check the mail server's log for the reason of the delay; lower messages_rate, or deliver with protocol = \"lmtp\"",
     ),
     behavior(
         "mail-refused",
-        "recipients were refused, put off, left without an answer or given up, or a connection was dropped",
-        "see the mail server's log: every recipient must exist, and it must take as many sessions as threads says",
+        "recipients were refused, deferred, not answered or abandoned, or a connection was dropped",
+        "check the mail server's log: every recipient must exist, and the server must accept as many sessions as threads",
     ),
     behavior(
         "mail-rate",
-        "fewer than 99 % of the messages due by messages_rate were begun inside the window: the server, or threads, is at its limit",
-        "offer less, or use more threads; latency from the intended start grows for as long as the window lasts",
+        "fewer than 99 % of the messages due by messages_rate were started inside the window: the server or the number of threads is at its limit",
+        "lower messages_rate or use more threads; otherwise latency from the intended start grows during the whole window",
     ),
     def(
         "drbd-connection",
-        "DRBD was configured otherwise than the condition says (another protocol, StandAlone, connected though it was to be apart), or was not watched inside the window",
+        "DRBD's configuration differs from the condition (another protocol, StandAlone, connected although it should be disconnected), or DRBD was not observed inside the window",
         "",
-        "find out who changes it; leave telemetry on",
+        "find out what changes it; keep telemetry on",
     ),
     behavior(
         "drbd-connection-lost",
-        "DRBD lost its peer by itself inside the window: not connected, not up to date, suspended, connected anew, or blocks out of sync",
-        "see the kernel's log on both hosts and the network between",
+        "DRBD lost its peer inside the window without a command: not connected, not up to date, suspended, reconnected, or blocks out of sync",
+        "check the kernel log on both hosts and the network between them",
     ),
     behavior(
         "drbd-congested",
-        "DRBD left its peer behind (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: of the readings), or with protocol A nothing told whether it was",
-        "offer less than the link can carry, or use a larger sndbuf-size",
+        "DRBD was ahead of its peer (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: readings), or with protocol A it is unknown whether it was full",
+        "reduce the load below the capacity of the link, or use a larger sndbuf-size",
     ),
     def(
         "drbd-resync",
-        "a resync or an online verification ran on a watched host",
-        "it followed from a connection that was lost by itself inside the window",
-        "wait for its end, or pause it",
+        "a resync or an online verification ran on an observed host",
+        "it was caused by a connection lost inside the window without a command",
+        "wait until it ends, or pause it",
     ),
     def(
         "foreign-load",
-        "others used more than 20 % of the host's cores",
-        "others used more than 5 %; with the workload `mail` never more than a warning, since the mail server is among them",
-        "stop what else runs there, or measure when it is quiet",
+        "foreign processes used more than 20 % of the host's cores",
+        "foreign processes used more than 5 %; with the workload `mail` always only a warning, because the mail server counts as foreign",
+        "stop other programs on the host, or measure when it is idle",
     ),
     def(
         "generator-bound",
-        "pgio itself used more than 80 % of a core (of each of its client_threads, or of a mail workload's threads, at most of each core) while it drove the work",
+        "pgio itself used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load",
         "",
         "use fewer sessions or longer slices, or run pgio on another machine",
     ),
     def(
         "telemetry-cost",
         "",
-        "watching a host took more than 1 % of a core there, or its threads in pgio did",
-        "look less often: telemetry = \"5s\"",
+        "sampling used more than 1 % of a core on a host, or in pgio's own threads",
+        "sample less often: telemetry = \"5s\"",
     ),
     behavior(
         "rate-not-reached",
-        "fewer than 99 % of the calls due in an open loop were begun inside the window",
-        "ask for a lower rate, or for more sessions",
+        "fewer than 99 % of the calls due in an open loop were started inside the window",
+        "use a lower rate or more sessions",
     ),
     def(
         "steal",
-        "the hypervisor gave more than 20 % of the host's time to others",
-        "it gave more than 5 %",
+        "the hypervisor gave more than 20 % of the host's CPU time to other machines",
+        "the hypervisor gave more than 5 % to other machines",
         "measure on a machine that is not shared, or at another time",
     ),
     def(
@@ -194,7 +193,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "telemetry-missed",
         "",
-        "more than 10 % of the samples came too late",
+        "more than 10 % of the samples were too late",
         "use a longer telemetry interval",
     ),
     def(
@@ -206,34 +205,34 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "lying-cache",
         "",
-        "commits came faster than the WAL device can flush: some cache answers without keeping",
-        "see queue/write_cache, the controller and the hypervisor's cache mode",
+        "commits were faster than the WAL device can flush: a volatile cache acknowledges writes",
+        "check queue/write_cache, the controller and the hypervisor's cache mode",
     ),
     def(
         "autovacuum",
         "",
         "an autovacuum worker ran inside the window",
-        "wait for it before the experiment, or set autovacuum = off in every condition",
+        "wait until it ends before the experiment, or set autovacuum = off in every condition",
     ),
     def(
         "cache",
         "",
-        "never: it states the sizes of data set, shared_buffers and memory",
+        "never: it reports the sizes of data set, shared_buffers and memory",
         "make the data set larger than memory, or leave less memory free",
     ),
     def(
         "checkpoints",
         "",
-        "one fell inside the window, or they could not be counted",
-        "raise max_wal_size and checkpoint_timeout, or make windows long enough to hold several",
+        "a checkpoint fell inside the window, or checkpoints could not be counted",
+        "raise max_wal_size and checkpoint_timeout, or use windows long enough for several checkpoints",
     ),
     def(
         "common-start",
         "",
-        "a session began later than 2 % of the window",
+        "a session started later than 2 % into the window",
         "use fewer sessions or longer windows",
     ),
-    behavior("deadlocks", "there were any", "use commit_every = 1 or one session per table"),
+    behavior("deadlocks", "a deadlock occurred", "use commit_every = 1 or one session per table"),
     behavior(
         "not-steady",
         "the rate, or in an open loop the latency, had a trend or a step inside the window",
@@ -241,31 +240,31 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "environment-differs",
-        "the environment differs from the baseline's, or changed, in something undeclared",
+        "the environment changed, or differs from the baseline's, without a declared treatment",
         "",
-        "make the conditions alike, or declare the difference as a treatment",
+        "make the environments equal, or declare the difference as a treatment",
     ),
     behavior(
         "checkpoint-in-one-condition",
-        "a checkpoint fell inside this window and in hardly any other, or the condition or one it is compared with sets max_wal_size, checkpoint_timeout or the like: then it is part of what is measured",
+        "a checkpoint fell inside this window and almost no other one; or the condition or its baseline sets max_wal_size, checkpoint_timeout or a similar setting, so that checkpoints are part of the effect",
         "raise max_wal_size and checkpoint_timeout",
     ),
     def(
         "cache-carry-over",
         "",
-        "the first trial of most blocks, the experiment's first, or those of its first half, missed shared buffers or read from the device at least a quarter more per visit than others of the same condition (or less, over the experiment)",
-        "leave burn_in on, use a longer warm-up, a data set that is several times the cache or all in it, or cache = \"cold\" in every condition",
+        "the first trial of most blocks, of the experiment, or the trials of its first half missed shared buffers or read from the device at least 25 % more per visit than other trials of the same condition (or less, over the experiment)",
+        "keep burn_in on, use a longer warm-up, a data set several times larger than the cache or entirely cached, or cache = \"cold\" in every condition",
     ),
     def(
         "data-drift",
-        "the data set is more than 5 % larger than at the first trial",
+        "the data set is more than 5 % larger than in the first trial",
         "",
         "use reset = \"vacuum\" or \"reload\"",
     ),
 ];
 
-/// Settings that decide when a checkpoint begins and how long it takes: by themselves, or by how much WAL
-/// there is until max_wal_size.
+/// Whether the setting affects when a checkpoint begins or how long it takes, either directly or
+/// through the volume of WAL before max_wal_size is reached.
 pub fn decides_checkpoints(setting: &str) -> bool {
     const SETTINGS: &[&str] = &[
         "max_wal_size",
@@ -284,8 +283,8 @@ pub fn definition(id: &str) -> Option<&'static CheckDef> {
     CHECKS.iter().find(|c| c.id == id)
 }
 
-/// Ids of the checks that can make a trial invalid, and so can be tolerated. Those of behavior are
-/// accepted as well, without effect: files written when they made a trial invalid go on working.
+/// Ids of the checks that can invalidate a trial and therefore be tolerated. Checks of behavior are
+/// accepted without effect, for experiment files from versions in which they invalidated trials.
 pub fn tolerable() -> Vec<&'static str> {
     let accepted = |c: &&CheckDef| !c.invalid.is_empty() || c.kind == Kind::Behavior;
     CHECKS.iter().filter(accepted).map(|c| c.id).collect()
@@ -295,8 +294,8 @@ pub fn is_behavior(id: &str) -> bool {
     definition(id).is_some_and(|c| c.kind == Kind::Behavior)
 }
 
-/// Lets a trial count that an earlier version made invalid for how its condition behaved. Returns
-/// whether it counts now and did not before.
+/// Validates a trial that an earlier version marked invalid because of its condition's behavior.
+/// Returns whether the trial was invalid and is valid now.
 pub fn rejudge(trial: &mut Trial) -> bool {
     if trial.outcome != Outcome::Complete || trial.is_valid() {
         return false;
@@ -307,7 +306,7 @@ pub fn rejudge(trial: &mut Trial) -> bool {
     trial.is_valid()
 }
 
-/// Turns the verdict invalid of the tolerated checks into a warning that says so.
+/// Changes the verdict of a tolerated check from invalid to warning and says so in the message.
 pub fn tolerate(check: &mut Check, tolerated: &[String]) {
     if check.verdict == CheckVerdict::Invalid && tolerated.contains(&check.id) {
         check.verdict = CheckVerdict::Warning;
@@ -321,7 +320,7 @@ mod tests {
     use crate::test_support::full_trial;
 
     #[test]
-    fn ids_are_unique_and_say_something() {
+    fn ids_are_unique_and_texts_are_present() {
         for (i, c) in CHECKS.iter().enumerate() {
             assert!(CHECKS[i + 1..].iter().all(|other| other.id != c.id), "{}", c.id);
             assert!(!c.invalid.is_empty() || !c.warning.is_empty(), "{}", c.id);
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_of_behavior_is_accepted_by_tolerate() {
+    fn tolerate_accepts_checks_of_behavior() {
         for id in ["rate-not-reached", "drbd-congested", "data-size", "foreign-load"] {
             assert!(tolerable().contains(&id), "{id}");
         }
@@ -339,18 +338,18 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_thrown_away_for_its_behavior_counts_again() {
+    fn a_trial_invalidated_for_its_behavior_counts_again() {
         let mut trial = full_trial();
         trial.checks = vec![Check::invalid("rate-not-reached", "40 %", "ask for less")];
         assert!(rejudge(&mut trial) && trial.is_valid());
         assert_eq!(trial.checks[0].verdict, CheckVerdict::Warning);
-        assert!(!rejudge(&mut trial), "it counted before");
+        assert!(!rejudge(&mut trial), "it was already valid");
         trial.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
         assert!(!rejudge(&mut trial) && !trial.is_valid());
     }
 
     #[test]
-    fn only_what_is_named_is_tolerated() {
+    fn only_the_named_checks_are_tolerated() {
         let tolerated = ["foreign-load".to_owned()];
         let judged = |mut check: Check| {
             tolerate(&mut check, &tolerated);

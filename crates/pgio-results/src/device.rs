@@ -1,6 +1,6 @@
-//! What `pgio device` measured: plain data, each run on its own, in the order in which they ran.
+//! Results of `pgio device`: plain data, one record per run, in execution order.
 //!
-//! Nothing is judged here; `analysis::device` compares, `report::device` tells.
+//! Nothing is judged here; `analysis::device` compares, `report::device` prints.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ pub struct DeviceRecord {
     /// Such as `fio-3.33`.
     pub fio: String,
     pub started_at: String,
-    /// Of the order of places and of random offsets.
+    /// Seed for the order of places and for random offsets.
     pub seed: u64,
     pub rounds: u32,
-    /// The first bytes of each place, which all tests worked on.
+    /// Size of the region at the start of each place that all tests used.
     pub region_bytes: u64,
-    /// One, or two of which the second is compared with.
+    /// One place, or two; the second one is the baseline.
     pub places: Vec<DevicePlace>,
     pub tests: Vec<DeviceTest>,
     pub runs: Vec<DeviceRun>,
@@ -26,13 +26,13 @@ pub struct DeviceRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DevicePlace {
-    /// As it was named.
+    /// Name on the command line.
     pub name: String,
     /// `block device`, `file` or `scratch file`.
     pub kind: String,
-    /// Without symbolic links; of a scratch file its directory.
+    /// Path without symbolic links; for a scratch file, its directory.
     pub path: String,
-    /// The smallest unit of direct I/O, where it is known.
+    /// The smallest unit of direct I/O, if known.
     pub sector_bytes: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ pub struct DeviceTest {
     pub block_bytes: u64,
     /// Requests in flight.
     pub depth: u32,
-    /// The one of each run's metrics that the test is about.
+    /// The primary metric of the test.
     pub metric: String,
 }
 
@@ -54,7 +54,7 @@ pub struct DeviceTest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceRun {
-    /// Counted from 1.
+    /// Numbered from 1.
     pub round: u32,
     pub test: String,
     /// Index into the places.
@@ -62,6 +62,6 @@ pub struct DeviceRun {
     pub seconds: f64,
     pub operations: u64,
     pub bytes: u64,
-    /// By names of the table of metrics, in its units.
+    /// Values by metric name, in the units of the table of metrics.
     pub metrics: BTreeMap<String, f64>,
 }

@@ -1,13 +1,14 @@
-//! Files in directories that other users may write to.
+//! Safe access to files in directories that other users may write to.
 //!
-//! pgio runs as root on hosts of other people. A name in such a directory may be a link to
-//! /etc/shadow, a FIFO that never answers, or a device, and it may become one between a look and an
-//! open. So a [`Directory`] is opened once and everything below it by that descriptor: links are not
-//! followed, what is read is a regular file of bounded size, and what is written gets a new file that
-//! is renamed into place. [`write_durably`] is the one way to write a whole file.
+//! pgio runs as root on other people's hosts. A name in such a directory may be a link to
+//! /etc/shadow, a FIFO that blocks, or a device, and it may become one between check and open.
+//! Therefore a [`Directory`] is opened once, and everything below it is opened through its
+//! descriptor: links are not followed, only regular files of limited size are read, and writing
+//! creates a new file and renames it into place. Whole files are always written by
+//! [`write_durably`].
 //!
-//! This module knows no format and no domain. Links above the directory are the user's choice and
-//! are followed.
+//! This module knows no file formats. Links in the path of the directory itself are the user's
+//! choice and are followed.
 
 mod directory;
 mod special;
@@ -25,27 +26,27 @@ pub use self::special::write_named;
 pub use self::text::read_text;
 use crate::units::human;
 
-/// Why a file is not opened although it exists.
+/// Why an existing file is not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("it is a symbolic link, and links are not followed here: replace it with the file")]
+    #[error("it is a symbolic link, and pgio does not follow links here: replace it with the file")]
     Link,
     #[error("it is {0} and not a regular file")]
     NotRegular(&'static str),
     #[error(
-        "it has {} and at most {} are read: it was not written by pgio, or it is damaged",
+        "its size is {}, and the limit is {}: it was not written by pgio, or it is damaged",
         human::bytes(*bytes), human::bytes(*limit)
     )]
     TooLarge { bytes: u64, limit: u64 },
     #[error(
-        "it has another name elsewhere (a hard link), and what is written here would change it there: copy the file"
+        "it has another hard link, so writing to it would change a file elsewhere: replace it with a copy"
     )]
     HardLink,
-    #[error("`{0}` is no name of a file below this directory")]
+    #[error("`{0}` is not the name of a file below this directory")]
     Name(String),
     #[error("it belongs to another user (uid {0})")]
     Owner(u32),
-    #[error("users other than its owner may write to it")]
+    #[error("other users may write to it")]
     Writable,
 }
 
@@ -61,7 +62,7 @@ impl From<Refused> for io::Error {
     }
 }
 
-/// Whether nobody but the present user and root can have written it.
+/// Checks that only the current user and root can have written the file.
 pub fn check_ours(found: &Stat) -> Result<(), Refused> {
     match found {
         _ if ![0, geteuid().as_raw()].contains(&found.st_uid) => Err(Refused::Owner(found.st_uid)),
@@ -70,14 +71,14 @@ pub fn check_ours(found: &Stat) -> Result<(), Refused> {
     }
 }
 
-/// Replaces a file: it is the old one or the new one, never a part, and on disk when this returns.
-/// Whatever has the name is replaced and not followed.
+/// Replaces a file atomically; the new file is on disk when this returns. An existing file or link
+/// of that name is replaced, never followed.
 pub fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let (directory, name) = split(path)?;
     Directory::open(directory)?.write(Path::new(name), text.as_bytes())
 }
 
-/// The directory and the name in it.
+/// Splits a path into directory and file name.
 fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     let Some(name) = path.file_name() else {
         return Err(Refused::Name(path.display().to_string()).into());

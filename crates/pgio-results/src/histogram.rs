@@ -1,35 +1,36 @@
-//! Latency histogram with logarithmic buckets, the same on the server and here.
+//! Latency histogram with logarithmic buckets, identical on the server and here.
 //!
-//! A latency of `x` µs falls into bucket `17 + round(16 * log2(max(x, 0.5)))`, counted from 1 as
-//! PostgreSQL arrays are, so each bucket is 4.4 % wide. The formula stands once more in
-//! `workload/sql/`, where the counting happens; a test holds the two together. Counts of several
-//! slices, sessions or drivers merge by addition.
+//! A latency of `x` µs belongs to bucket `17 + round(16 * log2(max(x, 0.5)))`, numbered from 1 like
+//! PostgreSQL arrays, so each bucket is 4.4 % wide. `workload/sql/` contains the same formula,
+//! because the server counts too; a test keeps them equal. Counts of several slices, sessions or
+//! drivers merge by addition.
 //!
-//! A quantile is interpolated inside its bucket, on the logarithmic scale: bucket centers alone
-//! would put every quantile on a lattice of 4.4 %, and the ratio of two of them as well.
+//! A quantile is interpolated inside its bucket on the logarithmic scale. With bucket centers,
+//! every quantile and every ratio of two quantiles would be rounded to steps of 4.4 %.
 //!
-//! An operation that the window's end cut off is *censored*: only a lower bound of its latency is
-//! known. Such operations are counted beside the others, and every statistic that depends on
-//! them is a lower bound ([`Reading::at_least`]).
+//! An operation cut off by the end of the window is *censored*: only a lower bound of its latency
+//! is known. Such operations are counted separately, and every statistic that depends on them is a
+//! lower bound ([`Reading::at_least`]).
 
 /// Buckets per doubling of the latency.
 pub const PER_OCTAVE: f64 = 16.0;
-/// Where 1 µs falls, counted from 1.
+/// The bucket of 1 µs, numbered from 1.
 pub const ONE_MICROSECOND: usize = 17;
-/// Number of buckets: the last one is 2^31 µs, some 36 minutes.
+/// Number of buckets; the last one is about 2^31 µs (36 minutes).
 pub const BUCKETS: usize = 512;
-/// The clock of the server has steps of 1 µs: below this a quantile says nothing, the mean does.
+/// The server's clock has a resolution of 1 µs: below this value a quantile is meaningless, but the
+/// mean is not.
 pub const COARSEST_QUANTILE_NS: f64 = 20_000.0;
 
-/// How far the unknown part of censored latencies may move a statistic that is still shown as a
-/// plain number: a few calls that the window's end cut off must not mark every percentile.
+/// Maximum relative error from censored latencies for a statistic that is not marked as a lower
+/// bound: a few calls cut off by the end of the window must not mark every percentile.
 const NEGLIGIBLE: f64 = 0.01;
 
 /// A statistic in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading {
     pub ns: f64,
-    /// It is a lower bound: it depends on latencies of which no more is known than that.
+    /// Whether it is a lower bound, because it depends on censored latencies.
     pub at_least: bool,
 }
 
@@ -39,15 +40,14 @@ impl Reading {
     }
 }
 
-/// Latencies by bucket, those of operations that were answered apart from the lower bounds of those
-/// that were cut off.
+/// Latencies of answered operations and, separately, lower bounds of censored ones, by bucket.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Histogram {
     answered: Counts,
     censored: Option<Box<Counts>>,
 }
 
-/// Counts by bucket, with the exact count, sum and maximum beside them.
+/// Counts by bucket, with exact count, sum and maximum.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counts {
     counts: Vec<u64>,
@@ -63,7 +63,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// `None` when there are more buckets than the format knows.
+    /// `None` if there are more than [`BUCKETS`] buckets.
     pub fn from_parts(counts: &[u64], sum_ns: f64, max_ns: f64) -> Option<Counts> {
         if counts.len() > BUCKETS {
             return None;
@@ -100,19 +100,19 @@ impl Counts {
         self.sum_ns
     }
 
-    /// 0 when nothing was recorded.
+    /// 0 if nothing was recorded.
     pub fn max_ns(&self) -> f64 {
         self.max_ns
     }
 
-    /// Bucket counts, counted from bucket 1, without the empty tail.
+    /// Counts from bucket 1 on, without trailing empty buckets.
     pub fn counts(&self) -> &[u64] {
         let used = self.counts.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1);
         &self.counts[..used]
     }
 
-    /// Where a rank from 0 to the count lies, on the logarithmic scale between the edges of its
-    /// bucket; the maximum is the upper edge of the last one.
+    /// The latency at a rank from 0 to the count, interpolated on the logarithmic scale between the
+    /// edges of its bucket. The maximum is the upper edge of the last used bucket.
     fn at_rank(&self, rank: f64) -> Option<f64> {
         if self.count == 0 {
             return None;
@@ -125,7 +125,7 @@ impl Counts {
                 let bucket = index + 1;
                 let low = edge_ns(bucket);
                 let is_last = up_to == self.count;
-                // The last bucket of the format has no upper edge.
+                // The last bucket has no upper edge.
                 let open = is_last && (bucket == BUCKETS || self.max_ns < edge_ns(bucket + 1));
                 let high = if open { self.max_ns.max(low) } else { edge_ns(bucket + 1) };
                 let share = (rank - below as f64) / *n as f64;
@@ -138,14 +138,14 @@ impl Counts {
 }
 
 impl Histogram {
-    /// From what a slice returns: bucket counts, their exact sum and maximum.
+    /// From the values of a slice: bucket counts, their exact sum and maximum.
     ///
-    /// Returns `None` when there are more buckets than the format knows.
+    /// Returns `None` if there are more than [`BUCKETS`] buckets.
     pub fn from_parts(counts: &[u64], sum_ns: f64, max_ns: f64) -> Option<Histogram> {
         Some(Histogram::new(Counts::from_parts(counts, sum_ns, max_ns)?, None))
     }
 
-    /// Of operations that were answered, and of those that were cut off.
+    /// From answered and censored operations.
     pub fn new(answered: Counts, censored: Option<Counts>) -> Histogram {
         let censored = censored.filter(|c| c.count > 0).map(Box::new);
         Histogram { answered, censored }
@@ -156,7 +156,7 @@ impl Histogram {
         self.answered.record(ns, 1);
     }
 
-    /// `n` operations that took longer than `ns`: nobody knows by how much.
+    /// Records `n` censored operations that took longer than `ns`.
     pub fn record_censored(&mut self, ns: f64, n: u64) {
         if n > 0 {
             self.censored.get_or_insert_default().record(ns, n);
@@ -170,52 +170,52 @@ impl Histogram {
         }
     }
 
-    /// Operations that were answered.
+    /// Number of answered operations.
     pub fn count(&self) -> u64 {
         self.answered.count
     }
 
-    /// Those that were cut off.
+    /// Number of censored operations.
     pub fn censored_count(&self) -> u64 {
         self.censored.as_ref().map_or(0, |c| c.count)
     }
 
-    /// Both together: what quantiles are taken of.
+    /// Number of all operations, from which quantiles are computed.
     pub fn observed(&self) -> u64 {
         self.count() + self.censored_count()
     }
 
-    /// Of the answered ones.
+    /// Sum of the answered operations' latencies.
     pub fn sum_ns(&self) -> f64 {
         self.answered.sum_ns
     }
 
-    /// Of all: what is known of the cut-off ones is in it.
+    /// Sum over all operations, including the lower bounds of censored ones.
     pub fn observed_sum_ns(&self) -> f64 {
         self.sum_ns() + self.censored.as_ref().map_or(0.0, |c| c.sum_ns)
     }
 
-    /// Exact mean of the answered ones, or `None` when there are none.
+    /// Exact mean of the answered operations; `None` without any.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.count() > 0).then(|| self.sum_ns() / self.count() as f64)
     }
 
-    /// Exact maximum of the answered ones, or `None` when there are none.
+    /// Exact maximum of the answered operations; `None` without any.
     pub fn max_ns(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.answered.max_ns)
     }
 
-    /// The mean of all: a lower bound where it would be larger by more than [`NEGLIGIBLE`] if
-    /// everything that was cut off had taken as long as the longest operation known.
+    /// The mean of all operations. It counts as a lower bound if it would grow by more than
+    /// [`NEGLIGIBLE`] with every censored operation as long as the longest known one.
     pub fn mean(&self) -> Option<Reading> {
         let all = self.observed();
         let ns = (all > 0).then(|| self.observed_sum_ns() / all as f64)?;
         let longest = self.longest()?.ns;
-        let could_be = (self.sum_ns() + self.censored_count() as f64 * longest) / all as f64;
-        Some(Reading { ns, at_least: could_be > ns * (1.0 + NEGLIGIBLE) })
+        let upper = (self.sum_ns() + self.censored_count() as f64 * longest) / all as f64;
+        Some(Reading { ns, at_least: upper > ns * (1.0 + NEGLIGIBLE) })
     }
 
-    /// The longest of all: a lower bound where that one was cut off.
+    /// The longest of all operations; a lower bound if that operation is censored.
     pub fn longest(&self) -> Option<Reading> {
         let censored = self.censored.as_ref().map_or(0.0, |c| c.max_ns);
         let ns = self.answered.max_ns.max(censored);
@@ -223,9 +223,9 @@ impl Histogram {
         (self.observed() > 0).then_some(Reading { ns, at_least })
     }
 
-    /// Quantile `q` in 0..=1 of all, interpolated; `None` when nothing was recorded. Each cut-off
-    /// operation counts with its lower bound, so the quantile is one as well, unless it would be
-    /// nearly the same if all of them had lasted forever.
+    /// Interpolated quantile `q` in 0..=1 of all operations; `None` if nothing was recorded. Each
+    /// censored operation counts with its lower bound, so the quantile is a lower bound too, unless
+    /// it would be almost the same if all of them had lasted forever.
     pub fn quantile(&self, q: f64) -> Option<Reading> {
         let rank = q * self.observed() as f64;
         let Some(censored) = &self.censored else {
@@ -241,22 +241,22 @@ impl Histogram {
         Some(Reading { ns, at_least })
     }
 
-    /// The quantile's number alone.
+    /// The quantile without its flag.
     pub fn quantile_ns(&self, q: f64) -> Option<f64> {
         self.quantile(q).map(|reading| reading.ns)
     }
 
-    /// Of the answered ones: bucket counts, counted from bucket 1, without the empty tail.
+    /// Counts of answered operations from bucket 1 on, without trailing empty buckets.
     pub fn counts(&self) -> &[u64] {
         self.answered.counts()
     }
 
-    /// Of the cut-off ones, where there are any.
+    /// Counts of censored operations, if any.
     pub fn censored(&self) -> Option<&Counts> {
         self.censored.as_deref()
     }
 
-    /// All together, without the distinction.
+    /// Counts of answered and censored operations together.
     pub fn together(&self) -> Counts {
         let mut all = self.answered.clone();
         self.censored.iter().for_each(|censored| all.merge(censored));
@@ -264,18 +264,18 @@ impl Histogram {
     }
 }
 
-/// The bucket of a latency, counted from 1.
+/// The bucket of a latency, numbered from 1.
 pub fn bucket_of(ns: f64) -> usize {
     let us = (ns / 1000.0).max(0.5);
     (ONE_MICROSECOND as f64 + (us.log2() * PER_OCTAVE).round()) as usize
 }
 
-/// The geometric center of a bucket counted from 1.
+/// The geometric center of a bucket, numbered from 1.
 pub fn center_ns(bucket: usize) -> f64 {
     1000.0 * ((bucket as f64 - ONE_MICROSECOND as f64) / PER_OCTAVE).exp2()
 }
 
-/// The lower edge of a bucket counted from 1: the upper one of the bucket before.
+/// The lower edge of a bucket, numbered from 1; it is the upper edge of the bucket before.
 fn edge_ns(bucket: usize) -> f64 {
     1000.0 * ((bucket as f64 - 0.5 - ONE_MICROSECOND as f64) / PER_OCTAVE).exp2()
 }

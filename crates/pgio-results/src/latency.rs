@@ -1,30 +1,30 @@
-//! The statistics of a class of operations, and the metrics that hold them.
+//! Latency statistics of a class of operations, and their metrics.
 //!
-//! One place knows both ways: what is recorded of a histogram under which name, and which
-//! class and statistic a metric's name stands for. Next: `metrics` for the names' meaning.
+//! Converts in both directions: from a histogram to named metrics, and from a metric's name to
+//! class and statistic. Next: `metrics` for the meaning of the names.
 
 use super::metrics;
 use crate::histogram::{Histogram, Reading};
 
-/// What is recorded beside mean and maximum; in names a point becomes an underscore.
+/// Quantiles recorded in addition to mean and maximum; in names, an underscore replaces the point.
 pub const QUANTILES: [(&str, f64); 4] =
     [("p50", 0.50), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999)];
 
-/// Operations slower than a percentile, in every trial that is compared by it: of fewer it is the
-/// latency of single operations.
-pub const FEWEST_BEYOND: f64 = 20.0;
+/// Minimum number of operations beyond a percentile in every compared trial; with fewer, the
+/// percentile is the latency of single operations.
+pub const MIN_BEYOND: f64 = 20.0;
 
-/// What an open loop is judged by: the first of these that its calls are enough for, with room for
-/// arrivals that are drawn.
-const JUDGED: [(&str, f64); 2] = [("p99", 0.99), ("p95", 0.95)];
-const ROOM: f64 = 1.1;
+/// Percentiles by which an open loop is judged, in order of preference. The first one with enough
+/// operations is used, with a margin for random arrivals.
+const PREFERRED: [(&str, f64); 2] = [("p99", 0.99), ("p95", 0.95)];
+const MARGIN: f64 = 1.1;
 
-/// The class of how late calls are sent, which is no latency of the server's.
+/// The class for the delay of sending calls, which is not a latency of the server.
 const LAG: &str = "lag";
 const LAG_PREFIX: &str = "schedule_lag_";
 const INFIX: &str = "_latency_";
 
-/// By name, of everything that was recorded in the class.
+/// Statistics of a class by metric name.
 pub fn of_class(class: &str, h: &Histogram) -> Vec<(String, Reading)> {
     let name = |statistic: &str| match class {
         LAG => format!("{LAG_PREFIX}{statistic}"),
@@ -35,7 +35,7 @@ pub fn of_class(class: &str, h: &Histogram) -> Vec<(String, Reading)> {
     all.filter_map(|(statistic, reading)| Some((name(statistic), reading?))).collect()
 }
 
-/// The class and the quantile that a metric is of; `None` where it is no percentile.
+/// Class and quantile of a metric; `None` if it is not a percentile.
 pub fn percentile(metric: &str) -> Option<(&str, f64)> {
     let (class, statistic) = match metric.strip_prefix(LAG_PREFIX) {
         Some(statistic) => (LAG, statistic),
@@ -45,18 +45,18 @@ pub fn percentile(metric: &str) -> Option<(&str, f64)> {
     Some((class, *q))
 }
 
-/// Operations in a trial that leave enough of them beyond a quantile.
+/// Number of operations needed so that enough of them are beyond a quantile.
 pub fn needed(q: f64) -> u64 {
-    (FEWEST_BEYOND / (1.0 - q)).round() as u64
+    (MIN_BEYOND / (1.0 - q)).round() as u64
 }
 
-/// The metric to judge a class by in which so many operations are expected; without a percentile
-/// that can be compared it is the mean.
+/// The primary metric of a class for an expected number of operations; the mean if no percentile is
+/// comparable.
 pub fn primary(class: &str, operations: f64) -> &'static str {
-    let enough = |(_, q): &&(&str, f64)| operations >= ROOM * needed(*q) as f64;
-    let statistic = JUDGED.iter().find(enough).map_or("mean", |(statistic, _)| *statistic);
+    let enough = |(_, q): &&(&str, f64)| operations >= MARGIN * needed(*q) as f64;
+    let statistic = PREFERRED.iter().find(enough).map_or("mean", |(statistic, _)| *statistic);
     let name = format!("{class}{INFIX}{statistic}");
-    metrics::definition(&name).expect("every class has these in the table").name
+    metrics::definition(&name).expect("the table has these statistics of every class").name
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_judged_where_enough_lie_beyond_it() {
+    fn a_percentile_is_primary_if_enough_operations_are_beyond_it() {
         assert_eq!([0.5, 0.95, 0.99, 0.999].map(needed), [40, 400, 2000, 20_000]);
         assert_eq!(primary("read", 4000.0), "read_latency_p99");
         assert_eq!(primary("transaction", 2100.0), "transaction_latency_p95");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_percentiles_are_read() {
+    fn parses_names_of_percentiles() {
         assert_eq!(percentile("read_latency_p99_9"), Some(("read", 0.999)));
         assert_eq!(percentile("schedule_lag_p50"), Some((LAG, 0.5)));
         for name in ["read_latency_mean", "read_latency_max", "riops", "schedule_lag_mean"] {

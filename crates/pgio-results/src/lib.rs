@@ -1,9 +1,11 @@
-//! What is stored: the records that measuring writes and that analysis and reports read.
+//! The stored records: measuring code writes them, analysis and reports read them.
 //!
-//! [`model`] is a trial in memory, [`change`] what a condition changes, [`metrics`] the table of every metric's unit and direction,
-//! [`latency`] which of them a histogram has, [`checks`] the table of validity checks, [`telemetry`] and [`series`] what was observed beside
-//! the work, [`wire`] the versioned form on disk, [`store`] the directory of an experiment,
-//! [`sweep`] what is varied beside the conditions. Nothing here measures or judges. Next: `analysis` draws conclusions from these records alone.
+//! [`model`] is a trial in memory, [`change`] a setting that a condition changes, [`metrics`] the
+//! table of all metrics with unit and direction, [`latency`] the metrics derived from a histogram,
+//! [`checks`] the table of validity checks, [`telemetry`] and [`series`] observations beside the
+//! workload, [`wire`] the versioned form on disk, [`store`] the directory of an experiment,
+//! [`sweep`] the factors varied beside the conditions. Nothing here measures or judges. Next:
+//! `analysis` draws conclusions from these records alone.
 
 pub mod files;
 pub mod histogram;

@@ -1,13 +1,13 @@
-//! Every metric pgio reports: name, unit, and which direction is better.
+//! All metrics that pgio reports: name, unit, and which direction is better.
 //!
-//! The one table behind the stored JSON, the analysis (slower or faster by direction) and the
-//! documentation. A metric that is not here cannot be stored, but for those that an experiment
-//! declares itself, since its command prints them: their definitions are in its manifest, and whoever
-//! reads its trials looks there first ([`all`], [`find`]).
+//! The stored JSON, the analysis (slower or faster by direction) and the documentation use this
+//! table. A metric that is not in it cannot be stored, except for metrics that an experiment
+//! declares for its command: the manifest defines those, and readers of its trials look there first
+//! ([`all`], [`find`]).
 
 use serde::{Deserialize, Serialize};
 
-/// Which way a metric is better, where one way is.
+/// The better direction of a metric, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Direction {
@@ -15,7 +15,7 @@ pub enum Direction {
     HigherIsFaster,
     #[serde(rename = "lower")]
     LowerIsFaster,
-    /// A plain quantity, such as bytes of WAL.
+    /// Neither direction is better, as for bytes of WAL.
     #[serde(rename = "neither")]
     Neutral,
 }
@@ -28,7 +28,7 @@ pub struct MetricDef<'a> {
     pub help: &'a str,
 }
 
-/// A metric of one experiment's own, as its manifest has it.
+/// A metric declared by an experiment, as stored in its manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeclaredMetric {
@@ -40,7 +40,7 @@ pub struct DeclaredMetric {
 impl DeclaredMetric {
     pub fn definition(&self) -> MetricDef<'_> {
         let Self { name, unit, better } = self;
-        MetricDef { name, unit, direction: *better, help: "as the command prints it" }
+        MetricDef { name, unit, direction: *better, help: "as printed by the command" }
     }
 }
 
@@ -66,7 +66,7 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "blocks_scanned_per_second",
         "blocks/s",
         HigherIsFaster,
-        "scans × blocks of pgio_scan; not among the block visits",
+        "scans × blocks of pgio_scan; not included in block visits",
     ),
     def("updates_per_second", "rows/s", HigherIsFaster, "rows updated"),
     def("update_calls_per_second", "calls/s", HigherIsFaster, "UPDATE statements"),
@@ -92,24 +92,19 @@ pub const METRICS: &[MetricDef<'static>] = &[
         HigherIsFaster,
         "reads or writes of the workload `device`",
     ),
-    def("device_latency_mean", "s", LowerIsFaster, "mean latency of one of these operations"),
-    def("device_latency_p50", "s", LowerIsFaster, "median latency of one of these operations"),
-    def("device_latency_p95", "s", LowerIsFaster, "95th percentile of such an operation's latency"),
-    def("device_latency_p99", "s", LowerIsFaster, "99th percentile of such an operation's latency"),
-    def(
-        "device_latency_p99_9",
-        "s",
-        LowerIsFaster,
-        "99.9th percentile of such an operation's latency",
-    ),
+    def("device_latency_mean", "s", LowerIsFaster, "mean latency of these operations"),
+    def("device_latency_p50", "s", LowerIsFaster, "median latency of these operations"),
+    def("device_latency_p95", "s", LowerIsFaster, "95th percentile of these latencies"),
+    def("device_latency_p99", "s", LowerIsFaster, "99th percentile of these latencies"),
+    def("device_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of these latencies"),
     def("device_latency_max", "s", LowerIsFaster, "longest of these operations"),
     def(
         "messages_per_minute",
         "messages/min",
         HigherIsFaster,
-        "messages that were accepted for all their recipients",
+        "messages accepted for all their recipients",
     ),
-    def("mail_bytes_per_second", "bytes/s", HigherIsFaster, "of these messages, as sent"),
+    def("mail_bytes_per_second", "bytes/s", HigherIsFaster, "bytes of these messages, as sent"),
     def(
         "delivery_latency_mean",
         "s",
@@ -122,34 +117,34 @@ pub const METRICS: &[MetricDef<'static>] = &[
     def("delivery_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of a message's latency"),
     def("delivery_latency_max", "s", LowerIsFaster, "longest delivery of a message"),
     def("mail_bytes_mean", "bytes", Neutral, "mean size of these messages"),
-    def("mail_offered_per_minute", "messages/min", Neutral, "as messages_rate asks for"),
-    def("mail_rate_reached", "%", Neutral, "of the messages due by messages_rate, those begun"),
+    def("mail_offered_per_minute", "messages/min", Neutral, "the rate requested by messages_rate"),
+    def(
+        "mail_rate_reached",
+        "%",
+        Neutral,
+        "share of the messages due by messages_rate that were started",
+    ),
     def(
         "mail_lag_mean",
         "s",
         LowerIsFaster,
-        "how much later than intended a message began, in the mean",
+        "mean delay from a message's intended start to its actual start",
     ),
-    def("mail_recipients", "recipients", Neutral, "recipients a message was accepted for"),
-    def("mail_refused", "recipients", Neutral, "recipients refused for good (5xx)"),
-    def("mail_deferred", "answers", Neutral, "recipients put off (4xx), each time"),
-    def("mail_unknown", "answers", Neutral, "answers that never came for what had been sent"),
-    def("mail_undelivered", "recipients", Neutral, "recipients given up after six attempts"),
+    def("mail_recipients", "recipients", Neutral, "recipients for which a message was accepted"),
+    def("mail_refused", "recipients", Neutral, "recipients refused permanently (5xx)"),
+    def("mail_deferred", "answers", Neutral, "recipients deferred (4xx), counted each time"),
+    def("mail_unknown", "answers", Neutral, "missing answers to commands that were sent"),
+    def("mail_undelivered", "recipients", Neutral, "recipients abandoned after six attempts"),
     def(
         "mail_left_over",
         "recipients",
         Neutral,
-        "recipients still to be tried again when the window ended",
+        "recipients still waiting for a retry when the window ended",
     ),
     def("mail_retries", "attempts", Neutral, "attempts after the first"),
     def("mail_dropped_connections", "connections", Neutral, "connections that ended unexpectedly"),
-    def(
-        "calls_per_second",
-        "calls/s",
-        HigherIsFaster,
-        "calls of the client-side engine that were answered",
-    ),
-    def("rate_reached", "%", Neutral, "of the calls due in an open loop, those that were begun"),
+    def("calls_per_second", "calls/s", HigherIsFaster, "answered calls of the client-side engine"),
+    def("rate_reached", "%", Neutral, "share of the calls due in an open loop that were started"),
     def(
         "schedule_lag_mean",
         "s",
@@ -165,16 +160,16 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "degraded_time",
         "share",
         LowerIsFaster,
-        "of the window: slices in which the rate was below half of the condition's own median",
+        "share of the window in slices whose rate was below half of the condition's median",
     ),
-    def("degraded_longest", "s", LowerIsFaster, "longest stretch of such slices"),
+    def("degraded_longest", "s", LowerIsFaster, "longest run of such slices"),
     def("riops", "blocks/s", Neutral, "blocks not found in shared buffers (pg_stat_database)"),
     def("cache_hits_per_second", "blocks/s", Neutral, "blocks found in shared buffers"),
     def(
         "device_reads_per_second",
         "reads/s",
         Neutral,
-        "read requests of the devices under data, WAL and tablespaces",
+        "read requests of the devices below data, WAL and tablespaces",
     ),
     def("device_writes_per_second", "writes/s", Neutral, "write requests of the same devices"),
     def("device_flushes_per_second", "flushes/s", Neutral, "cache flushes of the same devices"),
@@ -182,42 +177,62 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "page_cache_reads_per_second",
         "blocks/s",
         Neutral,
-        "buffer misses that the operating system's cache answered: riops less what the devices read",
+        "buffer misses served by the operating system's cache: riops minus device reads",
     ),
-    def("wait_share_cpu", "share", Neutral, "of the sessions' time: at work, waiting for nothing"),
-    def("wait_share_data_file_read", "share", Neutral, "of the sessions' time: reading blocks"),
+    def("wait_share_cpu", "share", Neutral, "share of the sessions' time on CPU, not waiting"),
+    def(
+        "wait_share_data_file_read",
+        "share",
+        Neutral,
+        "share of the sessions' time reading blocks",
+    ),
     def(
         "wait_share_data_file_write",
         "share",
         Neutral,
-        "of the sessions' time: writing or extending data files",
+        "share of the sessions' time writing or extending data files",
     ),
     def(
         "wait_share_flush",
         "share",
         Neutral,
-        "of the sessions' time: flushing WAL, own or another's",
+        "share of the sessions' time waiting for a WAL flush, their own or another session's",
     ),
-    def("wait_share_sync_rep", "share", Neutral, "of the sessions' time: a synchronous standby"),
-    def("wait_share_locks", "share", Neutral, "of the sessions' time: locks and latches"),
-    def("wait_share_client", "share", Neutral, "of the sessions' time: between two statements"),
-    def("wait_share_other", "share", Neutral, "of the sessions' time: any other wait"),
+    def(
+        "wait_share_sync_rep",
+        "share",
+        Neutral,
+        "share of the sessions' time waiting for a synchronous standby",
+    ),
+    def(
+        "wait_share_locks",
+        "share",
+        Neutral,
+        "share of the sessions' time waiting for locks and latches",
+    ),
+    def(
+        "wait_share_client",
+        "share",
+        Neutral,
+        "share of the sessions' time between two statements",
+    ),
+    def("wait_share_other", "share", Neutral, "share of the sessions' time in any other wait"),
     def("wal_bytes_per_second", "bytes/s", Neutral, "write-ahead log written"),
     def("wal_bytes_per_commit", "bytes", Neutral, "write-ahead log written per commit"),
     def(
         "wal_bytes_per_update",
         "bytes",
         Neutral,
-        "write-ahead log written per updated row, all else in it too",
+        "write-ahead log written per updated row, including WAL of other operations",
     ),
     def(
         "wal_fpi_share",
         "share",
         Neutral,
-        "of the WAL's bytes: full-page images, estimated as whole blocks, so at most that where they are compressed or have holes (14+)",
+        "share of full-page images in the bytes of WAL (14+); estimated with whole blocks, so an upper bound if images are compressed or have holes",
     ),
     def("wal_full_page_images", "images", Neutral, "full-page images inside the window (14+)"),
-    def("checkpoints", "checkpoints", Neutral, "checkpoints begun inside the window"),
+    def("checkpoints", "checkpoints", Neutral, "checkpoints started inside the window"),
     def("update_pct_measured", "%", Neutral, "share of calls that were updates"),
     def("scan_pct_measured", "%", Neutral, "share of calls that were scans"),
     def("insert_pct_measured", "%", Neutral, "share of calls that were inserts"),
@@ -226,19 +241,24 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "hot_pct_asked",
         "%",
         Neutral,
-        "share of calls that should be hot: in the hot spot; of the hottest 1 % of the keys (zipf); within a standard deviation (gaussian)",
+        "share of calls that should be hot: in the hot spot; among the hottest 1 % of the keys (zipf); within one standard deviation (gaussian)",
     ),
     def("hot_pct_measured", "%", Neutral, "share of calls that were hot"),
     def("hot_table_pct_measured", "%", Neutral, "share of calls that visited the hot table"),
-    def("think_pct_measured", "%", Neutral, "share of calls after which a session rested"),
-    def("think_time_mean", "s", Neutral, "mean length of a rest"),
-    def("think_share", "share", Neutral, "of the sessions' time: rests"),
-    def("deadlocks", "deadlocks", Neutral, "deadlocks met: rolled back, and another call drawn"),
+    def("think_pct_measured", "%", Neutral, "share of calls followed by a think time"),
+    def("think_time_mean", "s", Neutral, "mean length of a think time"),
+    def("think_share", "share", Neutral, "share of the sessions' time spent thinking"),
+    def(
+        "deadlocks",
+        "deadlocks",
+        Neutral,
+        "deadlocks; the call is rolled back and another one is drawn",
+    ),
     def(
         "call_latency_mean",
         "s",
         LowerIsFaster,
-        "mean time of a call of a mix (reads, updates, scans, inserts, deletes), its commit included",
+        "mean time of a call of a mix (reads, updates, scans, inserts, deletes), including its commit",
     ),
     def("read_latency_mean", "s", LowerIsFaster, "mean latency of a read call"),
     def("read_latency_p50", "s", LowerIsFaster, "median latency of a read call"),
@@ -250,7 +270,7 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "update_latency_mean",
         "s",
         LowerIsFaster,
-        "mean latency of an UPDATE, without its commit; with engine = client, with it",
+        "mean latency of an UPDATE; includes its commit only with engine = client",
     ),
     def("update_latency_p50", "s", LowerIsFaster, "median latency of an UPDATE"),
     def("update_latency_p95", "s", LowerIsFaster, "95th percentile of an UPDATE's latency"),
@@ -263,13 +283,23 @@ pub const METRICS: &[MetricDef<'static>] = &[
     def("scan_latency_p99", "s", LowerIsFaster, "99th percentile of a scan's latency"),
     def("scan_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of a scan's latency"),
     def("scan_latency_max", "s", LowerIsFaster, "longest scan"),
-    def("insert_latency_mean", "s", LowerIsFaster, "mean latency of an INSERT, without its commit"),
+    def(
+        "insert_latency_mean",
+        "s",
+        LowerIsFaster,
+        "mean latency of an INSERT, excluding its commit",
+    ),
     def("insert_latency_p50", "s", LowerIsFaster, "median latency of an INSERT"),
     def("insert_latency_p95", "s", LowerIsFaster, "95th percentile of an INSERT's latency"),
     def("insert_latency_p99", "s", LowerIsFaster, "99th percentile of an INSERT's latency"),
     def("insert_latency_p99_9", "s", LowerIsFaster, "99.9th percentile of an INSERT's latency"),
     def("insert_latency_max", "s", LowerIsFaster, "longest INSERT"),
-    def("delete_latency_mean", "s", LowerIsFaster, "mean latency of a DELETE, without its commit"),
+    def(
+        "delete_latency_mean",
+        "s",
+        LowerIsFaster,
+        "mean latency of a DELETE, excluding its commit",
+    ),
     def("delete_latency_p50", "s", LowerIsFaster, "median latency of a DELETE"),
     def("delete_latency_p95", "s", LowerIsFaster, "95th percentile of a DELETE's latency"),
     def("delete_latency_p99", "s", LowerIsFaster, "99th percentile of a DELETE's latency"),
@@ -285,7 +315,7 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "transaction_latency_mean",
         "s",
         LowerIsFaster,
-        "mean latency of an INSERT transaction, its commit included",
+        "mean latency of an INSERT transaction, including its commit",
     ),
     def("transaction_latency_p50", "s", LowerIsFaster, "median latency of an INSERT transaction"),
     def(
@@ -309,12 +339,12 @@ pub const METRICS: &[MetricDef<'static>] = &[
     def("transaction_latency_max", "s", LowerIsFaster, "longest INSERT transaction"),
 ];
 
-/// One of ours.
+/// A metric of the built-in table.
 pub fn definition(name: &str) -> Option<&'static MetricDef<'static>> {
     METRICS.iter().find(|m| m.name == name)
 }
 
-/// All that an experiment can have: its own, then ours.
+/// All metrics that an experiment can have: declared ones first, then the built-in ones.
 pub fn all(declared: &[DeclaredMetric]) -> impl Iterator<Item = MetricDef<'_>> {
     declared.iter().map(DeclaredMetric::definition).chain(METRICS.iter().copied())
 }
@@ -335,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_experiment_declares_comes_first_and_reads_back() {
+    fn declared_metrics_come_first_and_survive_serialization() {
         let text = r#"[{"name":"tps","unit":"tx/s","better":"higher"},
                        {"name":"errors","unit":"errors","better":"neither"}]"#;
         let declared: Vec<DeclaredMetric> = serde_json::from_str(text).unwrap();

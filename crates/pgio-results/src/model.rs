@@ -1,7 +1,7 @@
-//! A trial as it is in memory, and its parts.
+//! A trial in memory, and its parts.
 //!
-//! Base units: seconds for spans that are reported, bytes, blocks. The parts are plain data and
-//! are stored as they stand; only [`Trial`] itself has a stored form of its own (`wire`).
+//! Base units are seconds for reported time spans, bytes, and blocks. The parts are plain data and
+//! are stored unchanged; only [`Trial`] itself has a separate stored form (`wire`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::histogram::Histogram;
 use crate::units::Layout;
 pub use crate::warning::Warning;
 
-/// What the environment was like: a value by name, such as `setting.fsync` or `host.kernel`.
+/// Facts about the environment: values by name, such as `setting.fsync` or `host.kernel`.
 pub type Facts = BTreeMap<String, String>;
 
 /// One run of the workload under one condition, complete or not.
 #[derive(Debug, Clone)]
 pub struct Trial {
     pub run_id: String,
-    /// Where it stands in its experiment; a single `pgio run` has no place.
+    /// Its position in the experiment; absent for a single `pgio run`.
     pub place: Option<Place>,
     pub outcome: Outcome,
     /// The server's clock when the window opened, RFC 3339.
@@ -35,56 +35,57 @@ pub struct Trial {
     pub settings: BTreeMap<String, String>,
     pub sessions: Vec<SessionTotals>,
     pub timeline: Vec<Slice>,
-    /// By class of operation, such as `read`, `update`, `commit`.
+    /// Histograms by class of operation, such as `read`, `update`, `commit`.
     pub histograms: BTreeMap<String, Histogram>,
     pub metrics: BTreeMap<String, Metric>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
     pub telemetry: Option<Telemetry>,
-    /// The file of its samples, such as `series/0007.json`, below the results directory.
+    /// The file with its samples, such as `series/0007.json`, relative to the results directory.
     pub series: Option<String>,
-    /// The server's settings that are not its defaults, the kernel, mounts, schedulers and the
-    /// governor as found when the window opened: what must not differ between conditions.
-    /// Trials that are read from a store share it with the one before where it is the same.
+    /// Non-default server settings, kernel, mounts, schedulers and CPU governor when the window
+    /// opened; they must not differ between conditions. Trials read from a store share equal
+    /// values.
     pub environment: Arc<Facts>,
     pub evidence: Vec<Evidence>,
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,
-    /// An earlier version made it invalid for how its condition behaved; it counts. Found when it is
-    /// read, not stored.
+    /// An earlier version marked it invalid because of its condition's behavior; it counts now.
+    /// Determined when reading, not stored.
     pub rejudged: bool,
 }
 
-/// The block of the burn-in trial, which comes before block 1.
+/// Block number of the burn-in trial, which precedes block 1.
 pub const BURN_IN_BLOCK: u32 = 0;
 
 impl Trial {
-    /// Measured before block 1 to warm the server up: stored and shown, never counted or compared.
+    /// Whether it ran before block 1 to warm up the server: stored and shown, never counted or
+    /// compared.
     pub fn is_burn_in(&self) -> bool {
         self.place.as_ref().is_some_and(Place::is_burn_in)
     }
 
-    /// Complete, and no check says it must not count.
+    /// Whether it is complete and no check invalidates it.
     pub fn is_valid(&self) -> bool {
         self.outcome == Outcome::Complete
             && self.checks.iter().all(|c| c.verdict != CheckVerdict::Invalid)
     }
 }
 
-/// A trial's place in its experiment.
+/// A trial's position in its experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
     pub experiment: String,
     pub condition: String,
-    /// Counted from 1; 0 is the burn-in trial, which never counts.
+    /// Numbered from 1; 0 is the burn-in trial, which never counts.
     pub block: u32,
-    /// The order within its block, counted from 1.
+    /// Position within its block, numbered from 1.
     pub position: u32,
-    /// How often this trial was tried before (a repeated invalid trial).
+    /// Number of earlier attempts of this trial, which were invalid.
     #[serde(default)]
     pub attempt: u32,
-    /// A value of every axis of the sweep; absent without one.
+    /// A value for each axis of the sweep; absent without a sweep.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub point: Point,
 }
@@ -103,17 +104,17 @@ pub enum Outcome {
     Failed {
         error: String,
     },
-    /// Stopped by the user inside the window; what was measured is kept but never compared.
+    /// Stopped by the user inside the window; its data are kept but never compared.
     Interrupted,
 }
 
-/// The measured span, the same for all sessions.
+/// The measuring window, common to all sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Window {
-    /// Seconds asked for; absent when a fixed number of transactions or calls was asked for.
+    /// Requested seconds; absent if a fixed number of transactions or calls was requested.
     pub asked_seconds: Option<f64>,
-    /// Seconds from the common start to the last session's last operation.
+    /// Seconds from the common start to the last operation of the last session.
     pub seconds: f64,
     pub warmup_seconds: f64,
 }
@@ -131,14 +132,14 @@ pub struct WorkloadInfo {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DatasetInfo {
     pub tables: u32,
-    /// As it was asked for, such as `200M`.
+    /// As requested, such as `200M`.
     pub scale: String,
     pub blocks_per_table: u64,
     pub seed: u64,
-    /// Absent in records of before there was any but the original's.
+    /// Absent in records of earlier versions, which had only the default layout.
     #[serde(default)]
     pub layout: Layout,
-    /// Bytes of all tables and their indexes at the trial's start and end.
+    /// Bytes of all tables and their indexes at the start and end of the trial.
     pub bytes_before: u64,
     pub bytes_after: u64,
 }
@@ -151,13 +152,13 @@ pub struct ServerInfo {
     pub version_num: u32,
     pub database: String,
     pub shared_buffers: String,
-    /// Where, without secrets.
+    /// The connection target, without secrets.
     pub target: String,
     pub fsync: String,
     pub full_page_writes: String,
 }
 
-/// What one session did inside the window.
+/// Totals of one session inside the window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionTotals {
@@ -175,11 +176,11 @@ pub struct SessionTotals {
     pub deadlocks: u64,
 }
 
-/// About a second of the window, all sessions together.
+/// Totals of all sessions in about one second of the window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Slice {
-    /// Seconds from the window's start to the slice's end.
+    /// Seconds from the start of the window to the end of the slice.
     pub at: f64,
     pub seconds: f64,
     pub block_visits: u64,
@@ -187,16 +188,16 @@ pub struct Slice {
     pub commits: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub messages: u64,
-    /// Of an open loop: calls or messages that were answered in the slice; in the last one also
-    /// those that the window's end cut off.
+    /// In an open loop, calls or messages answered in the slice; the last slice includes those cut
+    /// off by the end of the window.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub timed: u64,
-    /// The sum of their latencies, or of what is known of them.
+    /// The sum of their latencies, or of their lower bounds.
     #[serde(default, skip_serializing_if = "is_zero_span")]
     pub latency_seconds: f64,
 }
 
-/// What most workloads do not have is not written.
+/// Fields that most workloads do not use are not stored.
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -208,10 +209,11 @@ fn is_zero_span(seconds: &f64) -> bool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metric {
-    /// Absent where it could not be measured or means nothing.
+    /// Absent if it could not be measured or is meaningless.
     pub value: Option<f64>,
     pub unit: String,
-    /// The value is a lower bound: it depends on operations that the window's end cut off.
+    /// Whether the value is a lower bound because it depends on operations cut off by the end of
+    /// the window.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
 }
@@ -222,7 +224,7 @@ impl Metric {
     }
 }
 
-/// The columns of the classic BEFORE and AFTER lines.
+/// Columns of the BEFORE and AFTER lines of the original pgio.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DatabaseRow {
@@ -240,7 +242,7 @@ pub struct DatabaseCounters {
     pub after: DatabaseRow,
 }
 
-/// Something read back to prove that a treatment was in force.
+/// A value read back to prove that a treatment was in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
@@ -248,7 +250,7 @@ pub struct Evidence {
     /// Such as `synchronous_commit` or `sync_state of pgio_standby`.
     pub what: String,
     pub found: String,
-    /// What it had to be; absent where it is only recorded.
+    /// The expected value; absent if the value is only recorded.
     pub expected: Option<String>,
 }
 
@@ -280,11 +282,11 @@ pub enum CheckVerdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
-    /// Stable name, such as `treatment-in-force`.
+    /// Stable identifier, such as `treatment-in-force`.
     pub id: String,
     pub verdict: CheckVerdict,
     pub message: String,
-    /// What to do about it; empty when all is well.
+    /// A hint what to do; empty if the verdict is ok.
     pub remedy: String,
 }
 

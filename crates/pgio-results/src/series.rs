@@ -1,8 +1,8 @@
-//! `pgio.series/1`: the samples of one trial, one file each under `series/`.
+//! `pgio.series/1`: the samples of one trial, one file per trial under `series/`.
 //!
-//! A track is one quantity of one subject over time; moments are seconds from the window's start
-//! by this machine's monotonic clock (a warm-up lies below 0). Kept apart from the trial's record,
-//! which stays small enough to read whole. Next: `store` writes it, `report` draws it.
+//! A track is one quantity of one subject over time. Times are seconds from the start of the window
+//! on this machine's monotonic clock; the warm-up is negative. Series are separate from the trial's
+//! record, so that records stay small. Next: `store` writes it, `report` draws it.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,18 +38,18 @@ impl Series {
 pub struct Track {
     /// A host's name, or `server`.
     pub source: String,
-    /// A device, a standby; empty for the source as a whole.
+    /// A device or a standby; empty for the whole source.
     pub subject: String,
     /// Such as `reads_per_second`, `busy_share`, `wal_bytes_per_second`.
     pub name: String,
     pub unit: String,
-    /// The end of the interval that a rate is over.
+    /// Time of each value; for a rate, the end of its interval.
     pub at: Vec<f64>,
-    /// As many as `at`; null where a sample is missing.
+    /// As many values as `at`; null if a sample is missing.
     pub values: Vec<Option<f64>>,
 }
 
-/// Something that happened, such as `checkpoint` or `autovacuum`.
+/// An event, such as `checkpoint` or `autovacuum`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Moment {

@@ -1,15 +1,15 @@
-//! The directory of an experiment: experiment.toml as run, manifest.json, trials.jsonl.
+//! The directory of an experiment: experiment.toml, manifest.json, trials.jsonl.
 //!
-//! A record is appended in one write and fsynced before the next trial begins, so that whatever
-//! stops the tool leaves complete records and at most one torn last line, which [`reading`] skips
-//! and [`resume`] cuts off. That no two runs write at once is the caller's care: a lock on a file here
-//! could be held by everybody who may read the results. Whoever writes looks before each record whether the
-//! file still is where it was made: what is appended to a removed file is lost.
+//! A record is appended in one write and fsynced before the next trial begins. A crash therefore
+//! leaves complete records and at most one torn last line, which [`reading`] skips and [`resume`]
+//! removes. The caller must prevent two concurrent writers: everyone who may read the results could
+//! hold a lock on a file here. Before each record, the writer checks that the file still has its
+//! name, because records appended to a removed file are lost.
 //!
-//! A results directory may come from anywhere: everything in it is read and written through
+//! Results directories are untrusted: everything in them is read and written through
 //! [`crate::files`].
 
-mod before;
+mod legacy;
 mod manifest;
 mod reading;
 mod resume;
@@ -34,25 +34,25 @@ pub use self::reading::{
 pub enum StoreError {
     #[error("cannot {doing} {}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} already holds an experiment; name another directory with --out", .0.display())]
+    #[error("{} already contains an experiment; specify another directory with --out", .0.display())]
     Occupied(PathBuf),
-    #[error("{} holds no pgio results: {missing} is missing", dir.display())]
+    #[error("{} contains no pgio results: {missing} is missing", dir.display())]
     NotResults { dir: PathBuf, missing: &'static str },
-    #[error("{} cannot be read", path.display())]
+    #[error("cannot parse {}", path.display())]
     Manifest { path: PathBuf, source: serde_json::Error },
     #[error("{} has format {found}; this pgio reads {MANIFEST_SCHEMA}, use the pgio that wrote it", path.display())]
     ManifestVersion { path: PathBuf, found: String },
     #[error(
-        "{} was removed, renamed or replaced while the experiment ran, and no further trial can be kept: keep the directory in its place and run the experiment anew, or continue one that was renamed with --resume",
+        "{} was removed, renamed or replaced while the experiment ran, so no further trial can be stored: rerun the experiment, or continue a renamed directory with --resume",
         .0.display()
     )]
     Gone(PathBuf),
-    #[error("{place} has more than {limit} bytes: it was not written by pgio, or it is damaged")]
+    #[error("{place} is longer than {limit} bytes: it was not written by pgio, or it is damaged")]
     LongLine { place: String, limit: u64 },
-    #[error("{place} names its samples `{name}`, and these are always below series/")]
+    #[error("{place} names the file `{name}` for its samples, which must be below series/")]
     SeriesName { place: String, name: String },
     #[error(
-        "{} is not to be trusted with the commands that would run, because {why}: look at the stored experiment.toml, then name an experiment file of your own before --resume, or make it yours (chown, chmod go-w)",
+        "cannot trust the commands in {}, because {why}: check the stored experiment.toml, then specify your own experiment file before --resume, or take ownership (chown, chmod go-w)",
         path.display()
     )]
     Untrusted { path: PathBuf, why: Refused },
@@ -60,12 +60,12 @@ pub enum StoreError {
     Wire(#[from] WireError),
 }
 
-/// It is the caller's word that is wrong, not what is stored.
+/// The requested condition does not exist in the stored experiment.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no condition {name:?}; there are {}", there.join(", "))]
+#[error("unknown condition {name:?} (conditions: {})", known.join(", "))]
 pub struct NoSuchCondition {
     name: String,
-    there: Vec<String>,
+    known: Vec<String>,
 }
 
 /// An experiment's directory, open for appending.
@@ -74,34 +74,35 @@ pub struct Store {
     dir: PathBuf,
     directory: Directory,
     trials: File,
-    /// Lines of trials.jsonl.
+    /// Number of lines in trials.jsonl.
     records: usize,
 }
 
-/// What [`Store::create`] makes.
+/// The files that [`Store::create`] creates.
 const FILES: &[&str] = &[TRIALS, EXPERIMENT, "manifest.json"];
 const EXPERIMENT: &str = "experiment.toml";
 const TRIALS: &str = "trials.jsonl";
-/// Others may read results, and write nowhere.
+/// Other users may read results, but not write them.
 const MODE: u32 = 0o644;
 
 impl Store {
-    /// Refuses what [`Store::create`] would refuse, before any work was done for it.
+    /// Checks early whether [`Store::create`] would fail.
     pub fn check_free(dir: &Path) -> Result<(), StoreError> {
         if FILES.iter().any(|name| dir.join(name).symlink_metadata().is_ok()) {
             return Err(StoreError::Occupied(dir.to_owned()));
         }
-        // What is missing of the path is made below the nearest directory that is there.
-        let named = dir.ancestors().filter(|d| !d.as_os_str().is_empty());
-        let there = named.chain([Path::new(".")]).find(|d| d.exists()).unwrap_or(dir);
-        if !there.is_dir() {
+        // Missing directories are created below the nearest existing one.
+        let ancestors = dir.ancestors().filter(|d| !d.as_os_str().is_empty());
+        let existing = ancestors.chain([Path::new(".")]).find(|d| d.exists()).unwrap_or(dir);
+        if !existing.is_dir() {
             return Err(io("create", dir, ErrorKind::NotADirectory.into()));
         }
         use rustix::fs::{Access, access};
-        access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|e| io("create", dir, e.into()))
+        access(existing, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|e| io("create", dir, e.into()))
     }
 
-    /// Creates the directory; one that already holds an experiment is refused.
+    /// Creates the directory; fails if it already contains an experiment.
     pub fn create(dir: &Path, experiment: &str, manifest: &Manifest) -> Result<Store, StoreError> {
         Self::check_free(dir)?;
         let directory = Directory::make(dir).map_err(|source| io("create", dir, source))?;
@@ -113,14 +114,15 @@ impl Store {
             Err(e) => return Err(io("create", &dir.join(TRIALS), e)),
         };
         let store = Store { dir: dir.to_owned(), directory, trials, records: 0 };
-        let begun = store
+        let written = store
             .write(EXPERIMENT, experiment)
             .and_then(|()| store.write_manifest(manifest))
             .inspect_err(|_| store.discard());
-        begun.map(|()| store)
+        written.map(|()| store)
     }
 
-    /// Else the next attempt would meet an experiment that never was.
+    /// Removes the files of an experiment that could not be created, so that the next attempt does
+    /// not find them.
     fn discard(&self) {
         for name in FILES {
             let _ = self.directory.remove(name);
@@ -131,8 +133,8 @@ impl Store {
         &self.dir
     }
 
-    /// Writes the samples of the trial that is appended next, and returns the file's name for its
-    /// record. Before the record, so that a record never names a file that is not there.
+    /// Writes the samples of the trial to be appended next and returns the file's name for its
+    /// record. Call it before `append`, so that a record never names a missing file.
     pub fn write_series(&mut self, series: &Series) -> Result<String, StoreError> {
         let name = format!("{:04}.json", self.records + 1);
         let text = serde_json::to_string(series).expect("plain data always serializes");
@@ -140,8 +142,8 @@ impl Store {
         Ok(format!("series/{name}"))
     }
 
-    /// Keeps what the program of the trial that is appended next wrote on one of its streams; of a
-    /// long text the beginning and the end.
+    /// Stores the output of the command of the trial to be appended next, for one stream; of a long
+    /// text, only the beginning and the end.
     pub fn write_output(&mut self, stream: &str, text: &str) -> Result<(), StoreError> {
         if text.is_empty() {
             return Ok(());
@@ -162,14 +164,14 @@ impl Store {
         Ok(())
     }
 
-    /// The file that is open has a name, and it is the one that the user expects it under.
+    /// Checks that the open file still exists under its name.
     fn check_in_place(&self) -> Result<(), StoreError> {
         let path = self.dir.join(TRIALS);
-        let open = self.trials.metadata().map_err(|source| io("look at", &path, source))?;
+        let open = self.trials.metadata().map_err(|source| io("stat", &path, source))?;
         let named = match fs::symlink_metadata(&path) {
             Ok(found) => (found.dev(), found.ino()) == (open.dev(), open.ino()),
             Err(e) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&e.kind()) => false,
-            Err(source) => return Err(io("look at", &path, source)),
+            Err(source) => return Err(io("stat", &path, source)),
         };
         if named && open.nlink() > 0 { Ok(()) } else { Err(StoreError::Gone(self.dir.clone())) }
     }
@@ -190,32 +192,28 @@ impl Store {
     }
 }
 
-/// Writes a file beside the results or wherever the user asks for it, as [`crate::files`] does.
+/// Writes any file requested by the user, like [`crate::files::write_durably`].
 pub fn write_durably(path: &Path, text: &str) -> Result<(), StoreError> {
     crate::files::write_durably(path, text).map_err(|source| io("write", path, source))
 }
 
-/// The same for a path from the command line, which may be /dev/stdout.
+/// Like [`write_durably`], for a path from the command line, which may be /dev/stdout.
 pub fn write_named(path: &Path, text: &str) -> Result<(), StoreError> {
     crate::files::write_named(path, text).map_err(|source| io("write", path, source))
 }
 
-/// Of what a program wrote in one trial, as much is kept.
-const OUTPUT: usize = 1 << 20;
+/// Maximum bytes of a command's output stored per trial and stream.
+const MAX_OUTPUT: usize = 1 << 20;
 
 fn bounded(text: &str) -> Cow<'_, str> {
-    if text.len() <= OUTPUT {
+    if text.len() <= MAX_OUTPUT {
         return Cow::Borrowed(text);
     }
-    // The end has more of what is wanted later.
-    let head = text.floor_char_boundary(OUTPUT / 4);
-    let tail = text.ceil_char_boundary(text.len() - (OUTPUT - head));
-    let left_out = tail - head;
-    Cow::Owned(format!(
-        "{}\n[pgio: {left_out} bytes are left out here]\n{}",
-        &text[..head],
-        &text[tail..]
-    ))
+    // The end is usually more useful.
+    let head = text.floor_char_boundary(MAX_OUTPUT / 4);
+    let tail = text.ceil_char_boundary(text.len() - (MAX_OUTPUT - head));
+    let omitted = tail - head;
+    Cow::Owned(format!("{}\n[pgio: {omitted} bytes omitted]\n{}", &text[..head], &text[tail..]))
 }
 
 fn io(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read_in_order() {
+    fn records_are_read_in_the_order_of_appending() {
         let (_parent, dir) = stored();
         let read = read(&dir).unwrap();
         assert_eq!((blocks(&read), read.torn), (vec![1, 2, 3], false));
@@ -264,24 +262,24 @@ mod tests {
     }
 
     #[test]
-    fn output_is_kept_beside_its_record_within_bounds() {
+    fn output_is_stored_beside_its_record_within_a_limit() {
         let parent = tempfile::tempdir().unwrap();
         let mut store = Store::create(parent.path(), TEXT, &manifest()).unwrap();
         store.append(&full_trial()).unwrap();
         store.write_output("stdout", "tps = 1\n").unwrap();
         store.write_output("stderr", "").unwrap();
-        let kept = |name: &str| fs::read_to_string(parent.path().join("output").join(name));
-        assert_eq!(kept("0002.stdout").unwrap(), "tps = 1\n");
-        assert!(kept("0002.stderr").is_err(), "nothing was said");
-        let long = format!("begin {}ü end", "üx".repeat(OUTPUT));
+        let stored = |name: &str| fs::read_to_string(parent.path().join("output").join(name));
+        assert_eq!(stored("0002.stdout").unwrap(), "tps = 1\n");
+        assert!(stored("0002.stderr").is_err(), "no output");
+        let long = format!("begin {}ü end", "üx".repeat(MAX_OUTPUT));
         store.write_output("stderr", &long).unwrap();
-        let text = kept("0002.stderr").unwrap();
-        assert!(text.len() < OUTPUT + 100, "{}", text.len());
+        let text = stored("0002.stderr").unwrap();
+        assert!(text.len() < MAX_OUTPUT + 100, "{}", text.len());
         assert!(text.starts_with("begin ") && text.ends_with("ü end"));
         let (_, rest) = text.split_once("[pgio: ").unwrap();
-        let left_out: usize = rest.split_once(' ').unwrap().0.parse().unwrap();
-        let mark = "\n[pgio:  bytes are left out here]\n".len() + left_out.to_string().len();
-        assert_eq!(text.len() - mark + left_out, long.len());
+        let omitted: usize = rest.split_once(' ').unwrap().0.parse().unwrap();
+        let mark = "\n[pgio:  bytes omitted]\n".len() + omitted.to_string().len();
+        assert_eq!(text.len() - mark + omitted, long.len());
     }
 
     #[test]
@@ -292,9 +290,9 @@ mod tests {
         assert_eq!((read.trials.len(), read.torn), (0, false));
     }
 
-    /// Wherever a crash cuts the last record, those before it stand.
+    /// Wherever a crash cuts the last record, the earlier ones are read.
     #[test]
-    fn a_torn_last_record_is_left_out() {
+    fn a_torn_last_record_is_skipped() {
         let line = wire::to_json(&full_trial());
         for kept in [1, line.len() / 2, line.len()] {
             let (_parent, dir) = stored();
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_occupied_directory_is_refused_and_left_as_it_was() {
+    fn an_occupied_directory_is_refused_and_left_unchanged() {
         let (_parent, dir) = stored();
         let error = Store::create(&dir, "other", &manifest()).unwrap_err();
         assert!(matches!(error, StoreError::Occupied(_)));
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_that_could_not_be_begun_is_not_in_the_way() {
+    fn a_discarded_experiment_leaves_no_files() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("results");
         let store = Store::create(&dir, TEXT, &manifest()).unwrap();
@@ -352,9 +350,9 @@ mod tests {
         Store::create(&dir, TEXT, &manifest()).unwrap();
     }
 
-    /// Whatever the umask: `--resume` does not trust what others may have written.
+    /// `--resume` does not trust files that other users may write.
     #[test]
-    fn results_are_made_closed_to_other_writers() {
+    fn other_users_cannot_write_to_results_whatever_the_umask() {
         use std::os::unix::fs::PermissionsExt;
         let (_parent, dir) = stored();
         for name in ["", "experiment.toml", "manifest.json", "trials.jsonl"] {
@@ -364,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_removed_or_renamed_takes_no_further_record() {
+    fn append_fails_after_the_directory_was_removed_or_renamed() {
         type Attack = fn(&Path);
         let attacks: [(&str, Attack); 4] = [
             ("removed", |dir| fs::remove_dir_all(dir).unwrap()),
@@ -389,20 +387,20 @@ mod tests {
                 "{name}"
             );
             if name == "removed" {
-                assert!(!dir.exists(), "nothing is made anew in its place");
+                assert!(!dir.exists(), "the directory is not recreated");
             }
         }
     }
 
     #[test]
-    fn a_place_is_refused_before_anything_is_made_there() {
+    fn check_free_refuses_unusable_directories_early() {
         let (parent, dir) = stored();
         assert!(matches!(Store::check_free(&dir).unwrap_err(), StoreError::Occupied(_)));
         Store::check_free(&parent.path().join("a/b")).unwrap();
         Store::check_free(Path::new("no-such-directory")).unwrap();
         let error = Store::check_free(&dir.join("trials.jsonl/a")).unwrap_err();
         assert!(matches!(error, StoreError::Io { .. }), "{error}");
-        // A file of the user's that has the name of one of ours.
+        // A file of the user with the name of a results file.
         let theirs = parent.path().join("experiment.toml");
         fs::write(&theirs, "theirs").unwrap();
         let error = Store::create(parent.path(), TEXT, &manifest()).unwrap_err();
@@ -411,17 +409,17 @@ mod tests {
     }
 
     #[test]
-    fn the_workloads_of_an_experiment_are_found_below_its_directory() {
+    fn finds_the_workloads_of_an_experiment_below_its_directory() {
         let parent = tempfile::tempdir().unwrap();
-        let begun = |workload: &str, name: &str, at: &str| {
+        let create = |workload: &str, name: &str, at: &str| {
             let mut manifest = manifest();
             (manifest.name, manifest.created_at) = (name.to_owned(), at.to_owned());
             Store::create(&parent.path().join(workload), TEXT, &manifest).unwrap();
         };
         assert!(matches!(experiments(parent.path()), Err(StoreError::NotResults { .. })));
-        begun("a", "e a", "2026-02");
-        begun("b", "e b", "2026-01");
-        begun("alone", "another experiment", "2026-03");
+        create("a", "e a", "2026-02");
+        create("b", "e b", "2026-01");
+        create("alone", "another experiment", "2026-03");
         let found = experiments(parent.path()).unwrap();
         assert_eq!(found, ["b", "a"].map(|name| parent.path().join(name)));
         let alone = parent.path().join("alone");
@@ -429,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_results_says_what_is_missing() {
+    fn the_error_names_the_missing_results_file() {
         let parent = tempfile::tempdir().unwrap();
         let missing = |dir: &Path| match read(dir).unwrap_err() {
             StoreError::NotResults { missing, .. } => missing,

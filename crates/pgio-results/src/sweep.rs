@@ -1,8 +1,8 @@
-//! What is varied beside the conditions: the axes of a sweep, its points, and cells.
+//! Factors varied beside the conditions: the axes of a sweep, its points, and cells.
 //!
-//! Stored in the manifest as it stands; a trial's place says its point. The first point is the
-//! middle one, from which an axis is followed with all others held still, and at which the primary
-//! metric is judged. An experiment without a sweep has one point, which is empty. Next:
+//! Stored unchanged in the manifest; each trial records its point. The first point is the middle
+//! one: each axis is varied from it with all others fixed, and the primary metric is judged at it.
+//! An experiment without a sweep has one point, which is empty. Next:
 //! `analysis::sweep` draws curves along the axes.
 
 use std::collections::BTreeMap;
@@ -12,20 +12,20 @@ use serde_json::Value;
 
 use super::model::Place;
 
-/// A value of every axis, by the axis's name; empty without a sweep.
+/// A value for each axis, by the axis's name; empty without a sweep.
 pub type Point = BTreeMap<String, Value>;
 
-/// The one point of an experiment without a sweep.
-pub(super) static NOWHERE: Point = Point::new();
+/// The only point of an experiment without a sweep.
+pub(super) static NO_SWEEP: Point = Point::new();
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sweep {
     pub kind: SweepKind,
     pub axes: Vec<Axis>,
-    /// In the order of the plan, the middle one first.
+    /// In execution order, the middle one first.
     pub points: Vec<Point>,
-    /// Conditions that run at the middle point only, the baseline's twin among them.
+    /// Conditions that run only at the middle point, such as the A/A twin.
     #[serde(default)]
     pub at_middle_only: Vec<String>,
 }
@@ -34,7 +34,7 @@ pub struct Sweep {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SweepKind {
-    /// From the middle point along each axis.
+    /// Varies one axis at a time, starting from the middle point.
     OneAtATime,
     /// Every combination of values.
     Grid,
@@ -45,25 +45,26 @@ pub enum SweepKind {
 pub struct Axis {
     pub name: String,
     pub unit: Option<String>,
-    /// In the order of the file.
+    /// In the order of the experiment file.
     pub values: Vec<AxisValue>,
-    /// Whether it changes the work; else it changes the conditions, the baseline's as well.
+    /// Whether it changes the workload; otherwise it changes all conditions, including the
+    /// baseline.
     pub of_work: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AxisValue {
-    /// As the file has it.
+    /// As written in the experiment file.
     pub value: Value,
-    /// Where it lies on a scale: the number, or seconds or bytes; null for a word.
+    /// Its position on a numeric scale: the number, seconds or bytes; null for a word.
     pub at: Option<f64>,
-    /// What every condition has in force there, in words, because of this axis.
+    /// Changes, as text, that this axis value applies to every condition.
     #[serde(default)]
     pub treatments: Vec<String>,
 }
 
-/// A condition at a point: what one trial of each block measures.
+/// A condition at a point; each block has one trial of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
     pub condition: String,
@@ -78,11 +79,11 @@ impl Cell {
 
 impl Sweep {
     pub fn middle(&self) -> &Point {
-        self.points.first().unwrap_or(&NOWHERE)
+        self.points.first().unwrap_or(&NO_SWEEP)
     }
 
-    /// Points that differ from the middle one in this axis alone, and the middle one itself, each
-    /// with its value of the axis, in the order of the axis's values.
+    /// The middle point and the points that differ from it only in this axis, each with its value,
+    /// in the order of the axis's values.
     pub fn along<'a>(
         &'a self,
         axis: &'a Axis,
@@ -95,28 +96,28 @@ impl Sweep {
         axis.values.iter().map(at).filter(|(_, point)| self.points.contains(point))
     }
 
-    /// `sessions = 16, delay = 5 ms`: where the point is not the middle one.
+    /// The differences from the middle point, such as `sessions = 16, delay = 5 ms`.
     pub fn away(&self, point: &Point) -> String {
         let differs = |axis: &&Axis| point.get(&axis.name) != self.middle().get(&axis.name);
-        self.words(point, self.axes.iter().filter(differs))
+        self.describe(point, self.axes.iter().filter(differs))
     }
 
-    /// The same of all axes.
+    /// The values of all axes.
     pub fn whole(&self, point: &Point) -> String {
-        self.words(point, self.axes.iter())
+        self.describe(point, self.axes.iter())
     }
 
-    fn words<'a>(&self, point: &Point, axes: impl Iterator<Item = &'a Axis>) -> String {
-        let word = |axis: &Axis| {
+    fn describe<'a>(&self, point: &Point, axes: impl Iterator<Item = &'a Axis>) -> String {
+        let text = |axis: &Axis| {
             let value = shown(point.get(&axis.name)?);
             let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" {u}"));
             Some(format!("{} = {value}{unit}", axis.name))
         };
-        axes.filter_map(word).collect::<Vec<_>>().join(", ")
+        axes.filter_map(text).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// A value without the quotes of JSON.
+/// A value as text, without JSON quotes.
 pub fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -152,15 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn points_are_told_by_what_differs_from_the_middle() {
+    fn a_point_is_described_by_its_differences_from_the_middle() {
         let s = sweep();
-        let told: Vec<String> = s.points.iter().map(|p| s.away(p)).collect();
-        assert_eq!(told, ["", "sessions = 1", "delay = 5 ms"]);
+        let texts: Vec<String> = s.points.iter().map(|p| s.away(p)).collect();
+        assert_eq!(texts, ["", "sessions = 1", "delay = 5 ms"]);
         assert_eq!(s.whole(s.middle()), "sessions = 4, delay = 0 ms");
     }
 
     #[test]
-    fn along_an_axis_the_others_stand_still() {
+    fn along_an_axis_the_others_are_fixed() {
         let s = sweep();
         let along = |n: usize| -> Vec<Point> { s.along(&s.axes[n]).map(|(_, p)| p).collect() };
         assert_eq!(along(0), [s.points[1].clone(), s.points[0].clone()]);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_and_read_back() {
+    fn a_sweep_survives_serialization() {
         let text = serde_json::to_string(&sweep()).unwrap();
         assert!(text.contains("\"one-at-a-time\""), "{text}");
         assert_eq!(serde_json::from_str::<Sweep>(&text).unwrap(), sweep());

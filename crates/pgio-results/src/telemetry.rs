@@ -1,7 +1,7 @@
-//! What was observed beside the workload during a window, summed up for the trial's record.
+//! Observations beside the workload during a window, summarized for the trial's record.
 //!
-//! Plain data in base units, stored as it stands; the samples behind it are in `series`. Rates are
-//! means over the window. What could not be read is absent, never 0. Next: `analysis` draws the
+//! Plain data in base units, stored unchanged; the samples are in `series`. Rates are means over
+//! the window. A value that could not be read is absent, never 0. Next: `analysis` draws the
 //! reconciliation and the wait decomposition from this.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Telemetry {
-    /// By the host's name; this machine is `local`.
+    /// Hosts by name; this machine is `local`.
     pub hosts: BTreeMap<String, HostUse>,
-    /// Where the server keeps what it writes.
+    /// File systems and devices below the server's directories.
     pub storage: Vec<Storage>,
     pub waits: Option<Waits>,
-    /// By the standby's application_name.
+    /// Standbys by application_name.
     pub standbys: BTreeMap<String, StandbyLag>,
-    /// What a commit should cost from first principles, measured beside the trials.
+    /// The expected cost of a commit, measured outside the trials.
     pub probes: Option<Probes>,
-    /// CPU seconds that this program used inside the window, sampling included.
+    /// CPU seconds used by pgio inside the window, including sampling.
     pub driver_cpu_seconds: Option<f64>,
-    /// Of these, in the threads that only sample.
+    /// CPU seconds of the sampling threads, included in the above.
     pub sampling_cpu_seconds: Option<f64>,
 }
 
 impl Telemetry {
-    /// The devices that the server's file systems lie on, each once. Those below them (the disks of
-    /// a volume) do the same work a second time. None where any of them was not observed: a sum
-    /// without it would be of something else.
+    /// The devices directly below the server's file systems, each once. Devices further down (the
+    /// disks of a volume) repeat the same work. `None` if one of them was not observed, because the
+    /// sum would be incomplete.
     pub fn devices_in_use(&self) -> Option<Vec<&DeviceUse>> {
         let first = |s: &'_ Storage| s.devices.first().map(|d| (s.host.clone(), d.name.clone()));
         let names: BTreeSet<(String, String)> =
@@ -46,27 +46,28 @@ impl Telemetry {
 pub struct HostUse {
     pub cadence_seconds: f64,
     pub ticks: u64,
-    /// Ticks that came so late that the next was due.
+    /// Ticks missed because the previous one took too long.
     pub missed: u64,
-    /// CPU seconds of the sampling itself on that host, its processes included.
+    /// CPU seconds of the sampling on that host, including its processes.
     pub sampling_cpu_seconds: Option<f64>,
-    /// The host's clock minus this machine's, with half the round trip as its error.
+    /// The host's clock minus this machine's; the error is half the round trip.
     pub clock_offset_seconds: Option<f64>,
     pub clock_error_seconds: Option<f64>,
     pub cores: Option<u32>,
     /// Shares of all cores, 0 to 1: `user`, `system`, `iowait`, `steal`, `idle`.
     pub cpu: BTreeMap<String, f64>,
-    /// Cores used by neither our servers nor this program.
+    /// Cores used by processes other than the servers under test and pgio.
     pub foreign_cores: Option<f64>,
-    /// Bytes at the window's end: `total`, `free`, `available`, `cached`, `dirty`, `writeback`.
+    /// Bytes at the end of the window: `total`, `free`, `available`, `cached`, `dirty`,
+    /// `writeback`.
     pub memory: BTreeMap<String, u64>,
-    /// Share of time in which some task waited, by resource: `cpu`, `io`, `memory` (PSI).
+    /// Share of time in which some task stalled, by resource: `cpu`, `io`, `memory` (PSI).
     pub pressure: BTreeMap<String, f64>,
-    /// By kernel name, such as `vda` or `dm-0`.
+    /// Devices by kernel name, such as `vda` or `dm-0`.
     pub devices: BTreeMap<String, DeviceUse>,
     /// Bytes per second by interface: received, sent.
     pub network: BTreeMap<String, (f64, f64)>,
-    /// By kernel name, such as `drbd1`; empty without DRBD.
+    /// DRBD devices by kernel name, such as `drbd1`; empty without DRBD.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drbd: BTreeMap<String, DrbdUse>,
 }
@@ -77,48 +78,50 @@ pub struct HostUse {
 pub struct DeviceUse {
     pub reads_per_second: f64,
     pub writes_per_second: f64,
-    /// Requests that were merged into others before they reached the device.
+    /// Write requests merged into others before they reached the device.
     pub merged_writes_per_second: f64,
     pub read_bytes_per_second: f64,
     pub written_bytes_per_second: f64,
-    /// Linux 5.5 and later.
+    /// Requires Linux 5.5 or later.
     pub flushes_per_second: Option<f64>,
     /// Mean seconds from request to completion; absent without requests.
     pub read_seconds: Option<f64>,
     pub write_seconds: Option<f64>,
     pub flush_seconds: Option<f64>,
-    /// Share of the time in which requests were in flight, 0 to 1.
+    /// Share of time with requests in flight, 0 to 1.
     pub utilisation: f64,
 }
 
-/// One device of DRBD's as its host saw it, all peers together.
+/// One DRBD device as seen by its host; counters are summed over its peers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DrbdUse {
-    /// Absent where only root may know.
+    /// Absent if it could not be read, which may require root.
     pub resource: Option<String>,
-    /// The kernel's name of the disk below it; absent where only root may know.
+    /// Kernel name of its backing disk; absent if it could not be read, which may require root.
     pub backing: Option<String>,
     pub sent_bytes_per_second: Option<f64>,
     pub received_bytes_per_second: Option<f64>,
-    /// Of the activity log.
+    /// Writes to the activity log.
     pub al_writes_per_second: Option<f64>,
-    /// Requests that wait for the peer, and requests of the peer's that wait here: over the samples.
+    /// Over the samples: requests waiting for the peer (pending), and the peer's requests waiting
+    /// here (unacked).
     pub pending_mean: f64,
     pub pending_max: u64,
     pub unacked_mean: f64,
     pub unacked_max: u64,
-    /// At the window's ends.
+    /// Out-of-sync bytes at the start and end of the window.
     pub out_of_sync_bytes_before: u64,
     pub out_of_sync_bytes_after: u64,
-    /// How often the connection's counters began anew between two samples: it was ended and made again.
+    /// How often the connection's counters restarted between two samples, because the connection
+    /// was closed and created again.
     #[serde(default)]
     pub connected_anew: u64,
-    /// The states seen, each with its number of samples; one for each peer and sample.
+    /// The observed states, each with its number of samples; each sample counts once per peer.
     pub states: Vec<DrbdState>,
 }
 
-/// In the words of drbdsetup; ours first, then the peer's.
+/// A state in the terms of drbdsetup: the host's own values, then the peer's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DrbdState {
@@ -130,15 +133,16 @@ pub struct DrbdState {
     pub replication: String,
     pub disk: String,
     pub peer_disk: String,
-    /// `A`, `B` or `C`; absent where the state does not tell it.
+    /// `A`, `B` or `C`; absent if unknown in this state.
     pub protocol: Option<String>,
     pub suspended: bool,
-    /// Whether the buffer towards the peer was full; absent with module 8.4, which does not tell.
+    /// Whether the send buffer to the peer was full; absent with module 8.4, which does not report
+    /// it.
     pub congested: Option<bool>,
     pub samples: u64,
 }
 
-/// What a directory of the server's lies on.
+/// The file system and devices below a directory of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Storage {
@@ -149,7 +153,8 @@ pub struct Storage {
     pub mount_point: String,
     pub file_system: String,
     pub mount_options: String,
-    /// The device under the file system and those below it, such as `dm-0`, `vda3`, `vda`.
+    /// The device of the file system, followed by the devices below it, such as `dm-0`, `vda3`,
+    /// `vda`.
     pub devices: Vec<Device>,
 }
 
@@ -160,11 +165,11 @@ pub struct Device {
     pub name: String,
     /// `disk`, `partition`, `lvm`, `md`, `drbd`, `loop`, `crypt`.
     pub kind: String,
-    /// Of its queue: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
+    /// Queue settings: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
     pub queue: BTreeMap<String, String>,
 }
 
-/// What our sessions were seen doing, sampled from pg_stat_activity.
+/// Wait events of the workload's sessions, sampled from pg_stat_activity.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Waits {
@@ -172,42 +177,42 @@ pub struct Waits {
     pub missed_rounds: u64,
     pub hertz: f64,
     pub sessions: u32,
-    /// Sightings by `type:event`; `CPU` is a session at work that waits for nothing, `Client` one
-    /// between two statements.
+    /// Number of samples by `type:event`. `CPU` is an active session that is not waiting, `Client`
+    /// a session between two statements.
     pub sightings: BTreeMap<String, u64>,
 }
 
-/// How far a standby was behind, over the window.
+/// How far a standby was behind during the window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StandbyLag {
     pub sync_state: String,
     pub mean_bytes_behind: Option<f64>,
     pub max_bytes_behind: Option<f64>,
-    /// Means of write_lag, flush_lag and replay_lag, where the server gave any.
+    /// Means of write_lag, flush_lag and replay_lag, if the server reported any.
     pub write_seconds: Option<f64>,
     pub flush_seconds: Option<f64>,
     pub replay_seconds: Option<f64>,
 }
 
-/// Measured without PostgreSQL, in seconds.
+/// Times that determine the cost of a commit, measured without PostgreSQL, in seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Probes {
-    /// Median of synchronous 8 kB writes to the primary's WAL file system.
+    /// Median time of synchronous 8 kB writes to the primary's WAL file system.
     pub flush_seconds: Option<f64>,
     /// The same on the standby.
     pub standby_flush_seconds: Option<f64>,
-    /// Half of the 95 % interval of each; absent in older results.
+    /// Half the width of the 95 % interval of each; absent in older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush_error_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby_flush_error_seconds: Option<f64>,
-    /// To the standby and back, as the way was found.
+    /// Round-trip time to the standby, without the trial's link treatment.
     pub round_trip_seconds: Option<f64>,
-    /// What the trial's link treatment adds to that.
+    /// Additional round-trip time due to the trial's link treatment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_seconds: Option<f64>,
-    /// How each was measured, or why it was not.
+    /// How each value was measured, or why not.
     pub notes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! A trial with every part filled, and a manifest: for tests of what is stored.
+//! Test data: a trial with all fields set, a manifest, and a device record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::change::Change;
 use crate::histogram::Histogram;
 use crate::units::Layout;
 
-/// Its numbers are short, so that they read back to the last bit.
+/// A trial with all fields set. Its numbers have an exact decimal form.
 pub fn full_trial() -> Trial {
     let mut commits = Histogram::default();
     for ns in [1000.0, 1000.0, 2000.0] {
@@ -122,7 +122,7 @@ pub fn manifest() -> Manifest {
     }
 }
 
-/// Two tests at two places, the first of which has `ratio` of the second's speed.
+/// Two tests at two places; the first place has `ratio` times the speed of the second.
 pub fn device_record(rounds: u32, ratio: f64) -> DeviceRecord {
     let place = |name: &str| DevicePlace {
         name: name.to_owned(),

@@ -1,10 +1,10 @@
-//! Sizes, durations, rates and counts: text to base units and back.
+//! Converts sizes, durations, rates and counts between text and base units.
 //!
-//! Inside pgio everything is bytes, 8 kB blocks, nanoseconds or [`Duration`]; this
-//! module is the one place where people's units are read ([`Scale`], [`parse_bytes`],
-//! [`parse_duration`]) and written ([`human`]). No I/O, no environment.
+//! pgio internally uses bytes, 8 kB blocks, nanoseconds and [`Duration`]. Only this module parses
+//! other units ([`Scale`], [`parse_bytes`], [`parse_duration`]) and formats them ([`human`]). No
+//! I/O, no environment.
 //!
-//! Next: `config::keys`, which says which setting takes which of these.
+//! Next: `config::keys`, which defines the unit of each setting.
 
 pub mod human;
 pub mod layout;
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 pub use layout::{Filler, Layout};
 
-/// PostgreSQL's block size; pgio works on servers built with the usual 8 kB only.
+/// PostgreSQL's block size; pgio supports only servers with the default of 8 kB.
 pub const BLOCK_BYTES: u64 = 8192;
 
-/// The smallest table, as in the original.
+/// The smallest table, as in the original pgio.
 pub const MIN_SCALE_BLOCKS: u64 = 1024;
 
-/// The largest table: PostgreSQL numbers blocks in 32 bits and keeps one number back.
+/// The largest table: block numbers have 32 bits, and PostgreSQL reserves one of them.
 pub const MAX_SCALE_BLOCKS: u64 = u32::MAX as u64;
 
 const BINARY_UNITS: [(char, u64); 4] =
@@ -37,8 +37,8 @@ pub struct Scale {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` {problem}: write N blocks of 8 kB or NM, NG, NT (25600 and 200M are the same), \
-     at least 1024 blocks (8M)"
+    "`{text}` {problem}: use N blocks of 8 kB or NM, NG, NT (25600 and 200M are the same), \
+         at least 1024 blocks (8M)"
 )]
 pub struct ScaleError {
     text: String,
@@ -46,7 +46,7 @@ pub struct ScaleError {
 }
 
 impl Scale {
-    /// The scale of that many blocks, written as short as it goes.
+    /// The scale with this number of blocks, in its shortest form.
     pub fn from_blocks(blocks: u64) -> Result<Self, ScaleError> {
         let text = match blocks.checked_mul(BLOCK_BYTES) {
             Some(bytes) if bytes > 0 && bytes.is_multiple_of(1 << 20) => exact_bytes(bytes),
@@ -89,14 +89,14 @@ impl FromStr for Scale {
     }
 }
 
-/// As it was written, since the classic lines repeat it so.
+/// As the user wrote it, because the classic output repeats it.
 impl fmt::Display for Scale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// Two ways of writing one size are equal.
+/// Two notations of the same size are equal.
 impl PartialEq for Scale {
     fn eq(&self, other: &Self) -> bool {
         self.blocks == other.blocks
@@ -106,7 +106,7 @@ impl PartialEq for Scale {
 impl Eq for Scale {}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a size: write bytes or NK, NM, NG, NT, for example 512M")]
+#[error("`{0}` is not a size: use bytes or NK, NM, NG, NT, for example 512M")]
 pub struct BytesError(String);
 
 /// Bytes from `4096`, `4K`, `512M`, `1G`, `2T`: binary units, either case, `iB` tolerated.
@@ -117,7 +117,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, BytesError> {
         let (_, bytes) = BINARY_UNITS.iter().find(|(c, _)| c.eq_ignore_ascii_case(&last))?;
         Some((&plain[..at], *bytes))
     });
-    // `iB` belongs to a unit: "12iB" is a slip of the finger.
+    // `iB` requires a unit; reject "12iB".
     let (digits, factor) = unit.unwrap_or((text, 1));
     if !is_digits(digits) {
         return Err(fail());
@@ -125,7 +125,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, BytesError> {
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(fail)
 }
 
-/// The shortest text that [`parse_bytes`] reads back to the same number.
+/// The shortest text that [`parse_bytes`] converts back to the same number.
 pub fn exact_bytes(bytes: u64) -> String {
     match BINARY_UNITS.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
         Some((suffix, unit)) => format!("{}{suffix}", bytes / unit),
@@ -134,9 +134,7 @@ pub fn exact_bytes(bytes: u64) -> String {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is not a duration: write a whole number with ms, s, m or h, for example 500ms or 2s"
-)]
+#[error("`{0}` is not a duration: use a whole number with ms, s, m or h, for example 500ms or 2s")]
 pub struct DurationError(String);
 
 /// A duration from `500ms`, `2s`, `10m`, `1h`; a bare number is seconds.
@@ -154,8 +152,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     total.map(Duration::from_millis).ok_or_else(|| DurationError(text.to_owned()))
 }
 
-/// The shortest text that [`parse_duration`] reads back; anything under a
-/// millisecond is dropped.
+/// The shortest text that [`parse_duration`] converts back; fractions of a millisecond are dropped.
 pub fn exact_duration(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     for (unit, length) in [("h", 3_600_000), ("m", 60_000), ("s", 1000)] {
@@ -166,7 +163,7 @@ pub fn exact_duration(duration: Duration) -> String {
     format!("{milliseconds}ms")
 }
 
-/// Rust's own integer parsing would let a `+` through.
+/// Rust's integer parser would accept a `+`.
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
@@ -200,8 +197,8 @@ mod tests {
     fn scale_errors_name_the_minimum_and_the_forms() {
         assert_eq!(
             scale_error("1023"),
-            "`1023` is too small: write N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
-             same), at least 1024 blocks (8M)"
+            "`1023` is too small: use N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
+                         same), at least 1024 blocks (8M)"
         );
         for small in ["0", "7M", "0G"] {
             assert!(scale_error(small).contains("is too small"), "{small}");
@@ -225,7 +222,7 @@ mod tests {
         }
         assert_eq!(
             parse_bytes("x").unwrap_err().to_string(),
-            "`x` is not a size: write bytes or NK, NM, NG, NT, for example 512M"
+            "`x` is not a size: use bytes or NK, NM, NG, NT, for example 512M"
         );
     }
 
@@ -241,8 +238,8 @@ mod tests {
         }
         assert_eq!(
             parse_duration("soon").unwrap_err().to_string(),
-            "`soon` is not a duration: write a whole number with ms, s, m or h, for example \
-             500ms or 2s"
+            "`soon` is not a duration: use a whole number with ms, s, m or h, for example \
+                         500ms or 2s"
         );
     }
 

@@ -1,8 +1,8 @@
-//! Wait events in the groups that a reader thinks in.
+//! Groups wait events for readers.
 //!
-//! A flush of the write-ahead log shows as LWLock:WALWrite in the sessions that follow another's
-//! flush and as IO:WALSync and IO:WALWrite in the one that leads, so these count together. Events
-//! were renamed in 17 (WALSync to WalSync, SyncRep stayed); comparison ignores case. Next:
+//! During a WAL flush, the leading session waits for IO:WALSync and IO:WALWrite, and the sessions
+//! that share the flush wait for LWLock:WALWrite; these events form one group. PostgreSQL 17
+//! renamed some events (WALSync to WalSync), so comparison ignores case. Next:
 //! `analysis` divides latencies by these groups.
 
 use std::collections::BTreeMap;
@@ -15,19 +15,19 @@ use super::telemetry::Waits;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WaitGroup {
-    /// At work, waiting for nothing: the processor, or the queue for it.
+    /// Not waiting: running on the CPU or queued for it.
     Cpu,
     /// Reading blocks of tables and indexes.
     DataFileRead,
     /// Writing or extending data files.
     DataFileWrite,
-    /// The write-ahead log to its device.
+    /// Writing and flushing the write-ahead log.
     Flush,
-    /// A synchronous standby.
+    /// Waiting for a synchronous standby.
     SyncRep,
-    /// Rows, tables and transactions held by others, and the server's own latches.
+    /// Waiting for locks on rows, tables and transactions, and for the server's own latches.
     Locks,
-    /// Nothing to do until the driver asks.
+    /// Idle until the client sends the next statement.
     Client,
     Other,
 }
@@ -44,7 +44,7 @@ pub const GROUPS: &[WaitGroup] = &[
 ];
 
 impl WaitGroup {
-    /// In words, for people.
+    /// Name for people.
     pub fn title(self) -> &'static str {
         match self {
             WaitGroup::Cpu => "CPU",
@@ -58,7 +58,7 @@ impl WaitGroup {
         }
     }
 
-    /// The metric that holds its share of the sessions' time.
+    /// The metric for its share of the sessions' time.
     pub fn metric(self) -> &'static str {
         match self {
             WaitGroup::Cpu => "wait_share_cpu",
@@ -73,7 +73,7 @@ impl WaitGroup {
     }
 }
 
-/// The group of an event as `Waits::sightings` names it.
+/// The group of an event of `Waits::sightings`.
 pub fn group_of(event: &str) -> WaitGroup {
     let lower = event.to_ascii_lowercase();
     let (kind, name) = lower.split_once(':').unwrap_or((&lower, ""));
@@ -82,7 +82,7 @@ pub fn group_of(event: &str) -> WaitGroup {
         ("client", _) => WaitGroup::Client,
         ("ipc", "syncrep") => WaitGroup::SyncRep,
         ("io", "datafileread" | "datafileprefetch") => WaitGroup::DataFileRead,
-        // Asynchronous reads of 18 wait under a name of their own.
+        // Asynchronous reads have separate events since 18.
         ("io", "aioiocompletion" | "aioiouringexecution" | "aioiouringsubmit") => {
             WaitGroup::DataFileRead
         }
@@ -102,7 +102,7 @@ pub fn group_of(event: &str) -> WaitGroup {
     }
 }
 
-/// Sightings by group.
+/// Number of samples by group.
 pub fn by_group(waits: &Waits) -> BTreeMap<WaitGroup, u64> {
     let mut groups = BTreeMap::new();
     for (event, n) in &waits.sightings {
@@ -116,14 +116,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_is_one_thing_under_all_its_names() {
+    fn all_events_of_a_wal_flush_are_one_group() {
         for event in ["LWLock:WALWrite", "IO:WALSync", "IO:WalSync", "IO:WALWrite", "IO:WalWrite"] {
             assert_eq!(group_of(event), WaitGroup::Flush, "{event}");
         }
     }
 
     #[test]
-    fn what_is_unknown_is_other() {
+    fn unknown_events_are_other() {
         assert_eq!(group_of("Extension:Extension"), WaitGroup::Other);
         assert_eq!(group_of("CPU"), WaitGroup::Cpu);
         assert_eq!(group_of("Client"), WaitGroup::Client);

@@ -1,4 +1,5 @@
-//! A warning is a value: what, why, and what to try. It travels with results and is told last.
+//! A warning is a value: what happened, why, and what to try. Results carry warnings; reports show
+//! them last.
 
 use std::fmt;
 

@@ -1,8 +1,7 @@
-//! The stored form of a trial, `pgio.trial/1`: one JSON object, one line in trials.jsonl.
+//! The stored form of a trial, `pgio.trial/1`: one JSON object on one line of trials.jsonl.
 //!
-//! Readers take any record of major version 1 and ignore fields they do not know; a record of
-//! another major version is refused with the version that can read it. The JSON schema in
-//! docs/schema/ is generated from these types.
+//! Readers accept any record of major version 1 and ignore unknown fields. A record of another
+//! major version is an error. The JSON schema in docs/schema/ is generated from these types.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub enum WireError {
     Syntax { at: String, source: serde_json::Error },
     #[error("{at} has format {found}; this pgio {} reads {TRIAL_SCHEMA}, use the pgio that wrote it", env!("CARGO_PKG_VERSION"))]
     Version { at: String, found: String },
-    #[error("{at}: histogram `{class}` has a bucket {bucket}, more than this format has")]
+    #[error("{at}: histogram `{class}` has bucket {bucket}, which this format does not define")]
     Bucket { at: String, class: String, bucket: usize },
 }
 
@@ -63,22 +62,22 @@ pub struct TrialV1 {
     pub warnings: Vec<Warning>,
 }
 
-/// Sixteen buckets per doubling; bucket b is centred on 2^((b-17)/16) µs.
+/// Sixteen buckets per doubling; bucket b is centered on 2^((b-17)/16) µs.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistogramV1 {
     pub count: u64,
     pub sum_seconds: f64,
     pub max_seconds: f64,
-    /// Pairs of bucket (counted from 1) and count, empty buckets left out.
+    /// Pairs of bucket (numbered from 1) and count; empty buckets are omitted.
     pub buckets: Vec<(usize, u64)>,
-    /// Operations that the window's end cut off, by the lower bounds of their latencies; not in
-    /// the counts above.
+    /// Operations cut off by the end of the window, with lower bounds of their latencies; not
+    /// included in the counts above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub censored: Option<CensoredV1>,
 }
 
-/// The same buckets, of operations that took at least so long.
+/// The same buckets for operations that took at least that long.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CensoredV1 {
@@ -88,7 +87,7 @@ pub struct CensoredV1 {
     pub buckets: Vec<(usize, u64)>,
 }
 
-/// Pairs of bucket and count.
+/// Pairs of bucket and nonzero count.
 fn pairs(counts: &[u64]) -> Vec<(usize, u64)> {
     (1..).zip(counts).filter(|(_, n)| **n > 0).map(|(bucket, n)| (bucket, *n)).collect()
 }
@@ -123,7 +122,7 @@ impl HistogramV1 {
                 })? = n;
             }
             Ok(Counts::from_parts(&counts, sum_seconds * 1e9, max_seconds * 1e9)
-                .expect("BUCKETS counts are never too many"))
+                .expect("the number of counts is BUCKETS"))
         };
         let answered = read(self.buckets, self.sum_seconds, self.max_seconds)?;
         let censored = self.censored.map(|c| read(c.buckets, c.sum_seconds, c.max_seconds));
@@ -131,12 +130,12 @@ impl HistogramV1 {
     }
 }
 
-/// The record as one line of JSON, without the line's end.
+/// The record as one line of JSON, without a newline.
 pub fn to_json(trial: &Trial) -> String {
     serde_json::to_string(&stored(trial)).expect("plain data with string keys always serializes")
 }
 
-/// The record as indented JSON, for a file that people open.
+/// The record as indented JSON, for people.
 pub fn to_json_pretty(trial: &Trial) -> String {
     serde_json::to_string_pretty(&stored(trial))
         .expect("plain data with string keys always serializes")
@@ -179,7 +178,7 @@ pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
     }
     let syntax = |source| WireError::Syntax { at: at.to_owned(), source };
     let other = |found| WireError::Version { at: at.to_owned(), found };
-    // Read twice only where the first time shows that something is wrong.
+    // Parse a second time only after an error.
     let t = match serde_json::from_str::<TrialV1>(text) {
         Ok(t) if t.schema == TRIAL_SCHEMA => t,
         Ok(t) => return Err(other(t.schema)),
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn promised_names_are_there() {
+    fn documented_names_are_stored() {
         let value: serde_json::Value = serde_json::from_str(&to_json(&full_trial())).unwrap();
         assert_eq!(value["schema"], "pgio.trial/1");
         assert_eq!(value["outcome"], serde_json::json!({"state": "complete"}));
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_refused_even_if_nothing_else_can_be_read() {
+    fn another_version_is_reported_even_if_nothing_else_parses() {
         let error = from_json(r#"{"schema":"pgio.trial/2","all":"new"}"#, "line 3").unwrap_err();
         assert!(matches!(&error, WireError::Version { found, .. } if found == "pgio.trial/2"));
         let text = error.to_string();
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_named() {
+    fn an_invalid_record_is_named() {
         for text in ["", "{", "[]", r#"{"schema":"pgio.trial/1"}"#] {
             let error = from_json(text, "trials.jsonl line 7").unwrap_err();
             assert!(matches!(error, WireError::Syntax { .. }), "{text}");

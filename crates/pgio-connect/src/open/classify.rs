@@ -1,7 +1,7 @@
-//! The driver's errors, sorted by what the user can do about them.
+//! Converts the driver's errors into errors with hints for the user.
 //!
-//! The driver does not say what kind its error is, so where neither a SQLSTATE nor a cause tells,
-//! its text has to; the integration tests would notice if that changed.
+//! The driver does not expose the kind of its errors. Without a SQLSTATE or a known cause, this
+//! module compares their text; the integration tests detect a change of it.
 
 use std::error::Error;
 use std::io;
@@ -13,9 +13,9 @@ use crate::tls;
 use crate::{ConnectError, ConnectParams, ConnectWarning, Endpoint, Excess};
 use printable::{self, MAX_MESSAGE, truncate};
 
-pub(crate) const NO_TLS: &str = "the server has TLS off; set ssl=on there, or sslmode=prefer here";
+pub(crate) const NO_TLS: &str = "the server does not support TLS; set ssl=on on the server, or sslmode=prefer in the connection";
 
-/// One address being tried.
+/// One connection attempt to one address.
 pub(crate) struct Attempt<'a> {
     pub(crate) params: &'a ConnectParams,
     pub(crate) endpoint: &'a Endpoint,
@@ -68,7 +68,7 @@ pub(crate) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> Connect
     }
 }
 
-/// What the server said instead of letting a session in.
+/// Converts the server's ErrorResponse during login.
 pub(crate) fn refused(code: &SqlState, message: &str, attempt: &Attempt<'_>) -> ConnectError {
     let (at, params) = (attempt.at(), attempt.params);
     let message = printable::line(&truncate(message, MAX_MESSAGE)).into_owned();
@@ -93,15 +93,15 @@ pub(crate) fn refused(code: &SqlState, message: &str, attempt: &Attempt<'_>) -> 
     }
 }
 
-/// Which password it was that did not do.
+/// A hint that names the source of the rejected password.
 fn origin(attempt: &Attempt<'_>) -> String {
     match (&attempt.params.password, &attempt.params.passfile.path) {
         (None, Some(path)) => format!(
-            "; the password is from {}: correct its line, or set PGPASSWORD",
+            "; the password is from {}: correct its line or set PGPASSWORD",
             path.display()
         ),
         _ => {
-            "; check the password in PGPASSWORD, the connect string, the service file or ~/.pgpass"
+            "; check the password in PGPASSWORD, the connection string, the service file or ~/.pgpass"
                 .to_owned()
         }
     }
@@ -117,9 +117,9 @@ pub(crate) fn no_password(attempt: &Attempt<'_>) -> ConnectError {
     match passfile {
         Some(trouble) => ConnectError::Passfile { at, user, trouble: trouble.clone() },
         None => {
-            let message = "it asks for a password and none was given".to_owned();
+            let message = "the server requires a password, and none was given".to_owned();
             let hint = match &attempt.params.passfile.path {
-                Some(path) => format!("; no line of {} fits", path.display()),
+                Some(path) => format!("; no line of {} matches", path.display()),
                 None => "; use ~/.pgpass, PGPASSWORD or a service file".to_owned(),
             };
             ConnectError::Authentication { at, user, message, hint }
@@ -142,16 +142,16 @@ fn what_to_check(kind: Option<io::ErrorKind>, endpoint: &Endpoint) -> &'static s
             "unix_socket_permissions on the server"
         }
         (Endpoint::Socket { .. }, _) => {
-            "that the server runs on this machine, its port and its unix_socket_directories"
+            "that the server runs on this machine, its port, and unix_socket_directories"
         }
         (Endpoint::Tcp { .. }, Some(io::ErrorKind::ConnectionRefused)) => {
-            "that the server runs, its port and its listen_addresses"
+            "that the server is running, its port, and listen_addresses"
         }
-        (Endpoint::Tcp { .. }, _) => "the address, the network and firewalls between",
+        (Endpoint::Tcp { .. }, _) => "the address, the network, and firewalls",
     }
 }
 
-/// Goes down the causes; an `io::Error` hides what it wraps from `source`.
+/// Searches the causes; an `io::Error` does not return the error that it wraps from `source`.
 fn find<E: Error + 'static>(error: &postgres::Error) -> Option<&E> {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {

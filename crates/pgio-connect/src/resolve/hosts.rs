@@ -1,6 +1,6 @@
-//! The comma lists of host, hostaddr and port, matched up as libpq does it.
+//! Combines the comma-separated lists of host, hostaddr and port as libpq does.
 //!
-//! Names are not looked up here. Next: `open` tries the endpoints in turn.
+//! Does not resolve host names. Next: `open` tries the endpoints in turn.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,7 +24,8 @@ pub(super) fn resolve(settings: &Settings, env: &Env) -> Result<Vec<Endpoint>, C
         return Err(settings.bad("hostaddr", problem));
     }
     if ports.len() > 1 && ports.len() != count {
-        let problem = format!("{} ports for {count} hosts; give one or as many", ports.len());
+        let problem =
+            format!("{} ports for {count} hosts; specify one port, or one per host", ports.len());
         return Err(settings.bad("port", problem));
     }
     let at = |parts: &[String], i: usize| parts.get(i).filter(|part| !part.is_empty()).cloned();
@@ -45,7 +46,7 @@ fn endpoint(
     port: u16,
 ) -> Result<Endpoint, ConnectError> {
     if let Some(address) = address {
-        let problem = "not an IP address; give names in host";
+        let problem = "not an IP address; use host for names";
         let addr: IpAddr = address.parse().map_err(|_| settings.bad("hostaddr", problem))?;
         let host = name.unwrap_or_else(|| addr.to_string());
         return Ok(Endpoint::Tcp { host, addr: Some(addr), port });

@@ -1,13 +1,13 @@
-//! The ssl* keywords, with libpq's default files in ~/.postgresql.
+//! Resolves the ssl* keywords, with libpq's default files in ~/.postgresql.
 //!
-//! Only asks which files are there; `tls` reads them when a connection needs TLS.
+//! Checks only whether files exist; `tls` reads them when a connection needs TLS.
 
 use std::path::{Path, PathBuf};
 
 use super::Settings;
 use crate::{ClientCert, ConnectError, ConnectWarning, Env, RootCert, SslMode, SslParams};
 
-/// The default first.
+/// The first value is the default.
 const MODES: &[(&str, SslMode)] = &[
     ("prefer", SslMode::Prefer),
     ("disable", SslMode::Disable),
@@ -25,9 +25,9 @@ pub(super) fn resolve(
     let root = root(settings, env);
     let mut mode = settings.choice("sslmode", MODES)?;
     if root == RootCert::System && mode != SslMode::VerifyFull {
-        // Anybody can get a certificate from a public authority, so only the name tells.
+        // Anyone can get a certificate from a public CA, so the host name must be verified.
         if settings.text("sslmode").is_some() {
-            return Err(settings.bad("sslmode", "sslrootcert=system needs verify-full"));
+            return Err(settings.bad("sslmode", "sslrootcert=system requires verify-full"));
         }
         mode = SslMode::VerifyFull;
     }
@@ -73,7 +73,7 @@ fn client(
     let given = settings.text("sslcert").map(PathBuf::from);
     let cert = given.clone().or_else(|| in_home(env, "postgresql.crt"))?;
     if !cert.exists() {
-        // libpq goes on without, since the server may not ask for one.
+        // Like libpq, continue without: the server may not request a certificate.
         warnings.extend(given.map(ConnectWarning::ClientCertMissing));
         return None;
     }
@@ -82,7 +82,7 @@ fn client(
     Some(ClientCert { cert, key: key.unwrap_or_else(|| Path::new("postgresql.key").to_owned()) })
 }
 
-/// Whether TLS 1.2 and 1.3 may be used; there is nothing older in rustls.
+/// Whether TLS 1.2 and 1.3 may be used; rustls supports no older versions.
 fn versions(settings: &Settings) -> Result<(bool, bool), ConnectError> {
     let (lowest, highest) = ("ssl_min_protocol_version", "ssl_max_protocol_version");
     let tls12 = settings.choice(

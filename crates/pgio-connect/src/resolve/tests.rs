@@ -1,4 +1,4 @@
-//! Precedence, defaults and files, with a made-up environment.
+//! Tests precedence, defaults and files with a fake environment.
 
 use super::*;
 use crate::{ConnectWarning, Endpoint, RootCert, SslMode};
@@ -37,7 +37,7 @@ fn defaults_and_the_three_forms() {
     assert_eq!(described("mydb", &[]), "mydb on /run/pg:5432 as me");
     assert_eq!(described("host=h dbname=d", &[]), "d on h:5432 as me");
     assert_eq!(described("postgres://u@h:1,[::1]/d", &[]), "d on h:1,[::1]:5432 as u");
-    // Only what is given as a whole is a string; a dbname in it is a name.
+    // A dbname inside a connection string is a name, not another string.
     assert_eq!(described("dbname='a=b'", &[]), "a=b on /run/pg:5432 as me");
 }
 
@@ -47,12 +47,12 @@ fn the_string_wins_over_the_environment() {
     assert_eq!(described("", &vars), "ed on eh:1 as eu");
     assert_eq!(described("port=2 user=su", &vars), "ed on eh:2 as su");
     assert_eq!(described("port=2 port=3", &vars), "ed on eh:3 as eu");
-    // Empty is given, too: it hides the environment.
+    // An empty value overrides the environment.
     assert_eq!(described("host='' port=''", &vars), "ed on /run/pg:5432 as eu");
 }
 
 #[test]
-fn lists_of_hosts_match_up() {
+fn lists_of_hosts_and_ports_are_combined() {
     assert_eq!(described("host=a,,/s port=1,,3", &[]), "me on a:1,/run/pg:5432,/s:3 as me");
     assert_eq!(described("host=a,b port=7", &[]), "me on a:7,b:7 as me");
     assert_eq!(described("hostaddr=10.0.0.1", &[]), "me on 10.0.0.1:5432 as me");
@@ -65,7 +65,7 @@ fn lists_of_hosts_match_up() {
     assert!(problem("hostaddr=localhost", &[]).contains("not an IP address"));
     for port in ["0", "65536", "x", "-1", "5 6"] {
         let problem = problem("", &[("PGPORT", port)]);
-        assert_eq!(problem, "bad value of port from PGPORT: not a number from 1 to 65535");
+        assert_eq!(problem, "invalid value of port from PGPORT: not a number from 1 to 65535");
     }
 }
 
@@ -94,7 +94,7 @@ fn each_variable_has_its_effect() {
 }
 
 #[test]
-fn the_service_file_stands_between_string_and_environment() {
+fn the_service_file_ranks_between_string_and_environment() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("services");
     write(&file, "[s]\nhost=sh\nport=7\nuser=su\n[bad]\nhost = x\n", 0o644);
@@ -112,7 +112,7 @@ fn the_service_file_stands_between_string_and_environment() {
 }
 
 #[test]
-fn the_users_service_file_comes_before_the_machines() {
+fn the_users_service_file_comes_before_the_systems() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join(".pg_service.conf"), "[mine]\nhost=home\n", 0o644);
     write(&dir.path().join("etc/pg_service.conf"), "[mine]\nhost=etc\n[ours]\nhost=etc\n", 0o644);
@@ -129,7 +129,7 @@ fn the_users_service_file_comes_before_the_machines() {
 }
 
 #[test]
-fn the_password_file_is_asked_last_and_follows_the_database() {
+fn the_password_file_is_searched_last_and_matches_the_database() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(".pgpass");
     write(&file, "h:*:a:me:pa\nh:*:b:me:pb\n", 0o600);
@@ -158,7 +158,7 @@ fn the_password_file_is_asked_last_and_follows_the_database() {
 }
 
 #[test]
-fn default_certificates_are_taken_if_there() {
+fn default_certificates_are_used_if_they_exist() {
     let dir = tempfile::tempdir().unwrap();
     let mut env = env(&[]);
     env.home = Some(dir.path().to_owned());
@@ -180,12 +180,12 @@ fn the_system_store_implies_verify_full() {
     let problem = problem("sslrootcert=system", &[("PGSSLMODE", "require")]);
     assert_eq!(
         problem,
-        "bad value of sslmode from PGSSLMODE: sslrootcert=system needs verify-full"
+        "invalid value of sslmode from PGSSLMODE: sslrootcert=system requires verify-full"
     );
 }
 
 #[test]
-fn what_is_missing_is_a_warning() {
+fn missing_certificate_files_are_warnings() {
     let params = resolve("sslmode=require sslrootcert=/none sslcert=/nor", &env(&[])).unwrap();
     let expected = [
         ConnectWarning::RootCertMissing("/none".into()),
@@ -195,7 +195,7 @@ fn what_is_missing_is_a_warning() {
 }
 
 #[test]
-fn no_secret_in_descriptions() {
+fn descriptions_contain_no_secrets() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join(".pgpass"), "*:*:*:*:hush\n", 0o600);
     let mut env = env(&[]);

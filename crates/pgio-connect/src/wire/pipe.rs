@@ -1,4 +1,4 @@
-//! A socket, with or without TLS: bytes in, bytes out, blocking or not.
+//! A socket with or without TLS, for blocking and nonblocking reads and writes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -48,7 +48,7 @@ impl Pipe {
         }
     }
 
-    /// Reads behind what is in `inbox`; 0 is the end.
+    /// Appends received bytes to `inbox`; 0 means the connection is closed.
     pub(super) fn fill(&mut self, inbox: &mut BytesMut) -> io::Result<usize> {
         let mut chunk = [0; 4096];
         let read = self.read(&mut chunk)?;
@@ -56,7 +56,8 @@ impl Pipe {
         Ok(read)
     }
 
-    /// Sends of `out` what the socket takes, and takes it out; `false`: not all of it is sent.
+    /// Sends as much of `out` as the socket accepts and removes it from `out`; `false` means that
+    /// some is left.
     #[inline]
     pub(super) fn send(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
         match &mut self.tls {
@@ -86,7 +87,8 @@ fn read_tls(tls: &mut ClientConnection, socket: &mut Socket, into: &mut [u8]) ->
     loop {
         match tls.reader().read(into) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            // A server process that was killed takes no leave of TLS; that is an end all the same.
+            // A killed server process sends no TLS close_notify; treat this as the end of the
+            // connection.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
             other => return other,
         }
@@ -94,7 +96,7 @@ fn read_tls(tls: &mut ClientConnection, socket: &mut Socket, into: &mut [u8]) ->
             return Ok(0);
         }
         tls.process_new_packets().map_err(io::Error::other)?;
-        // An answer to TLS itself, such as to a change of keys.
+        // TLS itself may have to answer, for example to a key update.
         write_records(tls, socket)?;
     }
 }
@@ -127,13 +129,13 @@ fn write_records(tls: &mut ClientConnection, socket: &mut Socket) -> io::Result<
     Ok(true)
 }
 
-/// A call with a time limit comes back with every signal, whatever SA_RESTART says.
+/// Retries a call that a signal interrupted: with a timeout, SA_RESTART has no effect.
 #[inline]
-fn through_signals<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            came => return came,
+            result => return result,
         }
     }
 }
@@ -141,7 +143,7 @@ fn through_signals<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> 
 impl Read for Socket {
     #[inline]
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        through_signals(|| match self {
+        retry_interrupted(|| match self {
             Socket::Unix(socket) => socket.read(into),
             Socket::Tcp(socket) => socket.read(into),
         })
@@ -151,7 +153,7 @@ impl Read for Socket {
 impl Write for Socket {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        through_signals(|| match self {
+        retry_interrupted(|| match self {
             Socket::Unix(socket) => socket.write(bytes),
             Socket::Tcp(socket) => socket.write(bytes),
         })
@@ -176,17 +178,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_ends_no_call() {
+    fn an_interrupted_call_is_retried() {
         let mut calls = 0;
-        let came = through_signals(|| {
+        let result = retry_interrupted(|| {
             calls += 1;
             match calls {
                 1 => Err(io::ErrorKind::Interrupted.into()),
                 _ => Ok(calls),
             }
         });
-        assert_eq!(came.unwrap(), 2);
-        let gone = through_signals(|| Err::<(), _>(io::ErrorKind::BrokenPipe.into()));
-        assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(result.unwrap(), 2);
+        let failed = retry_interrupted(|| Err::<(), _>(io::ErrorKind::BrokenPipe.into()));
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

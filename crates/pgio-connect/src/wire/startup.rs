@@ -1,5 +1,5 @@
-//! From a route to an open session: the socket, TLS, the password, and what the server says of
-//! itself; and the request to cancel, which begins in the same way.
+//! Opens a session for a route: socket, TLS, authentication and startup messages. Also sends cancel
+//! requests, which begin in the same way.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -26,7 +26,7 @@ use crate::open::classify::{self, Attempt, NO_TLS};
 use crate::params::{ChannelBinding, ConnectParams, Endpoint, Keepalives, Secret};
 use crate::tls;
 
-/// The pipe, what was read beyond the start, the process and its secret.
+/// Returns the pipe, bytes received after the startup, the backend's process id and its cancel key.
 pub(super) fn open(
     params: &ConnectParams,
     route: &Route,
@@ -36,25 +36,25 @@ pub(super) fn open(
     let pipe = connect(&attempt, route, deadline)?;
     let (inbox, out, guard) = (BytesMut::new(), BytesMut::new(), Guard::new());
     let mut start = Startup { attempt, pipe, inbox, out, guard, deadline };
-    start.introduce()?;
+    start.send_startup()?;
     start.authenticate()?;
     let (pid, key) = start.until_ready()?;
     start.pipe.set_read_timeout(None).map_err(|e| broken(e, &start.attempt))?;
     Ok((start.pipe, start.inbox, pid, key))
 }
 
-/// For each step of a request to cancel: a server that does not answer cancels nothing, and whoever
-/// stops does not wait for it.
-const CANCEL_LIMIT: Duration = Duration::from_secs(2);
+/// Timeout for each step of a cancel request: a server that does not answer cancels nothing, so
+/// waiting longer is useless.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks the server to cancel what the session does.
+/// Asks the server to cancel the session's statement.
 pub(crate) fn cancel(
     params: &ConnectParams,
     route: &Route,
     pid: i32,
     key: i32,
 ) -> Result<(), ConnectError> {
-    let limit = params.connect_timeout.map_or(CANCEL_LIMIT, |limit| limit.min(CANCEL_LIMIT));
+    let limit = params.connect_timeout.map_or(CANCEL_TIMEOUT, |limit| limit.min(CANCEL_TIMEOUT));
     let params = ConnectParams { connect_timeout: Some(limit), ..params.clone() };
     let attempt = attempt(&params, route);
     let mut pipe = connect(&attempt, route, deadline(&params))?;
@@ -62,7 +62,7 @@ pub(crate) fn cancel(
     frontend::cancel_request(pid, key, &mut request);
     let lost = |e: io::Error| ConnectError::Cancel { source: Box::new(e) };
     pipe.send(&mut request.to_vec()).map_err(lost)?;
-    // The server closes when it has passed the request on; it says nothing else.
+    // The server closes the connection after processing the request and sends nothing.
     match pipe.read(&mut [0]) {
         Err(error) if is_time_out(&error) => Err(broken(error, &attempt)),
         _ => Ok(()),
@@ -73,13 +73,13 @@ fn attempt<'a>(params: &'a ConnectParams, route: &'a Route) -> Attempt<'a> {
     Attempt { params, endpoint: &route.endpoint, address: route.address }
 }
 
-/// By when the login must be over.
+/// The latest end of the login.
 fn deadline(params: &ConnectParams) -> Option<Instant> {
     params.connect_timeout.map(|limit| Instant::now() + limit)
 }
 
-/// Lets the next read wait for what is left, so that a server that sends a byte now and then is
-/// waited for no longer than one that sends nothing.
+/// Sets the timeout of the next read to the remaining time, so that a server that sends a byte now
+/// and then cannot extend the login.
 fn wait_until(deadline: Option<Instant>, pipe: &Pipe) -> io::Result<()> {
     let Some(deadline) = deadline else { return Ok(()) };
     match deadline.saturating_duration_since(Instant::now()) {
@@ -104,7 +104,7 @@ fn broken(error: io::Error, attempt: &Attempt<'_>) -> ConnectError {
     }
 }
 
-/// The socket, with TLS where the route has it.
+/// Connects the socket, with TLS if the route has it.
 fn connect(
     attempt: &Attempt<'_>,
     route: &Route,
@@ -201,7 +201,7 @@ fn encrypt(
     Ok(pipe)
 }
 
-/// One read of the handshake, and the answer to it.
+/// Reads once during the handshake and sends the answer.
 fn handshake(tls: &mut ClientConnection, pipe: &mut Pipe) -> io::Result<()> {
     while tls.wants_write() {
         tls.write_tls(&mut pipe.socket)?;
@@ -213,7 +213,7 @@ fn handshake(tls: &mut ClientConnection, pipe: &mut Pipe) -> io::Result<()> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let read = tls.process_new_packets();
-    // Also the alert that says why, where the handshake failed.
+    // If the handshake failed, this sends the alert.
     while tls.wants_write() {
         tls.write_tls(&mut pipe.socket)?;
     }
@@ -230,26 +230,26 @@ struct Startup<'a> {
 }
 
 impl Startup<'_> {
-    fn introduce(&mut self) -> Result<(), ConnectError> {
+    fn send_startup(&mut self) -> Result<(), ConnectError> {
         let params = self.attempt.params;
-        let mut said = vec![
+        let mut parameters = vec![
             ("client_encoding", "UTF8"),
             ("user", params.user.as_str()),
             ("database", params.dbname.as_str()),
             ("application_name", params.application_name.as_str()),
         ];
-        said.extend(params.options.as_deref().map(|options| ("options", options)));
-        let written = frontend::startup_message(said, &mut self.out);
-        self.post(written)
+        parameters.extend(params.options.as_deref().map(|options| ("options", options)));
+        let written = frontend::startup_message(parameters, &mut self.out);
+        self.send(written)
     }
 
-    /// Sends what was written.
-    fn post(&mut self, written: io::Result<()>) -> Result<(), ConnectError> {
+    /// Sends the message written to `out`.
+    fn send(&mut self, written: io::Result<()>) -> Result<(), ConnectError> {
         let sent = written.and_then(|()| self.pipe.send(&mut self.out.split().to_vec()));
         sent.map(drop).map_err(|e| broken(e, &self.attempt))
     }
 
-    /// The next message; a refusal is an error.
+    /// The next message; an ErrorResponse is an error.
     fn next(&mut self) -> Result<(u8, Vec<u8>), ConnectError> {
         loop {
             let first = Message::first(&self.inbox)
@@ -259,9 +259,9 @@ impl Startup<'_> {
                     (message.tag, message.body.to_vec(), self.inbox.len() - rest.len());
                 let _ = self.inbox.split_to(read);
                 if tag == b'E' {
-                    let said = Refusal::read(&body);
-                    let code = SqlState::from_code(&said.code);
-                    return Err(classify::refused(&code, &said.message, &self.attempt));
+                    let refusal = Refusal::read(&body);
+                    let code = SqlState::from_code(&refusal.code);
+                    return Err(classify::refused(&code, &refusal.message, &self.attempt));
                 }
                 return Ok((tag, body));
             }
@@ -275,13 +275,13 @@ impl Startup<'_> {
 
     fn fill(&mut self) -> io::Result<usize> {
         wait_until(self.deadline, &self.pipe)?;
-        let came = self.pipe.fill(&mut self.inbox)?;
-        self.guard.watch(&self.inbox[self.inbox.len() - came..])?;
-        Ok(came)
+        let received = self.pipe.fill(&mut self.inbox)?;
+        self.guard.watch(&self.inbox[self.inbox.len() - received..])?;
+        Ok(received)
     }
 
-    /// The next message of authentication: its kind and what it carries.
-    fn asked(&mut self) -> Result<(u32, Vec<u8>), ConnectError> {
+    /// The next authentication message: its kind and data.
+    fn authentication_request(&mut self) -> Result<(u32, Vec<u8>), ConnectError> {
         let (tag, body) = self.next()?;
         match (tag, body.split_first_chunk::<4>()) {
             (b'R', Some((kind, data))) => Ok((u32::from_be_bytes(*kind), data.to_vec())),
@@ -289,7 +289,7 @@ impl Startup<'_> {
         }
     }
 
-    fn refuse(&self, message: impl Into<String>) -> ConnectError {
+    fn rejected(&self, message: impl Into<String>) -> ConnectError {
         let (at, user) = (self.attempt.at(), self.attempt.params.user.clone());
         ConnectError::Authentication { at, user, message: message.into(), hint: String::new() }
     }
@@ -299,39 +299,39 @@ impl Startup<'_> {
         found.ok_or_else(|| classify::no_password(&self.attempt))
     }
 
-    /// What is less than SCRAM with a binding will do.
-    fn unbound(&self) -> Result<(), ConnectError> {
+    /// Fails if channel binding is required; called before any method without it.
+    fn allow_unbound(&self) -> Result<(), ConnectError> {
         match self.attempt.params.channel_binding {
-            ChannelBinding::Require => Err(self.refuse("server did not use channel binding")),
+            ChannelBinding::Require => Err(self.rejected("server did not use channel binding")),
             ChannelBinding::Disable | ChannelBinding::Prefer => Ok(()),
         }
     }
 
     fn authenticate(&mut self) -> Result<(), ConnectError> {
-        let (kind, data) = self.asked()?;
+        let (kind, data) = self.authentication_request()?;
         match (kind, data.as_slice()) {
-            (OK, _) => return self.unbound(),
+            (OK, _) => return self.allow_unbound(),
             (CLEARTEXT, _) => {
-                self.unbound()?;
+                self.allow_unbound()?;
                 let password = self.password()?;
                 let written =
                     frontend::password_message(password.expose().as_bytes(), &mut self.out);
-                self.post(written)?;
+                self.send(written)?;
             }
             (MD5, [a, b, c, d]) => {
-                self.unbound()?;
+                self.allow_unbound()?;
                 let password = self.password()?;
                 let user = self.attempt.params.user.as_bytes();
                 let hash = md5_hash(user, password.expose().as_bytes(), [*a, *b, *c, *d]);
                 let written = frontend::password_message(hash.as_bytes(), &mut self.out);
-                self.post(written)?;
+                self.send(written)?;
             }
             (SASL, mechanisms) => self.scram(mechanisms)?,
-            _ => return Err(self.refuse("unsupported authentication method")),
+            _ => return Err(self.rejected("unsupported authentication method")),
         }
-        match self.asked()? {
+        match self.authentication_request()? {
             (OK, _) => Ok(()),
-            _ => Err(self.refuse("the server asked for more than a password")),
+            _ => Err(self.rejected("unsupported authentication request after the password")),
         }
     }
 
@@ -347,33 +347,33 @@ impl Startup<'_> {
                 (sasl::ChannelBinding::tls_server_end_point(hash), sasl::SCRAM_SHA_256_PLUS)
             }
             _ if !offered(sasl::SCRAM_SHA_256) => {
-                return Err(self.refuse("unsupported SASL mechanism"));
+                return Err(self.rejected("unsupported SASL mechanism"));
             }
             Some(_) => (sasl::ChannelBinding::unrequested(), sasl::SCRAM_SHA_256),
             None => (sasl::ChannelBinding::unsupported(), sasl::SCRAM_SHA_256),
         };
         if mechanism != sasl::SCRAM_SHA_256_PLUS {
-            self.unbound()?;
+            self.allow_unbound()?;
         }
         let mut scram = ScramSha256::new(password.expose().as_bytes(), binding);
         let written = frontend::sasl_initial_response(mechanism, scram.message(), &mut self.out);
-        self.post(written)?;
+        self.send(written)?;
         let data = self.sasl(SASL_CONTINUE)?;
-        scram.update(&data).map_err(|e| self.refuse(e.to_string()))?;
+        scram.update(&data).map_err(|e| self.rejected(e.to_string()))?;
         let written = frontend::sasl_response(scram.message(), &mut self.out);
-        self.post(written)?;
+        self.send(written)?;
         let data = self.sasl(SASL_FINAL)?;
-        scram.finish(&data).map_err(|e| self.refuse(e.to_string()))
+        scram.finish(&data).map_err(|e| self.rejected(e.to_string()))
     }
 
     fn sasl(&mut self, expected: u32) -> Result<Vec<u8>, ConnectError> {
-        match self.asked()? {
+        match self.authentication_request()? {
             (kind, data) if kind == expected => Ok(data),
-            _ => Err(self.refuse("the server broke off the exchange of SCRAM")),
+            _ => Err(self.rejected("unexpected message during SCRAM authentication")),
         }
     }
 
-    /// The server's process and its secret, with which it can be cancelled.
+    /// Reads until ReadyForQuery; returns the backend's process id and cancel key.
     fn until_ready(&mut self) -> Result<(i32, i32), ConnectError> {
         let mut process = (0, 0);
         loop {
@@ -384,7 +384,7 @@ impl Startup<'_> {
                     process = (word([a, b, c, d]), word([e, f, g, h]));
                 }
                 (b'Z', _) => return Ok(process),
-                // Settings, and what it remarks.
+                // ParameterStatus and notices.
                 _ => {}
             }
         }
@@ -406,9 +406,9 @@ mod tests {
     use super::*;
     use crate::{Env, resolve};
 
-    /// As where the postmaster stands still: the kernel takes the connection, and nobody answers.
+    /// Like a stopped postmaster: the kernel accepts the connection, but nobody answers.
     #[test]
-    fn a_server_that_says_nothing_is_not_waited_for() {
+    fn a_cancel_request_to_a_silent_server_times_out() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let text = format!("host=localhost hostaddr=127.0.0.1 port={port} user=u dbname=d");
@@ -419,10 +419,10 @@ mod tests {
                 address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
                 ssl,
             };
-            let asked = Instant::now();
+            let started = Instant::now();
             let error = cancel(&params, &route, 1, 2).unwrap_err();
             assert!(matches!(error, ConnectError::TimedOut { seconds: 2, .. }), "{error:?}");
-            assert!(asked.elapsed() < 3 * CANCEL_LIMIT, "{:?}", asked.elapsed());
+            assert!(started.elapsed() < 3 * CANCEL_TIMEOUT, "{:?}", started.elapsed());
         }
     }
 }

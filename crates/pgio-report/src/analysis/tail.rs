@@ -2,7 +2,7 @@
 //! the window's end.
 //!
 //! The rules hold for all trials of a metric or for none: leaving out just the trials that break one
-//! would favor the slow ones or the fast ones. A percentile with fewer than [`FEWEST_BEYOND`]
+//! would favor the slow ones or the fast ones. A percentile with fewer than [`MIN_BEYOND`]
 //! operations beyond it is the latency of single operations. A lower bound in the place of a value
 //! bounds the effect as well, as estimate and interval rise with each pair's ratio; of the interval
 //! the other side, which is not known, is left out.
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::pairing::Arm;
 use super::{Bound, Comparison, Verdict};
 use pgio_results::histogram::COARSEST_QUANTILE_NS;
-use pgio_results::latency::{FEWEST_BEYOND, needed, percentile};
+use pgio_results::latency::{MIN_BEYOND, needed, percentile};
 use pgio_results::metrics::{self, MetricDef};
 use pgio_results::store::Manifest;
 use pgio_results::units::human;
@@ -29,7 +29,7 @@ impl TooShort {
     pub(super) fn reason(self) -> String {
         format!(
             "not compared: a trial has {} operations, and with fewer than {} less than \
-             {FEWEST_BEYOND} lie beyond this percentile; take longer windows, or compare another \
+             {MIN_BEYOND} lie beyond this percentile; take longer windows, or compare another \
              metric",
             human::count(self.operations),
             human::count(self.needed)
@@ -140,7 +140,7 @@ pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<
             _ => names.concat(),
         };
         format!(
-            "{named} of {class} not compared: fewer than {FEWEST_BEYOND} operations lie beyond in a \
+            "{named} of {class} not compared: fewer than {MIN_BEYOND} operations lie beyond in a \
              trial, which has {}",
             human::count(short.operations)
         )

@@ -1,7 +1,7 @@
-//! A directory held open, and the files below it.
+//! An open directory, and operations on the files below it.
 //!
-//! Every name is resolved from the descriptor, one component after the other and without links, so
-//! that nothing that happens to the path meanwhile leads elsewhere.
+//! Every name is resolved from the descriptor, component by component and without following links,
+//! so that later changes of the path have no effect.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -20,32 +20,32 @@ use rustix::process::{Gid, Uid};
 
 use super::Refused;
 
-/// A directory where `O_NOFOLLOW` meets no link any more.
+/// Flags for opening a directory.
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
-/// `NONBLOCK`: opening a FIFO must not wait for its other end.
-const CAREFULLY: OFlags =
+/// Flags for opening an untrusted file. `NONBLOCK`: opening a FIFO must not wait for its other end.
+const UNTRUSTED: OFlags =
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Names that other processes may take before us; each try draws a new one.
+/// Attempts to create a file; another process may create the same name first.
 const TRIES: usize = 16;
 
 #[derive(Debug)]
 pub struct Directory(OwnedFd);
 
 impl Directory {
-    /// Links on the way are followed: the path is the user's.
+    /// Follows links in the path, because the user chose it.
     pub fn open(path: &Path) -> io::Result<Directory> {
         Ok(Directory(open(path, DIRECTORY | OFlags::RDONLY, Mode::empty())?))
     }
 
-    /// As [`Directory::open`], and makes what is missing, closed to writers other than its owner
+    /// Like [`Directory::open`], but creates missing directories. Only the owner may write to them,
     /// whatever the umask.
     pub fn make(path: &Path) -> io::Result<Directory> {
         DirBuilder::new().recursive(true).mode(0o755).create(path)?;
         Directory::open(path)
     }
 
-    /// One that is itself no link.
+    /// Like [`Directory::open`], but fails if the last component is a link.
     pub fn open_exactly(path: &Path) -> io::Result<Directory> {
         let flags = DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW;
         Ok(Directory(open(path, flags, Mode::empty())?))
@@ -61,15 +61,15 @@ impl Directory {
         }
     }
 
-    /// A directory with exactly these rights; one that is already there is an error.
+    /// Creates a directory with exactly this mode; fails if it exists.
     pub fn make_new_below(&self, name: &str, mode: u32) -> io::Result<Directory> {
         mkdirat(&self.0, name, Mode::from_raw_mode(0o700))?;
-        let made = self.below(name)?;
-        fchmod(&made.0, Mode::from_raw_mode(mode))?;
-        Ok(made)
+        let created = self.below(name)?;
+        fchmod(&created.0, Mode::from_raw_mode(mode))?;
+        Ok(created)
     }
 
-    /// A directory that may be there already.
+    /// Creates a directory unless it exists, and opens it.
     pub fn make_below(&self, name: &str) -> io::Result<Directory> {
         match mkdirat(&self.0, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => self.below(name),
@@ -89,12 +89,12 @@ impl Directory {
         set_owner(&self.0, uid, gid)
     }
 
-    /// Whether anything has that name, a link that leads nowhere included.
+    /// Whether the name exists, even as a dangling link.
     pub fn has(&self, name: &str) -> bool {
         statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Whether that name is still this open file's.
+    /// Whether the name still refers to this open file.
     pub fn is_named(&self, name: &str, file: &File) -> io::Result<bool> {
         let open = fstat(file)?;
         match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -104,16 +104,16 @@ impl Directory {
         }
     }
 
-    /// A regular file of at most `limit` bytes, for reading. `name` may have several components, of
-    /// which none is a link.
+    /// Opens a regular file of at most `limit` bytes for reading. `name` may have several
+    /// components; none may be a link.
     pub fn open_file(&self, name: &Path, limit: u64) -> io::Result<File> {
-        let wrong = || Refused::Name(name.display().to_string());
+        let invalid = || Refused::Name(name.display().to_string());
         let mut components = Vec::new();
         for component in name.components() {
-            let Component::Normal(part) = component else { return Err(wrong().into()) };
+            let Component::Normal(part) = component else { return Err(invalid().into()) };
             components.push(part);
         }
-        let (last, parents) = components.split_last().ok_or_else(wrong)?;
+        let (last, parents) = components.split_last().ok_or_else(invalid)?;
         let mut inner = None;
         for parent in parents {
             inner = Some(inner.as_ref().unwrap_or(self).below(parent)?);
@@ -129,7 +129,7 @@ impl Directory {
 
     pub fn read_bytes(&self, name: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
-        // It may grow while it is read.
+        // The file may grow while it is read.
         let bytes = self.open_file(name, limit)?.take(limit + 1).read_to_end(&mut all)? as u64;
         match bytes > limit {
             true => Err(Refused::TooLarge { bytes, limit }.into()),
@@ -137,13 +137,13 @@ impl Directory {
         }
     }
 
-    /// The text of such a file.
+    /// Reads a file as text.
     pub fn read(&self, name: &Path, limit: u64) -> io::Result<String> {
         let text = String::from_utf8(self.read_bytes(name, limit)?);
         text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// A regular file to be added to, which has no other name that would change with it.
+    /// Opens a regular file without other hard links for appending.
     pub fn append_to(&self, name: &str) -> io::Result<File> {
         let file = self.open_regular(OsStr::new(name), OFlags::RDWR | OFlags::APPEND)?;
         match fstat(&file)?.st_nlink {
@@ -152,25 +152,25 @@ impl Directory {
         }
     }
 
-    /// A file that was not there; its rights are these less the umask's.
+    /// Creates a file; fails if it exists. The umask applies to the mode.
     pub fn create_new(&self, name: &str, mode: u32) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | CAREFULLY;
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | UNTRUSTED;
         Ok(openat(&self.0, name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
-    /// A file in the place of whatever had the name.
-    pub fn create_anew(&self, name: &str, mode: u32) -> io::Result<File> {
+    /// Creates a file, replacing an existing file or link of that name.
+    pub fn replace(&self, name: &str, mode: u32) -> io::Result<File> {
         for _ in 0..TRIES {
             self.remove(name)?;
             match self.create_new(name, mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return made,
+                result => return result,
             }
         }
         Err(Errno::EXIST.into())
     }
 
-    /// Removes a file or a link, not what it leads to. Returns whether there was one.
+    /// Removes a file or a link, not the link's target. Returns whether it existed.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
         match unlinkat(&self.0, name.as_ref(), AtFlags::empty()) {
             Ok(()) => Ok(true),
@@ -183,53 +183,53 @@ impl Directory {
         Ok(fsync(&self.0)?)
     }
 
-    /// Replaces a file: written beside under a name that nobody can guess, synced, renamed.
+    /// Replaces a file: writes a temporary file with an unpredictable name, syncs and renames it.
     pub fn write(&self, name: &Path, bytes: &[u8]) -> io::Result<()> {
-        let (mut file, beside) = self.create_beside()?;
+        let (mut file, temporary) = self.create_temporary()?;
         let mut write = || -> io::Result<()> {
             file.write_all(bytes)?;
             if let Some(mode) = self.mode_of_file(name) {
                 fchmod(&file, mode)?;
             }
             file.sync_all()?;
-            renameat(&self.0, &beside, &self.0, name)?;
+            renameat(&self.0, &temporary, &self.0, name)?;
             self.sync()
         };
         write().inspect_err(|_| {
-            // Of no use; that it cannot be removed changes nothing.
-            let _ = self.remove(&beside);
+            // Ignore a failure to remove the temporary file.
+            let _ = self.remove(&temporary);
         })
     }
 
-    /// Never writable by others than its owner, whatever the umask: `--resume` trusts it.
-    fn create_beside(&self) -> io::Result<(File, String)> {
+    /// Only the owner may write to the file, whatever the umask: `--resume` trusts it.
+    fn create_temporary(&self) -> io::Result<(File, String)> {
         for attempt in 0..TRIES {
-            // Keyed by the system's random numbers.
+            // RandomState takes its keys from the system's random numbers.
             let name = format!(".pgio-{:016x}.partial", RandomState::new().hash_one(attempt));
             match self.create_new(&name, 0o644) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return Ok((made?, name)),
+                created => return Ok((created?, name)),
             }
         }
         Err(Errno::EXIST.into())
     }
 
-    /// What is replaced keeps its rights.
+    /// The mode of the file to be replaced, for the new file.
     fn mode_of_file(&self, name: &Path) -> Option<Mode> {
         let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         regular.then(|| Mode::from_raw_mode(found.st_mode & 0o755))
     }
 
-    /// Looked at before it is opened, since to open a device may already do something, and after,
-    /// since it may be another file by then.
-    fn open_regular(&self, name: &OsStr, how: OFlags) -> io::Result<File> {
-        regular(&statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?)?;
-        let opened = match openat(&self.0, name, how | CAREFULLY, Mode::empty()) {
+    /// Checks the type before opening, because opening a device may have side effects, and again
+    /// afterwards, because the file may have been replaced.
+    fn open_regular(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
+        check_regular(&statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?)?;
+        let opened = match openat(&self.0, name, flags | UNTRUSTED, Mode::empty()) {
             Err(Errno::LOOP) => return Err(Refused::Link.into()),
             opened => opened?,
         };
-        regular(&fstat(&opened)?)?;
+        check_regular(&fstat(&opened)?)?;
         Ok(opened.into())
     }
 
@@ -249,7 +249,7 @@ fn set_owner(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()
     Ok(fchown(fd, uid.map(Uid::from_raw), gid.map(Gid::from_raw))?)
 }
 
-fn regular(found: &Stat) -> Result<(), Refused> {
+fn check_regular(found: &Stat) -> Result<(), Refused> {
     Err(match FileType::from_raw_mode(found.st_mode) {
         FileType::RegularFile => return Ok(()),
         FileType::Symlink => Refused::Link,
@@ -257,7 +257,7 @@ fn regular(found: &Stat) -> Result<(), Refused> {
         FileType::Fifo => Refused::NotRegular("a FIFO"),
         FileType::Socket => Refused::NotRegular("a socket"),
         FileType::CharacterDevice | FileType::BlockDevice => Refused::NotRegular("a device"),
-        FileType::Unknown => Refused::NotRegular("of an unknown kind"),
+        FileType::Unknown => Refused::NotRegular("a file of an unknown type"),
     })
 }
 
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::files::write_durably;
 
-    fn place() -> (TempDir, Directory, PathBuf) {
+    fn fixture() -> (TempDir, Directory, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::open(dir.path()).unwrap();
         let victim = dir.path().join("victim");
@@ -291,9 +291,10 @@ mod tests {
 
     #[test]
     fn a_planted_link_is_replaced_and_not_followed() {
-        let (dir, _, victim) = place();
+        let (dir, _, victim) = fixture();
         let file = dir.path().join("manifest.json");
-        // The name of the part was predictable once, and the file itself always is.
+        // An earlier version used a predictable temporary name; the final name always is
+        // predictable.
         for planted in ["manifest.partial", "manifest.json"] {
             symlink(&victim, dir.path().join(planted)).unwrap();
         }
@@ -302,12 +303,12 @@ mod tests {
         assert!(fs::symlink_metadata(&file).unwrap().is_file());
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         let names = fs::read_dir(dir.path()).unwrap().count();
-        assert_eq!(names, 3, "nothing is left beside");
+        assert_eq!(names, 3, "no temporary file is left");
     }
 
     #[test]
-    fn what_cannot_be_replaced_leaves_nothing_beside() {
-        let (dir, _, _) = place();
+    fn a_failed_replacement_leaves_no_temporary_file() {
+        let (dir, _, _) = fixture();
         let taken = dir.path().join("taken");
         fs::create_dir(&taken).unwrap();
         write_durably(&taken, "text").unwrap_err();
@@ -315,8 +316,8 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_file_keeps_its_rights_and_gives_none_to_other_writers() {
-        let (dir, _, victim) = place();
+    fn a_replaced_file_keeps_its_mode_without_write_permission_for_others() {
+        let (dir, _, victim) = fixture();
         for (before, after) in [(0o600, 0o600), (0o666, 0o644)] {
             fs::set_permissions(&victim, fs::Permissions::from_mode(before)).unwrap();
             write_durably(&victim, "new").unwrap();
@@ -328,8 +329,8 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_read_and_none_blocks() {
-        let (dir, directory, victim) = place();
+    fn only_regular_files_are_read_without_blocking() {
+        let (dir, directory, victim) = fixture();
         let read = |name: &str| directory.read(Path::new(name), 100);
         assert_eq!(read("victim").unwrap(), "precious");
         symlink(&victim, dir.path().join("link")).unwrap();
@@ -347,7 +348,7 @@ mod tests {
 
     #[test]
     fn names_stay_below_the_directory() {
-        let (dir, directory, _) = place();
+        let (dir, directory, _) = fixture();
         let inner = dir.path().join("inner");
         fs::create_dir(&inner).unwrap();
         fs::write(inner.join("a"), "a").unwrap();
@@ -363,15 +364,15 @@ mod tests {
 
     #[test]
     fn a_file_too_large_is_refused_with_both_sizes() {
-        let (_dir, directory, _) = place();
+        let (_dir, directory, _) = fixture();
         let error = directory.read(Path::new("victim"), 7).unwrap_err();
         assert_eq!(refused(&error), Some(&Refused::TooLarge { bytes: 8, limit: 7 }));
         assert_eq!(directory.read(Path::new("victim"), 8).unwrap(), "precious");
     }
 
     #[test]
-    fn a_file_with_a_second_name_is_not_added_to() {
-        let (dir, directory, victim) = place();
+    fn a_file_with_a_second_hard_link_is_not_appended_to() {
+        let (dir, directory, victim) = fixture();
         fs::hard_link(&victim, dir.path().join("other")).unwrap();
         let error = directory.append_to("other").unwrap_err();
         assert_eq!(refused(&error), Some(&Refused::HardLink));
@@ -385,10 +386,10 @@ mod tests {
     }
 
     #[test]
-    fn made_anew_is_a_file_of_our_own() {
-        let (dir, directory, victim) = place();
+    fn replacing_a_link_creates_a_regular_file() {
+        let (dir, directory, victim) = fixture();
         symlink(&victim, dir.path().join("iostat.out")).unwrap();
-        directory.create_anew("iostat.out", 0o644).unwrap().write_all(b"x").unwrap();
+        directory.replace("iostat.out", 0o644).unwrap().write_all(b"x").unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert_eq!(fs::read_to_string(dir.path().join("iostat.out")).unwrap(), "x");
     }

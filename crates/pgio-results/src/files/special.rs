@@ -1,8 +1,8 @@
-//! A file that the user names on the command line may be /dev/null, /dev/stdout or a pipe of the
-//! shell's: that is written to, never replaced.
+//! Writes files named on the command line. /dev/null, /dev/stdout and pipes are written to, never
+//! replaced.
 //!
-//! A link is only followed to one of these where root or the present user made it: others plant
-//! links, in /tmp for example, to a disk.
+//! A link to one of these is followed only if root or the current user owns it: in /tmp, other
+//! users could plant a link to a disk.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_text_is_written_to_and_stays() {
+    fn special_files_are_written_to_and_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("nothing");
         symlink("/dev/null", &link).unwrap();
@@ -50,7 +50,7 @@ mod tests {
         write_named(&file, "text").unwrap();
         write_named(&file, "again").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "again");
-        // One that somebody else made is a name like any other.
+        // A link of another user is replaced like a regular file.
         if geteuid().is_root() {
             std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
             write_named(&link, "text").unwrap();

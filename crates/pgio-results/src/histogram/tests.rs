@@ -33,12 +33,12 @@ fn quantiles_of_a_known_sample() {
     assert_eq!(h.mean_ns(), Some(500_500.0));
 }
 
-/// Of the latencies above `ns`, the share: a smooth distribution with a heavy tail (log-logistic).
+/// Share of latencies below `ns` in a smooth distribution with a heavy tail (log-logistic).
 fn share_below(ns: f64, median: f64) -> f64 {
     1.0 / (1.0 + (ns / median).powf(-3.0))
 }
 
-/// A million operations of that distribution.
+/// A million operations with that distribution.
 fn smooth(median: f64) -> Histogram {
     const N: f64 = 1e6;
     let below = |bucket: usize| (N * share_below(edge_ns(bucket), median)).round() as u64;
@@ -47,7 +47,7 @@ fn smooth(median: f64) -> Histogram {
 }
 
 #[test]
-fn quantiles_of_a_smooth_distribution_are_much_closer_than_a_bucket() {
+fn quantiles_of_a_smooth_distribution_are_much_more_precise_than_a_bucket() {
     for step in 0..100 {
         let median = 1e6 * (f64::from(step) / 100.0 / PER_OCTAVE).exp2();
         let h = smooth(median);
@@ -59,13 +59,13 @@ fn quantiles_of_a_smooth_distribution_are_much_closer_than_a_bucket() {
     }
 }
 
-/// Standard normal, by Box and Muller.
+/// Standard normal, by the Box-Muller method.
 fn normal(rng: &mut SplitMix64) -> f64 {
     (-2.0 * (1.0 - rng.next_f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.next_f64()).cos()
 }
 
-/// Experiments of 8 blocks with a true ratio of 1.02 and trials that differ by 0.3 %: how many
-/// intervals of the p99's ratio cover it, and how many have no width.
+/// Simulates experiments of 8 blocks with a true ratio of 1.02 and trials that vary by 0.3 %.
+/// Returns how many intervals of the p99's ratio cover the truth, and how many have no width.
 fn coverage(experiments: u32, p99: impl Fn(&Histogram) -> f64) -> (u32, u32) {
     const TRUTH: f64 = 1.02;
     let (mut covered, mut without_width) = (0, 0);
@@ -84,11 +84,11 @@ fn coverage(experiments: u32, p99: impl Fn(&Histogram) -> f64) -> (u32, u32) {
 }
 
 #[test]
-fn intervals_of_a_percentile_s_ratio_cover_the_truth() {
+fn intervals_of_a_ratio_of_percentiles_cover_the_truth() {
     let (covered, without_width) = coverage(400, |h| h.quantile_ns(0.99).unwrap());
     assert!(covered >= 372, "{covered} of 400");
     assert!(without_width <= 4, "{without_width} of 400");
-    // What bucket centers did, so that the simulation is known to be able to fail.
+    // With bucket centers the simulation fails, which shows that it can detect the error.
     let center = |h: &Histogram| center_ns(bucket_of(h.quantile_ns(0.99).unwrap()));
     let (covered, without_width) = coverage(400, center);
     assert!(covered < 200 && without_width > 100, "{covered} and {without_width} of 400");
@@ -101,8 +101,8 @@ fn recorded(all: &[f64]) -> Histogram {
 }
 
 #[test]
-fn what_was_cut_off_makes_a_lower_bound_of_what_lies_among_it() {
-    // 960 calls of 1 to 2 ms, then 40 that were due in the last 400 ms and never begun.
+fn statistics_that_depend_on_censored_operations_are_lower_bounds() {
+    // 960 calls of 1 to 2 ms, then 40 calls that were due in the last 400 ms and never started.
     let mut h = recorded(&(0..960).map(|i| 1e6 + 1e3 * f64::from(i)).collect::<Vec<_>>());
     assert_eq!(h.longest().map(|r| r.at_least), Some(false));
     for i in 1..=40 {
@@ -115,14 +115,14 @@ fn what_was_cut_off_makes_a_lower_bound_of_what_lies_among_it() {
     assert_eq!(h.longest(), Some(Reading { ns: 400e6, at_least: true }));
     let mean = h.mean().unwrap();
     assert!(mean.at_least && mean.ns > 8e6, "{mean:?}");
-    assert_eq!(h.mean_ns(), Some(1_479_500.0), "of the answered ones");
+    assert_eq!(h.mean_ns(), Some(1_479_500.0), "only answered operations");
     let mut twice = h.clone();
     twice.merge(&h);
     assert_eq!((twice.censored_count(), twice.quantile(0.99)), (80, h.quantile(0.99)));
 }
 
 #[test]
-fn a_few_that_were_cut_off_at_once_mark_nothing() {
+fn a_few_early_censored_operations_mark_no_statistic() {
     let mut h = recorded(&(0..20_000).map(|i| 1e6 + 100.0 * f64::from(i)).collect::<Vec<_>>());
     h.record_censored(5_000.0, 2);
     for q in [0.5, 0.95, 0.99, 0.999] {
@@ -139,13 +139,13 @@ fn a_few_that_were_cut_off_at_once_mark_nothing() {
 }
 
 #[test]
-fn more_buckets_than_known_are_refused() {
+fn too_many_buckets_are_rejected() {
     assert_eq!(Histogram::from_parts(&[0; BUCKETS + 1], 0.0, 0.0), None);
 }
 
 proptest! {
     #[test]
-    fn a_quantile_is_in_the_bucket_of_the_sample_s(
+    fn a_quantile_is_in_the_bucket_of_the_exact_quantile(
         sample in prop::collection::vec(1e3f64..1e10, 1..200), q in 0.0f64..=1.0
     ) {
         let h = recorded(&sample);
@@ -159,7 +159,7 @@ proptest! {
         prop_assert!(got <= sorted[sorted.len() - 1]);
     }
 
-    /// Monotone everywhere, and continuous inside a run of buckets that are not empty.
+    /// Monotone everywhere, and continuous inside a run of nonempty buckets.
     #[test]
     fn a_quantile_rises_without_jumps(
         counts in prop::collection::vec(1u64..50, 1..40), first in 1usize..400
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quantile_with_censored_ones_is_never_above_the_truth(
+    fn a_quantile_with_censored_operations_is_never_above_the_truth(
         answered in prop::collection::vec(1e5f64..1e9, 1..100),
         cut in prop::collection::vec((1e5f64..1e9, 1f64..100.0), 1..50), q in 0.0f64..=1.0
     ) {
@@ -189,20 +189,20 @@ proptest! {
             answered.iter().copied().chain(cut.iter().map(|(bound, more)| bound * more)).collect();
         let known = recorded(&truth).quantile_ns(q).unwrap();
         let got = h.quantile(q).unwrap();
-        // Both lie within a bucket of what they stand for.
+        // Both are exact to within one bucket.
         let bucket = 1.0 + 1.0 / PER_OCTAVE;
         prop_assert!(got.ns <= known * bucket, "{:?} above {}", got, known);
         prop_assert!(got.at_least || known <= got.ns * bucket, "{:?} below {}", got, known);
     }
 
     #[test]
-    fn a_bucket_holds_its_latency_within_its_width(ns in 500.0f64..2e12) {
+    fn a_latency_is_within_half_a_bucket_of_its_center(ns in 500.0f64..2e12) {
         let center = center_ns(bucket_of(ns));
         prop_assert!((center / ns).ln().abs() <= 0.5 / PER_OCTAVE * 2f64.ln() + 1e-9);
     }
 
     #[test]
-    fn merging_is_recording_all(a in prop::collection::vec(1e3f64..1e9, 0..50),
+    fn merging_equals_recording_everything(a in prop::collection::vec(1e3f64..1e9, 0..50),
                                 b in prop::collection::vec(1e3f64..1e9, 0..50)) {
         let mut merged = recorded(&a);
         merged.merge(&recorded(&b));

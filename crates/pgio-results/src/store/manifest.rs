@@ -1,4 +1,5 @@
-//! manifest.json, `pgio.manifest/1`: what the experiment was, as far as reading its trials needs it.
+//! manifest.json, `pgio.manifest/1`: the definition of the experiment, as needed to read its
+//! trials.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -7,14 +8,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::reading::open;
-use super::{StoreError, before, io};
+use super::{StoreError, io, legacy};
 use crate::change::Change;
 use crate::metrics::DeclaredMetric;
-use crate::sweep::{NOWHERE, Point, Sweep};
+use crate::sweep::{NO_SWEEP, Point, Sweep};
 
 pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
 
-/// What the experiment was, as far as reading its trials needs it.
+/// The definition of the experiment, as needed to read its trials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Manifest {
@@ -25,38 +26,38 @@ pub struct Manifest {
     pub seed: u64,
     pub blocks: u32,
     pub baseline: String,
-    /// The name of the baseline's twin, when it was run twice a block.
+    /// Name of the A/A twin, if the baseline ran twice per block.
     pub aa: Option<String>,
     pub primary_metric: String,
-    /// In the order of the experiment file, the A/A twin right after its baseline.
+    /// In the order of the experiment file; the A/A twin follows its baseline.
     pub conditions: Vec<ConditionInfo>,
-    /// What the metrics mean that its command prints; none of a workload of pgio's own.
+    /// Metrics printed by the experiment's command; empty for pgio's own workloads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<DeclaredMetric>,
-    /// The environment as found: server version, settings that matter, the machine.
+    /// The environment: server version, relevant settings, the machine.
     pub environment: BTreeMap<String, String>,
-    /// What the loop was told beside the number of blocks.
+    /// The rules of the experiment in addition to the number of blocks.
     #[serde(default)]
     pub rules: Rules,
-    /// Each time it was continued after an interruption.
+    /// One entry for each continuation after an interruption.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumed: Vec<Resumed>,
-    /// What was varied beside the conditions.
+    /// The factors varied beside the conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
 }
 
 impl Manifest {
-    /// Where the primary metric is judged.
+    /// The point at which the primary metric is judged.
     pub fn middle(&self) -> &Point {
-        self.sweep.as_ref().map_or(&NOWHERE, Sweep::middle)
+        self.sweep.as_ref().map_or(&NO_SWEEP, Sweep::middle)
     }
 
-    /// All points, the middle one first; without a sweep that one alone.
+    /// All points, the middle one first; without a sweep, only the empty point.
     pub fn points(&self) -> &[Point] {
         match &self.sweep {
             Some(sweep) if !sweep.points.is_empty() => &sweep.points,
-            _ => std::slice::from_ref(&NOWHERE),
+            _ => std::slice::from_ref(&NO_SWEEP),
         }
     }
 }
@@ -64,35 +65,35 @@ impl Manifest {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rules {
-    /// Of a ratio: 0.05 is ±5 %. Absent: the number of blocks was fixed.
+    /// Requested precision of a ratio: 0.05 means ±5 %. Absent if the number of blocks was fixed.
     pub precision: Option<f64>,
-    /// The limit of blocks where a precision was asked for.
+    /// Maximum number of blocks if a precision was requested.
     pub max_blocks: Option<u32>,
-    /// How often an invalid trial was to be repeated.
+    /// How often an invalid trial is repeated.
     #[serde(default)]
     pub repeats: u32,
-    /// `checkpoint`, `vacuum`, `reload` or `recreate`: what came before each trial.
+    /// What precedes each trial: `checkpoint`, `vacuum`, `reload` or `recreate`.
     #[serde(default)]
     pub reset: String,
-    /// `before`, `spread` or `none`; empty in records of before there was a choice, when it was `before`.
+    /// `before`, `spread` or `none`; empty in records of earlier versions, which always used `before`.
     #[serde(default)]
     pub checkpoint: String,
-    /// Checks that were to warn only.
+    /// Checks that only warn.
     #[serde(default)]
     pub tolerate: Vec<String>,
-    /// The conditions whose primary comparison answers the question; empty: all of them.
+    /// Conditions whose primary comparison answers the question; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judge: Vec<String>,
-    /// Metrics that are judged beside the primary one.
+    /// Metrics judged in addition to the primary one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_judge: Vec<String>,
-    /// The effect to plan for, of a ratio: 0.05 is 5 %.
+    /// The effect to plan for, as a ratio: 0.05 means 5 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<f64>,
 }
 
 impl Rules {
-    /// Whether this comparison is among those that answer the experiment's question.
+    /// Whether this comparison is one of those that answer the experiment's question.
     pub fn judges(&self, condition: &str, metric: &str, primary: bool) -> bool {
         let condition = self.judge.is_empty() || self.judge.iter().any(|c| c == condition);
         condition && (primary || self.also_judge.iter().any(|m| m == metric))
@@ -105,9 +106,9 @@ pub struct Resumed {
     /// RFC 3339.
     pub at: String,
     pub pgio: String,
-    /// The line of trials.jsonl that it began with, counted from 1.
+    /// The first line of trials.jsonl written after the continuation, numbered from 1.
     pub from_trial: usize,
-    /// What was no longer as before.
+    /// Differences from the interrupted run.
     pub remarks: Vec<String>,
 }
 
@@ -120,7 +121,7 @@ pub struct ConditionInfo {
 }
 
 impl ConditionInfo {
-    /// Each change in words, such as `synchronous_commit = local`.
+    /// Each change as text, such as `synchronous_commit = local`.
     pub fn treatments(&self) -> Vec<String> {
         self.changes.iter().map(Change::to_string).collect()
     }
@@ -130,9 +131,9 @@ impl ConditionInfo {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct StoredCondition {
     name: String,
-    /// Each treatment in words, such as `synchronous_commit = local`.
+    /// Each change as text, such as `synchronous_commit = local`.
     treatments: Vec<String>,
-    /// The same by its parts; earlier versions stored the words alone.
+    /// The same changes by fields; earlier versions stored only the text.
     #[serde(default)]
     changes: Option<Vec<Change>>,
 }
@@ -140,8 +141,8 @@ struct StoredCondition {
 impl From<StoredCondition> for ConditionInfo {
     fn from(stored: StoredCondition) -> ConditionInfo {
         let StoredCondition { name, treatments, changes } = stored;
-        let in_words = || treatments.iter().map(|words| before::change(words)).collect();
-        ConditionInfo { name, changes: changes.unwrap_or_else(in_words) }
+        let parse = || treatments.iter().map(|text| legacy::change(text)).collect();
+        ConditionInfo { name, changes: changes.unwrap_or_else(parse) }
     }
 }
 
@@ -152,10 +153,10 @@ impl From<ConditionInfo> for StoredCondition {
     }
 }
 
-/// A file of more bytes is not one.
+/// Maximum size of the file.
 const LIMIT: u64 = 64 << 20;
 
-/// The file's text.
+/// The manifest as text for its file.
 pub(super) fn text(manifest: &Manifest) -> String {
     serde_json::to_string_pretty(manifest).expect("plain data always serializes") + "\n"
 }

@@ -1,4 +1,4 @@
-//! Reading a stored experiment: complete, cut short, or torn by a crash.
+//! Reads a stored experiment: complete, interrupted, or torn by a crash.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -16,7 +16,8 @@ use crate::model::Trial;
 use crate::series::{SERIES_SCHEMA, Series};
 use crate::wire;
 
-/// What is larger was not written by pgio. A record of a thousand sessions has about a megabyte.
+/// Larger files and lines were not written by pgio. A record of a thousand sessions has about a
+/// megabyte.
 const LINE_LIMIT: u64 = 64 << 20;
 const TRIALS_LIMIT: u64 = 8 << 30;
 const SERIES_LIMIT: u64 = 1 << 30;
@@ -27,25 +28,27 @@ const EXPERIMENT_LIMIT: u64 = 16 << 20;
 pub struct Stored {
     pub manifest: Manifest,
     pub trials: Vec<Trial>,
-    /// The last line of trials.jsonl was torn by a crash and left out.
+    /// Whether a crash tore the last line of trials.jsonl, which is skipped.
     pub torn: bool,
-    /// The experiment's own baseline, where it is told against another: see [`Stored::against`].
+    /// The experiment's original baseline, if it is compared with another one: see
+    /// [`Stored::against`].
     pub own_baseline: Option<String>,
-    /// Checks that need the other trials are among the trials' own: see `analysis::judge`.
+    /// Whether the trials' checks include those that need the other trials: see `analysis::judge`.
     pub judged: bool,
 }
 
 impl Stored {
-    /// The same trials with another of the conditions as the baseline. The twin of the experiment's
-    /// own baseline is then a condition like the others: the noise it shows is not this one's.
+    /// The same trials with another condition as the baseline. The A/A twin of the original
+    /// baseline becomes an ordinary condition, because it does not measure the noise of the new
+    /// baseline.
     pub fn against(mut self, baseline: &str) -> Result<Stored, NoSuchCondition> {
         let manifest = &mut self.manifest;
         if baseline == manifest.baseline {
             return Ok(self);
         }
         if !manifest.conditions.iter().any(|c| c.name == baseline) {
-            let there = manifest.conditions.iter().map(|c| c.name.clone()).collect();
-            return Err(NoSuchCondition { name: baseline.to_owned(), there });
+            let known = manifest.conditions.iter().map(|c| c.name.clone()).collect();
+            return Err(NoSuchCondition { name: baseline.to_owned(), known });
         }
         manifest.aa = None;
         self.own_baseline = Some(mem::replace(&mut manifest.baseline, baseline.to_owned()));
@@ -53,7 +56,7 @@ impl Stored {
     }
 }
 
-/// The samples of a trial, where any were stored.
+/// The samples of a trial, if any are stored.
 pub fn read_series(dir: &Path, trial: &Trial) -> Result<Option<Series>, StoreError> {
     let Some(name) = &trial.series else { return Ok(None) };
     let path = dir.join(name);
@@ -63,7 +66,7 @@ pub fn read_series(dir: &Path, trial: &Trial) -> Result<Option<Series>, StoreErr
     }
     let text = match open(dir, "trials.jsonl")?.read(Path::new(name), SERIES_LIMIT) {
         Ok(text) => text,
-        // Samples are large: someone who sends results round may leave them out.
+        // Samples are large; people who share results may omit them.
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(io("read", &path, source)),
     };
@@ -75,7 +78,7 @@ pub fn read_series(dir: &Path, trial: &Trial) -> Result<Option<Series>, StoreErr
     Ok(Some(series))
 }
 
-/// The experiment file as run; none where it is not among the results.
+/// The experiment file; `None` if the results do not contain it.
 pub fn read_experiment(dir: &Path) -> Result<Option<String>, StoreError> {
     match open(dir, EXPERIMENT)?.read(Path::new(EXPERIMENT), EXPERIMENT_LIMIT) {
         Ok(text) => Ok(Some(text)),
@@ -84,28 +87,28 @@ pub fn read_experiment(dir: &Path) -> Result<Option<String>, StoreError> {
     }
 }
 
-/// The same for one whose commands are to be run: neither the directory nor the file may have been
-/// written by another user.
+/// Like [`read_experiment`], before running its commands: fails if another user may have written
+/// the directory or the file.
 pub fn read_own_experiment(dir: &Path) -> Result<Option<String>, StoreError> {
     let directory = open(dir, EXPERIMENT)?;
     let path = dir.join(EXPERIMENT);
-    let ours = |found: Stat, path: &Path| {
+    let check_ours = |found: Stat, path: &Path| {
         let untrusted = |why| StoreError::Untrusted { path: path.to_owned(), why };
         files::check_ours(&found).map_err(untrusted)
     };
-    ours(directory.stat().map_err(|e| io("look at", dir, e))?, dir)?;
+    check_ours(directory.stat().map_err(|e| io("stat", dir, e))?, dir)?;
     let file = match directory.open_file(Path::new(EXPERIMENT), EXPERIMENT_LIMIT) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|e| io("read", &path, e))?,
     };
-    ours(fstat(&file).map_err(|e| io("look at", &path, e.into()))?, &path)?;
+    check_ours(fstat(&file).map_err(|e| io("stat", &path, e.into()))?, &path)?;
     let mut text = String::new();
     let read = file.take(EXPERIMENT_LIMIT).read_to_string(&mut text);
     read.map_err(|e| io("read", &path, e))?;
     Ok(Some(text))
 }
 
-/// A directory that should hold the file `wanted`.
+/// Opens a directory that should contain the file `wanted`.
 pub(super) fn open(dir: &Path, wanted: &'static str) -> Result<Directory, StoreError> {
     Directory::open(dir).map_err(|source| match source.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
@@ -115,8 +118,8 @@ pub(super) fn open(dir: &Path, wanted: &'static str) -> Result<Directory, StoreE
     })
 }
 
-/// The directory itself, or below it those of one experiment's several workloads, in the order in
-/// which they began. Never empty.
+/// The directory itself, or the directories of an experiment's workloads below it, in the order of
+/// their start. Never empty.
 pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     if dir.join("manifest.json").symlink_metadata().is_ok() {
         return Ok(vec![dir.to_owned()]);
@@ -128,19 +131,20 @@ pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     };
     let mut found = Vec::new();
     for entry in entries.into_iter().flatten() {
-        // A link would lead out of the results.
+        // Ignore links, which could lead out of the results.
         if !entry.file_type().is_ok_and(|kind| kind.is_dir())
             || entry.path().join("manifest.json").symlink_metadata().is_err()
         {
             continue;
         }
         match read_manifest(&entry.path()) {
-            // Its experiment has the workload's name, as its directory has; others are none of this.
+            // The experiment's name ends with the workload's name, which is also the directory's
+            // name. Other directories do not belong to this experiment.
             Ok(m) if m.name.ends_with(&format!(" {}", entry.file_name().display())) => {
                 found.push((m.created_at, entry.path()));
             }
             Ok(_) => {}
-            // Reading it will tell why it cannot be read.
+            // Reading it later reports the error.
             Err(_) => found.push((String::new(), entry.path())),
         }
     }
@@ -163,16 +167,16 @@ pub fn read(dir: &Path) -> Result<Stored, StoreError> {
     Ok(Stored { manifest, trials, torn: !torn.is_empty(), own_baseline: None, judged: false })
 }
 
-/// What trials.jsonl holds.
+/// The content of trials.jsonl.
 pub(super) struct Records {
     pub(super) trials: Vec<Trial>,
-    /// The end of the last whole line.
+    /// Offset of the end of the last complete line.
     pub(super) whole: u64,
-    /// What follows it.
+    /// Bytes after it.
     pub(super) torn: Vec<u8>,
 }
 
-/// From where the file stands, line by line. `path` is for errors.
+/// Reads records from the current position of the file. `path` is for errors.
 pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
     let mut reader = BufReader::new(file);
     let mut found = Records { trials: Vec::new(), whole: 0, torn: Vec::new() };
@@ -190,7 +194,7 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
         };
         let text = match str::from_utf8(text) {
             Ok(text) => Cow::Borrowed(text),
-            // Slow; the parser then says where it is wrong.
+            // The parser then reports the position of the error.
             Err(_) => String::from_utf8_lossy(text),
         };
         let mut trial = wire::from_json(&text, &place())?;

@@ -1,7 +1,7 @@
-//! Going on in a directory that an interrupted run left.
+//! Continues an experiment in the directory of an interrupted run.
 //!
-//! A torn last line is cut off, since what is appended after it would be torn too; it is kept in a
-//! file beside, as everything that was ever written there.
+//! A torn last line is removed from trials.jsonl, because a record appended after it would be
+//! unreadable. It is saved in a separate file.
 
 use std::io::{ErrorKind, Seek};
 use std::path::Path;
@@ -10,8 +10,8 @@ use super::reading::{Records, open, records};
 use super::{Resumed, Store, StoreError, Stored, TRIALS, io, read_manifest};
 
 impl Store {
-    /// Opens a directory with results for appending, and reads what is there. Nobody else may be writing
-    /// there.
+    /// Opens a results directory for appending and reads its records. The caller must prevent
+    /// concurrent writers.
     pub fn resume(dir: &Path) -> Result<(Store, Stored), StoreError> {
         let path = dir.join(TRIALS);
         let directory = open(dir, TRIALS)?;
@@ -28,9 +28,9 @@ impl Store {
         let (records, is_torn) = (read.len(), !torn.is_empty());
         let store = Store { dir: dir.to_owned(), directory, trials, records };
         if is_torn {
-            store.keep(&String::from_utf8_lossy(&torn))?;
+            store.save_torn(&String::from_utf8_lossy(&torn))?;
             let cut = store.trials.set_len(whole).and_then(|()| store.trials.sync_all());
-            cut.map_err(|e| io("cut the torn record off", &path, e))?;
+            cut.map_err(|e| io("remove the torn record from", &path, e))?;
         }
         Ok((
             store,
@@ -38,16 +38,16 @@ impl Store {
         ))
     }
 
-    /// Notes in the manifest that and how the experiment goes on.
+    /// Records the continuation in the manifest.
     pub fn note_resumed(&mut self, stored: &mut Stored, note: Resumed) -> Result<(), StoreError> {
         stored.manifest.resumed.push(note);
         self.write_manifest(&stored.manifest)
     }
 
-    /// Keeps a torn record under the first name that is free.
-    fn keep(&self, torn: &str) -> Result<(), StoreError> {
+    /// Saves a torn record under the first unused name.
+    fn save_torn(&self, torn: &str) -> Result<(), StoreError> {
         let free = (1..).map(|n| format!("torn-{n}.txt")).find(|name| !self.directory.has(name));
-        let name = free.expect("no directory holds as many files as there are numbers");
+        let name = free.expect("a directory cannot contain that many files");
         self.write(&name, torn)
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_follows_what_was_there() {
+    fn new_records_follow_the_existing_ones() {
         let dir = interrupted("");
         let (mut store, stored) = Store::resume(dir.path()).unwrap();
         assert_eq!((stored.trials.len(), stored.torn), (1, false));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_record_is_cut_off_and_kept() {
+    fn a_torn_record_is_removed_and_saved() {
         let line = wire::to_json(&full_trial());
         for cut in [1, line.len() / 2, line.len()] {
             let dir = interrupted(&line[..cut]);
@@ -93,13 +93,13 @@ mod tests {
             store.append(&full_trial()).unwrap();
             let again = read(dir.path()).unwrap();
             assert_eq!((again.trials.len(), again.torn), (2, false));
-            let kept = fs::read_to_string(dir.path().join("torn-2.txt")).unwrap();
-            assert_eq!(kept, line[..cut]);
+            let saved = fs::read_to_string(dir.path().join("torn-2.txt")).unwrap();
+            assert_eq!(saved, line[..cut]);
         }
     }
 
     #[test]
-    fn the_manifest_says_that_it_went_on() {
+    fn the_manifest_records_the_continuation() {
         let dir = interrupted("");
         let (mut store, mut stored) = Store::resume(dir.path()).unwrap();
         let note = Resumed {

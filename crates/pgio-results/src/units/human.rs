@@ -1,9 +1,9 @@
-//! Numbers as people read them: three significant digits, binary bytes, `1,234,567`.
+//! Formats numbers for people: three significant digits, binary bytes, `1,234,567`.
 //!
-//! For reading only; what must be read back exactly is written by `units::exact_bytes`
-//! and `units::exact_duration`.
+//! For display only; `units::exact_bytes` and `units::exact_duration` write values that are parsed
+//! again.
 
-/// Of a mean over nothing, for example.
+/// Text for a value that is not finite, such as a mean without data.
 const NO_NUMBER: &str = "n/a";
 
 const BINARY: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -42,7 +42,7 @@ pub fn rate(per_second: f64) -> String {
 
 /// `12.3 µs`, `1.85 ms`, `2.04 s`, from nanoseconds
 pub fn latency(nanoseconds: f64) -> String {
-    // The limits are where three digits would round up to 1,000.
+    // The limits are the values at which three digits would round up to 1,000.
     if nanoseconds < 999.5e3 {
         with_unit(nanoseconds / 1e3, " µs")
     } else if nanoseconds < 999.5e6 {

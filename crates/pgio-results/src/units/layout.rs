@@ -1,10 +1,10 @@
-//! How a table is made, beside its size: what fills its rows, how wide they are, how full a block
-//! may get, whether changes are logged; and PostgreSQL's arithmetic of rows in a block.
+//! Layout of a table apart from its size: filler, row width, fillfactor, logged or unlogged; and
+//! PostgreSQL's arithmetic of rows in a block.
 //!
-//! One rule holds for every layout: a row is alone in its block, since a visit is to be of one block.
-//! The arithmetic is that of the server's heap (`RelationGetBufferForTuple`, `heap_update` and bufpage.h);
-//! a load counts the pages that came of it. Next: `config::resolve` refuses what breaks the rule,
-//! `dataset` makes the tables.
+//! In every layout a block contains exactly one row, so that a visit to a row is a visit to a
+//! block. The arithmetic follows the server's heap (`RelationGetBufferForTuple`, `heap_update` and
+//! bufpage.h); the loader verifies the resulting number of pages. Next: `config::resolve` rejects
+//! layouts that break the rule, `dataset` creates the tables.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{BLOCK_BYTES, human};
 
-/// What the rows are filled with.
+/// The content of the filler column.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Filler {
-    /// The same everywhere, as the original's.
+    /// The same constant everywhere, as in the original pgio.
     #[default]
     Plain,
-    /// Seeded text that does not compress.
+    /// Seeded random text, which does not compress.
     Random,
 }
 
@@ -44,33 +44,34 @@ impl Filler {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Layout {
     pub filler: Filler,
-    /// Bytes of it in each row.
+    /// Bytes of filler in each row.
     pub filler_width: u32,
     pub fillfactor: u8,
     pub unlogged: bool,
 }
 
-/// The original's.
+/// The layout of the original pgio.
 impl Default for Layout {
     fn default() -> Layout {
         Layout { filler: Filler::Plain, filler_width: 1024, fillfactor: 10, unlogged: false }
     }
 }
 
-/// PostgreSQL takes none below 10.
+/// PostgreSQL's minimum is 10.
 pub const FILLFACTORS: RangeInclusive<u64> = 10..=100;
 
-/// From the narrowest row that is alone at fillfactor 10 to the widest that a block holds.
+/// From the narrowest row that is alone in its block at fillfactor 10 to the widest row that fits a
+/// block.
 pub const FILLER_WIDTHS: RangeInclusive<u64> = 349..=8116;
 
-/// What a row that is updated leaves room for its next version with.
+/// The widest filler with which the next version of an updated row fits into the same block.
 pub const WIDEST_UPDATED: u32 = 4028;
 
 const PAGE_HEADER: u64 = 24;
 const LINE_POINTER: u64 = 4;
-/// Header of the tuple, two bigint, header of the filler.
+/// Bytes of a row without the filler: tuple header, two bigint, varlena header.
 const BESIDE_FILLER: u64 = 24 + 8 + 8 + 4;
-/// From here on PostgreSQL compresses a row or moves it out of its block.
+/// Row size above which PostgreSQL compresses values or moves them out of line.
 const TOAST_THRESHOLD: u64 = 2032;
 
 impl Layout {
@@ -78,38 +79,38 @@ impl Layout {
         self == Layout::default()
     }
 
-    /// Of a row in its block.
+    /// Bytes of a row in its block.
     fn tuple_bytes(self) -> u64 {
         (BESIDE_FILLER + u64::from(self.filler_width)).next_multiple_of(8)
     }
 
-    /// Free in a block that holds one row, less the line pointer of a next one.
+    /// Free bytes in a block with one row, after the line pointer of a second one.
     fn free_beside_one(self) -> u64 {
         (BLOCK_BYTES - PAGE_HEADER - 2 * LINE_POINTER).saturating_sub(self.tuple_bytes())
     }
 
     fn is_alone_at(self, fillfactor: u8) -> bool {
-        let kept_free = BLOCK_BYTES * u64::from(100 - fillfactor.min(100)) / 100;
-        self.free_beside_one() < self.tuple_bytes() + kept_free
+        let reserved = BLOCK_BYTES * u64::from(100 - fillfactor.min(100)) / 100;
+        self.free_beside_one() < self.tuple_bytes() + reserved
     }
 
-    /// Whether no second row is put into a row's block.
+    /// Whether a block contains only one row.
     pub fn is_alone(self) -> bool {
         self.is_alone_at(self.fillfactor)
     }
 
-    /// With which rows of this width are alone.
+    /// The largest fillfactor at which rows of this width are alone in their block.
     pub fn largest_fillfactor(self) -> Option<u8> {
         (10..=100).rev().find(|fillfactor| self.is_alone_at(*fillfactor))
     }
 
-    /// Whether the next version of an updated row finds room in its block. Two line pointers more are
-    /// in use there: one leads from the row's first place to the present one.
+    /// Whether the next version of an updated row fits into the same block. It needs two more line
+    /// pointers, one of which redirects from the original to the current version.
     pub fn has_room_for_updates(self) -> bool {
         self.free_beside_one() >= self.tuple_bytes() + 2 * LINE_POINTER
     }
 
-    /// Whether PostgreSQL would compress such a row, or move it out of its block, if it were let.
+    /// Whether PostgreSQL would compress such a row or move it out of line, unless prevented.
     pub fn must_be_kept_whole(self) -> bool {
         BESIDE_FILLER + u64::from(self.filler_width) > TOAST_THRESHOLD
     }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_are_those_of_the_arithmetic() {
+    fn the_constants_match_the_arithmetic() {
         let (narrowest, widest) = FILLER_WIDTHS.into_inner();
         let (narrowest, widest) = (narrowest as u32, widest as u32);
         assert!(wide(narrowest).is_alone() && !wide(narrowest - 1).is_alone());
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_could_have_gone_up_to_26() {
+    fn the_default_layout_allows_fillfactors_up_to_26() {
         assert_eq!(Layout::default().largest_fillfactor(), Some(26));
         assert!(Layout { fillfactor: 26, ..Layout::default() }.is_alone());
         assert!(!Layout { fillfactor: 27, ..Layout::default() }.is_alone());
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_in_words() {
+    fn layouts_are_displayed_as_text() {
         let layout =
             Layout { filler: Filler::Random, filler_width: 4028, fillfactor: 50, unlogged: true };
         assert_eq!(layout.to_string(), "random filler of 4,028 bytes, fillfactor 50, unlogged");

@@ -1,17 +1,18 @@
-//! Delay, loss and rate of a network link: text to nanoseconds, a share, bits per second.
+//! Converts delay, loss and rate of a network link from text to nanoseconds, a share, and bits per
+//! second.
 //!
-//! The spellings are those of `tc`, so that a line of an experiment can be tried by hand; what is
-//! read back exactly is written by [`exact_delay`], [`exact_share`] and [`exact_bit_rate`].
+//! The notation is that of `tc`, so that users can try a line of an experiment manually.
+//! [`exact_delay`], [`exact_share`] and [`exact_bit_rate`] write values that are parsed again.
 
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    #[error("`{0}` is not a delay: write a number with us, ms or s, for example 500us or 1ms")]
+    #[error("`{0}` is not a delay: use a number with us, ms or s, for example 500us or 1ms")]
     Delay(String),
-    #[error("`{0}` is not a share: write per cent from 0% to 100%, for example 0.5%")]
+    #[error("`{0}` is not a percentage: use 0% to 100%, for example 0.5%")]
     Share(String),
-    #[error("`{0}` is not a rate: write a number with kbit, mbit or gbit, for example 100mbit")]
+    #[error("`{0}` is not a rate: use a number with kbit, mbit or gbit, for example 100mbit")]
     BitRate(String),
 }
 
@@ -35,13 +36,13 @@ pub fn parse_share(text: &str) -> Result<f64, LinkError> {
     share.filter(|s| (0.0..=1.0).contains(s)).ok_or_else(|| LinkError::Share(text.to_owned()))
 }
 
-/// `64kbit`, `100mbit`, `2.5gbit`; never 0. Decimal units, as of network cards.
+/// `64kbit`, `100mbit`, `2.5gbit`; never 0. Decimal units, as for network cards.
 pub fn parse_bit_rate(text: &str) -> Result<u64, LinkError> {
     let found = RATES.iter().find_map(|(unit, bits)| scaled(text.strip_suffix(unit)?, *bits));
     found.filter(|bits| *bits > 0).ok_or_else(|| LinkError::BitRate(text.to_owned()))
 }
 
-/// The shortest text without a fraction, where there is one.
+/// The shortest text without a fraction, if possible.
 pub fn exact_delay(delay: Duration) -> String {
     let nanoseconds = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
     for (unit, length) in DELAYS.iter().rev() {
@@ -53,7 +54,7 @@ pub fn exact_delay(delay: Duration) -> String {
 }
 
 pub fn exact_share(share: f64) -> String {
-    // A hundredth part of a number with few digits is often none with few digits.
+    // Undo the rounding error of the division by 100.
     let percent = (share * 100.0 * 1e9).round() / 1e9;
     format!("{percent}%")
 }
@@ -70,11 +71,11 @@ fn scaled(digits: &str, unit: u64) -> Option<u64> {
         return None;
     }
     let value = digits.parse::<f64>().ok()? * unit as f64;
-    // Beyond this a double skips whole numbers; nobody means such a delay or rate.
+    // Larger doubles do not represent every integer; such values are unrealistic anyway.
     (value < 9e15).then(|| value.round() as u64)
 }
 
-/// Rust's own parsing would let `inf`, `1e9` and a sign through.
+/// Rust's parser would accept `inf`, `1e9` and a sign.
 fn is_decimal(text: &str) -> bool {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     [whole, fraction]
@@ -88,7 +89,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn forms() {
+    fn parses_all_notations() {
         assert_eq!(parse_delay("500us"), Ok(Duration::from_micros(500)));
         assert_eq!(parse_delay("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(parse_delay("2s"), Ok(Duration::from_secs(2)));
@@ -108,12 +109,12 @@ mod tests {
         }
         assert_eq!(
             parse_bit_rate("10MB").unwrap_err().to_string(),
-            "`10MB` is not a rate: write a number with kbit, mbit or gbit, for example 100mbit"
+            "`10MB` is not a rate: use a number with kbit, mbit or gbit, for example 100mbit"
         );
     }
 
     #[test]
-    fn the_shortest_text() {
+    fn exact_texts_are_short() {
         assert_eq!(exact_delay(Duration::from_millis(1)), "1ms");
         assert_eq!(exact_delay(Duration::from_micros(1500)), "1500us");
         assert_eq!(exact_delay(Duration::from_nanos(1500)), "1.5us");

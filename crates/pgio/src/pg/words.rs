@@ -1,8 +1,8 @@
-//! An error and its causes as one sentence, in the server's own words where it had any, and cut
-//! where a server says more than a person reads.
+//! Formats an error and its causes as one sentence, using the server's own message if there is one,
+//! and truncates long messages.
 //!
-//! The driver spells a server's message once as `db error: ERROR: …` and once as `ERROR: …`; neither
-//! tells a person more than the message itself. Nothing else is rewritten here.
+//! The driver repeats a server's message, once as `db error: ERROR: …` and once as `ERROR: …`; only
+//! the message itself is kept. Nothing else is rewritten.
 
 use std::error::Error;
 
@@ -10,28 +10,28 @@ use postgres::error::DbError;
 
 use crate::printable::{self, MAX_MESSAGE, truncate};
 
-/// Each cause once, without repeating itself.
+/// The error and each of its causes, without repetitions.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
-    let mut text = said(error);
+    let mut text = message(error);
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let words = said(inner);
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let cause_text = message(inner);
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
         }
         cause = inner.source();
     }
-    // Each part is cut by itself, and there are few.
+    // Each part is already truncated; limit the total as well.
     truncate(&text, 4 * MAX_MESSAGE).into_owned()
 }
 
-/// One error alone.
-pub fn said(error: &(dyn Error + 'static)) -> String {
-    let of_server = error
+/// The error without its causes.
+pub fn message(error: &(dyn Error + 'static)) -> String {
+    let db_error = error
         .downcast_ref::<DbError>()
         .or_else(|| error.downcast_ref::<postgres::Error>().and_then(postgres::Error::as_db_error));
-    let text = match of_server {
-        // A line break of the server's could pass for the end of our sentence.
+    let text = match db_error {
+        // A line break in the server's message could look like the end of ours.
         Some(db) => match db.hint() {
             Some(hint) => {
                 let text = format!("{} ({})", db.message(), hint.trim_end_matches('.'));
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_cannot_fill_the_screen() {
+    fn a_long_server_message_is_truncated() {
         let error = anyhow::anyhow!("x".repeat(50 << 20)).context("the server refused");
         let text = sentence(error.as_ref());
         assert!(text.starts_with("the server refused: xxx"), "{}", &text[..80]);

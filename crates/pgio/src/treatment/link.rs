@@ -175,7 +175,10 @@ mod tests {
                 "line 5: link.delya: is an unknown key; the nearest valid one is `delay`",
             ),
             ("{ interface = \"eth1\", delay = \"1\" }", "line 5: link.delay: `1` is not a delay"),
-            ("{ interface = \"eth1\", loss = \"2\" }", "line 5: link.loss: `2` is not a share"),
+            (
+                "{ interface = \"eth1\", loss = \"2\" }",
+                "line 5: link.loss: `2` is not a percentage",
+            ),
             ("{ interface = \"eth1\", rate = \"1MB\" }", "line 5: link.rate: `1MB` is not a rate"),
             (
                 "{ interface = \"eth1\", jitter = \"1ms\" }",

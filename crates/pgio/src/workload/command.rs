@@ -66,7 +66,7 @@ pub enum CommandError {
     Unproven { settings: String },
     #[error("{0}")]
     Refused(String),
-    #[error("{doing} failed: {}", words::said(.source))]
+    #[error("{doing} failed: {}", words::message(.source))]
     Postgres { doing: &'static str, source: postgres::Error },
     #[error("no session can be had with what the command's sessions are given")]
     Connect(#[from] ConnectError),

@@ -163,7 +163,7 @@ fn where_there_is_no_server_or_no_database() {
             .refused(CONNECT, &[&format!("cannot reach PostgreSQL at 127.0.0.1:{free}")]);
         to("host=/nowhere").refused(CONNECT, &["/nowhere", "unix_socket_directories"]);
         to("never_made").refused(CONNECT, &["no database `never_made`", "createdb never_made"]);
-        to("hots=here").refused(USAGE, &["bad connect string"]);
+        to("hots=here").refused(USAGE, &["invalid connection string"]);
         let made: i64 = place.client().query_one(databases, &[]).unwrap().get(0);
         assert_eq!(made, 0);
         unchanged(place, &[command, "--dbname", "other", "--connect-string", &place.database])

@@ -222,7 +222,7 @@ fn refused_before_anything_is_changed() {
     let dsn = server.dsn();
     refused(
         &format!("dsn = {dsn:?}\ncontrol = \"systemctl no-such-unit\""),
-        &["has no unit no-such-unit.service that is active"],
+        &["has no active unit no-such-unit.service"],
     );
     connect(&dsn)
         .batch_execute("CREATE ROLE plain LOGIN; GRANT ALL ON SCHEMA public TO plain")

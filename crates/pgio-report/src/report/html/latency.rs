@@ -2,7 +2,7 @@
 //!
 //! From the merged histograms of the trials that count. Across lies how many operations are slower,
 //! on a logarithmic scale, so that the tail has room. A line begins where the server's clock is
-//! fine enough for a percentile and ends where fewer than [`FEWEST_BEYOND`] operations are slower:
+//! fine enough for a percentile and ends where fewer than [`MIN_BEYOND`] operations are slower:
 //! beyond that it would show single operations.
 
 use std::f64::consts::LOG10_2;
@@ -19,7 +19,7 @@ use pgio_results::units::human;
 
 const CLASSES: [&str; 9] =
     ["read", "update", "scan", "insert", "delete", "commit", "transaction", "delivery", "lag"];
-const FEWEST_BEYOND: f64 = 10.0;
+const MIN_BEYOND: f64 = 10.0;
 const HEIGHT: f64 = 260.0;
 const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999)];
@@ -39,7 +39,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let body = html! {
         p { "All operations of the trials that count, together: the merged distribution, not the \
              typical trial's percentiles that are compared above. From 90 on, each label to the right \
-             looks at ten times fewer operations; lines end where fewer than " (FEWEST_BEYOND)
+             looks at ten times fewer operations; lines end where fewer than " (MIN_BEYOND)
             " were slower." }
         (page.looks.legend(page.conditions()))
         div.charts { @for (class, all) in &classes { (figure(page, class, all)) } }
@@ -73,7 +73,7 @@ fn curve(h: &Histogram) -> Vec<(f64, Option<f64>)> {
         below += n;
         // The centre of the last bucket may lie beyond what was seen.
         let ns = center_ns(at + 1).min(slowest);
-        if n > 0.0 && beyond >= FEWEST_BEYOND && ns >= COARSEST_QUANTILE_NS {
+        if n > 0.0 && beyond >= MIN_BEYOND && ns >= COARSEST_QUANTILE_NS {
             points.push((-(beyond / total).log10(), Some(ns / 1e9)));
         }
     }
@@ -168,7 +168,7 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
         all.iter().any(|m| QUANTILES.iter().any(|(_, q)| quantile(&m.histogram, *q).is_none()));
     let why = format!(
         "{NONE}: under {}, where the server's clock is too coarse for a percentile, or fewer than \
-         {FEWEST_BEYOND} operations slower.",
+         {MIN_BEYOND} operations slower.",
         human::latency(COARSEST_QUANTILE_NS)
     );
     let cut_off = all.iter().any(|m| m.histogram.censored_count() > 0);
@@ -189,7 +189,7 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
 /// A percentile, where the clock is fine enough and enough operations are slower.
 fn quantile(h: &Histogram, q: f64) -> Option<Reading> {
     let beyond = h.observed() as f64 * (1.0 - q);
-    let fit = |r: &Reading| r.ns >= COARSEST_QUANTILE_NS && beyond >= FEWEST_BEYOND * 0.999;
+    let fit = |r: &Reading| r.ns >= COARSEST_QUANTILE_NS && beyond >= MIN_BEYOND * 0.999;
     h.quantile(q).filter(fit)
 }
 

@@ -399,7 +399,7 @@ fn values_out_of_range() {
         ("duration = 0", "duration: must be above zero"),
         (
             "duration = 'long'",
-            "duration: `long` is not a duration: write a whole number with ms, s, m or h, for \
+            "duration: `long` is not a duration: use a whole number with ms, s, m or h, for \
              example 500ms or 2s",
         ),
         ("name = ' '", "name: must be one line of text without leading or trailing spaces"),

@@ -225,7 +225,7 @@ fn values_out_of_range_name_key_and_line() {
         ("DBNAME=\"\"", "has no value; it must be a non-empty string"),
         (
             "SCALE=12X",
-            "`12X` is not a size: write N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
+            "`12X` is not a size: use N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
              same), at least 1024 blocks (8M)",
         ),
     ] {

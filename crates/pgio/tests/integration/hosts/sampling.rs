@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pgio::host::Host;
 use pgio::host::exec::{CommandLine, Exec};
 use pgio::telemetry::host::{Sampler, Watch};
-use pgio::telemetry::storage::{Place, locate};
+use pgio::telemetry::storage::{ServerDirectory, locate};
 use rustix::process::geteuid;
 
 use super::sh;
@@ -105,7 +105,7 @@ fn a_loop_device_and_what_its_file_lies_on() {
     let data = mount.0.join("data");
     fs::create_dir(&data).unwrap();
 
-    let place = |role: &str, directory: &Path| Place {
+    let place = |role: &str, directory: &Path| ServerDirectory {
         role: role.to_owned(),
         directory: directory.display().to_string(),
     };

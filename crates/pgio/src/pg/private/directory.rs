@@ -1,9 +1,9 @@
-//! The cluster's directory held open, for the one who makes files in it.
+//! The open directory of a cluster, and safe creation of files in it.
 //!
-//! The directories inside belong to the server's user, who is not trusted: as root, a link planted
-//! there would make us write to any file. So each file is opened below a descriptor, and none through
-//! a link; what only we write lies in the directory above, which the server's user may enter and not
-//! change. Paths are in `layout`.
+//! The subdirectories belong to the server's user, who is not trusted: as root, pgio would follow a
+//! link planted there and could overwrite any file. Therefore each file is opened relative to a
+//! descriptor and never through a link. Files that only pgio writes are in the top directory, which
+//! the server's user may enter but not change. `layout` defines the paths.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,47 +21,49 @@ const MARKER: &str = "marker";
 const MARK: &str = "This directory belongs to a private PostgreSQL of pgio, which removes it.\n";
 pub(super) const SOCKETS: &str = "run";
 
-/// Of a log that is shown.
+/// Maximum bytes of a log to show.
 const TAIL: u64 = 64 << 10;
-/// postmaster.pid has eight lines.
+/// Maximum size of postmaster.pid, which has eight lines.
 const PID_FILE: u64 = 16 << 10;
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ClusterDirectory {
     directory: Directory,
-    /// Held open for its lock.
+    /// Kept open to hold the lock.
     _marker: File,
     owner: Option<Ids>,
 }
 
-impl Place {
-    /// Fills a new directory at `root`: marked, locked, and with a place for the sockets that nobody
-    /// but the server's user and root may enter. The lock lasts as long as this.
-    pub(super) fn fill(root: &Path, owner: Option<Ids>) -> Result<Place, Error> {
-        let fill = || -> io::Result<Place> {
+impl ClusterDirectory {
+    /// Prepares a new directory at `root`: marks and locks it and creates the socket directory,
+    /// which only the server's user and root may enter. The lock is released when this value is
+    /// dropped.
+    pub(super) fn fill(root: &Path, owner: Option<Ids>) -> Result<ClusterDirectory, Error> {
+        let fill = || -> io::Result<ClusterDirectory> {
             let directory = Directory::open_exactly(root)?;
-            let found = directory.stat()?;
-            // Whoever may rename in the directory above may have put another in its place.
-            if found.st_uid != geteuid().as_raw() {
-                return Err(Refused::Owner(found.st_uid).into());
+            let stat = directory.stat()?;
+            // Someone who may rename in the parent directory may have replaced it.
+            if stat.st_uid != geteuid().as_raw() {
+                return Err(Refused::Owner(stat.st_uid).into());
             }
             let mut marker = directory.create_new(MARKER, 0o600)?;
-            // Locked before it says what it is: a sweeper never sees it marked but free.
+            // Lock before writing the mark: a sweeper must never see a marked directory without a
+            // lock.
             marker.lock()?;
             marker.write_all(MARK.as_bytes())?;
-            let place = Place { directory, _marker: marker, owner };
-            place.make(SOCKETS)?;
+            let cluster = ClusterDirectory { directory, _marker: marker, owner };
+            cluster.make(SOCKETS)?;
             if let Some(ids) = owner {
-                place.directory.set_owner(None, Some(ids.gid))?;
-                place.directory.set_mode(0o710)?;
+                cluster.directory.set_owner(None, Some(ids.gid))?;
+                cluster.directory.set_mode(0o710)?;
             }
-            Ok(place)
+            Ok(cluster)
         };
         fill().map_err(at(root))
     }
 
-    /// One that an ended supervisor left, locked for the caller; none where it is not ours.
-    pub(super) fn claim(root: &Path) -> Option<Place> {
+    /// Opens and locks a directory left by a supervisor that has ended; `None` if it is not ours.
+    pub(super) fn claim(root: &Path) -> Option<ClusterDirectory> {
         let directory = Directory::open_exactly(root).ok()?;
         if directory.stat().ok()?.st_uid != geteuid().as_raw() {
             return None;
@@ -70,14 +72,14 @@ impl Place {
         marker.try_lock().ok()?;
         let mut text = String::new();
         marker.read_to_string(&mut text).ok()?;
-        (text == MARK).then_some(Place { directory, _marker: marker, owner: None })
+        (text == MARK).then_some(ClusterDirectory { directory, _marker: marker, owner: None })
     }
 
-    /// An empty directory of the server's user.
+    /// Creates an empty directory owned by the server's user.
     fn make(&self, name: &str) -> io::Result<()> {
-        let made = self.directory.make_new_below(name, 0o700)?;
+        let created = self.directory.make_new_below(name, 0o700)?;
         match self.owner {
-            Some(ids) => made.set_owner(Some(ids.uid), Some(ids.gid)),
+            Some(ids) => created.set_owner(Some(ids.uid), Some(ids.gid)),
             None => Ok(()),
         }
     }
@@ -86,7 +88,7 @@ impl Place {
         self.make(role.name())
     }
 
-    /// A new file in a data directory, of the server's user.
+    /// Creates a file in a data directory, owned by the server's user.
     pub(super) fn create_data_file(&self, role: Role, name: &str) -> io::Result<()> {
         let file = self.directory.below(role.name())?.create_new(name, 0o600)?;
         match self.owner {
@@ -95,18 +97,18 @@ impl Place {
         }
     }
 
-    /// Adds to a file in a data directory.
+    /// Appends to a file in a data directory.
     pub(super) fn append(&self, role: Role, name: &str, text: &str) -> io::Result<()> {
         self.directory.below(role.name())?.append_to(name)?.write_all(text.as_bytes())
     }
 
-    /// What the server writes to its stderr, opened for adding to it.
+    /// Opens the log of the server's stderr for appending.
     pub(super) fn open_log(&self, role: Role) -> io::Result<File> {
         match self.directory.create_new(role.log(), 0o600) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.directory.append_to(role.log())
             }
-            made => made,
+            created => created,
         }
     }
 
@@ -124,9 +126,9 @@ impl Place {
         self.directory.below(role.name())?.read(Path::new("postmaster.pid"), PID_FILE)
     }
 
-    /// Removes all that is in it, wherever the directory is by now.
+    /// Removes the content of the directory, even if the directory was renamed.
     pub(super) fn clear(&self) -> io::Result<()> {
-        // The marker goes last: what is left of an interrupted removal is swept.
+        // Remove the marker last, so that an interrupted removal is swept later.
         let by_descriptor = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
         for entry in fs::read_dir(&by_descriptor)? {
             let entry = entry?;
@@ -149,58 +151,58 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (TempDir, Place) {
+    fn fixture() -> (TempDir, ClusterDirectory) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("pgio-a")).unwrap();
-        let place = Place::fill(&dir.path().join("pgio-a"), None).unwrap();
-        place.make_data(Role::Standby).unwrap();
+        let cluster = ClusterDirectory::fill(&dir.path().join("pgio-a"), None).unwrap();
+        cluster.make_data(Role::Standby).unwrap();
         fs::write(dir.path().join("victim"), "precious").unwrap();
-        (dir, place)
+        (dir, cluster)
     }
 
-    /// As the server's user may plant them in his directory, whenever he likes.
+    /// The server's user may plant links in its directory at any time.
     #[test]
     fn links_in_a_data_directory_are_refused() {
-        let (dir, place) = place();
+        let (dir, cluster) = fixture();
         let (victim, data) = (dir.path().join("victim"), dir.path().join("pgio-a/standby"));
         for name in ["standby.signal", "postgresql.conf", "postmaster.pid"] {
             symlink(&victim, data.join(name)).unwrap();
         }
-        place.create_data_file(Role::Standby, "standby.signal").unwrap_err();
-        place.append(Role::Standby, "postgresql.conf", "x = 'y'").unwrap_err();
-        place.pid_file(Role::Standby).unwrap_err();
+        cluster.create_data_file(Role::Standby, "standby.signal").unwrap_err();
+        cluster.append(Role::Standby, "postgresql.conf", "x = 'y'").unwrap_err();
+        cluster.pid_file(Role::Standby).unwrap_err();
         fs::remove_file(data.join("postmaster.pid")).unwrap();
-        // Opened without care it would wait for a writer.
+        // A plain open would wait for a writer.
         let mode = Mode::from_raw_mode(0o600);
         mknodat(CWD, data.join("postmaster.pid"), FileType::Fifo, mode, 0).unwrap();
-        place.pid_file(Role::Standby).unwrap_err();
+        cluster.pid_file(Role::Standby).unwrap_err();
         fs::remove_dir_all(&data).unwrap();
         symlink(dir.path(), &data).unwrap();
-        place.append(Role::Standby, "victim", "x").unwrap_err();
+        cluster.append(Role::Standby, "victim", "x").unwrap_err();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     }
 
     #[test]
-    fn what_is_cleared_is_the_directory_that_was_made() {
-        let (dir, place) = place();
+    fn clear_affects_only_the_original_directory() {
+        let (dir, cluster) = fixture();
         let (root, away) = (dir.path().join("pgio-a"), dir.path().join("away"));
         fs::write(root.join("standby/file"), "").unwrap();
-        // Whoever owns the directory above may rename.
+        // The owner of the parent directory may rename it.
         fs::rename(&root, &away).unwrap();
         fs::create_dir(&root).unwrap();
         fs::write(root.join("other"), "precious").unwrap();
-        place.clear().unwrap();
+        cluster.clear().unwrap();
         assert_eq!(fs::read_dir(&away).unwrap().count(), 0);
         assert_eq!(fs::read_to_string(root.join("other")).unwrap(), "precious");
     }
 
     #[test]
-    fn only_the_end_of_a_log_is_read() {
-        let (_dir, place) = place();
-        let mut log = place.open_log(Role::Primary).unwrap();
+    fn log_tail_reads_only_the_end() {
+        let (_dir, cluster) = fixture();
+        let mut log = cluster.open_log(Role::Primary).unwrap();
         log.write_all("x\n".repeat(100_000).as_bytes()).unwrap();
         log.write_all(b"the end\n").unwrap();
-        let tail = place.log_tail(Role::Primary).unwrap();
+        let tail = cluster.log_tail(Role::Primary).unwrap();
         assert!(tail.len() as u64 == TAIL && tail.ends_with("x\nthe end\n"));
     }
 }

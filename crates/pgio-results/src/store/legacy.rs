@@ -1,14 +1,14 @@
-//! What earlier versions stored, read as what is stored now.
+//! Converts records of earlier versions into the current form.
 
 use crate::change::{CONNECTION, Change, Subject};
 
-/// A change that was stored in words alone.
-pub(super) fn change(words: &str) -> Change {
-    let of_words = || Change::new(None, Subject::Words, words, "");
-    let (before, value) = match words.split_once(" = ") {
+/// Parses a change that was stored only as text.
+pub(super) fn change(text: &str) -> Change {
+    let unparsed = || Change::new(None, Subject::Words, text, "");
+    let (before, value) = match text.split_once(" = ") {
         Some((before, value)) => (before, value),
         None => {
-            let Some(rest) = words.strip_prefix("command ") else { return of_words() };
+            let Some(rest) = text.strip_prefix("command ") else { return unparsed() };
             let (name, host) = on_host(rest);
             return Change::new(host, Subject::Command, name, "");
         }
@@ -32,7 +32,7 @@ pub(super) fn change(words: &str) -> Change {
             file_system("tablespace pgio_filesystem", value)
         }
         [setting] => Change::server(*setting, value),
-        _ => of_words(),
+        _ => unparsed(),
     }
 }
 
@@ -54,8 +54,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_every_kind_are_understood_and_shown_as_they_were() {
-        for words in [
+    fn texts_of_every_kind_are_parsed_and_displayed_unchanged() {
+        for text in [
             "synchronous_commit = remote_write",
             "DRBD pgio = connected by protocol C",
             "al-extents of DRBD pgio = 67",
@@ -73,9 +73,9 @@ mod tests {
             "command reload",
             "something else altogether",
         ] {
-            let change = change(words);
-            assert_eq!(change.to_string(), words);
-            assert_eq!(change.subject == Subject::Words, words.starts_with("something"), "{words}");
+            let change = change(text);
+            assert_eq!(change.to_string(), text);
+            assert_eq!(change.subject == Subject::Words, text.starts_with("something"), "{text}");
         }
     }
 }
