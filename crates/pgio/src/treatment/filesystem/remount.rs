@@ -107,13 +107,13 @@ impl Remount {
         // With an umount in between none of the others may be there at all, see below.
         if self.mount.is_none()
             && !place.by_mount()
-            && let Some(why) = reaches_further(&mounts, &mounted, &place.settings)
+            && let Some(why) = reaches_further(mounts, mounted, &place.settings)
         {
             return refused(why);
         }
         Tools::find(&host, &format!("to change the mount options of {}", mounted.point), PROGRAMS)?;
-        mount_namespace::check(&host, context, &mounted)?;
-        if place.by_mount() { self.check_umount(context, &host, &mounts, &mounted) } else { Ok(()) }
+        mount_namespace::check(&host, context, mounted)?;
+        if place.by_mount() { self.check_umount(context, &host, mounts, mounted) } else { Ok(()) }
     }
 
     /// Refuses an umount that cannot work or would do harm.
