@@ -22,9 +22,9 @@ use super::step::Step;
 
 /// What a condition asks for. Plain data from the file.
 pub trait Treatment: fmt::Debug {
-    /// All that is known from the file alone.
+    /// What is known from the file alone.
     fn declared(&self) -> Declared;
-    /// Reads the present values and tells what would change.
+    /// Reads the present values and returns what would change.
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError>;
     /// What it may change that must be put back even if pgio is killed. Asked before `check`, too.
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError>;
@@ -64,7 +64,7 @@ pub trait InForce: fmt::Debug {
     }
 }
 
-/// What the file alone tells of a treatment.
+/// What is known of a treatment from the file alone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Declared {
     pub changes: Vec<Change>,

@@ -9,7 +9,6 @@
 //! restored; [`mounts`] reads from the kernel what is in force.
 
 mod data_directory;
-mod evidence;
 mod format;
 mod format_step;
 mod mount_namespace;

@@ -23,7 +23,7 @@ const APPLY_LIMIT: Duration = Duration::from_mins(10);
 /// Shell text.
 #[derive(Debug)]
 pub(super) struct Script<'a> {
-    /// For the other parts to call.
+    /// Functions that the other parts call.
     pub(super) functions: &'a str,
     pub(super) apply: &'a str,
     pub(super) release: &'a str,
@@ -51,13 +51,13 @@ impl Guard {
 
     pub(super) fn apply(&mut self) -> Result<(), TreatmentError> {
         let text = self.shell.ask("apply", APPLY_LIMIT)?.text;
-        let (said, status) = text.trim_end().rsplit_once("status ").unwrap_or((&text, "unknown"));
+        let (output, status) = text.trim_end().rsplit_once("status ").unwrap_or((&text, "unknown"));
         match status {
             "0" => Ok(()),
             _ => Err(TreatmentError::Refused(format!(
                 "what was to be changed on host {} failed with status {status}: {}",
                 self.host,
-                said.trim()
+                output.trim()
             ))),
         }
     }

@@ -5,7 +5,6 @@
 //! restart, which needs a cluster of our own or `control` in the target. Next: [`step`] for the line of
 //! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for.
 
-mod asked;
 mod auto_conf;
 mod setting;
 mod standby;
@@ -14,10 +13,10 @@ mod step;
 use postgres::Client;
 use serde_json::Value;
 
-use self::asked::{Asked, NAMES, Setting};
 use self::auto_conf::AutoConf;
 use self::setting::{
-    Route, auto_conf, check_privileges, denied, describe_setting, failed, reload, route, wait_for,
+    Asked, NAMES, Route, Setting, auto_conf, check_privileges, denied, describe_setting, failed,
+    reload, route, wait_for,
 };
 use self::standby::unreadable;
 use self::step::{Ours, SettingStep};
@@ -51,7 +50,7 @@ struct Postgres {
 struct Routed {
     asked: Asked,
     in_sessions: Vec<Setting>,
-    /// By ALTER SYSTEM.
+    /// Set by ALTER SYSTEM.
     lasting: Vec<Setting>,
     needs_restart: bool,
 }

@@ -1,4 +1,5 @@
-//! The step of treatments that need PostgreSQL down for a while; no kind of its own in a condition.
+//! The step of treatments that need PostgreSQL down for a while; no kind of its own in a condition, and short,
+//! since several treatments share it.
 //!
 //! Journaled before the server is stopped and undone last, after all steps that came later: then
 //! the server runs, whoever stopped it. So a treatment calls [`stop`] before its other
@@ -26,7 +27,7 @@ struct StopStep {
     label: Label,
 }
 
-/// Refused where nothing tells how to stop the server. `what` needs it, such as `mkfs`.
+/// Refused where nothing configures how to stop the server. `what` needs it, such as `mkfs`.
 pub(super) fn stop(
     context: &mut Context<'_>,
     journal: &mut Journal,

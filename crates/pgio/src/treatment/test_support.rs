@@ -1,4 +1,5 @@
-//! A context for tests of treatments: this machine under some names, and a server that is not there.
+//! A context for tests of treatments: this machine under some names, and a server that does not exist. Short,
+//! since all kinds share it.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ pub(super) fn in_words(treatment: &dyn Treatment) -> Vec<String> {
     treatment.declared().changes.iter().map(ToString::to_string).collect()
 }
 
-/// With the server on this machine.
+/// A context with the server on this machine.
 pub(super) fn in_context<T>(act: impl FnOnce(&mut Context<'_>) -> T) -> T {
     in_context_of(&[LOCAL], Some(LOCAL), act)
 }

@@ -8,14 +8,15 @@
 //!
 //! That the files hold our numbers is evidence but no proof: threads in another group escape a
 //! limit of v1. The proof is what the device did, in [`judge`]. The steps and their undo are in
-//! [`steps`], the checks in [`placement`], those for a host that is not the server's in [`replica_disk`], and
-//! those for the disk of the root file system in [`root_disk`].
+//! [`steps`], the checks in [`placement`], those of the disk in [`server_disk`],
+//! [`replica_disk`] and [`root_disk`].
 
 mod judge;
 mod limits;
 mod placement;
 mod replica_disk;
 mod root_disk;
+mod server_disk;
 mod steps;
 
 use self::limits::{Limits, least, shown, too_low};
@@ -54,7 +55,7 @@ struct Throttle {
     limits: Limits,
 }
 
-/// The throttle of a trial. The record alone does not tell which disk a path in /dev is.
+/// The throttle of a trial. It keeps the disk, since the record alone has only the path in /dev.
 #[derive(Debug)]
 struct Throttled {
     placement: Placement,

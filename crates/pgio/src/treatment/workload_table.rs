@@ -14,7 +14,7 @@ use crate::pg::quote::identifier;
 
 pub(super) const STEP: &str = "table";
 
-/// What the table's removal takes.
+/// All that removing the table takes.
 #[derive(Debug, Serialize, Deserialize)]
 struct TableStep {
     schema: String,

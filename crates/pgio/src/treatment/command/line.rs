@@ -83,9 +83,9 @@ pub(super) fn running(host: &Host, mark: &str) -> Result<Vec<String>, TreatmentE
     let pattern = mark.replacen('-', "[-]", 1);
     let search = "grep -ls -e \"$1\" /proc/[0-9]*/cmdline";
     let search = CommandLine::new("sh").args(["-c", search, "sh", &pattern]).timeout(LOOK_LIMIT);
-    let said = host.output(&search)?.stdout;
+    let output = host.output(&search)?.stdout;
     let pid = |path: &str| Some(path.strip_prefix("/proc/")?.strip_suffix("/cmdline")?.to_owned());
-    Ok(said.lines().filter_map(pid).collect())
+    Ok(output.lines().filter_map(pid).collect())
 }
 
 fn is_missing(output: &Output) -> bool {

@@ -1,4 +1,4 @@
-//! On real files, with the shell of this machine.
+//! Uses real files and the shell of this machine.
 
 use std::fs;
 use std::path::Path;

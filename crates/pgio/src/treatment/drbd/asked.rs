@@ -1,4 +1,4 @@
-//! What a condition asks of a DRBD resource, and the steps that it takes from the present state.
+//! The state of a DRBD resource that a condition asks for, and the steps from the present state to it.
 
 use super::node::{Node, Snapshot};
 use super::step::{CONNECTED, Change, DISCONNECTED, DrbdStep, Ours, connection_of};

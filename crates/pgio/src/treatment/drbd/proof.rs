@@ -47,10 +47,10 @@ fn of_node(asked: &Asked, first: bool, node: &Node, seen: &Snapshot, when: When)
     };
     let mut all = Vec::new();
     if asked.connected {
-        // While a resync runs it is connected all the same: disks are told apart from it.
+        // A connection holds during a resync, too, so disks are separate evidence.
         let connection = joined(&seen.states, |s| s.connection.clone());
         let disks = joined(&seen.states, State::disks);
-        // A peer that was lost by itself is no sign that somebody took the condition away: `judge` says it.
+        // A lost peer does not mean that somebody changed the condition: `judge` reports it.
         let lost = when != When::Before
             && connection != STAND_ALONE
             && (connection != CONNECTED || disks != IN_SYNC);
@@ -93,8 +93,8 @@ pub(super) struct BufferReadings {
 }
 
 impl BufferReadings {
-    /// Reads it on the server's host, which sends. A failed reading does not count: the telemetry tells
-    /// what became of the connection.
+    /// Reads it on the server's host, which sends. A failed reading does not count: the telemetry shows
+    /// the state of the connection.
     pub(super) fn add(&mut self, asked: &Asked, node: &Node) {
         let Ok(states) = node.states(&asked.resource) else { return };
         if states.iter().all(|s| s.congested.is_none()) {
@@ -109,7 +109,7 @@ fn buffer(asked: &Asked) -> String {
     format!("buffer to the peer of DRBD {}", asked.resource)
 }
 
-/// What all volumes have, or each in turn.
+/// The common value of all volumes, or each value.
 fn joined(states: &[State], of: impl Fn(&State) -> String) -> String {
     let mut all: Vec<String> = states.iter().map(of).collect();
     all.dedup();
@@ -118,7 +118,7 @@ fn joined(states: &[State], of: impl Fn(&State) -> String) -> String {
 
 /// The resource on each host where it was seen.
 fn uses<'a>(asked: &Asked, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse)> {
-    // Where only root may know names, the device under the server tells which it is.
+    // If only root may read names, the device under the server identifies the resource.
     let server = |host: &str, device: &str| {
         let of_host = telemetry.storage.iter().filter(|s| s.host == host);
         of_host.flat_map(|s| &s.devices).any(|d| d.name == device)
@@ -184,7 +184,7 @@ fn held_together(asked: &Asked, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
         list.push(format!("it was {what} on `{host}` in {}", samples(state.samples)));
     }
     for (host, usage) in found {
-        // However short it was: samples before and after it show nothing else.
+        // Samples before and after a short loss show nothing else.
         if usage.connected_anew > 0 {
             lost.push(format!("the connection was made anew inside the window, seen on `{host}`"));
         }
@@ -219,7 +219,7 @@ fn held_together(asked: &Asked, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
 
 fn stayed_apart(asked: &Asked, found: &[(&str, &DrbdUse)]) -> Check {
     const ID: &str = CONNECTION_ID;
-    // The peer waits to be connected; what counts is where the server writes.
+    // The peer waits to be connected; only the server's side counts.
     let ours = states(found).filter(|(_, s)| s.role == "Primary");
     let wrong: Vec<String> = ours
         .filter(|(_, s)| s.connection != STAND_ALONE)
@@ -245,12 +245,12 @@ fn not_congested(asked: &Asked, readings: BufferReadings, found: &[(&str, &DrbdU
         .map(|(_, s)| s.samples)
         .sum();
     if behind > 0 {
-        let told = format!(
+        let message = format!(
             "DRBD {} left its peer behind (Ahead/Behind) in {}",
             asked.resource,
             samples(behind)
         );
-        return Check::warning(CONGESTED_ID, told, remedy);
+        return Check::warning(CONGESTED_ID, message, remedy);
     }
     let of = |full: Option<bool>| -> u64 {
         states(found).filter(|(_, s)| s.congested == full).map(|(_, s)| s.samples).sum()
@@ -267,16 +267,16 @@ fn not_congested(asked: &Asked, readings: BufferReadings, found: &[(&str, &DrbdU
     if all == 0 {
         return unknown_congestion(asked, found);
     }
-    let told = format!("the {} was full in {full} of {of_all}", buffer(asked));
+    let message = format!("the {} was full in {full} of {of_all}", buffer(asked));
     match full {
-        0 => Check::ok(CONGESTED_ID, told),
-        _ => Check::warning(CONGESTED_ID, told, remedy),
+        0 => Check::ok(CONGESTED_ID, message),
+        _ => Check::warning(CONGESTED_ID, message, remedy),
     }
 }
 
 /// With protocol A a commit waits only for the buffer to the peer: a full one makes it another protocol.
 fn unknown_congestion(asked: &Asked, found: &[(&str, &DrbdUse)]) -> Check {
-    let told = format!(
+    let message = format!(
         "DRBD {} never left its peer behind; nothing said whether the buffer to it was full",
         asked.resource
     );
@@ -285,11 +285,11 @@ fn unknown_congestion(asked: &Asked, found: &[(&str, &DrbdUse)]) -> Check {
     if by_a {
         Check::warning(
             CONGESTED_ID,
-            told,
+            message,
             "see whether `drbdsetup events2 --now --statistics` (module 9: `drbdsetup status --json`) tells `congested` on the server's host",
         )
     } else {
-        Check::ok(CONGESTED_ID, told)
+        Check::ok(CONGESTED_ID, message)
     }
 }
 

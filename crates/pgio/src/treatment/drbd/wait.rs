@@ -17,13 +17,13 @@ use crate::treatment::step::Undone;
 
 const STEP: Duration = Duration::from_millis(200);
 
-/// For a peer to answer.
+/// How long a peer may take to answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
-/// For the other node to notice a change.
+/// How long the other node may take to notice a change.
 const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 
-/// For a resync to make progress, or for the state before and after it to change.
+/// How long a resync may make no progress, or the state before and after it not change.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn until_connected(

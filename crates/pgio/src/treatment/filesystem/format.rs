@@ -6,10 +6,9 @@
 //! never touched, whatever the flags of `undo`. [`crate::host::signature`] decides what may be formatted.
 //! Next: [`super::format_step`]; what is put there, in [`super::data_directory`] and [`super::tablespace`].
 
-use super::evidence::{changes, evidence, in_force};
 use super::format_step::{FormatStep, PROGRAMS};
-use super::mounts::Mounts;
-use super::options::{self, How, Setting};
+use super::mounts::{Mounts, evidence, in_force};
+use super::options::{self, How, Setting, changes};
 use super::tools::Tools;
 use crate::host::Host;
 use crate::host::drbd_disks;
@@ -173,8 +172,8 @@ impl NewFileSystem {
         let search =
             "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || echo \"lacks $p\"; done";
         let search = CommandLine::new("sh").args(["-c", search, "sh"]).args(PROGRAMS);
-        let said = host.output(&search.arg(self.program()))?.stdout;
-        if let Some(program) = said.lines().find_map(|line| line.strip_prefix("lacks ")) {
+        let output = host.output(&search.arg(self.program()))?.stdout;
+        if let Some(program) = output.lines().find_map(|line| line.strip_prefix("lacks ")) {
             let host = host.name();
             return Err(TreatmentError::Refused(format!(
                 "program `{program}` is not on host {host}: install it there"

@@ -122,8 +122,8 @@ pub(super) fn holder(
     }
     let tools = Tools::find(host, &format!("to find the file system {uuid}"), &["blkid"])?;
     // blkid fails if there is none, too.
-    let Ok(said) = tools.run(["blkid", "-U", uuid]) else { return Ok(None) };
-    let other = said.trim().to_owned();
+    let Ok(output) = tools.run(["blkid", "-U", uuid]) else { return Ok(None) };
+    let other = output.trim().to_owned();
     Ok(holds(host, &other, uuid)?.then_some(other))
 }
 

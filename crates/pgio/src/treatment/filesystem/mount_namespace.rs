@@ -2,7 +2,7 @@
 //! take effect in one mount namespace only.
 //!
 //! The kernel gives each mount a number of its own, whatever namespace it is in, and shows it to
-//! everyone in /proc/PID/mountinfo. The link /proc/PID/ns/mnt would tell the whole namespace,
+//! everyone in /proc/PID/mountinfo. The link /proc/PID/ns/mnt would identify the whole namespace,
 //! but only to root and the server's own user, and a user who mounts by sudo is neither. If even
 //! mountinfo cannot be read (hidepid, a container's own process numbers), the treatment is refused: pgio
 //! would measure options that may not be in force where the server writes.

@@ -7,6 +7,7 @@
 //! [`super::mounts`] reads what is in force.
 
 use crate::config::nearest;
+use crate::results::change::{Change, Subject};
 
 /// A setting of one row of the table: the words by which the kernel shows it and mount(8) takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -270,6 +271,12 @@ pub(super) fn composed<S: AsRef<str>>(shown: &[S], settings: &[Setting]) -> Stri
 /// `nobarrier,commit=30`
 pub(super) fn list(settings: &[Setting]) -> String {
     settings.iter().map(|s| s.word.as_str()).collect::<Vec<_>>().join(",")
+}
+
+/// Each option by its name in the table, so that two values of one are one difference.
+pub(super) fn changes(settings: &[Setting], path: Option<&str>) -> impl Iterator<Item = Change> {
+    let subject = Subject::Mount { path: path.map(str::to_owned) };
+    settings.iter().map(move |s| Change::new(None, subject.clone(), s.name(), &s.word))
 }
 
 #[cfg(test)]

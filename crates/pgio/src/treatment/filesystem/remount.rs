@@ -4,10 +4,9 @@
 //! the option. mount(8) always gets the whole list, so fstab has no influence; what holds afterwards
 //! is read from the kernel and compared. Next: [`super::options_step`] for the change and its undo.
 
-use super::evidence::{changes, evidence, in_force};
 use super::mount_namespace;
-use super::mounts::{Mounted, Mounts};
-use super::options::{self, FILE_SYSTEMS, How, Setting};
+use super::mounts::{Mounted, Mounts, evidence, in_force};
+use super::options::{self, FILE_SYSTEMS, How, Setting, changes};
 use super::options_step::{NEED, OptionsStep, PROGRAMS};
 use super::tools::{self, Tools};
 use crate::host::Host;
@@ -104,7 +103,7 @@ impl Remount {
         if mounted.point == "/" && self.mount.is_none() {
             return refused("that is the root file system, and all of this machine would have the options: write mount = \"/\" if it is meant".to_owned());
         }
-        // With an umount in between none of the others may be there at all, see below.
+        // An umount refuses other mounts altogether, see below.
         if self.mount.is_none()
             && !place.by_mount()
             && let Some(why) = reaches_further(mounts, mounted, &place.settings)

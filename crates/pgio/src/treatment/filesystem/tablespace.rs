@@ -39,7 +39,7 @@ const FOLLOWERS: &str = "SELECT \
 const LOOK: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo there; fi
 [ -d "${1%/*}/" ] && echo "parent $(readlink -f -- "${1%/*}/")""#;
 
-/// The same in all phases: the mount point alone tells the rest.
+/// The same in all phases: nothing has to be kept beside the mount point.
 #[derive(Debug, Clone)]
 pub(super) struct Tablespace {
     pub(super) new: NewFileSystem,
@@ -66,15 +66,15 @@ impl Tablespace {
     fn check_point_is_free(&self, host: &Host) -> Result<(), TreatmentError> {
         let point = &self.point;
         // A dangling link is something, too.
-        let said = host.output(&CommandLine::new("sh").args(["-c", LOOK, "sh", point]))?.stdout;
+        let output = host.output(&CommandLine::new("sh").args(["-c", LOOK, "sh", point]))?.stdout;
         let name = host.name();
-        if said.lines().any(|line| line == "there") {
+        if output.lines().any(|line| line == "there") {
             return Err(TreatmentError::Refused(format!(
                 "{point} is there already on host {name}: tablespace names a directory that pgio makes and removes again"
             )));
         }
         let parent = point.rsplit_once('/').map_or("", |(parent, _)| parent);
-        match said.lines().find_map(|line| line.strip_prefix("parent ")) {
+        match output.lines().find_map(|line| line.strip_prefix("parent ")) {
             Some("/") if parent.is_empty() => Ok(()),
             Some(real) if real == parent => Ok(()),
             // The kernel shows mounts by their real paths.

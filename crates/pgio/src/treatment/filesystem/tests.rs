@@ -1,4 +1,4 @@
-//! What the file may say, and what is said of it. Real devices are in the integration tests.
+//! Parsing and messages. Real devices are in the integration tests.
 
 use serde_json::json;
 use toml::Table;
@@ -120,7 +120,7 @@ fn arguments_of_mkfs_reach_no_other_device() {
     }
 }
 
-/// What stands in the way of these options at this mount, on a machine with btrfs and its subvolumes.
+/// Why these options are refused at this mount, on a machine with btrfs and its subvolumes.
 fn reaches(point: &str, options: &str) -> Option<String> {
     let mounts = Mounts::parse(
         "22 1 0:30 /@/root / rw,relatime - btrfs /dev/vda2 rw,subvolid=266,subvol=/@/root\n\

@@ -16,7 +16,7 @@ pub(super) const KIND: &str = "filesystem";
 
 const UUID: &str = include_str!("uuid.sh");
 
-/// For one program; mkfs and a copy may take long.
+/// The limit of one program; mkfs and a copy may take long.
 const LIMIT: Duration = Duration::from_secs(900);
 /// How long processes that end may keep a file system busy.
 pub(super) const BUSY: Duration = Duration::from_secs(20);
@@ -61,7 +61,7 @@ impl<'a> Tools<'a> {
         source: &str,
         point: &str,
     ) -> Result<(), ExecError> {
-        // With source and point given, fstab has no say.
+        // fstab has no influence if source and point are given.
         let options = if options.is_empty() { "defaults" } else { options };
         self.run(["mount", "-t", file_system, "-o", options, source, point]).map(drop)
     }
@@ -117,12 +117,12 @@ pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), ExecError>
     let ask = CommandLine::new("pgrep").args(["-a", "-x", names]).timeout(LIMIT);
     let deadline = Instant::now() + BUSY;
     loop {
-        let said = match host.output(&ask) {
+        let output = match host.output(&ask) {
             Err(ExecError::Host(HostError::Missing { .. })) => return Ok(()),
             other => other?,
         };
         let is_one = |line: &str| line.split_whitespace().any(|argument| argument == word);
-        if !said.stdout.lines().any(is_one) || Instant::now() > deadline {
+        if !output.stdout.lines().any(is_one) || Instant::now() > deadline {
             return Ok(());
         }
         thread::sleep(POLL);

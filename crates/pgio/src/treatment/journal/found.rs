@@ -43,7 +43,7 @@ impl JournalStatus {
             || !connect.is_empty() && subject.connects.contains(connect)
     }
 
-    /// As a reason not to start.
+    /// The error with which a new run refuses to start.
     fn refusal(self) -> JournalError {
         match &self.owner {
             Some(owner) => {

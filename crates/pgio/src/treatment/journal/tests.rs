@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Of runs that were killed.
+/// The journals of runs that were killed.
 fn dead(dir: &Path) -> Result<Vec<Journal>, JournalError> {
     let all = unfinished(dir)?;
     assert!(all.living.is_empty());
@@ -123,7 +123,7 @@ fn what_is_left_of_a_line_that_was_cut_short_is_taken_off() {
     assert_eq!(steps, [step("b"), step("a")]);
 }
 
-/// As `unfinished` of a copy, since who writes it still has its lock.
+/// Reads a copy of the journal, since its writer still holds the lock.
 fn unfinished_after_its_end(dir: &Path) -> Vec<(u32, Record)> {
     let copy = tempfile::tempdir().unwrap();
     fs::copy(dir.join("r1.journal"), copy.path().join("r1.journal")).unwrap();

@@ -35,7 +35,7 @@ const SEEN: f64 = 0.8;
 /// A netem qdisc on an interface.
 #[derive(Debug)]
 struct NetemStep {
-    /// What is changed is the interface.
+    /// Its `what` is the interface.
     label: Label,
     /// The kernel's own qdisc that it replaces.
     prior: String,
@@ -324,7 +324,7 @@ impl InForce for Slowed {
     }
 }
 
-/// In milliseconds. Without a delay a round trip may even be a little quicker than before.
+/// Both in milliseconds. Without a delay a round trip may even be a little quicker than before.
 fn is_missing(grown: f64, wanted: f64) -> bool {
     wanted > 0.0 && grown < wanted * SEEN
 }

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::asked::{Asked, NAMES};
-use super::setting::RELOAD_SECONDS;
+use super::setting::{Asked, NAMES, RELOAD_SECONDS};
 use crate::pg::server::{self, Replication};
 use crate::pg::standby_names::StandbyNames;
 use crate::results::model::{Evidence, When};

@@ -1,4 +1,6 @@
 //! The limits of a block device: what the file may ask for, and how people write it.
+//!
+//! A short file, since parsing, placement and judgement share it.
 
 use std::collections::BTreeMap;
 

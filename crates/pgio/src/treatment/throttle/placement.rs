@@ -6,16 +6,15 @@
 use std::path::{Path, PathBuf};
 
 use super::limits::Limits;
-use super::replica_disk;
 use super::steps::{self, Change, GroupChange, LimitChange, ThrottleStep};
+use super::{replica_disk, server_disk};
 use crate::host::Host;
 use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::pid_stat;
 use crate::host::rights::{Capability, check_writable};
 use crate::host::storage::{self, WholeDisk};
-use crate::pg::directories::{GRANT, directories};
-use crate::treatment::context::{Context, Moved};
+use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::Label;
 
@@ -161,7 +160,7 @@ impl Placement {
             )));
         }
         if self.of_server {
-            self.refuse_a_device_not_used(device, context)?;
+            server_disk::check(name, &self.disk, device, context)?;
         }
         let host = context.host(Some(name))?;
         if !self.of_server {
@@ -189,59 +188,6 @@ impl Placement {
         let enough = (!self.must_move()).then_some(Capability::DacOverride);
         let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
         Ok(check_writable(&*host, name, NEED, &files, enough)?)
-    }
-
-    fn refuse_a_device_not_used(
-        &self,
-        device: &str,
-        context: &mut Context<'_>,
-    ) -> Result<(), TreatmentError> {
-        let found = directories(context.admin()?).map_err(|source| TreatmentError::Postgres {
-            doing: "ask where the server keeps its data".to_owned(),
-            source,
-        })?;
-        if found.is_empty() {
-            return Err(refused(format!(
-                "whether the server uses {device} cannot be found out, since the role may not see data_directory: GRANT {GRANT} TO it"
-            )));
-        }
-        let paths: Vec<&str> = found.iter().map(|d| d.path.as_str()).collect();
-        let host = context.host(Some(&self.host))?;
-        for moved in &context.layout.moved {
-            let disk = storage::whole_disk(&*host, &moved.device)?;
-            if disk.is_some_and(|disk| disk.name == self.disk.name) {
-                return Ok(());
-            }
-        }
-        let located = storage::locate(&*host, &paths)?;
-        let mut known = Vec::new();
-        for (directory, location) in found.iter().zip(located) {
-            let moved =
-                location.as_ref().and_then(|l| moved_to(&l.directory, &context.layout.moved));
-            let names: Vec<String> = match moved {
-                Some(device) => {
-                    let disk = storage::whole_disk(&*host, device)?;
-                    disk.map(|disk| disk.name).into_iter().collect()
-                }
-                None => {
-                    let devices = location.map(|l| l.devices).unwrap_or_default();
-                    devices.into_iter().map(|d| d.name).collect()
-                }
-            };
-            if names.contains(&self.disk.name) {
-                return Ok(());
-            }
-            let on =
-                if names.is_empty() { "no known device".to_owned() } else { names.join(" over ") };
-            let lies = if moved.is_some() { "will lie" } else { "lies" };
-            known.push(format!("{} ({}) {lies} on {on}", directory.role, directory.path));
-        }
-        Err(refused(format!(
-            "{device} ({}) is not below what PostgreSQL on {} writes to: {}; name a device that is, or a target = \"…\" whose server lies on this one",
-            self.disk.name,
-            self.host,
-            known.join("; ")
-        )))
     }
 
     /// cgroup v1: whether the server is in another group than the limited one.
@@ -364,12 +310,6 @@ pub(super) fn check_rights(host: &Host, limits: &Limits) -> Result<(), Treatment
     Ok(check_writable(host, host.name(), NEED, &files, enough)?)
 }
 
-/// The device that a directory is moved to.
-fn moved_to<'a>(directory: &Path, moved: &'a [Moved]) -> Option<&'a str> {
-    let one = moved.iter().rfind(|m| directory.starts_with(&m.directory));
-    one.map(|m| m.device.as_str())
-}
-
 fn refused(why: String) -> TreatmentError {
     TreatmentError::Refused(why)
 }
@@ -377,22 +317,6 @@ fn refused(why: String) -> TreatmentError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_lies_below_a_moved_directory_goes_with_it() {
-        let moved = |directory: &str, device: &str| Moved {
-            directory: directory.to_owned(),
-            device: device.to_owned(),
-            is_tablespace: false,
-        };
-        let all = [moved("/var/pg/data", "/dev/loop7"), moved("/var/pg/data/space", "/dev/loop8")];
-        let to = |directory: &str| moved_to(Path::new(directory), &all);
-        assert_eq!(to("/var/pg/data"), Some("/dev/loop7"));
-        assert_eq!(to("/var/pg/data/pg_wal"), Some("/dev/loop7"));
-        assert_eq!(to("/var/pg/data/space/16384"), Some("/dev/loop8"));
-        assert_eq!(to("/var/pg/database"), None);
-        assert_eq!(to("/var/pg"), None);
-    }
 
     #[test]
     fn the_way_to_a_group_ends_above_it() {

@@ -1,7 +1,7 @@
 //! The disk that may be throttled on a host that is not the server's: one below a replica of the data,
 //! if the condition names one, and never that of the machine's root file system.
 //!
-//! Reads only. On the server's host PostgreSQL's directories decide: [`super::placement`].
+//! Reads only. On the server's host PostgreSQL's directories decide: [`super::server_disk`].
 
 use crate::host::Host;
 use crate::host::storage::{self, Device, WholeDisk};
@@ -58,12 +58,12 @@ impl Asked<'_> {
         if stacks.iter().any(|(_, _, stack)| self.is_among(stack)) {
             return None;
         }
-        let told = |(of, path, stack): &(&str, &str, Vec<Device>)| {
+        let shown = |(of, path, stack): &(&str, &str, Vec<Device>)| {
             let names: Vec<&str> = stack.iter().map(|device| device.name.as_str()).collect();
             let on = if names.is_empty() { "not known".to_owned() } else { names.join(" over ") };
             format!("that of {of} is {path} ({on})")
         };
-        let known: Vec<String> = stacks.iter().map(told).collect();
+        let known: Vec<String> = stacks.iter().map(shown).collect();
         let known = if known.is_empty() { "it has none".to_owned() } else { known.join("; ") };
         Some(format!(
             "{device} ({disk}) is not below a disk of the condition's DRBD on host {host}: {known}; name a device that is"

@@ -89,7 +89,7 @@ fn passing_on(cgroups: &Path) -> (PathBuf, PathBuf) {
     (slice, service)
 }
 
-/// As the kernel shows them where nobody set anything.
+/// The files as the kernel shows them before anybody set anything.
 const UNUSED: [(&str, &str); 5] = [
     ("io.max", ""),
     ("io.latency", ""),

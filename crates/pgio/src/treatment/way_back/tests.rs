@@ -1,4 +1,4 @@
-//! With steps of the treatment `command` on this machine, and of a server that is not there.
+//! Uses steps of the treatment `command` on this machine, and of a server that does not exist.
 
 use std::fs;
 use std::path::Path;
@@ -127,7 +127,7 @@ fn a_server_waits_for_its_host_and_not_the_other_way_round() {
             let second = made(context, dir.path(), "b", LOCAL);
             fs::remove_file(dir.path().join("b")).unwrap();
             fs::create_dir(dir.path().join("b")).unwrap();
-            // Of the server before and after what fails on its host.
+            // The server's step lies between one that works and one that fails on its host.
             let steps = [first, of_the_server(), second];
             let mut one = journal(dir.path(), &steps);
             let told = left(&undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new()));
