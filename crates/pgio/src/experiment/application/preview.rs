@@ -151,7 +151,7 @@ fn changes(
     match server {
         None => {
             let intents = treatments.iter().flat_map(|t| t.intents());
-            all.extend(intents.map(|intent| PlannedChange::Intent(intent.to_string())));
+            all.extend(intents.map(PlannedChange::Intent));
         }
         Some((params, client)) => {
             let mut world = World {
@@ -187,11 +187,8 @@ fn outlook(
         Err(error @ TreatmentError::Config(_)) => Err(error),
         Err(error) => {
             let why = words::sentence(&error);
-            let unknown = |intent: &dyn ToString| PlannedChange::Unknown {
-                intent: intent.to_string(),
-                why: why.clone(),
-            };
-            Ok(treatment.intents().iter().map(|intent| unknown(intent)).collect())
+            let unknown = |intent| PlannedChange::Unknown { intent, why: why.clone() };
+            Ok(treatment.intents().into_iter().map(unknown).collect())
         }
     }
 }
