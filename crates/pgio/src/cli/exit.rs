@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn the_cause_is_in_the_sentence_once() {
         let config = TreatmentError::Config("delay = `long` is no duration".to_owned());
-        let job = JobError::Treatment { file: "x.toml".to_owned(), source: config };
+        let job = JobError::Treatment { file: "x.toml".to_owned(), source: Box::new(config) };
         assert_eq!(failure(job), (USAGE, "x.toml: delay = `long` is no duration".to_owned()));
     }
 

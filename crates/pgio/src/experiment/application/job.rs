@@ -21,7 +21,7 @@ pub enum JobError {
     #[error("{file}: {key}: no metric `{metric}`; there are {names}")]
     NoMetric { file: String, key: &'static str, metric: String, names: String },
     #[error("{file}")]
-    Treatment { file: String, source: TreatmentError },
+    Treatment { file: String, source: Box<TreatmentError> },
 }
 
 /// An experiment file, ready to be run.
@@ -42,8 +42,10 @@ impl Job {
         let experiment =
             experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
         check_metrics(&experiment, file)?;
-        let treatments = parse_treatments(&experiment)
-            .map_err(|source| JobError::Treatment { file: file.to_owned(), source })?;
+        let treatments = parse_treatments(&experiment).map_err(|source| JobError::Treatment {
+            file: file.to_owned(),
+            source: source.into(),
+        })?;
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         Ok(Job { experiment, text: text.to_owned(), seed, treatments, below })
     }

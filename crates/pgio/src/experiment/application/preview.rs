@@ -151,7 +151,7 @@ fn changes(
     match server {
         None => {
             let intents = treatments.iter().flat_map(|t| t.declared().intents);
-            all.extend(intents.map(|intent| PlannedChange::Intent(intent.to_string())));
+            all.extend(intents.map(PlannedChange::Intent));
         }
         Some((params, client)) => {
             let mut context = Context {
@@ -186,11 +186,8 @@ fn of_treatment(
         Err(error @ TreatmentError::Config(_)) => Err(error),
         Err(error) => {
             let why = words::sentence(&error);
-            let unknown = |intent: &dyn ToString| PlannedChange::Unknown {
-                intent: intent.to_string(),
-                why: why.clone(),
-            };
-            Ok(treatment.declared().intents.iter().map(|intent| unknown(intent)).collect())
+            let unknown = |intent| PlannedChange::Unknown { intent, why: why.clone() };
+            Ok(treatment.declared().intents.into_iter().map(unknown).collect())
         }
     }
 }
