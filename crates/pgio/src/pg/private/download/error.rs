@@ -21,7 +21,7 @@ pub enum DownloadError {
     NoCache,
     #[cfg(feature = "download")]
     #[error(
-        "cannot download PostgreSQL {version}: install a server or set PGIO_BINDIR, or try again"
+        "cannot download PostgreSQL {version}: install a server or set PGIO_BINDIR, or try again (PGIO_DOWNLOAD_URL names a mirror)"
     )]
     Transfer { version: ServerVersion, source: HttpError },
     #[cfg(feature = "download")]

@@ -49,11 +49,16 @@ pub(super) fn into_cache(
     let name = format!("postgresql-{version}-{}.part", env::consts::ARCH);
     let path = cache.join(&name);
     let mut part = Part { file: own.open_or_create_file(&name)?, path: &path };
-    let archive = archive(build, pinned, repository, &mut part, observer);
-    if let Err(DownloadError::WrongHash { .. }) = archive {
-        own.remove_file(&name)?;
-    }
-    let archive = archive?;
+    let archive = match archive(build, pinned, repository, &mut part, observer) {
+        Ok(archive) => archive,
+        Err(error) => {
+            let wrong = matches!(error, DownloadError::WrongHash { .. });
+            if wrong || part.file.metadata().is_ok_and(|part| part.len() == 0) {
+                own.remove_file(&name)?;
+            }
+            return Err(error);
+        }
+    };
     observer(&Progress::Unpack(version));
     let work = tempfile::Builder::new().prefix(".fetch-").tempdir_in(cache);
     let work = work.map_err(at(cache))?;

@@ -126,3 +126,11 @@ fn an_interrupted_download_leaves_its_part() {
     cache.fetch(&repository).0.unwrap();
     assert_eq!(repository.ranges(), [Some(250)]);
 }
+
+#[test]
+fn a_refused_download_leaves_nothing_behind() {
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Status(404)]));
+    let refused = cache.fetch(&repository).0.unwrap_err();
+    assert!(matches!(refused, DownloadError::Transfer { .. }), "{refused:?}");
+    assert!(cache.names().is_empty(), "{:?}", cache.names());
+}

@@ -48,13 +48,16 @@ impl HttpError {
     /// Whether another attempt may succeed.
     fn is_transient(&self) -> bool {
         match self {
-            HttpError::Request { source, .. } => matches!(
-                **source,
-                ureq::Error::Io(_)
-                    | ureq::Error::Timeout(_)
-                    | ureq::Error::Protocol(_)
-                    | ureq::Error::ConnectionFailed
-            ),
+            HttpError::Request { source, .. } => match &**source {
+                // A failed TLS handshake, such as a certificate that is not trusted.
+                ureq::Error::Io(error) => error.kind() != io::ErrorKind::InvalidData,
+                other => matches!(
+                    other,
+                    ureq::Error::Timeout(_)
+                        | ureq::Error::Protocol(_)
+                        | ureq::Error::ConnectionFailed
+                ),
+            },
             HttpError::Status { status, .. } => {
                 status.is_server_error()
                     || matches!(
@@ -306,5 +309,23 @@ mod tests {
         let error = fetch(&format!("http://{free}/x"), b"").0.unwrap_err();
         assert!(matches!(error, HttpError::Request { .. }), "{error:?}");
         assert!(error.to_string().contains(&free.to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_failed_handshake_is_not_tried_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let (connected, connections) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                connected.send(()).unwrap();
+                let _ = connection.read(&mut [0; 4096]);
+                let _ = connection.write_all(b"this is no TLS\r\n");
+            }
+        });
+        let error = fetch(&url, b"").0.unwrap_err();
+        assert!(matches!(error, HttpError::Request { .. }), "{error:?}");
+        assert_eq!(connections.try_iter().count(), 1, "{error:?}");
     }
 }
