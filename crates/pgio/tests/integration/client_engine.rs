@@ -414,6 +414,7 @@ fn passwords_and_tls_are_as_everywhere() {
 #[test]
 fn keys_that_contradict_each_other_are_refused_before_anything() {
     let place = Place::new(INSTALLED);
+    place.load(1, "8M");
     for (arguments, words) in [
         (&["--rate", "100"][..], ["RATE", "ENGINE=client"]),
         (&["--engine", "both"], ["server or client", "both"]),

@@ -220,6 +220,7 @@ fn all_sessions_may_share_a_table_or_visit_a_hot_one() {
 #[test]
 fn contradictions_are_refused_before_anything_is_done() {
     let place = Place::new(INSTALLED);
+    place.load(1, "8M");
     let before = place.relations();
     let cases: &[(&[&str], &str)] = &[
         (&["--update-pct", "90", "--scan-pct", "11"], "add up to 101 %"),

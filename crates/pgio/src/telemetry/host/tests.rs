@@ -174,6 +174,13 @@ fn cpu_seconds(pid: i32) -> f64 {
     pid_stat::parse(&text).unwrap().own_ticks as f64 / 100.0
 }
 
+/// A busy machine may take longer to answer than the window lasts.
+fn marked(sampler: &Sampler) {
+    while sampler.is_marking() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn foreign_load_on_this_machine() {
     let burner = burner();
@@ -183,10 +190,12 @@ fn foreign_load_on_this_machine() {
     wait();
     let (opened, before) = (Instant::now(), cpu_seconds(burner));
     sampler.mark();
+    marked(&sampler);
     wait();
     wait();
     let (closed, after) = (Instant::now(), cpu_seconds(burner));
     sampler.mark();
+    marked(&sampler);
     let (usage, tracks, warnings) = sampler.finish(opened, closed);
     let pid = rustix::process::Pid::from_raw(burner).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -212,9 +221,11 @@ fn a_backend_that_is_not_a_postgres_process_is_a_warning() {
     let sampler = Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
     let opened = Instant::now();
     sampler.mark();
+    marked(&sampler);
     thread::sleep(Duration::from_millis(200));
     let closed = Instant::now();
     sampler.mark();
+    marked(&sampler);
     let (usage, _, warnings) = sampler.finish(opened, closed);
     assert_eq!(usage.foreign_cores, None);
     let expected = "the foreign load on host local is unknown";
