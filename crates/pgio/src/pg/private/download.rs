@@ -16,6 +16,8 @@ mod fetch_tests;
 #[cfg(feature = "download")]
 mod http;
 #[cfg(feature = "download")]
+mod meter;
+#[cfg(feature = "download")]
 mod repository;
 #[cfg(test)]
 #[cfg(feature = "download")]
