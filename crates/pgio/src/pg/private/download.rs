@@ -10,13 +10,17 @@ mod builds;
 pub(super) mod error;
 #[cfg(feature = "download")]
 mod fetch;
-#[cfg(all(test, feature = "download"))]
+#[cfg(test)]
+#[cfg(feature = "download")]
 mod fetch_tests;
 #[cfg(feature = "download")]
 mod http;
 #[cfg(feature = "download")]
+mod meter;
+#[cfg(feature = "download")]
 mod repository;
-#[cfg(all(test, feature = "download"))]
+#[cfg(test)]
+#[cfg(feature = "download")]
 mod test_server;
 #[cfg(feature = "download")]
 mod unpack;

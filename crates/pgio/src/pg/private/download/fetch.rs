@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::super::progress::{Meter, Observer, Progress};
+use super::super::progress::{Observer, Progress};
 use super::builds::Build;
 use super::error::DownloadError;
 use super::http::HttpError;
+use super::meter::Meter;
 use super::repository::Repository;
 use super::unpack::unpack;
 use crate::host::lock::LockFile;

@@ -21,10 +21,18 @@ pub(super) enum Reply {
     Status(u16),
 }
 
+/// What a client asked for.
+#[derive(Debug, Clone)]
+struct Request {
+    path: String,
+    /// The first byte of the range; `None` for the whole file.
+    first: Option<usize>,
+}
+
 /// Serves until the test's process ends.
 pub(super) struct TestServer {
     pub(super) url: String,
-    requests: Arc<Mutex<Vec<(String, Option<usize>)>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl TestServer {
@@ -37,10 +45,11 @@ impl TestServer {
         thread::spawn(move || {
             for connection in listener.incoming() {
                 let mut connection = connection.unwrap();
-                let (path, first) = request(&connection);
+                let request = read_request(&connection);
+                let first = request.first;
                 let reply = {
                     let mut seen = seen.lock().unwrap();
-                    seen.push((path, first));
+                    seen.push(request);
                     replies[(seen.len() - 1).min(replies.len() - 1)]
                 };
                 // The client may have hung up.
@@ -51,17 +60,16 @@ impl TestServer {
     }
 
     pub(super) fn paths(&self) -> Vec<String> {
-        self.requests.lock().unwrap().iter().map(|(path, _)| path.clone()).collect()
+        self.requests.lock().unwrap().iter().map(|request| request.path.clone()).collect()
     }
 
     /// The first byte asked for by each request; `None` for the whole file.
     pub(super) fn ranges(&self) -> Vec<Option<usize>> {
-        self.requests.lock().unwrap().iter().map(|(_, first)| *first).collect()
+        self.requests.lock().unwrap().iter().map(|request| request.first).collect()
     }
 }
 
-/// Its path and the start of the range.
-fn request(connection: &TcpStream) -> (String, Option<usize>) {
+fn read_request(connection: &TcpStream) -> Request {
     let mut lines = BufReader::new(connection).lines().map(Result::unwrap);
     let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
     let mut first = None;
@@ -70,7 +78,7 @@ fn request(connection: &TcpStream) -> (String, Option<usize>) {
             first = range.strip_suffix('-').map(|first| first.parse().unwrap());
         }
     }
-    (path, first)
+    Request { path, first }
 }
 
 fn answer(file: &[u8], first: Option<usize>, reply: Reply) -> Vec<u8> {
