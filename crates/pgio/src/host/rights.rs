@@ -347,7 +347,7 @@ mod tests {
     fn errors_name_the_sufficient_rights() {
         let file = Path::new("/nonexistent/limit");
         let error = check_writable(&Local, "db", "a throttle", &[file], None).unwrap_err();
-        assert!(error.to_string().starts_with("/nonexistent/limit on host db is not writable by "));
+        assert!(error.to_string().starts_with("/nonexistent/limit on host db is not writable "));
         assert!(
             check_writable(&Local, "db", "a throttle", &[Path::new("/dev/null")], None).is_ok()
         );
