@@ -322,7 +322,10 @@ fn bad_values_and_contradictions_are_refused_before_anything() {
         ("server = \"m:24\"\nthreads = 5000", &["1 to 1000"]),
         ("server = \"m:24\"\nmessages_rate = \"fast\"", &["1500/min or 25/s"]),
         ("server = \"m:24\"\nrecipients = \"a b\"", &["`a b` is not an address"]),
-        ("server = \"m:24\"\nrecipients_per_message = 200", &["larger than the number of recipients"]),
+        (
+            "server = \"m:24\"\nrecipients_per_message = 200",
+            &["larger than the number of recipients"],
+        ),
         (
             "server = \"m:24\"\nsize_distribution = \"fixed\"\nsize_spread = 5",
             &["conflicts with size_distribution"],

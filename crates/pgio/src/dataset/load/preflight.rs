@@ -48,7 +48,12 @@ pub(super) fn check(client: &mut Client, spec: &LoadSpec) -> Result<Preflight, D
     if !row.get::<_, bool>("tablespace_usable") {
         return Err(DatasetError::TablespacePrivilege { tablespace, role });
     }
-    Ok(Preflight { schema, tablespace, tablespace_location: row.get("tablespace_location"), existing })
+    Ok(Preflight {
+        schema,
+        tablespace,
+        tablespace_location: row.get("tablespace_location"),
+        existing,
+    })
 }
 
 /// Returns the marked tables that this load replaces or drops. Tables with other names are not checked.

@@ -43,7 +43,7 @@ impl Fake {
         if line.contains("only its owner may") {
             return Some("program /b/postgres\npg_ctl\nargument postgres\nargument -c\nargument a=b c\nenvironment TZ=UTC\nlog /l\n".to_owned());
         }
-        if line.contains("which programs change the user") {
+        if line.contains("programs that can change the user") {
             let has: String = self.has.split(' ').map(|p| format!("has {p}\n")).collect();
             return Some(format!("uid {}\nname joe\ncapabilities ffff\n{has}", self.uid));
         }
