@@ -110,7 +110,7 @@ impl Mark {
 
     /// Parses the comment of a table. A mark for another table, copied by `CREATE TABLE ... LIKE ...
     /// INCLUDING COMMENTS` or by a rename, does not count.
-    pub(super) fn of(part: Part, comment: &str) -> Option<Mark> {
+    pub(super) fn parse_for(part: Part, comment: &str) -> Option<Mark> {
         Mark::parse(comment).filter(|(_, marked)| *marked == part).map(|(mark, _)| mark)
     }
 }
@@ -162,7 +162,7 @@ pub fn find(client: &mut Client) -> Result<Vec<Named>, postgres::Error> {
         let is_table = row.get::<_, &str>("kind") == "r";
         Some(Named {
             part,
-            mark: comment.filter(|_| is_table).and_then(|c| Mark::of(part, &c)),
+            mark: comment.filter(|_| is_table).and_then(|c| Mark::parse_for(part, &c)),
             owner: row.get("owner"),
             owned: row.get("owned"),
             bytes: row.get::<_, i64>("bytes").unsigned_abs(),
@@ -229,11 +229,11 @@ mod tests {
     #[test]
     fn marks_of_version_2_have_the_originals_layout() {
         let of_2 = "pgio data set: version=2 scale=200M blocks=25600 table=1 tables=4 seed=42 (made by pgio setup, removed by pgio destroy)";
-        let mark = Mark::of(Part::Table(1), of_2).unwrap();
+        let mark = Mark::parse_for(Part::Table(1), of_2).unwrap();
         assert_eq!((mark.version, mark.blocks, mark.layout), (2, 25_600, Layout::default()));
         // A newer mark is still recognized.
         let of_9 = "pgio data set: version=9 scale=8M blocks=1024 table=1 tables=1 seed=1 filler=music unlogged=perhaps";
-        assert_eq!(Mark::of(Part::Table(1), of_9).unwrap().version, 9);
+        assert_eq!(Mark::parse_for(Part::Table(1), of_9).unwrap().version, 9);
     }
 
     #[test]
@@ -244,8 +244,8 @@ mod tests {
             assert_eq!(Part::from_name(name), None, "{name}");
         }
         let of_2 = "pgio data set: version=2 scale=8M blocks=1024 table=2 tables=4 seed=1";
-        assert!(Mark::of(Part::Table(2), of_2).is_some());
-        assert!(Mark::of(Part::Table(3), of_2).is_none());
+        assert!(Mark::parse_for(Part::Table(2), of_2).is_some());
+        assert!(Mark::parse_for(Part::Table(3), of_2).is_none());
         assert!(Mark::parse("pgio data set: version=2 blocks=many").is_none());
     }
 }

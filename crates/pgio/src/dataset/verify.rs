@@ -102,7 +102,7 @@ pub fn check_for_run(
         let comment = comment.filter(|_| row.get("is_table"));
         Some(TableState {
             part,
-            mark: comment.and_then(|c| Mark::of(part, &c)),
+            mark: comment.and_then(|c| Mark::parse_for(part, &c)),
             pages: row.get::<_, i64>("pages").unsigned_abs(),
             bytes: row.get::<_, i64>("bytes").unsigned_abs(),
             rows: Some(row.get("rows_estimated")).filter(|r| *r > 0.0),

@@ -13,14 +13,14 @@ const RESERVED: u64 = 64;
 pub fn make_room(needed: u64) -> Result<(), u64> {
     let limit = getrlimit(Resource::Nofile);
     // `None` means unlimited.
-    let wanted = needed.saturating_add(RESERVED);
-    if limit.current.is_none_or(|soft| soft >= wanted) {
+    let required = needed.saturating_add(RESERVED);
+    if limit.current.is_none_or(|soft| soft >= required) {
         return Ok(());
     }
-    if let Some(hard) = limit.maximum.filter(|hard| *hard < wanted) {
+    if let Some(hard) = limit.maximum.filter(|hard| *hard < required) {
         return Err(hard);
     }
-    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+    let raised = Rlimit { current: Some(required), maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).map_err(|_| limit.current.unwrap_or(0))
 }
 

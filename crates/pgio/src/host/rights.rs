@@ -32,7 +32,7 @@ pub enum RightsError {
     )]
     NotWritable { what: &'static str, file: String, host: String, name: String, hint: String },
     #[error(
-        "{file} on host {host} is not writable even by root, but {what} requires it; in a container it is read-only, so run pgio on the machine itself"
+        "{file} on host {host} is not writable by root, but {what} requires it; it is read-only in a container, so run pgio on the machine itself"
     )]
     ReadOnly { what: &'static str, file: String, host: String },
     #[error(transparent)]
@@ -360,7 +360,7 @@ mod tests {
         assert!(error.contains("with the sudo rule `joe ALL=(root) NOPASSWD: /"), "{error}");
         assert!(error.ends_with(", or have the capability CAP_DAC_OVERRIDE"), "{error}");
         assert!(!of(7, None).contains("CAP_"));
-        assert!(of(0, None).contains("not writable even by root"));
+        assert!(of(0, None).contains("is not writable by root"));
     }
 
     #[test]

@@ -43,13 +43,13 @@ pub fn locate(exec: &dyn Exec, directories: &[&str]) -> Result<Vec<Option<Locati
     let survey =
         CommandLine::new("sh").args(["-c", SURVEY, "sh"]).args(directories).timeout(TIMEOUT);
     let tree = Tree::parse(&exec.run(&survey)?);
-    let of = |at: usize| {
+    let location = |at: usize| {
         let directory = tree.directories.get(at)?.clone()?;
         let mount = tree.mount_of(&directory)?.clone();
         let devices = tree.under(&mount);
         Some(Location { directory, mount, devices })
     };
-    Ok((0..directories.len()).map(of).collect())
+    Ok((0..directories.len()).map(location).collect())
 }
 
 /// Returns the device of a path in /dev and all devices below it, each before those below it. Empty if

@@ -30,7 +30,7 @@ pub struct WorkloadSpec {
     pub axes: Vec<Axis>,
     /// Present for the kind `command`.
     pub command: Option<CommandSpec>,
-    /// Absent: all.
+    /// Absent: all conditions.
     pub conditions: Option<Vec<String>>,
     /// Absent: the experiment's.
     pub reset: Option<Reset>,

@@ -33,15 +33,15 @@ fn head(line: &str) -> Option<(u32, &str)> {
 /// Parses a device; `None` if the minor is unused.
 fn device(minor: u32, rest: &str) -> Result<Option<State>, DrbdError> {
     let words: Vec<&str> = rest.split_whitespace().collect();
-    let of = |key: &'static str| {
+    let field = |key: &'static str| {
         let value = words.iter().find_map(|word| word.strip_prefix(key));
         value.ok_or_else(|| DrbdError::missing(FROM, key, &format!("minor {minor}")))
     };
     let pair = |key| -> Result<(String, String), DrbdError> {
-        let (ours, theirs) = of(key)?.split_once('/').unwrap_or_default();
+        let (ours, theirs) = field(key)?.split_once('/').unwrap_or_default();
         Ok((ours.to_owned(), theirs.to_owned()))
     };
-    let word = of("cs:")?;
+    let word = field("cs:")?;
     if word == "Unconfigured" {
         return Ok(None);
     }
