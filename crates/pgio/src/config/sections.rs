@@ -262,7 +262,7 @@ pub static AXIS: SectionDef = SectionDef {
         key(
             "middle",
             "one of the values",
-            "the middle one",
+            "the first one",
             "the point at which the other axes are varied",
         ),
     ],
@@ -288,7 +288,7 @@ pub static WORKLOAD: SectionDef = SectionDef {
         key(
             "middle",
             "a table such as { sessions = 4 }",
-            "the middle values",
+            "the first values",
             "the point at which the other axes are varied",
         ),
         key(
