@@ -483,7 +483,7 @@ fn what_a_device_holds_is_formatted_only_if_it_is_named_twice() {
     assert_eq!(holds(&device), "", "neither the former nor ours");
 
     fs::write(&device.path, partition_table()).unwrap();
-    refused("", &["contains dos"]);
+    refused("", &["holds dos"]);
     run("wipefs", &["--all", "--quiet", &device.path]);
     run("mkswap", &["-q", &device.path]);
     refused("", &["holds swap"]);

@@ -392,10 +392,10 @@ fn contains(body: &toml::Value, placeholder: &str) -> bool {
 fn fill(body: &mut toml::Value, placeholder: &str, value: &str) {
     match body {
         toml::Value::String(text) if text.contains(placeholder) => {
-            *text = text.replace(placeholder, value)
+            *text = text.replace(placeholder, value);
         }
         toml::Value::Array(items) => {
-            items.iter_mut().for_each(|item| fill(item, placeholder, value))
+            items.iter_mut().for_each(|item| fill(item, placeholder, value));
         }
         toml::Value::Table(table) => {
             table.iter_mut().for_each(|(_, inner)| fill(inner, placeholder, value));
