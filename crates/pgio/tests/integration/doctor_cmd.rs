@@ -116,7 +116,7 @@ fn a_private_server_needs_its_directory() {
     let target = "private = true\ndirectory = \"/no/such/place\"";
     dir.write("e.toml", &experiment_on(target, "blocks = 1", "", &[("a", "")]));
     assert_eq!(check(&doctor(&dir, &["e.toml"], 4), "directory")["verdict"], "invalid");
-    dir.pgio(&["compare", "e.toml"]).expect(4, &["/no/such/place is no directory"]);
+    dir.pgio(&["compare", "e.toml"]).expect(4, &["/no/such/place is not a directory"]);
     assert!(!dir.path().join("pgio-results").exists());
 }
 

@@ -113,10 +113,7 @@ fn a_database_made_again_is_what_it_was() {
         let after = oids(&dsn);
         assert!(after.0 != before.0 && after.1 != before.1);
         assert!(dir.trials().iter().all(|t| t["outcome"]["state"] == "complete"));
-        // Other tests remake their databases on this server at the same time.
-        let left = format!(
-            "SELECT count(*)::text FROM pg_database WHERE datname LIKE '{name}%' AND datname <> '{name}'"
-        );
+        let left = format!("SELECT count(*)::text FROM pg_database WHERE datname = '{name}_pgio_new'");
         assert_eq!(text(&dsn, &left), "0");
     }
 }

@@ -102,11 +102,11 @@ fn the_directory_of_a_private_cluster_says_who_owns_it() {
     let path = place.path().display();
     refused(
         &text,
-        &[&format!("{path} cannot be written by nobody"), &format!("`sudo chown nobody {path}`")],
+        &[&format!("nobody cannot write to {path}"), &format!("`sudo chown nobody {path}`")],
     );
     mode(0o700);
     refused(&text, &["cannot enter", &path.to_string()]);
-    refused(&experiment("directory = \"/nonexistent\"", ""), &["/nonexistent is no directory"]);
+    refused(&experiment("directory = \"/nonexistent\"", ""), &["/nonexistent is not a directory"]);
 }
 
 #[test]
