@@ -43,68 +43,68 @@ complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'The major vers
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l classic-files -d 'Write pgio_objects_creation.out and pgio_data_load_table_sizes.out here' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l dbname -d 'database whose statistics pgio reads [DBNAME; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 4G]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l create-base-table -d 'also make the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l tablespace -d 'tablespace of the tables [TABLESPACE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l fillfactor -d 'fillfactor of the tables, as long as each row is alone in its block [FILLFACTOR; default 10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-threads -d 'sessions per table; when loading, number of tables to load in parallel [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scale -d 'size of each table: N blocks of 8 kB, or NM, NG or NT [SCALE; default 4G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l create-base-table -d 'also create the table pgio_base [CREATE_BASE_TABLE; default TRUE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l tablespace -d 'tablespace for the tables [TABLESPACE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l filler -d 'content of the filler: plain (all rows the same, as in the original) or random (incompressible) [FILLER; default plain]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l filler-width -d 'bytes of filler per row; above 4028, an updated row does not fit into its block [FILLER_WIDTH; default 1024]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l fillfactor -d 'fillfactor of the tables; each block must hold exactly one row [FILLFACTOR; default 10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l unlogged -d 'create unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scan-scale -d 'size of the table pgio_scan for full table scans (default: no such table) [SCAN_SCALE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'seed of all random choices (default: drawn and recorded) [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write the files that the original leaves here: iostat.out, vmstat.out, mpstat.out, pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l telemetry -d 'Observe server and host this often; 0 is not at all' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'database whose statistics pgio reads [DBNAME; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l fillfactor -d 'fillfactor of the tables, as long as each row is alone in its block [FILLFACTOR; default 10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-threads -d 'sessions per table; when loading, number of tables to load in parallel [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'size of each table: N blocks of 8 kB, or NM, NG or NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler -d 'content of the filler: plain (all rows the same, as in the original) or random (incompressible) [FILLER; default plain]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler-width -d 'bytes of filler per row; above 4028, an updated row does not fit into its block [FILLER_WIDTH; default 1024]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l fillfactor -d 'fillfactor of the tables; each block must hold exactly one row [FILLFACTOR; default 10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l unlogged -d 'create unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scan-scale -d 'size of the table pgio_scan for full table scans (default: no such table) [SCAN_SCALE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l skew -d 'how likely each key is visited [SKEW; default uniform]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l zipf-exponent -d 'with skew zipf, key k is visited as often as 1 / k to this power; without it 1 [ZIPF_EXPONENT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l gaussian-mean -d 'with skew gaussian, where the visits centre, in % of the table; without it 50 [GAUSSIAN_MEAN]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l gaussian-sd -d 'with skew gaussian, their standard deviation, in % of the table; without it 10 [GAUSSIAN_SD]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l run-time -d 'length of the measured window; a number without unit is in seconds [RUN_TIME; default 300]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-unit -d 'blocks visited by a read call [WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-work-unit -d 'blocks visited by an update call [UPDATE_WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l access -d 'how statements find blocks: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l commit-every -d 'update calls per transaction; 0 is one transaction per session, as in the original [COMMIT_EVERY; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l batch -d 'visits per statement, if the latency of each visit is not needed; requires WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l skew -d 'distribution of visits over the keys [SKEW; default uniform]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l zipf-exponent -d 'exponent for skew zipf: key k is visited in proportion to 1 / k to this power (default 1) [ZIPF_EXPONENT]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l gaussian-mean -d 'center of the visits for skew gaussian, in % of the table (default 50) [GAUSSIAN_MEAN]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l gaussian-sd -d 'standard deviation of the visits for skew gaussian, in % of the table (default 10) [GAUSSIAN_SD]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l hot-spot -d 'size of the hot spot of each table [HOT_SPOT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l hot-offset -d 'what lies before the hot spot; without it nothing [HOT_OFFSET]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l hot-pct -d 'percentage of calls that visit the hot spot, the others visit the rest [HOT_PCT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l hot-table -d 'number of the table that all sessions visit beside their own [HOT_TABLE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l hot-offset -d 'offset of the hot spot in the table (default 0) [HOT_OFFSET]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l hot-pct -d 'percentage of calls that visit the hot spot; the others visit the rest of the table [HOT_PCT]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l hot-table -d 'number of a table that all sessions visit in addition to their own [HOT_TABLE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l hot-table-pct -d 'percentage of reads and updates that visit the hot table [HOT_TABLE_PCT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l scan-pct -d 'percentage of calls that scan the whole table pgio_scan [SCAN_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scan-pct -d 'percentage of calls that scan the table pgio_scan [SCAN_PCT; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l insert-pct -d 'percentage of calls that insert a row into the table pgio_turnover [INSERT_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l delete-pct -d 'percentage of calls that delete the oldest row there; as many as insert [DELETE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-width -d 'bytes of filler that an update writes anew beside its counter, for more WAL [UPDATE_WIDTH; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l think-pct -d 'percentage of calls after which a session rests [THINK_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l think-min -d 'shortest rest; without it 0 [THINK_MIN]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l think-max -d 'longest rest [THINK_MAX]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-loop -d 'calls that each session makes, instead of a fixed time [WORK_LOOP]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l ramp -d 'part of the warm-up over which the sessions connect one after the other [RAMP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l table-model -d 'many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1 [TABLE_MODEL; default many]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l sessions -d 'sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn [SESSIONS]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l engine -d 'who sends the statements: server (blocks in the sessions) or client (pgio, one by one, prepared) [ENGINE; default server]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l pipeline -d 'calls that a session may have under way; with engine = client [PIPELINE; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l rate -d 'calls per second that all sessions together are to begin (open loop), instead of one after the other; with engine = client [RATE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l arrivals -d 'how the calls of a rate lie in time: fixed (equal distances) or poisson (independent of each other) [ARRIVALS; default fixed]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l client-threads -d 'threads of pgio that send and hear; with engine = client [CLIENT_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l delete-pct -d 'percentage of calls that delete the oldest row of pgio_turnover; must equal INSERT_PCT [DELETE_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-width -d 'bytes of filler that an update rewrites in addition to its counter, for more WAL [UPDATE_WIDTH; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l think-pct -d 'percentage of calls after which a session pauses [THINK_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l think-min -d 'shortest pause (default 0) [THINK_MIN]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l think-max -d 'longest pause [THINK_MAX]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-loop -d 'number of calls per session, instead of a fixed time [WORK_LOOP]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l ramp -d 'part of the warm-up during which the sessions connect one after another [RAMP; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l table-model -d 'many: sessions are assigned to the tables in turn; single: all NUM_SCHEMAS × NUM_THREADS sessions use pgio1 [TABLE_MODEL; default many]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l seed -d 'seed of all random choices (default: drawn and recorded) [SEED]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l warmup -d 'time that the workload runs before the window starts [WARMUP; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l sessions -d 'number of sessions; for a command, the value of {sessions}; for slob, replaces NUM_SCHEMAS × NUM_THREADS: if there are fewer sessions than tables, each session visits several tables in turn [SESSIONS]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l engine -d 'engine that sends the statements: server (PL/pgSQL blocks in the sessions) or client (pgio sends each prepared statement) [ENGINE; default server]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l pipeline -d 'calls in flight per session; requires engine = client [PIPELINE; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l rate -d 'calls per second that all sessions together start (open loop), instead of one call after another; requires engine = client [RATE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l arrivals -d 'arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals) [ARRIVALS; default fixed]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l client-threads -d 'pgio threads that send calls and receive results; requires engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Keep the results here instead of pgio-results/NAME-TIME' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Go on with an interrupted experiment: what is complete there is not repeated' -r -F
@@ -125,50 +125,50 @@ complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l format -r -f -a "text\t''
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l dbname -d 'database whose statistics pgio reads [DBNAME; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l connect-string -d 'database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-schemas -d 'number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-threads -d 'sessions on each table; when loading, tables loaded at a time [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'size of each table: N blocks of 8 kB or NM, NG, NT [SCALE; default 128G]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler -d 'what fills the rows: plain (all the same, as the original\'s) or random (does not compress) [FILLER; default plain]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler-width -d 'bytes of filler in each row; above 4028 an updated row has no room in its block [FILLER_WIDTH; default 1024]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l fillfactor -d 'fillfactor of the tables, as long as each row is alone in its block [FILLFACTOR; default 10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l unlogged -d 'make unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scan-scale -d 'size of the table pgio_scan, which is for scans of a whole table; without it none is made [SCAN_SCALE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-threads -d 'sessions per table; when loading, number of tables to load in parallel [NUM_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'size of each table: N blocks of 8 kB, or NM, NG or NT [SCALE; default 128G]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler -d 'content of the filler: plain (all rows the same, as in the original) or random (incompressible) [FILLER; default plain]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler-width -d 'bytes of filler per row; above 4028, an updated row does not fit into its block [FILLER_WIDTH; default 1024]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l fillfactor -d 'fillfactor of the tables; each block must hold exactly one row [FILLFACTOR; default 10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l unlogged -d 'create unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scan-scale -d 'size of the table pgio_scan for full table scans (default: no such table) [SCAN_SCALE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-pct -d 'percentage of calls that update [UPDATE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l run-time -d 'length of the measured window; a bare number is seconds [RUN_TIME; default 300]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-unit -d 'blocks that a read call visits [WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-work-unit -d 'blocks that an update call visits [UPDATE_WORK_UNIT; default 255]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l access -d 'how blocks are found: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l commit-every -d 'update calls in a transaction; 0 is one transaction per session, as the original [COMMIT_EVERY; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l batch -d 'visits in one statement, where the latency of each is not needed; goes with WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l skew -d 'how likely each key is visited [SKEW; default uniform]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l zipf-exponent -d 'with skew zipf, key k is visited as often as 1 / k to this power; without it 1 [ZIPF_EXPONENT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l gaussian-mean -d 'with skew gaussian, where the visits centre, in % of the table; without it 50 [GAUSSIAN_MEAN]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l gaussian-sd -d 'with skew gaussian, their standard deviation, in % of the table; without it 10 [GAUSSIAN_SD]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l run-time -d 'length of the measured window; a number without unit is in seconds [RUN_TIME; default 300]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-unit -d 'blocks visited by a read call [WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-work-unit -d 'blocks visited by an update call [UPDATE_WORK_UNIT; default 255]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l access -d 'how statements find blocks: index (one read at a time) or bitmap (prefetched) [ACCESS; default index]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l commit-every -d 'update calls per transaction; 0 is one transaction per session, as in the original [COMMIT_EVERY; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l batch -d 'visits per statement, if the latency of each visit is not needed; requires WORK_UNIT=1; 1 is off [BATCH; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l skew -d 'distribution of visits over the keys [SKEW; default uniform]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l zipf-exponent -d 'exponent for skew zipf: key k is visited in proportion to 1 / k to this power (default 1) [ZIPF_EXPONENT]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l gaussian-mean -d 'center of the visits for skew gaussian, in % of the table (default 50) [GAUSSIAN_MEAN]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l gaussian-sd -d 'standard deviation of the visits for skew gaussian, in % of the table (default 10) [GAUSSIAN_SD]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l hot-spot -d 'size of the hot spot of each table [HOT_SPOT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l hot-offset -d 'what lies before the hot spot; without it nothing [HOT_OFFSET]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l hot-pct -d 'percentage of calls that visit the hot spot, the others visit the rest [HOT_PCT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l hot-table -d 'number of the table that all sessions visit beside their own [HOT_TABLE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l hot-offset -d 'offset of the hot spot in the table (default 0) [HOT_OFFSET]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l hot-pct -d 'percentage of calls that visit the hot spot; the others visit the rest of the table [HOT_PCT]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l hot-table -d 'number of a table that all sessions visit in addition to their own [HOT_TABLE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l hot-table-pct -d 'percentage of reads and updates that visit the hot table [HOT_TABLE_PCT]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scan-pct -d 'percentage of calls that scan the whole table pgio_scan [SCAN_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scan-pct -d 'percentage of calls that scan the table pgio_scan [SCAN_PCT; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l insert-pct -d 'percentage of calls that insert a row into the table pgio_turnover [INSERT_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l delete-pct -d 'percentage of calls that delete the oldest row there; as many as insert [DELETE_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-width -d 'bytes of filler that an update writes anew beside its counter, for more WAL [UPDATE_WIDTH; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l think-pct -d 'percentage of calls after which a session rests [THINK_PCT; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l think-min -d 'shortest rest; without it 0 [THINK_MIN]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l think-max -d 'longest rest [THINK_MAX]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-loop -d 'calls that each session makes, instead of a fixed time [WORK_LOOP]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l ramp -d 'part of the warm-up over which the sessions connect one after the other [RAMP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l table-model -d 'many: sessions go round the tables; single: all NUM_SCHEMAS × NUM_THREADS are on pgio1 [TABLE_MODEL; default many]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l seed -d 'seed of all random choices; without it one is drawn and recorded [SEED]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l warmup -d 'time that the workload runs before the window opens [WARMUP; default 0]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l sessions -d 'sessions that commit, or that a command is told to open; of slob in place of NUM_SCHEMAS × NUM_THREADS: with fewer than tables, each visits its share in turn [SESSIONS]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l engine -d 'who sends the statements: server (blocks in the sessions) or client (pgio, one by one, prepared) [ENGINE; default server]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l pipeline -d 'calls that a session may have under way; with engine = client [PIPELINE; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rate -d 'calls per second that all sessions together are to begin (open loop), instead of one after the other; with engine = client [RATE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l arrivals -d 'how the calls of a rate lie in time: fixed (equal distances) or poisson (independent of each other) [ARRIVALS; default fixed]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l client-threads -d 'threads of pgio that send and hear; with engine = client [CLIENT_THREADS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l delete-pct -d 'percentage of calls that delete the oldest row of pgio_turnover; must equal INSERT_PCT [DELETE_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-width -d 'bytes of filler that an update rewrites in addition to its counter, for more WAL [UPDATE_WIDTH; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l think-pct -d 'percentage of calls after which a session pauses [THINK_PCT; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l think-min -d 'shortest pause (default 0) [THINK_MIN]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l think-max -d 'longest pause [THINK_MAX]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-loop -d 'number of calls per session, instead of a fixed time [WORK_LOOP]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l ramp -d 'part of the warm-up during which the sessions connect one after another [RAMP; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l table-model -d 'many: sessions are assigned to the tables in turn; single: all NUM_SCHEMAS × NUM_THREADS sessions use pgio1 [TABLE_MODEL; default many]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l seed -d 'seed of all random choices (default: drawn and recorded) [SEED]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l warmup -d 'time that the workload runs before the window starts [WARMUP; default 0]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l sessions -d 'number of sessions; for a command, the value of {sessions}; for slob, replaces NUM_SCHEMAS × NUM_THREADS: if there are fewer sessions than tables, each session visits several tables in turn [SESSIONS]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l engine -d 'engine that sends the statements: server (PL/pgSQL blocks in the sessions) or client (pgio sends each prepared statement) [ENGINE; default server]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l pipeline -d 'calls in flight per session; requires engine = client [PIPELINE; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rate -d 'calls per second that all sessions together start (open loop), instead of one call after another; requires engine = client [RATE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l arrivals -d 'arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals) [ARRIVALS; default fixed]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l client-threads -d 'pgio threads that send calls and receive results; requires engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand device" -l against -d 'Measure this too, in turn, and compare with it' -r
 complete -c pgio -n "__fish_pgio_using_subcommand device" -l uuid -d 'Of a file system or other content that may be lost with --destroy; once for each' -r
@@ -187,8 +187,8 @@ complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a sett
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l dbname -d 'database whose statistics are read [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'where to connect: a database name, a conninfo string or a URI; without a pgio.conf the PG* variables say it [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l dbname -d 'database whose statistics pgio reads [DBNAME; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'

@@ -1,18 +1,18 @@
 #!/bin/sh
-# A Dovecot of one's own that takes mail by LMTP, for the workload `mail`; used by mail-ext4 and mail-drbd
+# Starts a private Dovecot that accepts mail by LMTP, for the workload `mail` (mail-ext4, mail-drbd)
 #
 #     sh dovecot.sh start DIRECTORY PORT [CONNINFO]
 #     sh dovecot.sh stop DIRECTORY
 #
-# Needs Dovecot 2.3 (Debian: dovecot-core, dovecot-lmtpd; with CONNINFO dovecot-pgsql, too). Nothing of
-# the system's Dovecot is touched: configuration, sockets and log are in DIRECTORY/dovecot, mail goes to
+# Needs Dovecot 2.3 (Debian: dovecot-core, dovecot-lmtpd; with CONNINFO also dovecot-pgsql). The system's
+# Dovecot is not touched: configuration, sockets and log are in DIRECTORY/dovecot, and mail goes to
 # DIRECTORY/mail/USER as Maildir, each delivery flushed. It listens on 127.0.0.1.
 #
-# Users are user1 to user100, in any domain: in a passwd-file, or with CONNINFO in the table mail_users
-# of a PostgreSQL database, which is made if it is not there and asked for every recipient.
+# The users are user1 to user100, in any domain: in a passwd-file, or with CONNINFO in the table mail_users
+# of a PostgreSQL database, which is created if missing and queried for every recipient.
 #
-# Variables: MAIL_USERS, how many; MAIL_PLACE, where mail goes, with Dovecot's %n for the user and %d for
-# the domain; MAIL_LISTEN, the address; MAIL_RUN_AS, who runs it when root starts it (nobody).
+# Variables: MAIL_USERS, the number of users; MAIL_PLACE, where mail goes, with Dovecot's %n for the user and %d for
+# the domain; MAIL_LISTEN, the address; MAIL_RUN_AS, the user that runs it if root starts it (nobody).
 set -eu
 
 usage() { echo "usage: $0 start DIRECTORY PORT [CONNINFO] | $0 stop DIRECTORY" >&2; exit 2; }
@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS mail_users (name text PRIMARY KEY);
 INSERT INTO mail_users SELECT 'user' || n FROM generate_series(1, ${MAIL_USERS:-100}) n
   ON CONFLICT DO NOTHING;
 SQL
-    # The connection may hold a password.
+    # The connection may contain a password.
     (umask 077 && cat >"$home/sql.conf" <<SQL
 driver = pgsql
 connect = $conninfo
@@ -106,7 +106,7 @@ service lmtp {
     mode = 0666
   }
 }
-# Nobody logs in by LMTP, but Dovecot wants to know how one would.
+# Nobody logs in by LMTP, but Dovecot requires a passdb.
 passdb {
   driver = static
   args = nopassword=yes
@@ -115,7 +115,7 @@ userdb {
   $users
 }
 CONF
-# What lives on keeps none of our streams open.
+# The daemon must not keep our streams open.
 if ! $as dovecot -c "$home/dovecot.conf" </dev/null >"$home/start" 2>&1; then
     cat "$home/start" >&2
     exit 1

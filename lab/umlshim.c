@@ -1,16 +1,16 @@
-/* Preloaded into the kernel of a host, which is a process that steers others by ptrace. Three remedies.
+/* Preloaded into the kernel of a host, which is a process that controls others by ptrace. It fixes three faults.
  *
  * Registers: user-mode Linux 6.1 saves a process's extended registers into a buffer of fixed size and writes that
  * back. Where a processor has more of them (AMX), Linux refuses so short a write with EFAULT and the
- * kernel panics: "ptrace set fp regs failed". Here the short write is laid over the present state,
- * and all of it is written. Elsewhere nothing changes.
+ * kernel panics: "ptrace set fp regs failed". The shim copies the short write over the present state
+ * and writes all of it. On other processors nothing changes.
  *
- * Reboot: the kernel then executes itself anew, with its tap device and its memory file still open: the
- * device would be busy, the memory used twice. Whatever it has inherited beyond the standard streams and the
- * link (descriptors 8 and 9, wire.c) is closed before it starts.
+ * Reboot: the kernel executes itself anew, with its tap device and its memory file still open: the
+ * device would be busy, the memory used twice. The shim closes all inherited descriptors except the standard streams
+ * and the link (descriptors 8 and 9, wire.c) before the kernel starts.
  *
- * Idling: the kernel notes an interrupt of a disk or of the network while it goes to sleep, and then sleeps all
- * the same, until its next timer: for seconds, where nothing else goes on. Here its sleep is cut short.
+ * Idling: the kernel notes an interrupt of a disk or of the network while it goes to sleep, and then sleeps
+ * anyway, until its next timer: for seconds, if nothing else happens. The shim limits its sleep.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -29,7 +29,7 @@
 #define NT_X86_XSTATE 0x202
 #endif
 
-/* Beyond any processor's state so far (11 kB with AMX). */
+/* Larger than any processor's state so far (11 kB with AMX). */
 enum { STATE_SIZE = 32768 };
 
 static long set_state(long pid, struct iovec *saved)
@@ -46,7 +46,7 @@ static long set_state(long pid, struct iovec *saved)
     return syscall(SYS_ptrace, PTRACE_SETREGSET, pid, kind, saved);
 }
 
-/* The system call returns what PEEK read through a pointer, the library as the result. */
+/* The system call returns the word that PEEK read through a pointer, the library function as its result. */
 static long peek(enum __ptrace_request request, long pid, void *address)
 {
     long word;
@@ -57,7 +57,7 @@ static long peek(enum __ptrace_request request, long pid, void *address)
     return word;
 }
 
-/* The idle loop alone calls this; it looks for what is pending after each return. */
+/* Only the idle loop calls this; it checks for pending work after each return. */
 int sigsuspend(const sigset_t *mask)
 {
     static const struct timespec at_most = { 0, 2000000 };

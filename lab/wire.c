@@ -1,7 +1,7 @@
 /* wire PROGRAM ARG...: runs PROGRAM with the two ends of a cable as descriptors 8 and 9.
  *
- * The cable is a pair of datagram sockets: the replication link between the two hosts, which needs no
- * interface and no address on this machine. The shell cannot make one.
+ * The cable is a pair of datagram sockets, the replication link between the two hosts. It needs no
+ * interface and no address on this machine. The shell cannot create one.
  */
 #include <stdio.h>
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int i = 0; i < 2; i++) {
-        /* A full buffer is a lost packet: room for a burst of TCP. */
+        /* A full buffer loses packets: make room for a burst of TCP. */
         setsockopt(ends[i], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
         if (dup2(ends[i], 8 + i) < 0) {
             perror("wire: dup2");

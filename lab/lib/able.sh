@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Whether a lab can be on this machine at all: says what is missing, and what to do. Changes nothing.
+# Checks whether the lab can run on this machine; reports what is missing and what to do. Changes nothing.
 
 able() {
     [ "$(uname -s)/$(uname -m)" = Linux/x86_64 ] ||
@@ -17,7 +17,7 @@ able() {
         cannot_run_here "no namespace with a tap device can be made: needs CAP_SYS_ADMIN and CAP_NET_ADMIN"
 }
 
-# Asked only where something has to be built; a warm cache needs none of this.
+# Called only if something has to be built; a warm cache needs none of this.
 able_to_build() {
     local program
     for program in apt-get apt-cache dpkg-deb perl gcc mke2fs; do

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Which pgio runs: LAB_BINARY, else the newest that cargo built in this repository.
+# Selects the pgio to run: LAB_BINARY, else the newest that cargo built in this repository.
 
 # Prints its path; fails when there is none.
 pgio_binary() {

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# What takes long is made once and kept under LAB_CACHE: kernel, tools, image.
+# Makes kernel, tools and image once and keeps them under LAB_CACHE.
 #
-# Each is a directory named by what it was made from, made beside its place and renamed, so one that is
-# there is complete. The caller holds the lock. Next: image/build.
+# Each is a directory named by a hash of its sources, made beside its place and renamed, so a directory that
+# exists is complete. The caller holds the lock. Next: image/build.
 
 hash_of() { sha256sum | cut -c1-16; }
 
@@ -38,7 +38,7 @@ compile() {
         gcc -O2 -Wall -Wextra -o "$1/wire" "$HERE/wire.c"
 }
 
-# The kernel is what the cache has; another one only when the recipe is another.
+# A cached kernel is never replaced.
 kernel() {
     export KERNEL=$LAB_CACHE/kernel
     once kernel unpack user-mode-linux
@@ -68,7 +68,7 @@ image() {
     touch "$LAB_CACHE/image-$recipe"
 }
 
-# What it mounts and starts ends with it, and it ends with us.
+# Its mounts and processes end with it, and it ends with this script.
 apart() {
     setpriv --pdeathsig KILL -- \
         unshare --mount --pid --fork --kill-child=KILL --mount-proc -- "$@" 6>&-

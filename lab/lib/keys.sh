@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Keys and files of ssh for this one lab, made anew each time: nothing secret is in the image.
+# Makes the ssh keys and files for this one lab anew each time: the image contains no secret.
 
 make_keys() {
     mkdir "$LAB_DIR/share"

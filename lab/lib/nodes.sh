@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Boots both hosts and boots them again when they reboot; ends when one is killed.
+# Boots both hosts; a host reboots by itself. Ends when one is killed.
 #
 # Descriptors 8 and 9 are the ends of the replication link (wire.c).
 set -euo pipefail

@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# Which process is ours: its id with its start time, since ids come round again.
+# Identifies our process by its id and start time, because ids are reused.
 #
-# Everything the lab runs hangs on one process. It holds the namespaces (process ids, network,
-# mounts), so when it ends, however it ends, the kernel ends and removes all the rest.
+# Everything in the lab depends on one process. It holds the namespaces (process ids, network,
+# mounts), so when it ends, for any reason, the kernel ends and removes all the rest.
 
-# When a process started, in clock ticks since boot; fails when there is none.
+# Prints when a process started, in clock ticks since boot; fails if there is none.
 started() {
     local stat fields
     stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-    # The name, in parentheses, may hold blanks: count from behind it.
+    # The name, in parentheses, may contain blanks: count fields after it.
     read -ra fields <<<"${stat##*) }"
     [ "${fields[0]}" != Z ] && echo "${fields[19]}"
 }
@@ -19,14 +19,14 @@ record_myself() {
     mv "$LAB_DIR/owner.new" "$LAB_DIR/owner"
 }
 
-# Prints the id of the process the lab hangs on; fails when it is gone.
+# Prints the id of the process that the lab depends on; fails if it is gone.
 owner() {
     local pid start
     read -r pid start 2>/dev/null <"$LAB_DIR/owner" || return 1
     [ "$(started "$pid")" = "$start" ] && echo "$pid"
 }
 
-# Ends what is ours and removes what it left; a directory without our mark is not touched.
+# Ends our process and removes what it left; does not touch a directory without our mark.
 sweep() {
     local pid tries=0
     if pid=$(owner); then
@@ -41,7 +41,7 @@ sweep() {
     return 0
 }
 
-# One command at a time; the lock outlives the lab, so it is in the cache.
+# Allows one command at a time; the lock outlives the lab, so it is in the cache.
 lock() {
     mkdir -p "$LAB_CACHE"
     exec 6>"$LAB_CACHE/lock"

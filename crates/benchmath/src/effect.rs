@@ -1,11 +1,11 @@
-//! The entry point: one metric under a condition against the same metric under the baseline.
+//! The entry point: compares one metric under a condition with the same metric under the baseline.
 //!
-//! Assumption: one value per trial, paired by block, blocks independent of each other. What is
-//! compared are the logs of the per-block ratios, since a storage choice multiplies a rate and
-//! since noise common to a block cancels in its ratio. The signed-rank test alone decides; the
-//! rest of a [`Comparison`] helps to judge that decision and to plan the next experiment. The
-//! difference in the metric's own unit is a second view, judged by its own interval, and can
-//! disagree with the ratio near the border. Adjusting for several metrics is `holm`'s.
+//! Assumption: one value per trial, paired by block; blocks are independent. The compared values
+//! are the logs of the per-block ratios, because a storage choice multiplies a rate and because
+//! noise common to a block cancels in its ratio. Only the signed-rank test decides; the other
+//! fields of a [`Comparison`] help to assess that decision and to plan the next experiment. The
+//! difference in the metric's own unit is a second view with its own interval; near the border it
+//! may disagree with the ratio. `holm` adjusts for several metrics.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::signed_rank::{self, SignedRank};
 use crate::summary;
 pub use crate::warning::Warning;
 
-/// A metric's values by block, in one unit: the n-th of each side come from the same block.
+/// A metric's values by block, in one unit; the n-th values of both sides are from the same block.
 #[derive(Debug, Clone, Copy)]
 pub struct Paired<'a> {
     condition: &'a [f64],
@@ -35,7 +35,7 @@ impl<'a> Paired<'a> {
     }
 }
 
-/// A block lacks one of its two values; leave it out of both sides.
+/// Some block lacks one of its two values; omit it on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthsDiffer {
     pub condition: usize,
@@ -47,31 +47,31 @@ impl fmt::Display for LengthsDiffer {
         let Self { condition, baseline } = self;
         write!(
             f,
-            "{condition} values of the condition against {baseline} of the baseline cannot be \
-             paired, leave incomplete blocks out of both"
+            "cannot pair {condition} values of the condition with {baseline} of the baseline; omit \
+                         incomplete blocks on both sides"
         )
     }
 }
 
 impl std::error::Error for LengthsDiffer {}
 
-/// What the signed-rank test says about the ratio.
+/// The verdict of the signed-rank test on the ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The condition's metric is higher than the baseline's; whether that is good is not known here.
+    /// The condition's metric is higher than the baseline's, which may be better or worse.
     Above,
     /// The condition's metric is lower.
     Below,
-    /// No difference shown, which is not "no difference".
+    /// No difference was detected, which does not prove that there is none.
     NoDifference,
-    /// No test at this level exists for so few blocks.
+    /// With so few blocks, no test at this level exists.
     TooFewBlocks,
-    /// A value of 0, below 0 or not finite: there is no log-ratio.
+    /// A value is not positive or not finite, so it has no log-ratio.
     NotApplicable,
 }
 
-/// All that can be said of one comparison. Ratios are condition / baseline; `None` stands for what
-/// does not exist, never for 0.
+/// The result of one comparison. Ratios are condition / baseline; `None` means that a value does
+/// not exist, never 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     pub decision: Decision,
@@ -79,15 +79,15 @@ pub struct Comparison {
     pub blocks: usize,
     /// The Hodges-Lehmann estimate.
     pub ratio: Option<f64>,
-    /// The closed interval that belongs to `p`: it leaves out 1 exactly when p <= alpha.
+    /// The closed interval that belongs to `p`: it excludes 1 exactly if p <= alpha.
     pub low: Option<f64>,
     pub high: Option<f64>,
     /// Two-sided, not adjusted for other metrics.
     pub p: Option<f64>,
     /// Sample standard deviation of the log-ratios.
     pub sd_log: Option<f64>,
-    /// The log-ratios by block, where there is a ratio, or the differences where these are compared:
-    /// what a `family` judges.
+    /// The log-ratios by block, if there is a ratio, or the differences if only these are compared;
+    /// `family` judges them.
     pub logs: Vec<f64>,
     /// Condition - baseline in the metric's unit, with its own signed-rank interval.
     pub difference: Option<f64>,
@@ -96,11 +96,11 @@ pub struct Comparison {
     pub warnings: Vec<Warning>,
 }
 
-/// Compares at level `alpha`, the comparison standing alone.
+/// Compares at level `alpha`, without adjustment for other comparisons.
 ///
 /// # Panics
 ///
-/// Unless alpha lies between 0 and 1.
+/// Unless alpha is between 0 and 1.
 pub fn compare(paired: Paired<'_>, alpha: f64) -> Comparison {
     assert_probability("alpha", alpha);
     let mut comparison = difference(paired, alpha);
@@ -124,8 +124,8 @@ pub fn compare(paired: Paired<'_>, alpha: f64) -> Comparison {
     comparison
 }
 
-/// Compares by the difference alone, for metrics that may be 0 and so have no ratio. The interval of
-/// the difference belongs to `p`, and a `family` judges the differences.
+/// Compares by the difference alone, for metrics that may be 0 and therefore have no ratio. `p` is
+/// that of the difference, and `family` judges the differences.
 ///
 /// # Panics
 ///
@@ -142,7 +142,7 @@ pub fn compare_differences(paired: Paired<'_>, alpha: f64) -> Comparison {
     }
 }
 
-/// A comparison of which so far only the difference is known.
+/// A comparison with only the difference computed.
 fn difference(paired: Paired<'_>, alpha: f64) -> Comparison {
     let differences: Vec<f64> = paired.blocks().map(|(c, b)| c - b).collect();
     let ranks: Option<SignedRank> = signed_rank::test(&differences, alpha);
@@ -175,16 +175,16 @@ fn undefined_ratio(paired: Paired<'_>) -> Option<Warning> {
     })
 }
 
-/// Log-ratios to the nearest 2^-30, a billionth. Nothing is measured that finely, and then a tie
-/// is a tie: ln(4/3) and ln(6/8) differ from each other's negative in the last bits, which without
-/// this would decide on which side of 0 their average is counted, differently in another unit. It
-/// also makes sums of log-ratios exact, so equal ones have no spread at all.
+/// Log-ratios rounded to 2^-30, about a billionth. No measurement is that precise, and rounding
+/// makes ties exact: ln(4/3) and -ln(6/8) differ in the last bits, which would otherwise decide on
+/// which side of 0 their average counts, depending on the unit. It also makes sums of log-ratios
+/// exact, so that equal ones have exactly no spread.
 fn log_ratios(paired: Paired<'_>) -> Vec<f64> {
     const STEPS: f64 = (1u64 << 30) as f64;
     paired.blocks().map(|(c, b)| ((c.ln() - b.ln()) * STEPS).round() / STEPS).collect()
 }
 
-/// What an interval on the log scale says.
+/// The decision for an interval on the log scale.
 pub fn decide(bounds: Option<(f64, f64)>) -> Decision {
     match bounds {
         None => Decision::TooFewBlocks,
@@ -208,8 +208,9 @@ fn warnings(comparison: &Comparison, logs: &[f64], alpha: f64) -> Vec<Warning> {
 }
 
 /// Numbers of the blocks more than ten robust standard deviations (1.4826 times the median absolute
-/// deviation: Hampel, JASA 69(346), 1974) from the median. Ten, because six blocks know their own
-/// spread badly: normal noise then raises this in 1 of 100 experiments, and in 1 of 16 at five.
+/// deviation: Hampel, JASA 69(346), 1974) from the median. Ten, because six blocks estimate their
+/// spread poorly: with normal noise this warns in 1 of 100 experiments; a limit of five would warn
+/// in 1 of 16.
 fn wild_blocks(logs: &[f64]) -> impl Iterator<Item = usize> {
     let median = summary::median(logs).unwrap_or(0.0);
     let distances: Vec<f64> = logs.iter().map(|d| (d - median).abs()).collect();

@@ -1,27 +1,27 @@
-//! Several comparisons as one family: verdicts with a bounded chance of even one false alarm, and
-//! the interval that belongs to each.
+//! Judges several comparisons as one family: bounds the probability of at least one false alarm,
+//! and gives each comparison an interval.
 //!
 //! Sources: Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993, algorithm 2.8
-//! (step-down max-T); Romano and Wolf, JASA 100(469), 2005, on why stepping down is valid. The
-//! reference set are sign flips *shared* by all members: were nothing different, exchanging every
-//! condition with the baseline in a block would flip all of that block's log-ratios together,
-//! which keeps what they have in common (the baseline, the disturbance of that block).
+//! (step-down max-T); Romano and Wolf, JASA 100(469), 2005, on the validity of stepping down. The
+//! reference set consists of sign flips *shared* by all members: under the null hypothesis,
+//! exchanging every condition with the baseline in a block would flip all log-ratios of that block
+//! together, which preserves their common part (the baseline and the disturbance of that block).
 //!
-//! Assumption: a block's vector of log-ratios is jointly symmetric about its centre. Each single
-//! ratio is, whatever the noise, since two trials of one block are exchangeable where nothing
-//! differs. Ratios that share a baseline are jointly symmetric for symmetric noise only; with
-//! skewed noise each member's own test still holds its level exactly, and the family's is checked
-//! by simulation in the tests (stalled trials, exponential and log-normal noise).
+//! Assumption: a block's vector of log-ratios is jointly symmetric about its center. Each single
+//! log-ratio is symmetric for any noise, because two trials of one block are exchangeable under the
+//! null hypothesis. Log-ratios that share a baseline are jointly symmetric only for symmetric
+//! noise; with skewed noise each member's own test still has its exact level, and simulations in
+//! the tests check the level of the family (stalled trials, exponential and log-normal noise).
 //!
-//! How extreme a member is: first by its own exact signed-rank p; between members of equal p, which
-//! with six blocks is the rule, by how far it lies from no effect, measured in units of the noise.
-//! So large effects are told apart with six blocks however many members there are, where Holm's
-//! method cannot reject at all, and a family of one is the signed-rank test itself.
+//! Members are ordered by their own exact signed-rank p, and members of equal p, which are common
+//! with six blocks, by their distance from no effect in units of the noise. Therefore large effects
+//! are detected with six blocks and any number of members, where Holm's method cannot reject at
+//! all; and a family of one member is the signed-rank test itself.
 //!
-//! Verdict and interval never contradict each other: both come from one p. A shift is outside a
-//! member's interval when the member, moved by it, would be rejected among the members that still
-//! stand at its step and the noise of those that were rejected before it. So the intervals hold all at once; one that would reach
-//! over 0 only because of the latter ends there.
+//! Decision and interval never contradict each other, because both derive from one p. A shift is
+//! outside a member's interval if the member, moved by it, would be rejected among the members that
+//! remain at its step and the noise of the members rejected before it. Therefore the intervals hold
+//! simultaneously; one that would extend beyond 0 only because of that noise ends at 0.
 
 mod extreme;
 mod flips;
@@ -35,40 +35,41 @@ use crate::interval::assert_probability;
 /// The log-ratios of one comparison, by block.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
-    /// Members of one kind have one unit and one source of noise, such as the same metric under
-    /// several conditions: their sizes are compared directly.
+    /// Members of the same kind have the same unit and source of noise, such as one metric under
+    /// several conditions; their sizes are compared directly.
     pub kind: usize,
-    /// Numbers of the blocks, each once, in any order.
+    /// Block numbers, each once, in any order.
     pub blocks: Vec<u32>,
-    /// One finite log-ratio for each block.
+    /// One finite log-ratio per block.
     pub logs: Vec<f64>,
 }
 
-/// What the family says of one member.
+/// The result for one member of the family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judged {
-    /// Adjusted for the whole family: rejected at level a when at most a. 1 without any value.
+    /// Adjusted for the whole family: rejected at level a if at most a. 1 without values.
     pub p: f64,
-    /// On the scale of the logs; it leaves out 0 exactly when `p` is at most the level. `None`
-    /// where so few blocks have no interval; an end may be infinite where no shift is rejected.
+    /// On the log scale; excludes 0 exactly if `p` is at most the level. `None` if there are too
+    /// few blocks for an interval; an end is infinite if no shift is rejected.
     pub bounds: Option<(f64, f64)>,
 }
 
-/// Judges all members together, in their order.
+/// Judges all members together and returns the results in their order.
 ///
 /// # Panics
 ///
-/// Unless alpha lies between 0 and 1, and where a series has not one log for each block.
+/// Unless alpha is between 0 and 1 and each series has one log-ratio per block.
 pub fn judge(series: &[Series], alpha: f64) -> Vec<Judged> {
     assert_probability("alpha", alpha);
     let members = extreme::members(series);
-    // A family of one is the signed-rank test: flips would only repeat its exact distribution.
+    // A family of one member is the signed-rank test; flips would only repeat its exact
+    // distribution.
     if let [member] = members.as_slice() {
         return vec![Judged { p: member.own_p(0.0), bounds: member.own_bounds(alpha) }];
     }
     let mut judged = vec![Judged { p: 1.0, bounds: None }; members.len()];
-    // What the members that were rejected vary by: they no longer stand in the way of a verdict,
-    // but all intervals are to hold at once.
+    // The noise of the rejected members: it no longer affects decisions, but all intervals must
+    // hold simultaneously.
     let mut rejected: Option<Vec<Extreme>> = None;
     step_down(series, &members, alpha, |i, p, flips, others| {
         let all = rejected.as_ref().map(|rejected| flips::larger(others, rejected));
@@ -85,8 +86,9 @@ pub fn judge(series: &[Series], alpha: f64) -> Vec<Judged> {
     judged
 }
 
-/// Gives each member, from the most extreme on, its adjusted p and what it was judged against, by
-/// flip: the members that still stand at its step, or all that are left once one is not rejected.
+/// Passes each member, from the most extreme on, with its adjusted p and the values it is compared
+/// with, by flip: the members that remain at its step, or all remaining ones after the first member
+/// that is not rejected.
 fn step_down(
     series: &[Series],
     members: &[Member<'_>],
@@ -98,14 +100,14 @@ fn step_down(
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by(|a, b| seen[*b].total_cmp(&seen[*a]));
     let reference: Vec<Vec<Extreme>> = order.iter().map(|i| flips.extremes(&members[*i])).collect();
-    // later[k] holds, by flip, the most extreme of the members from step k on.
+    // later[k] contains, by flip, the most extreme of the members from step k on.
     let mut later = vec![flips.nothing(); members.len() + 1];
     for k in (0..members.len()).rev() {
         later[k] = flips::larger(&later[k + 1], &reference[k]);
     }
 
     let mut highest: f64 = 0.0;
-    // The members that were not rejected and come before the one at hand.
+    // The most extreme of the earlier members that were not rejected.
     let mut earlier = flips.nothing();
     for (k, i) in order.iter().enumerate() {
         let others = flips::larger(&earlier, &later[k + 1]);

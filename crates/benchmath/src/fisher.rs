@@ -1,24 +1,24 @@
-//! Two shares of a count, such as failed trials: Fisher's exact test.
+//! Fisher's exact test compares two shares, such as shares of failed trials.
 //!
-//! Source: Fisher, "The Logic of Inductive Inference", Journal of the Royal Statistical Society 98(1),
-//! 1935; two-sided as R's `fisher.test` has it (Agresti, "Categorical Data Analysis", section 3.5): the sum
-//! of all tables with the same margins that are no more probable than the one observed. Assumption: each
-//! trial of a side has the same chance of the outcome, whatever became of the others. It is exact for any
-//! number of trials, and conservative, for a count takes few values.
+//! Source: Fisher, "The Logic of Inductive Inference", Journal of the Royal Statistical Society
+//! 98(1), 1935. The two-sided p is that of R's `fisher.test` (Agresti, "Categorical Data Analysis",
+//! section 3.5): the total probability of all tables with the same margins that are no more
+//! probable than the observed one. Assumption: all trials of a side have the same probability of
+//! the outcome, independent of each other. The test is exact for any number of trials, and
+//! conservative because counts are discrete.
 
-/// Tables this much more probable than the observed one still count as equally probable: they differ by
-/// rounding only. The figure is that of R.
+/// Relative tolerance for equal probabilities, which may differ by rounding; the value is R's.
 const ROUNDING: f64 = 1e-7;
 
-/// The two-sided p of `a` out of `of_a` against `b` out of `of_b`. `None` where a side has no trial, or
-/// more of the outcome than trials.
+/// The two-sided p of `a` out of `of_a` against `b` out of `of_b`. `None` if a side has no trials,
+/// or more outcomes than trials.
 pub fn two_sided(a: u64, of_a: u64, b: u64, of_b: u64) -> Option<f64> {
     if of_a == 0 || of_b == 0 || a > of_a || b > of_b {
         return None;
     }
     let both = a + b;
     let (least, most) = (both.saturating_sub(of_b), both.min(of_a));
-    // ln of each table's probability, up to a constant: one from the other, so that nothing overflows.
+    // Logs of the tables' probabilities, up to a constant; computed recursively to avoid overflow.
     let mut logs = vec![0.0];
     for x in least..most {
         let up = (both - x) as f64 * (of_a - x) as f64;
@@ -45,7 +45,8 @@ mod tests {
 
     #[test]
     fn known_answers() {
-        // What R's fisher.test(matrix(c(a, of_a - a, b, of_b - b), 2)) defines, in exact integers.
+        // Computed with exact integers by the definition of R's fisher.test(matrix(c(a, of_a - a,
+        // b, of_b - b), 2)).
         near(two_sided(3, 10, 0, 10), 0.2105263158);
         near(two_sided(5, 10, 0, 10), 0.0325077399);
         near(two_sided(6, 10, 0, 10), 0.0108359133);
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn many_trials_neither_overflow_nor_vanish() {
+    fn many_trials_neither_overflow_nor_underflow() {
         let p = two_sided(3_000, 10_000, 2_900, 10_000).unwrap();
         // The normal approximation: z = 1.55.
         assert!((0.11..0.13).contains(&p), "{p}");
@@ -74,20 +75,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sides_may_change_places(of_a in 1u64..40, of_b in 1u64..40, a in 0u64..40, b in 0u64..40) {
+        fn the_test_is_symmetric(of_a in 1u64..40, of_b in 1u64..40, a in 0u64..40, b in 0u64..40) {
             let (a, b) = (a.min(of_a), b.min(of_b));
             let p = two_sided(a, of_a, b, of_b).unwrap();
             prop_assert!(p > 0.0 && p <= 1.0);
             let other = two_sided(b, of_b, a, of_a).unwrap();
             prop_assert!((p - other).abs() < 1e-9, "{} {}", p, other);
-            // So may the outcome and its absence.
+            // Outcome and absence of the outcome are symmetric too.
             let absent = two_sided(of_a - a, of_a, of_b - b, of_b).unwrap();
             prop_assert!((p - absent).abs() < 1e-9, "{} {}", p, absent);
         }
 
-        /// Under one share on both sides it finds a difference in no more than one of twenty.
+        /// With equal shares it detects a difference in at most one case of twenty.
         #[test]
-        fn the_level_holds(n in 2u64..14, of_b in 2u64..14, share in 0.02f64..0.98) {
+        fn the_level_is_not_exceeded(n in 2u64..14, of_b in 2u64..14, share in 0.02f64..0.98) {
             let ln_choose = |n: u64, k: u64| -> f64 { (0..k).map(|i| ((n - i) as f64 / (k - i) as f64).ln()).sum() };
             let chance = |n: u64, k: u64| {
                 (ln_choose(n, k) + k as f64 * share.ln() + (n - k) as f64 * (1.0 - share).ln()).exp()

@@ -1,26 +1,26 @@
-//! Several tests at once: Holm's step-down adjustment of their p values.
+//! Holm's step-down adjustment of the p values of several tests.
 //!
-//! Source: Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal
-//! of Statistics 6(2), 1979. Assumption: each p is valid by itself; none about how the tests
-//! depend on each other. It bounds the chance of even one false alarm among all of them.
-//! For tests that share no blocks, such as those of two experiments; comparisons of one experiment
-//! are judged by `family`, which is more powerful.
+//! Source: Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
+//! Statistics 6(2), 1979. Assumption: each p is valid by itself; the tests may depend on each other
+//! in any way. It bounds the probability of at least one false alarm. Use it for tests that share
+//! no blocks, such as those of two experiments; for comparisons of one experiment, `family` is more
+//! powerful.
 
-/// Adjusted p values in the order of `p_values`; a test is rejected at level a when its adjusted
-/// p <= a. Each is at least the value it came from, and at most 1.
+/// Adjusted p values in the order of `p_values`; a test is rejected at level a if its adjusted p <=
+/// a. Each is at least the original value and at most 1.
 ///
-/// The values must be numbers in [0, 1]; leave out tests that have none, since each one here
+/// The values must be numbers in [0, 1]; omit tests without a p value, because each additional test
 /// makes the others harder to reject.
 pub fn adjust(p_values: &[f64]) -> Vec<f64> {
     let mut by_size: Vec<usize> = (0..p_values.len()).collect();
     by_size.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
 
     let mut adjusted = vec![0.0; p_values.len()];
-    let mut so_far: f64 = 0.0;
+    let mut largest: f64 = 0.0;
     for (rank, &index) in by_size.iter().enumerate() {
-        let still_standing = (p_values.len() - rank) as f64;
-        so_far = so_far.max(still_standing * p_values[index]).min(1.0);
-        adjusted[index] = so_far;
+        let remaining = (p_values.len() - rank) as f64;
+        largest = largest.max(remaining * p_values[index]).min(1.0);
+        adjusted[index] = largest;
     }
     adjusted
 }
@@ -43,7 +43,8 @@ mod tests {
     }
 
     proptest! {
-        /// Adjusting keeps the order, never helps a test, and never costs more than Bonferroni.
+        /// Adjusting keeps the order, never lowers a p value, and never exceeds Bonferroni's
+        /// adjustment.
         #[test]
         fn adjusting_is_monotone(p_values in prop::collection::vec(0.0..=1.0f64, 1..12)) {
             let adjusted = adjust(&p_values);
@@ -56,7 +57,7 @@ mod tests {
             }
         }
 
-        /// The definition: reject smallest first while p <= alpha / (tests still standing).
+        /// The definition: reject from the smallest p on while p <= alpha / (remaining tests).
         #[test]
         fn rejects_what_the_stepwise_procedure_rejects(
             p_values in prop::collection::vec(0.0..=0.1f64, 1..8),

@@ -1,9 +1,9 @@
-//! An estimate with the interval around it, and the check of a significance level.
+//! An estimate with its interval, and the check of a significance level.
 //!
-//! The shape shared by the methods that report both (`student`, `welch`, `totals`). It says
-//! nothing of how the interval was made; each method's own file does.
+//! Common type of the methods that report both (`student`, `welch`, `totals`). Each method's file
+//! describes how its interval is computed.
 
-/// An estimate and a closed interval for it, all three on the same scale.
+/// An estimate and its closed interval, on the same scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     pub estimate: f64,
@@ -12,21 +12,21 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Whether `value` lies inside; the ends belong to the interval.
+    /// Whether the interval contains `value`; its ends belong to it.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// From the log scale to ratios. Order is kept, so an interval stays one.
+    /// Converts from the log scale to ratios. The order is preserved.
     pub fn exp(self) -> Self {
         Self { estimate: self.estimate.exp(), low: self.low.exp(), high: self.high.exp() }
     }
 }
 
-/// A level of 0 or 1 has no test, and a NaN would silently decide nothing: both are mistakes of
-/// the calling code, which checks what people write long before it comes here.
+/// Panics on an invalid level: no test has a level of 0 or 1, and a NaN would silently decide
+/// nothing. Callers must validate user input earlier.
 pub(crate) fn assert_probability(name: &str, value: f64) {
-    assert!(value > 0.0 && value < 1.0, "{name} is {value}, it must lie between 0 and 1");
+    assert!(value > 0.0 && value < 1.0, "{name} is {value}, it must be between 0 and 1");
 }
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "alpha is NaN")]
-    fn a_level_that_is_not_a_number_is_refused() {
+    fn a_level_that_is_not_a_number_panics() {
         assert_probability("alpha", f64::NAN);
     }
 }

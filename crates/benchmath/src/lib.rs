@@ -1,30 +1,32 @@
 //! Statistics for interleaved benchmark trials. Pure: no clock, no file, no PostgreSQL.
 //!
-//! The trial is the unit of replication, and trials come in blocks: one pass over all conditions
-//! in random order. So the data of a comparison are pairs, one value of the condition and one of
-//! the baseline for each block, and everything is said about the logs of their ratios. Seconds
-//! within a trial are not independent: only [`steady`] looks at them, and it compares nothing.
+//! The trial is the unit of replication, and trials are grouped in blocks: one pass over all
+//! conditions in random order. The data of a comparison are therefore pairs, one value of the
+//! condition and one of the baseline per block, and all methods use the logs of their ratios.
+//! Seconds within a trial are not independent: only [`steady`] uses them, and it makes no
+//! comparison.
 //!
-//! | Module | What for |
+//! | Module | Purpose |
 //! |---|---|
-//! | [`effect`] | start here: one comparison, its verdict |
-//! | [`warning`] | what to doubt about it, and what to try |
-//! | [`signed_rank`] | the test that decides, its estimate and interval |
+//! | [`effect`] | start here: one comparison and its decision |
+//! | [`warning`] | doubts about a comparison, and what to try |
+//! | [`signed_rank`] | the deciding test, its estimate and interval |
 //! | [`family`] | several comparisons judged together, with their intervals |
-//! | [`totals`] | all work over all time, beside the typical block |
+//! | [`totals`] | the ratio of total rates, in addition to the typical block |
 //! | [`spread`] | the noise of equal trials, pooled over all conditions |
 //! | [`student`] | the mean of a sample with Student's interval |
-//! | [`steady`] | does a series stay level: trend and change point |
-//! | [`welch`] | two samples that are not paired |
-//! | [`fisher`] | two shares of a count, such as failed trials |
-//! | [`holm`] | p values of tests that share no blocks |
-//! | [`knee`] | where more load stops paying |
-//! | [`power`] | how many blocks, how small an effect |
-//! | [`summary`], [`interval`] | describing a sample; an estimate with its interval |
-//! | [`distribution`] | what a distribution that is drawn from leads one to expect |
-//! | [`rng`] | seeded random numbers, the same everywhere |
+//! | [`steady`] | whether a series is steady: trend and change point |
+//! | [`welch`] | two unpaired samples |
+//! | [`fisher`] | two shares, such as shares of failed trials |
+//! | [`holm`] | adjusts p values of tests that share no blocks |
+//! | [`knee`] | the load beyond which more load is not worthwhile |
+//! | [`power`] | number of blocks needed, smallest detectable effect |
+//! | [`summary`], [`interval`] | descriptive statistics; an estimate with its interval |
+//! | [`distribution`] | expected values of the distributions that pgio draws from |
+//! | [`rng`] | seeded random numbers, identical on all machines |
 //!
-//! Each file names its source and its assumption. docs/METHODOLOGY.md argues for the choices.
+//! Each file cites its source and states its assumption. docs/METHODOLOGY.md gives the reasons for
+//! these choices.
 
 pub mod distribution;
 pub mod effect;

@@ -1,12 +1,12 @@
-//! A small seeded generator: the same seed gives the same numbers on every machine, for ever.
+//! A small seeded generator: the same seed always gives the same numbers on every machine.
 //!
 //! SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-//! Assumption: nobody tries to predict it. It orders trials, draws keys and resamples, where it
-//! passes the usual test batteries; it must never make a secret. The stream is part of what an
-//! experiment's record means (a stored seed reproduces the order of trials), so it must not
-//! change between versions; the known answers in the tests hold it fast.
+//! Not for secrets: the numbers are predictable. It orders trials, draws keys and resamples, and
+//! passes the usual test batteries for that. The stream is part of the meaning of stored records (a
+//! stored seed reproduces the order of trials), so it must not change between versions; known
+//! answers in the tests guard it.
 
-/// 64 bits of state, period 2^64, every seed as good as any other.
+/// 64 bits of state, period 2^64; all seeds are equally good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitMix64 {
     state: u64,
@@ -25,7 +25,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [0, 1), a multiple of 2^-53: 1.0 itself never comes.
+    /// Uniform in [0, 1), a multiple of 2^-53; never 1.0.
     pub fn next_f64(&mut self) -> f64 {
         const STEP: f64 = 1.0 / (1u64 << 53) as f64;
         (self.next_u64() >> 11) as f64 * STEP
@@ -34,11 +34,11 @@ impl SplitMix64 {
     /// Uniform in `0..n`, each value exactly equally likely.
     ///
     /// Lemire, "Fast random integer generation in an interval", ACM TOMACS 29(1), 2019: the high
-    /// word of a product, redrawn in the few cases that would favour some values.
+    /// word of a product, redrawn in the few cases that would favor some values.
     ///
     /// # Panics
     ///
-    /// When `n` is 0: there is no number below it.
+    /// If `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "no number is below 0");
         let mut product = u128::from(self.next_u64()) * u128::from(n);
@@ -51,7 +51,7 @@ impl SplitMix64 {
         (product >> 64) as u64
     }
 
-    /// Puts `items` in one of their orders, each equally likely as far as 64 bits of state reach
+    /// Shuffles `items`; all orders are equally likely, within the limits of 64 bits of state
     /// (Fisher and Yates in Durstenfeld's form: CACM 7(7), 1964).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stream_is_the_published_one() {
+    fn the_stream_matches_the_published_one() {
         let mut rng = SplitMix64::new(1_234_567);
         let drawn: Vec<u64> = (0..5).map(|_| rng.next_u64()).collect();
         let published = [
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_interval_is_half_open_and_centred() {
+    fn unit_interval_is_half_open_and_centered() {
         let mut rng = SplitMix64::new(1);
         let drawn: Vec<f64> = (0..20_000).map(|_| rng.next_f64()).collect();
         assert!(drawn.iter().all(|x| (0.0..1.0).contains(x)));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "below 0")]
-    fn below_zero_is_refused() {
+    fn below_zero_panics() {
         SplitMix64::new(0).below(0);
     }
 

@@ -1,32 +1,31 @@
-//! How much equal trials of a block differ: the noise that planning starts from, pooled over all
-//! conditions.
+//! Estimates the noise between equal trials of a block, pooled over all conditions, for planning.
 //!
-//! The logs of a rate are taken as condition + block + noise (the two-way layout without
+//! The model for the logs of a rate is condition + block + noise (the two-way layout without
 //! interaction: H. Scheffe, The Analysis of Variance, Wiley 1959, chapter 4), fitted by alternating
-//! means, which also takes blocks that lack a trial. A log-ratio of two trials then varies by
-//! sqrt(2) times the noise. Assumption: the noise is about the same under all conditions. Six blocks
-//! of one A/A pair know their spread to a factor of 0.5 to 1.5; pooled over eight conditions it is
-//! 0.8 to 1.2.
+//! means, which also handles blocks with missing trials. The standard deviation of a log-ratio of
+//! two trials is sqrt(2) times that of the noise. Assumption: the noise is about the same under all
+//! conditions. Six blocks of one A/A pair estimate the spread to within a factor of 0.5 to 1.5;
+//! pooled over eight conditions, 0.8 to 1.2.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use crate::summary;
 
-/// The bound is exceeded in 1 of 10 experiments.
+/// Probability that the true value exceeds the bound.
 const BOUND: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// Standard deviation of the log-ratio of two trials of one block.
     pub sd_log: f64,
-    /// Its upper bound, of level 90 %: the estimate has an error of its own.
+    /// Its 90 % upper bound.
     pub upper: f64,
     /// Degrees of freedom.
     pub freedom: usize,
 }
 
-/// From the logs of each condition's trials, each with the number of its block. `None` without two
-/// conditions and two blocks in common, or where all is alike.
+/// Estimates the spread from the logs of each condition's trials, each with its block number.
+/// `None` without two conditions that have two blocks in common, or if all trials are equal.
 pub fn pooled(conditions: &[Vec<(u32, f64)>]) -> Option<Spread> {
     let mut residuals: Vec<(usize, u32, f64)> = Vec::new();
     for (condition, trials) in conditions.iter().enumerate() {
@@ -43,10 +42,10 @@ pub fn pooled(conditions: &[Vec<(u32, f64)>]) -> Option<Spread> {
     let rows = count(residuals.iter().map(|r| r.0 as u32).collect());
     let blocks = count(residuals.iter().map(|r| r.1).collect());
     let freedom = (residuals.len() + 1).checked_sub(rows + blocks).filter(|f| *f > 0)?;
-    // Complete layouts are done after one round; incomplete ones converge quickly.
+    // Complete layouts need one round; incomplete ones converge quickly.
     for _ in 0..20 {
-        less_means(&mut residuals, |r| r.0 as u32);
-        less_means(&mut residuals, |r| r.1);
+        subtract_means(&mut residuals, |r| r.0 as u32);
+        subtract_means(&mut residuals, |r| r.1);
     }
     let squares: f64 = residuals.iter().map(|r| r.2 * r.2).sum();
     let sd_log = (2.0 * squares / freedom as f64).sqrt();
@@ -55,7 +54,7 @@ pub fn pooled(conditions: &[Vec<(u32, f64)>]) -> Option<Spread> {
     (sd_log > 0.0 && upper.is_finite()).then_some(Spread { sd_log, upper, freedom })
 }
 
-fn less_means(residuals: &mut [(usize, u32, f64)], key: impl Fn(&(usize, u32, f64)) -> u32) {
+fn subtract_means(residuals: &mut [(usize, u32, f64)], key: impl Fn(&(usize, u32, f64)) -> u32) {
     residuals.sort_by_key(|r| key(r));
     for group in residuals.chunk_by_mut(|a, b| key(a) == key(b)) {
         let values: Vec<f64> = group.iter().map(|r| r.2).collect();
@@ -79,10 +78,10 @@ mod tests {
             .collect()
     }
 
-    /// Blocks that drift and conditions that differ leave the noise as it is; its bound is exceeded
-    /// as seldom as it says.
+    /// Drift between blocks and differences between conditions do not affect the estimate; the
+    /// bound has its nominal level.
     #[test]
-    fn noise_is_what_is_left() {
+    fn the_noise_is_estimated_without_drift_and_effects() {
         let mut rng = SplitMix64::new(2);
         let truth = 0.02 * 2f64.sqrt();
         let (mut sum, mut exceeded) = (0.0, 0);
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_trials_are_missing() {
+    fn missing_trials_reduce_the_degrees_of_freedom() {
         let mut rng = SplitMix64::new(3);
         let mut sum = 0.0;
         for _ in 0..500 {
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_has_no_spread() {
+    fn too_few_trials_have_no_spread() {
         assert_eq!(pooled(&[]), None);
         assert_eq!(pooled(&[vec![(1, 1.0), (2, 1.1)]]), None);
         assert_eq!(pooled(&[vec![(1, 1.0)], vec![(1, 1.1)]]), None);

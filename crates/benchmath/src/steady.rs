@@ -1,17 +1,17 @@
-//! Does a series stay level? A trend, a change point, and how far either can be believed.
+//! Tests whether a series is steady: a trend and a change point, with their p values.
 //!
-//! For values taken one after the other at equal steps, such as the rate in each second of a
-//! window. The trend is the Theil-Sen slope (Sen, JASA 63(324), 1968) with the Mann-Kendall test
-//! (Mann, Econometrica 13(3), 1945; Kendall, Rank Correlation Methods, 1975); the change point is
-//! Pettitt's (Applied Statistics 28(2), 1979) with his approximate p. All go by ranks, so one wild
-//! second does not make a trend.
+//! For values at equal time steps, such as the rate in each second of a window. The trend is the
+//! Theil-Sen slope (Sen, JASA 63(324), 1968) with the Mann-Kendall test (Mann, Econometrica 13(3),
+//! 1945; Kendall, Rank Correlation Methods, 1975); the change point is Pettitt's (Applied
+//! Statistics 28(2), 1979) with his approximate p. All methods use ranks, so a single outlier does
+//! not make a trend.
 //!
-//! Assumption of both tests: values are independent when nothing changes. Neighbouring seconds are
-//! not, and would raise false alarms; so the variance of both statistics is multiplied by n over
-//! the effective sample size under lag-1 autocorrelation (Bayley and Hammersley, JRSS Supplement
-//! 8(2), 1946; for Mann-Kendall: Yue and Wang, Water Resources Management 18, 2004). Slower rhythms
-//! than lag 1 tells of still pass for a change. `student` and `signed_rank` judge trials; nothing
-//! here does.
+//! Both tests assume that values are independent if nothing changes. Adjacent seconds are not and
+//! would raise false alarms; therefore the variance of both statistics is multiplied by n over the
+//! effective sample size under lag-1 autocorrelation (Bayley and Hammersley, JRSS Supplement 8(2),
+//! 1946; for Mann-Kendall: Yue and Wang, Water Resources Management 18, 2004). Slower oscillations,
+//! which lag 1 does not capture, are still reported as a change. This module does not judge trials;
+//! see `student` and `signed_rank`.
 
 use std::fmt;
 
@@ -19,14 +19,16 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::summary;
 
-/// With fewer points the normal approximation of Mann-Kendall is no good. Pettitt's test has no
-/// say below 17 at a level of 0.005: even a perfect step then has a larger p.
-pub const FEWEST: usize = 8;
+/// Minimum number of points; with fewer, the normal approximation of Mann-Kendall is inaccurate.
+/// Below 17 points, Pettitt's test cannot reject at a level of 0.005: even a perfect step has a
+/// larger p.
+pub const MIN_POINTS: usize = 8;
 
-/// Beyond this nothing could ever be judged, and a trend left in the residuals looks like it.
-const MOST_AUTOCORRELATION: f64 = 0.9;
+/// Upper limit for the autocorrelation: with more, no test could reject, and a trend left in the
+/// residuals looks like autocorrelation.
+const MAX_AUTOCORRELATION: f64 = 0.9;
 
-/// What can be said of a series.
+/// Test results for a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steadiness {
     pub points: usize,
@@ -34,36 +36,36 @@ pub struct Steadiness {
     pub shift: Shift,
 }
 
-/// A straight line through the series.
+/// A linear trend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trend {
     /// In the values' unit per step.
     pub slope: f64,
-    /// From the first point to the last as a share of the median: -0.1 is a fall by 10 %. None
-    /// where the median is 0.
+    /// Change from the first point to the last, relative to the median: -0.1 means a decrease of 10
+    /// %. `None` if the median is 0.
     pub change: Option<f64>,
     /// Two-sided.
     pub p: f64,
-    /// How many independent points the series is worth, apart from the line.
+    /// Effective number of independent points after removing the trend.
     pub effective_points: f64,
 }
 
-/// The most likely place where the level changes.
+/// The most likely change point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shift {
-    /// The index of the first point after it.
+    /// Index of the first point after the change.
     pub at: usize,
     /// Medians of the two parts.
     pub before: f64,
     pub after: f64,
-    /// `after / before - 1`; none where `before` is 0.
+    /// `after / before - 1`; `None` if `before` is 0.
     pub change: Option<f64>,
-    /// Two-sided, an upper bound in short series.
+    /// Two-sided; an upper bound for short series.
     pub p: f64,
     pub effective_points: f64,
 }
 
-/// The series has fewer than [`FEWEST`] points.
+/// The series has fewer than [`MIN_POINTS`] points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooShort {
     pub points: usize,
@@ -71,17 +73,21 @@ pub struct TooShort {
 
 impl fmt::Display for TooShort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} points are too few to judge, lengthen the window to {FEWEST}", self.points)
+        write!(
+            f,
+            "{} points are too few to judge; lengthen the window to at least {MIN_POINTS}",
+            self.points
+        )
     }
 }
 
 impl std::error::Error for TooShort {}
 
-/// Looks for a trend and a change point in finite values taken at equal steps.
+/// Tests finite values at equal time steps for a trend and a change point.
 ///
-/// Takes time and memory by the square of the length: average long series first.
+/// Time and memory grow with the square of the length; average long series first.
 pub fn judge(values: &[f64]) -> Result<Steadiness, TooShort> {
-    if values.len() < FEWEST {
+    if values.len() < MIN_POINTS {
         return Err(TooShort { points: values.len() });
     }
     Ok(Steadiness { points: values.len(), trend: trend(values), shift: shift(values) })
@@ -94,10 +100,10 @@ fn trend(values: &[f64]) -> Trend {
     let effective_points = effective_size(&residuals);
     let variance = mann_kendall_variance(values) * n / effective_points;
     let s = mann_kendall(values);
-    // One step towards zero for continuity.
+    // Continuity correction.
     let z = s.signum() * (s.abs() - 1.0).max(0.0) / variance.sqrt();
     let p = if variance > 0.0 { two_sided(z) } else { 1.0 };
-    let median = summary::median(values).expect("the caller counted the points");
+    let median = summary::median(values).expect("the caller checked the number of points");
     let change = (median != 0.0).then(|| slope * (n - 1.0) / median);
     Trend { slope, change, p, effective_points }
 }
@@ -111,7 +117,7 @@ fn theil_sen(values: &[f64]) -> f64 {
     summary::median(&slopes).expect("two points have a slope")
 }
 
-/// Pairs that rise less pairs that fall.
+/// Number of increasing pairs minus number of decreasing pairs.
 fn mann_kendall(values: &[f64]) -> f64 {
     let later = |i: usize, a: f64| -> i64 {
         let signs = values[i + 1..].iter().map(|b| i64::from(*b > a) - i64::from(*b < a));
@@ -120,7 +126,7 @@ fn mann_kendall(values: &[f64]) -> f64 {
     values.iter().enumerate().map(|(i, a)| later(i, *a)).sum::<i64>() as f64
 }
 
-/// Of [`mann_kendall`] among independent values, ties allowed for.
+/// Variance of [`mann_kendall`] for independent values, corrected for ties.
 fn mann_kendall_variance(values: &[f64]) -> f64 {
     let term = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
     let sorted = summary::sorted(values);
@@ -145,11 +151,11 @@ fn shift(values: &[f64]) -> Shift {
     Shift { at, before, after, change, p, effective_points }
 }
 
-/// Where the two parts differ most by Mann and Whitney's count, and that count.
+/// The index at which the two parts differ most by the Mann-Whitney statistic, and that statistic.
 fn pettitt(values: &[f64]) -> (usize, f64) {
     let n = values.len() as f64;
     let sorted = summary::sorted(values);
-    // Twice the mid-rank, so that ties share one.
+    // Twice the mid-rank, so that tied values share a rank.
     let twice_rank = |v: f64| {
         (sorted.partition_point(|s| *s < v) + sorted.partition_point(|s| *s <= v) + 1) as f64
     };
@@ -164,23 +170,24 @@ fn pettitt(values: &[f64]) -> (usize, f64) {
     widest
 }
 
-/// How many independent points would know the mean as well as these do.
+/// The number of independent points that would estimate the mean equally well.
 ///
-/// The lag-1 autocorrelation of few points is too low on average, the more so after a line or a
-/// step was taken out: by (2 + 4 r) / n (Marriott and Pope, Biometrika 41, 1954, for a mean and,
-/// doubled in its constant part, for a line), which is put back. A negative one counts as none.
+/// The lag-1 autocorrelation of few points is biased downward, more so after removing a line or a
+/// step: by (2 + 4 r) / n (Marriott and Pope, Biometrika 41, 1954, for a mean and, with the
+/// constant part doubled, for a line). This function corrects the bias. A negative autocorrelation
+/// counts as 0.
 fn effective_size(residuals: &[f64]) -> f64 {
     let n = residuals.len() as f64;
     let found = autocorrelation(residuals);
-    let r = ((n * found + 2.0) / (n - 4.0)).clamp(0.0, MOST_AUTOCORRELATION);
+    let r = ((n * found + 2.0) / (n - 4.0)).clamp(0.0, MAX_AUTOCORRELATION);
     let weights = (1..residuals.len()).map(|k| (1.0 - k as f64 / n) * r.powi(k as i32));
     n / (1.0 + 2.0 * weights.sum::<f64>())
 }
 
 fn autocorrelation(values: &[f64]) -> f64 {
-    let centre = summary::mean(values).unwrap_or(0.0);
-    let squares: f64 = values.iter().map(|v| (v - centre).powi(2)).sum();
-    let products: f64 = values.windows(2).map(|w| (w[0] - centre) * (w[1] - centre)).sum();
+    let center = summary::mean(values).unwrap_or(0.0);
+    let squares: f64 = values.iter().map(|v| (v - center).powi(2)).sum();
+    let products: f64 = values.windows(2).map(|w| (w[0] - center) * (w[1] - center)).sum();
     if squares > 0.0 { products / squares } else { 0.0 }
 }
 

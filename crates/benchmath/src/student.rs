@@ -1,8 +1,8 @@
-//! Student's t for one sample: the mean, its interval and p.
+//! Student's t test for one sample: the mean, its interval and p.
 //!
 //! Source: Student, "The probable error of a mean", Biometrika 6(1), 1908. Assumption: the values
 //! are independent and normal. It describes means (values along an axis, parts of a latency) and
-//! gives `power` and `totals` their quantiles; no verdict on a condition is its own.
+//! provides quantiles for `power` and `totals`; it does not judge conditions.
 
 use statrs::distribution::{Continuous, ContinuousCDF, StudentsT};
 
@@ -17,12 +17,11 @@ pub struct Student {
     pub p: f64,
 }
 
-/// `None` for fewer than two values, one that is not finite, or no spread at all: the interval
-/// would have no width, which is a statement about the meter's resolution and not about the mean.
+/// `None` for fewer than two values, a value that is not finite, or no spread: an interval of width 0 would reflect the resolution of the measurement, not the precision of the mean.
 ///
 /// # Panics
 ///
-/// Unless alpha lies between 0 and 1.
+/// Unless alpha is between 0 and 1.
 pub fn test(values: &[f64], alpha: f64) -> Option<Student> {
     assert_probability("alpha", alpha);
     let mean = summary::mean(values)?;
@@ -37,12 +36,12 @@ pub fn test(values: &[f64], alpha: f64) -> Option<Student> {
     Some(Student { interval, p: 2.0 * upper_tail((mean / error).abs(), freedom) })
 }
 
-/// The value that Student's t stays below with probability `probability`.
+/// The quantile of Student's t for `probability`.
 pub(crate) fn quantile(probability: f64, freedom: f64) -> f64 {
     let t = distribution(freedom);
     let first = t.inverse_cdf(probability);
-    // The library's inverse is off in the sixth digit at many degrees of freedom; its distribution
-    // function is not, and one step of Newton's method carries that over.
+    // With many degrees of freedom, the library's inverse is wrong in the sixth digit, but its
+    // distribution function is accurate. One Newton step corrects the inverse.
     first - (t.cdf(first) - probability) / t.pdf(first)
 }
 
@@ -51,7 +50,8 @@ pub(crate) fn upper_tail(t: f64, freedom: f64) -> f64 {
 }
 
 fn distribution(freedom: f64) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom).expect("callers have two values, so freedom is positive")
+    StudentsT::new(0.0, 1.0, freedom)
+        .expect("callers have at least two values, so freedom is positive")
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
         assert!((got - wanted).abs() <= within, "{got} is not {wanted}");
     }
 
-    /// R: t.test(extra ~ group, data = sleep, paired = TRUE), signs as in Student's paper.
+    /// R: t.test(extra ~ group, data = sleep, paired = TRUE), with signs as in Student's paper.
     #[test]
     fn students_own_data() {
         let sleep = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];
@@ -74,8 +74,8 @@ mod tests {
         close(student.p, 0.002_832_89, 1e-8);
     }
 
-    /// Darwin's maize as Fisher gives it (The Design of Experiments, 1935, section 17): t = 2.148
-    /// against the tabled 2.145, so the 5 % interval just leaves out 0.
+    /// Darwin's maize data from Fisher (The Design of Experiments, 1935, section 17): t = 2.148
+    /// against the critical value 2.145, so the 5 % interval barely excludes 0.
     #[test]
     fn darwins_maize() {
         let eighths = [
@@ -88,9 +88,9 @@ mod tests {
         assert!(student.interval.low > 0.0 && student.interval.low < 0.05);
     }
 
-    /// The table in every textbook, and far outside it.
+    /// Published values, and values far outside the published tables.
     #[test]
-    fn quantiles_are_the_tabled_ones() {
+    fn quantiles_match_published_tables() {
         for (probability, freedom, wanted) in [
             (0.975, 1.0, 12.706_205),
             (0.975, 5.0, 2.570_582),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn without_spread_there_is_no_answer() {
+    fn without_spread_there_is_no_result() {
         assert_eq!(test(&[], 0.05), None);
         assert_eq!(test(&[1.0], 0.05), None);
         assert_eq!(test(&[0.1; 6], 0.05), None);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     proptest! {
-        /// Up to rounding, p crosses alpha where the interval's end crosses 0.
+        /// Up to rounding, p crosses alpha where an end of the interval crosses 0.
         #[test]
         fn p_and_interval_agree(
             values in prop::collection::vec(-1.0..2.0f64, 2..30),

@@ -1,30 +1,29 @@
-//! What describes one sample: mean, spread, median, quantiles, geometric mean.
+//! Descriptive statistics of one sample: mean, spread, median, quantiles, geometric mean.
 //!
-//! Nothing here infers anything; for that go to `signed_rank` and `student`. Every
-//! function answers `None` where the statistic does not exist instead of returning a NaN that
-//! would surface as text in a report. Values are in whatever unit the caller has, finite.
+//! For inference see `signed_rank` and `student`. Every function returns `None` if the statistic
+//! does not exist, instead of a NaN that would appear in a report. Values are finite, in any unit.
 
-/// Arithmetic mean; `None` of nothing.
+/// Arithmetic mean; `None` without values.
 ///
-/// Summed as distances from the first value, so that the mean of equal values is that value to
-/// the last bit and their spread exactly zero, which the tests for "no spread" rely on.
+/// Sums the distances from the first value, so that the mean of equal values is exactly that value
+/// and their spread exactly zero; checks for "no spread" rely on this.
 pub fn mean(values: &[f64]) -> Option<f64> {
     let first = *values.first()?;
     let beyond: f64 = values.iter().map(|v| v - first).sum();
     Some(first + beyond / values.len() as f64)
 }
 
-/// Sample standard deviation (divisor n - 1, two passes); `None` of fewer than two values.
+/// Sample standard deviation (divisor n - 1, two passes); `None` for fewer than two values.
 pub fn sd(values: &[f64]) -> Option<f64> {
     if values.len() < 2 {
         return None;
     }
-    let centre = mean(values)?;
-    let squares: f64 = values.iter().map(|v| (v - centre).powi(2)).sum();
+    let center = mean(values)?;
+    let squares: f64 = values.iter().map(|v| (v - center).powi(2)).sum();
     Some((squares / (values.len() - 1) as f64).sqrt())
 }
 
-/// Middle value, or half-way between the two middle ones; `None` of nothing.
+/// Middle value, or the mean of the two middle values; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     median_of_sorted(&sorted(values))
 }
@@ -32,12 +31,12 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// Quantile of type 7 (linear between order statistics, the default of R and NumPy): Hyndman and
 /// Fan, "Sample quantiles in statistical packages", American Statistician 50(4), 1996.
 ///
-/// `None` of nothing, or for a `q` outside [0, 1].
+/// `None` without values, or for a `q` outside [0, 1].
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     quantile_of_sorted(&sorted(values), q)
 }
 
-/// Geometric mean, for ratios and rates; `None` of nothing or unless every value is positive.
+/// Geometric mean, for ratios and rates; `None` without values, or if a value is not positive.
 pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     if values.iter().any(|v| !v.is_finite() || *v <= 0.0) {
         return None;
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_none() {
+    fn undefined_statistics_are_none() {
         assert_eq!(mean(&[]), None);
         assert_eq!(median(&[]), None);
         assert_eq!(quantile(&[], 0.5), None);
@@ -115,7 +114,7 @@ mod tests {
 
     #[test]
     fn equal_values_have_exactly_no_spread() {
-        // A plain sum of these, divided by 7, misses 0.1 in the last bit.
+        // A plain sum of these values divided by 7 differs from 0.1 in the last bit.
         assert_eq!(mean(&[0.1; 7]), Some(0.1));
         assert_eq!(sd(&[0.1; 7]), Some(0.0));
     }

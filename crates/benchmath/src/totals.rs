@@ -1,18 +1,18 @@
-//! The ratio of totals: all work over all time under the condition against the same under the
-//! baseline, beside the typical block's ratio.
+//! The ratio of totals: total work over total time under the condition, divided by the same under
+//! the baseline. It complements the typical block's ratio.
 //!
-//! Hodges and Lehmann's estimate answers for the typical block; where some trials stall and most do
-//! not, the typical block is a good one, and what a month of operation costs is the ratio of totals.
-//! Its interval is the jackknife's over blocks with Student's t, on the log scale (Tukey 1958;
-//! R. G. Miller, "The jackknife: a review", Biometrika 61(1), 1974). Assumption: blocks are
-//! independent. No interval can speak of stalls that no block has shown: at 15 % stalled trials six
-//! blocks show none in 38 % of experiments.
+//! The Hodges-Lehmann estimate describes the typical block. If some trials stall and most do not,
+//! the typical block is a good one, but the cost of a month of operation is the ratio of totals.
+//! Its interval is the jackknife interval over blocks with Student's t, on the log scale (Tukey
+//! 1958; R. G. Miller, "The jackknife: a review", Biometrika 61(1), 1974). Assumption: blocks are
+//! independent. No interval accounts for stalls that occurred in no block: with 15 % stalled
+//! trials, six blocks contain none in 38 % of experiments.
 
 use crate::interval::{Interval, assert_probability};
 use crate::{student, summary};
 
-/// One block: work and the time it took, under the condition and under the baseline. Units cancel,
-/// as long as they are the same on both sides and in all blocks.
+/// One block: work and elapsed time under the condition and under the baseline. Units cancel if
+/// they are the same on both sides and in all blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Block {
     pub condition: Part,
@@ -25,13 +25,13 @@ pub struct Part {
     pub seconds: f64,
 }
 
-/// The ratio of totals with its interval at level 1 - alpha; bounds equal to the estimate would
-/// claim a certainty that no experiment has, so without spread, or with fewer than two blocks,
-/// there are none. `None` without any work or time on a side.
+/// The ratio of totals with its interval at level 1 - alpha. There is no interval without spread or
+/// with fewer than two blocks, because bounds equal to the estimate would claim impossible
+/// certainty. `None` if a side has no work or no time.
 ///
 /// # Panics
 ///
-/// Unless alpha lies between 0 and 1.
+/// Unless alpha is between 0 and 1.
 pub fn ratio(blocks: &[Block], alpha: f64) -> Option<(f64, Option<Interval>)> {
     assert_probability("alpha", alpha);
     let condition = sum(blocks, |b| b.condition);
@@ -39,7 +39,7 @@ pub fn ratio(blocks: &[Block], alpha: f64) -> Option<(f64, Option<Interval>)> {
     let estimate = log_ratio(condition, baseline)?;
     let without = |b: &Block| log_ratio(less(condition, b.condition), less(baseline, b.baseline));
     let n = blocks.len() as f64;
-    // The jackknife's pseudo-values.
+    // Pseudo-values of the jackknife.
     let pseudo: Option<Vec<f64>> =
         blocks.iter().map(|b| Some(n * estimate - (n - 1.0) * without(b)?)).collect();
     let interval = pseudo.and_then(|pseudo| {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_weigh_by_time() {
+    fn totals_are_weighted_by_time() {
         let long = Part { work: 300.0, seconds: 30.0 };
         let short = Part { work: 40.0, seconds: 2.0 };
         let blocks = [
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_ratio_has_none() {
+    fn without_work_there_is_no_ratio() {
         assert_eq!(ratio(&[], 0.05), None);
         assert_eq!(ratio(&[block(0.0, 1.0)], 0.05), None);
         assert_eq!(ratio(&[block(1.0, 0.0)], 0.05), None);
@@ -100,10 +100,10 @@ mod tests {
         assert_eq!(ratio(&[block(1.0, 2.0); 6], 0.05), Some((0.5, None)));
     }
 
-    /// Where 30 % of the trials lose a third of their window, the typical block shows nothing, and
-    /// the interval of totals holds the mean rate's ratio as often as it says.
+    /// If 30 % of the trials lose a third of their window, the typical block shows no effect, and
+    /// the interval of totals covers the ratio of mean rates with its nominal probability.
     #[test]
-    fn stalls_count_with_their_weight() {
+    fn stalls_are_included_with_their_weight() {
         let mut rng = SplitMix64::new(4);
         let experiments = 2_000;
         let truth = 1.0 - 0.3 / 3.0;

@@ -1,23 +1,23 @@
-//! What a reader should doubt about a comparison, as values: what, why, what to try.
+//! Doubts about a comparison as values: what, why, what to try.
 //!
-//! They travel with the result, so that every report shows them; nothing here prints. `effect`
-//! decides when one is due.
+//! They are part of the result, so that every report shows them. `effect` decides when to warn;
+//! this module prints nothing.
 
 use std::fmt;
 
-/// One reason for doubt. Blocks are numbered from 1, as reports number them.
+/// One reason for doubt. Blocks are numbered from 1, as in reports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// No test at the asked level exists for so few blocks.
+    /// With so few blocks, no test at the requested level exists.
     TooFewBlocks { blocks: usize, fewest: usize },
-    /// A value of 0 or below has no ratio, so the whole comparison has none.
+    /// A value is 0 or negative, so the comparison has no ratio.
     NotPositive { block: usize, condition: f64, baseline: f64 },
     /// A value is infinite or not a number.
     NotFinite { block: usize },
-    /// All log-ratios are the same.
+    /// All log-ratios are equal.
     NoSpread,
-    /// One block's log-ratio lies far from all others.
+    /// One block's log-ratio is far from all others.
     WildBlock { block: usize },
 }
 
@@ -26,30 +26,30 @@ impl fmt::Display for Warning {
         match self {
             Self::TooFewBlocks { blocks, fewest } => write!(
                 f,
-                "{blocks} block(s) cannot decide anything: chance alone puts all of them on one \
-                 side too often; run at least {fewest}"
+                "{blocks} block(s) are too few to decide: by chance alone, all of them are on one \
+                                 side too often; run at least {fewest}"
             ),
             Self::NotPositive { block, condition, baseline } => write!(
                 f,
-                "no ratio: block {block} has {condition} against {baseline} and a ratio needs two \
-                 positive values; judge the difference, or lengthen the window until events occur \
-                 in every trial"
+                "no ratio: block {block} has {condition} against {baseline}, and a ratio requires two \
+                                 positive values; judge the difference, or lengthen the window until events occur \
+                                 in every trial"
             ),
             Self::NotFinite { block } => write!(
                 f,
-                "no ratio: block {block} has a value that is not a finite number, so something \
-                 was divided by nothing; look at that trial's record"
+                "no ratio: block {block} has a value that is not finite, probably due to a division \
+                                 by zero; check the trial's record"
             ),
             Self::NoSpread => write!(
                 f,
-                "all blocks show the same ratio to a billionth: real trials vary, so the metric \
-                 is probably capped or coarse; check for a rate limit, or lengthen the window"
+                "all blocks have the same ratio to a billionth: real trials vary, so the metric \
+                                 is probably limited or too coarse; check for a rate limit, or lengthen the window"
             ),
             Self::WildBlock { block } => write!(
                 f,
-                "block {block} is far from the others: it hardly moves the estimate but may be \
-                 a sign of disturbance; look at what else the machine did during its trials, and \
-                 add blocks rather than drop this one"
+                "block {block} is far from the others: it barely affects the estimate but may \
+                                 indicate a disturbance; check what else the machine did during its trials, and \
+                                 add blocks instead of removing this one"
             ),
         }
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_named() {
+    fn warnings_contain_their_numbers() {
         let text = Warning::NotPositive { block: 2, condition: 0.0, baseline: 5.5 }.to_string();
         assert!(text.contains("block 2 has 0 against 5.5"), "{text}");
         let text = Warning::TooFewBlocks { blocks: 3, fewest: 6 }.to_string();

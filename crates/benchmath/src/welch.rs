@@ -1,11 +1,11 @@
-//! Welch's t for two samples: the difference of their means, its interval and p.
+//! Welch's t test for two samples: the difference of their means, its interval and p.
 //!
 //! Sources: Welch, "The generalization of Student's problem when several different population
-//! variances are involved", Biometrika 34, 1947; degrees of freedom after Satterthwaite,
-//! Biometrics Bulletin 2(6), 1946. Assumption: values are independent and normal within each
-//! sample, and nothing but what is asked about differs between the two. The latter does not hold
-//! of trials taken on different days, so this is for comparing stored experiments, with that said
-//! beside it; within an experiment blocks are paired (`effect`).
+//! variances are involved", Biometrika 34, 1947; degrees of freedom after Satterthwaite, Biometrics
+//! Bulletin 2(6), 1946. Assumption: values are independent and normal within each sample, and the
+//! samples differ only in the factor under test. The latter does not hold for trials of different
+//! days, so use this only to compare stored experiments, with a note about it; within an
+//! experiment, blocks are paired (`effect`).
 
 use crate::interval::{Interval, assert_probability};
 use crate::student::{Student, quantile, upper_tail};
@@ -13,11 +13,11 @@ use crate::summary;
 
 /// mean(a) - mean(b) with its interval at level 1 - alpha, and the two-sided p of "no difference".
 ///
-/// `None` unless both have two finite values and one of them has some spread.
+/// `None` unless both samples have at least two finite values and one of them has some spread.
 ///
 /// # Panics
 ///
-/// Unless alpha lies between 0 and 1.
+/// Unless alpha is between 0 and 1.
 pub fn test(a: &[f64], b: &[f64], alpha: f64) -> Option<Student> {
     assert_probability("alpha", alpha);
     let error = |values: &[f64]| Some(summary::sd(values)?.powi(2) / values.len() as f64);
@@ -56,16 +56,16 @@ mod tests {
     }
 
     #[test]
-    fn too_little_has_no_answer() {
+    fn too_few_values_have_no_result() {
         assert_eq!(test(&[1.0], &[1.0, 2.0], 0.05), None);
         assert_eq!(test(&[1.0, 1.0], &[2.0, 2.0], 0.05), None);
         assert_eq!(test(&[1.0, f64::NAN], &[2.0, 3.0], 0.05), None);
         assert!(test(&[1.0, 1.0], &[2.0, 3.0], 0.05).is_some());
     }
 
-    /// With unequal spread and size, where Student's own test would fail.
+    /// With unequal spread and size, for which Student's t test would fail.
     #[test]
-    fn nineteen_of_twenty_intervals_hold_the_truth() {
+    fn nineteen_of_twenty_intervals_cover_the_truth() {
         let mut rng = SplitMix64::new(5);
         let mut draw = |n: usize, mean: f64, sd: f64| -> Vec<f64> {
             (0..n).map(|_| mean + sd * normal(&mut rng)).collect()

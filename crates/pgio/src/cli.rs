@@ -6,7 +6,6 @@
 
 mod ballast;
 mod bench;
-mod clusters;
 mod compare;
 mod connection;
 mod demo;
@@ -15,15 +14,15 @@ mod device;
 mod doctor;
 mod example;
 pub mod exit;
-mod files;
 mod flags;
-mod journals;
+mod jobs;
+mod loading;
 mod output;
+mod progress;
 mod report;
 mod run;
 mod setup;
 mod signals;
-mod state;
 mod undo;
 
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
@@ -31,8 +30,6 @@ pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-
-use exit::Failure;
 
 /// Measures what a storage or replication choice costs a PostgreSQL database.
 #[derive(Debug, Parser)]
@@ -119,5 +116,3 @@ pub fn main() -> ExitCode {
         Err(failure) => signals::stopped(failure).tell(),
     }
 }
-
-type Outcome = Result<(), Failure>;

@@ -1,13 +1,13 @@
-//! Files that say what to do, parsed and never executed.
+//! Configuration files: parsing, defaults and checks.
 //!
 //! [`pgio_conf`] reads the original's pgio.conf, [`experiment`] the TOML file of
-//! `pgio compare`; both fill a [`Layer`] from the one table in [`keys`], and [`resolve`]
-//! turns layers into settings. Callers read the files: here is only text, with a name
-//! for the errors. No environment, no PostgreSQL; what a treatment's keys mean is known
-//! in `treatment`.
+//! `pgio compare`. Both fill a [`Layer`] from the table in [`keys`], and [`resolve`]
+//! turns layers into settings. Callers read the files; this module sees only their text and
+//! a file name for errors. It must not read the environment or use PostgreSQL. The keys of
+//! treatments are parsed in `treatment`.
 //!
-//! A new workload key is one line in [`keys`], a key of a section of an experiment file one in
-//! [`sections`].
+//! To add a workload key, add one line to [`keys`]; to add a key of a section of an experiment
+//! file, add one line to [`sections`].
 
 pub mod command;
 pub mod engine;

@@ -1,12 +1,12 @@
 //! The data set: tables `pgio1..pgioN` with one row per 8 kB block, and a b-tree on the key.
 //!
-//! Rows are generated here and loaded by binary COPY FREEZE ([`load()`]), each table in the
-//! transaction that creates it. Every table carries a comment with our mark ([`mark`]); nothing
-//! without it is ever dropped. [`verify`] says whether a run may use what is there, [`destroy()`]
-//! removes it, [`vacuum()`] clears its dead rows away, [`place`] moves it, [`lines`] renders what the
-//! original printed. [`database`] makes a database anew that holds nothing else.
+//! [`load()`] generates rows and loads them with binary COPY FREEZE, each table in the transaction
+//! that creates it. Every table has a comment, its mark ([`mark`]); pgio never drops a table without
+//! one. [`verify`] checks whether a run may use the data set, [`destroy()`] removes it, [`vacuum()`]
+//! removes dead rows, [`place`] moves it to a tablespace, [`lines`] formats the output of the original.
+//! [`database`] re-creates a database that contains only the data set.
 //!
-//! Nothing here prints, and nothing here opens a connection of its own: connections are handed in.
+//! This module must not print, and must not open connections: callers supply them.
 //! Next: `workload` runs on these tables.
 
 pub mod database;
@@ -30,4 +30,4 @@ pub use load::{LoadEvent, Loaded, load};
 pub use mark::{Mark, Part};
 pub use plan::LoadSpec;
 pub use vacuum::vacuum;
-pub use verify::{Dataset, as_loaded, check_for_run, size};
+pub use verify::{Dataset, check_for_run, loaded_spec, size};

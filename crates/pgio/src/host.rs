@@ -1,11 +1,11 @@
-//! The machines of an experiment: processes, /proc and storage, here or over ssh.
+//! The hosts of an experiment: processes, /proc and storage, local or over ssh.
 //!
-//! [`exec`] is the only place in the crate that starts a process; [`machine`] gives every host
-//! the same two ways in, a command and a [`shell`] that lives on. [`proc`] parses and touches
-//! nothing; [`storage`] finds the devices under a directory, [`signature`] what a device holds,
-//! [`drbd_disks`] whether it is one of DRBD's, [`blkio`] slows them down, [`loop_disk`] makes one.
-//! [`rights`] is who may do what, [`stop`] the flag that ends everything. Nothing here knows
-//! PostgreSQL or what is measured.
+//! Only [`exec`] starts processes. [`machine`] gives every host the same interface: single commands,
+//! and a persistent [`shell`]. [`proc`] only parses. [`storage`] finds the devices under a directory,
+//! [`signature`] reads what a device contains, [`drbd_disks`] checks whether DRBD uses it, [`blkio`]
+//! limits its I/O, and [`loop_disk`] creates a loop device. [`rights`] determines privileges, and
+//! [`stop`] is the flag that stops the program. This module must not depend on PostgreSQL or on what
+//! is measured.
 
 pub mod blkio;
 pub mod command;
@@ -28,5 +28,5 @@ pub mod stop;
 pub mod storage;
 
 pub use error::HostError;
-pub use machine::{Host, Hosts, LOCAL, connect_all, refuse_twins};
+pub use machine::{Host, Hosts, LOCAL, connect_all, refuse_duplicates};
 pub use shell::Shell;

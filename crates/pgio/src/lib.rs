@@ -16,19 +16,17 @@
 //!
 //! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
 
-pub mod histogram;
-pub mod printable;
+pub use pgio_report::{analysis, report};
+pub use pgio_results as results;
+pub use pgio_results::{files, histogram, units, warning};
+pub use printable;
+
 pub mod rng;
-pub mod units;
-pub mod warning;
 
 pub mod config;
-pub mod files;
 
 pub mod host;
-pub mod results;
 
-pub mod analysis;
 pub mod pg;
 
 pub mod dataset;
@@ -38,6 +36,5 @@ pub mod treatment;
 pub mod workload;
 
 pub mod experiment;
-pub mod report;
 
 pub mod cli;

@@ -1,15 +1,17 @@
-//! PostgreSQL: how to reach a server ([`connect`]), what it is and counts ([`server`]), where it
-//! keeps its data ([`directories`]), sessions that a killed run left there ([`leftovers`]), waits for one
-//! that does not answer ([`interrupt`]), a server
-//! of one's own ([`private`]), stopping and starting one of the user's ([`control`]), names in SQL
-//! text ([`quote`]), and errors told in the server's words ([`words`]).
+//! PostgreSQL: connecting to a server ([`connect`]), its version, settings and counters
+//! ([`server`]), its data directories ([`directories`]), sessions left by a killed run
+//! ([`leftovers`]), interrupting waits for a server that does not answer ([`interrupt`]), private
+//! servers ([`private`]), stopping and starting the user's server ([`control`]), quoting in SQL
+//! text ([`quote`]), and error messages ([`words`]).
 //!
-//! Nothing here knows what is measured. Next: `dataset` loads through it, `workload` runs on it.
+//! This module does not know what is measured. Next: `dataset` loads through it, `workload` runs on
+//! it.
 
-pub mod connect;
+pub use pgio_connect as connect;
+pub use pgio_connect::interrupt;
+
 pub mod control;
 pub mod directories;
-pub mod interrupt;
 pub mod leftovers;
 pub mod private;
 pub mod quote;

@@ -1,13 +1,13 @@
-//! Seeded randomness: streams that can be named, and a bijection that permutes keys.
+//! Seeded randomness: named streams, and a permutation of keys.
 //!
-//! Everything random in an experiment (order of conditions, keys, the mix) comes from one recorded
-//! seed, so that it can be repeated. The generator itself is benchmath's.
+//! All randomness in an experiment (order of conditions, keys, mix of calls) derives from one
+//! recorded seed, so that the experiment can be repeated. The generator is in benchmath.
 
 pub use benchmath::rng::SplitMix64;
 
-/// A seed of its own for each named use of one seed, so that streams do not overlap.
+/// Derives a separate seed for each named purpose, so that streams do not overlap.
 pub fn derive(seed: u64, purpose: &str, index: u64) -> u64 {
-    // FNV-1a over the purpose; SplitMix64 then mixes all bits.
+    // Hash the purpose with FNV-1a; SplitMix64 then mixes all bits.
     let named = purpose
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
@@ -16,7 +16,7 @@ pub fn derive(seed: u64, purpose: &str, index: u64) -> u64 {
 }
 
 /// A seeded permutation of `0..n` without a table: a four-round Feistel network over the next power
-/// of four, walked until it falls inside `0..n` (cycle walking; fewer than four steps on average).
+/// of four, repeated until the value is inside `0..n` (cycle walking; fewer than four steps on average).
 #[derive(Debug, Clone)]
 pub struct Permutation {
     n: u64,
@@ -35,7 +35,7 @@ impl Permutation {
         }
     }
 
-    /// Where `index` goes; `index` must be below `n`.
+    /// Returns the position of `index` in the permutation; `index` must be below `n`.
     pub fn get(&self, index: u64) -> u64 {
         debug_assert!(index < self.n);
         let mut value = self.round_trip(index);
@@ -62,17 +62,17 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn purposes_and_indices_give_different_seeds() {
+    fn seeds_differ_by_purpose_and_index() {
         let seeds = [derive(1, "order", 0), derive(1, "order", 1), derive(1, "keys", 0)];
         assert!(seeds[0] != seeds[1] && seeds[0] != seeds[2] && seeds[1] != seeds[2]);
         assert_eq!(derive(7, "keys", 3), derive(7, "keys", 3));
     }
 
     #[test]
-    fn neighbours_are_scattered() {
+    fn neighbors_are_scattered() {
         let p = Permutation::new(100_000, 42);
         let near = (0..99_999).filter(|i| p.get(*i).abs_diff(p.get(i + 1)) < 100).count();
-        assert!(near < 400, "{near} of 99,999 neighbours stayed near: about 200 are expected");
+        assert!(near < 400, "{near} of 99,999 neighbors stayed close: about 200 are expected");
     }
 
     proptest! {

@@ -1,12 +1,12 @@
-//! What is observed beside the workload: hosts, the server's counters, what the sessions wait for.
+//! What pgio observes beside the workload: hosts, server counters, wait events of the sessions.
 //!
-//! A [`Scene`] is what there is to observe for one target, found out once an experiment. A
-//! [`Recorder`] runs its samplers through one trial, each a thread of its own, and sums them up for
-//! the window. Whatever cannot be observed is absent, with a warning that says what to do; nothing
-//! here fails a trial, and nothing here prints.
+//! A [`Scene`] holds what can be observed for one target; it is discovered once per experiment. A
+//! [`Recorder`] runs the samplers during one trial, each on its own thread, and summarizes their
+//! samples over the window. Anything that cannot be observed is absent and raises a warning with a
+//! hint. This module never fails a trial and never prints.
 //!
-//! Next: `server` for counters, `waits` for wait events, [`host`] for machines, [`probes`] for what
-//! a commit should cost.
+//! Next: `server` for counters, `waits` for wait events, [`host`] for machines, [`probes`] for the
+//! expected cost of a commit.
 
 mod beat;
 mod cpu;
@@ -33,34 +33,34 @@ use crate::results::telemetry::Telemetry;
 pub use expected::Standby;
 pub use scene::{Scene, Survey};
 
-/// Sessions of the server that a recorder takes.
+/// Server sessions that a recorder opens.
 pub const SESSIONS: u32 = 2;
 
-/// Threads that only sample have names that begin so, and no others.
+/// Prefix of the names of sampling threads; no other thread has it.
 const THREAD_PREFIX: &str = "pgio-";
 
-/// How long a sampler may take to bring back what it has.
-const PATIENCE: Duration = Duration::from_secs(6);
+/// Timeout for a sampler to return its samples.
+const SAMPLER_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A window shorter than some ticks would show next to nothing.
+/// Minimum number of ticks in a window; with fewer, a series shows almost nothing.
 const TICKS_IN_A_WINDOW: u32 = 5;
 
-/// A reading asked for at the window's end comes this much later at most.
+/// Latest arrival of a reading that was requested at the end of the window.
 const LATE: Duration = Duration::from_millis(100);
 
-/// How long a host may take over its processes before the sessions leave all the same.
-const MARKING: Duration = Duration::from_millis(500);
+/// How long the sessions wait for a host's list of processes before they disconnect anyway.
+const MARK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The server under observation.
 #[derive(Debug, Clone)]
 struct Watched {
     params: ConnectParams,
     version_num: u32,
-    /// The workload's.
+    /// The database of the workload.
     database: String,
 }
 
-/// The window on this machine's clock.
+/// The measuring window, on this machine's clock.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     opened: Instant,
@@ -68,7 +68,7 @@ struct Span {
 }
 
 impl Span {
-    /// From the window's start; negative before it.
+    /// Seconds since the start of the window; negative before it.
     fn seconds_at(&self, at: Instant) -> f64 {
         match at.checked_duration_since(self.opened) {
             Some(after) => after.as_secs_f64(),
@@ -76,24 +76,24 @@ impl Span {
         }
     }
 
-    fn holds(&self, at: Instant) -> bool {
+    fn contains(&self, at: Instant) -> bool {
         at >= self.opened && at <= self.closed + LATE
     }
 }
 
-/// What a trial says of itself before it begins.
+/// What a recorder must know about a trial before it begins.
 #[derive(Debug, Clone, Copy)]
 pub struct Course {
-    /// Absent where a number of transactions is asked for.
+    /// Absent if the trial runs a fixed number of transactions.
     pub window: Option<Duration>,
-    /// Whether the server has [`SESSIONS`] to spare.
+    /// Whether the server has [`SESSIONS`] connections to spare.
     pub room: bool,
-    /// A session of the server that lives through the trial.
+    /// A server session that stays open during the whole trial.
     pub backend_pid: Option<i32>,
     pub seed: u64,
 }
 
-/// All samplers through one trial. Dropped, they end.
+/// All samplers of one trial. Dropping it ends them.
 pub struct Recorder<'a> {
     scene: &'a Scene,
     hosts: Vec<(&'a str, host::Sampler)>,
@@ -124,10 +124,10 @@ impl std::fmt::Debug for Recorder<'_> {
 }
 
 impl Recorder<'_> {
-    /// When the sessions are ready and wait for their window.
+    /// Starts all samplers. Call it when the sessions are ready and wait for their window.
     pub fn start(scene: &Scene, course: Course) -> Recorder<'_> {
-        let most = course.window.map_or(Duration::MAX, |w| w / TICKS_IN_A_WINDOW);
-        let cadence = scene.cadence.min(most);
+        let longest = course.window.map_or(Duration::MAX, |w| w / TICKS_IN_A_WINDOW);
+        let cadence = scene.cadence.min(longest);
         let mut warnings = scene.warnings.clone();
         let hosts = start_hosts(scene, cadence, course.backend_pid, &mut warnings);
         let (mut server, mut waits) = (None, None);
@@ -137,33 +137,36 @@ impl Recorder<'_> {
         } else {
             warnings.push(Warning::new(
                 "the server was not observed",
-                format!("it has no {SESSIONS} connections to spare"),
-                "raise max_connections, or use fewer sessions",
+                format!("it does not have {SESSIONS} connections to spare"),
+                "raise max_connections or use fewer sessions",
             ));
         }
         Recorder { scene, hosts, server, waits, opened: None, closed: None, warnings }
     }
 
-    /// The sessions whose waits are to be seen.
+    /// Sets the sessions whose wait events are sampled.
     pub fn watch(&self, pids: Vec<i32>) {
         if let Some(waits) = &self.waits {
             waits.watch(pids);
         }
     }
 
-    /// The window has opened.
+    /// Records the start of the window.
     pub fn opened(&mut self, at: Instant) {
         self.mark();
         self.opened = Some(Mark::new(at));
     }
 
-    /// The last operation ended at this moment, which was just now. Returns when the hosts have told
-    /// of their processes: whoever leaves before would be missing there, with all that it did.
+    /// Records the end of the window: the last operation has just ended at `at`. Returns when the
+    /// hosts have listed their processes, because a session that disconnects before is missing from
+    /// the list together with its CPU time.
     pub fn closed(&mut self, at: Instant) {
         self.mark();
         self.closed = Some(Mark::new(at));
-        let asked = Instant::now();
-        while asked.elapsed() < MARKING && self.hosts.iter().any(|(_, host)| host.is_marking()) {
+        let requested = Instant::now();
+        while requested.elapsed() < MARK_TIMEOUT
+            && self.hosts.iter().any(|(_, host)| host.is_marking())
+        {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -175,7 +178,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Sums up. None where no window opened; one that was left early ends now.
+    /// Summarizes the samples. `None` if the window never opened; an unfinished window ends now.
     pub fn finish(mut self) -> Option<(Telemetry, Series, Vec<Warning>)> {
         let opened = self.opened?;
         if self.closed.is_none() {
@@ -192,27 +195,27 @@ impl Recorder<'_> {
             sampling_cpu_seconds: opened
                 .sampling_cpu
                 .zip(closed.sampling_cpu)
-                // A sampler that ended took its share with it.
+                // The CPU time of a thread that ended is no longer counted.
                 .and_then(|(from, to)| Some(to.checked_sub(from)?.as_secs_f64())),
             ..Telemetry::default()
         };
         for (name, host) in self.hosts {
-            let (found, tracks, more) = host.finish(span.opened, span.closed);
-            telemetry.hosts.insert(name.to_owned(), found);
+            let (usage, tracks, host_warnings) = host.finish(span.opened, span.closed);
+            telemetry.hosts.insert(name.to_owned(), usage);
             series.tracks.extend(tracks);
-            warnings.extend(more);
+            warnings.extend(host_warnings);
         }
         if let Some(server) = self.server {
-            let found = server.finish(span);
-            telemetry.standbys = found.standbys;
-            series.tracks.extend(found.tracks);
-            series.moments.extend(found.moments);
-            warnings.extend(found.warnings);
+            let usage = server.finish(span);
+            telemetry.standbys = usage.standbys;
+            series.tracks.extend(usage.tracks);
+            series.moments.extend(usage.moments);
+            warnings.extend(usage.warnings);
         }
         if let Some(waits) = self.waits {
-            let found = waits.finish(span);
-            telemetry.waits = found.waits;
-            warnings.extend(found.warnings);
+            let summary = waits.finish(span);
+            telemetry.waits = summary.waits;
+            warnings.extend(summary.warnings);
         }
         series.tracks.retain(|track: &Track| !track.at.is_empty());
         series.moments.sort_by(|a, b| a.at.total_cmp(&b.at));
@@ -228,22 +231,22 @@ fn start_hosts<'a>(
 ) -> Vec<(&'a str, host::Sampler)> {
     let mut started = Vec::new();
     for (name, host) in &scene.hosts {
-        let serves = scene.server_host.as_ref() == Some(name);
-        let backend_pids = backend_pid.filter(|_| serves).into_iter().collect();
+        let is_server_host = scene.server_host.as_ref() == Some(name);
+        let backend_pids = backend_pid.filter(|_| is_server_host).into_iter().collect();
         match host::Sampler::start(Arc::clone(host), cadence, host::Watch { backend_pids }) {
             Ok(sampler) => started.push((name.as_str(), sampler)),
             Err(error) => warnings.push(Warning::new(
                 format!("host {name} was not observed"),
                 words::sentence(&error),
-                "see whether it can be reached, and run again",
+                "check that the host can be reached, then run again",
             )),
         }
     }
     started
 }
 
-fn lost(what: &str, why: &str) -> Warning {
-    Warning::new(format!("{what} were not observed"), why, "see the server's log, and run again")
+fn not_observed(what: &str, why: &str) -> Warning {
+    Warning::new(format!("{what} were not observed"), why, "check the server log, then run again")
 }
 
 #[cfg(test)]
@@ -251,12 +254,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_counted_from_the_opening_and_lie_below_it_before() {
+    fn seconds_are_relative_to_the_opening_and_negative_before_it() {
         let opened = Instant::now();
         let span = Span { opened, closed: opened + Duration::from_secs(2) };
         assert_eq!(span.seconds_at(opened + Duration::from_millis(500)), 0.5);
         assert_eq!(span.seconds_at(opened - Duration::from_millis(250)), -0.25);
-        assert!(span.holds(opened) && !span.holds(opened - Duration::from_nanos(1)));
-        assert!(!span.holds(opened + Duration::from_secs(3)));
+        assert!(span.contains(opened) && !span.contains(opened - Duration::from_nanos(1)));
+        assert!(!span.contains(opened + Duration::from_secs(3)));
     }
 }

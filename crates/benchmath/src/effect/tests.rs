@@ -1,4 +1,4 @@
-//! The verdicts on plain cases, and the symmetries that any honest comparison has.
+//! Tests the decisions in simple cases, and the symmetries of a comparison.
 
 use super::*;
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ fn identical_arms_are_no_difference() {
 }
 
 #[test]
-fn same_ratio_everywhere_is_decided() {
+fn equal_ratios_in_all_blocks_are_decided() {
     let result = compared(&scaled(&BASELINE, 1.1), &BASELINE);
     assert_eq!(
         (result.decision, result.p, result.sd_log),
@@ -93,7 +93,7 @@ fn zero_has_no_ratio_but_a_difference() {
 }
 
 #[test]
-fn what_is_not_a_number_has_neither() {
+fn a_value_that_is_not_finite_has_neither() {
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let result = compared(&[1.0, bad], &[1.0, 1.0]);
         assert_eq!((result.decision, result.difference), (Decision::NotApplicable, None));
@@ -102,7 +102,7 @@ fn what_is_not_a_number_has_neither() {
 }
 
 #[test]
-fn one_wild_block_is_named_and_does_not_undo_the_verdict() {
+fn one_wild_block_is_reported_and_does_not_change_the_decision() {
     let mut condition = scaled(&BASELINE, 1.2);
     for (k, value) in condition.iter_mut().enumerate() {
         *value *= 1.0 + 0.01 * k as f64;
@@ -116,7 +116,7 @@ fn one_wild_block_is_named_and_does_not_undo_the_verdict() {
 
 #[test]
 fn ties_are_ties_in_any_unit() {
-    // ln(4/3) + ln(6/8) is 0, but not in the last bits of a float.
+    // ln(4/3) + ln(6/8) is 0, but floats differ in the last bits.
     let (condition, baseline) = ([4.0, 6.0, 4.0, 6.0, 4.0, 6.0], [3.0, 8.0, 3.0, 8.0, 3.0, 8.0]);
     let p = compared(&condition, &baseline).p;
     assert_eq!(p, Some(1.0));
@@ -132,7 +132,7 @@ fn incomplete_blocks_are_refused() {
     assert_eq!(refused, LengthsDiffer { condition: 2, baseline: 1 });
 }
 
-/// Rates as measured, or small counts with ties; with an effect on top or none.
+/// Realistic rates, or small counts with ties; with or without an effect.
 fn pairs() -> impl Strategy<Value = (Vec<f64>, Vec<f64>)> {
     let smooth = prop::collection::vec((500.0..2000.0f64, 500.0..2000.0f64), 1..16);
     let counts = prop::collection::vec((1..9i32, 1..9i32), 1..16)

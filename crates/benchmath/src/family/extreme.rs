@@ -1,4 +1,4 @@
-//! How extreme one member is, as it was seen and under a flip of signs.
+//! Computes how extreme a member is, as observed and under sign flips.
 
 use std::cmp::Ordering;
 
@@ -6,10 +6,10 @@ use super::Series;
 use crate::signed_rank::{Null, Walsh};
 use crate::summary;
 
-/// Beyond so many blocks p values hardly tie, and sizes need not break ties.
+/// With more blocks, p values rarely tie, so sizes need not break ties.
 const SIZES_UP_TO: usize = 20;
 
-/// Ordered by p first, a smaller one being more extreme, then by size.
+/// Ordered by p (a smaller one is more extreme), then by size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Extreme {
     pub(super) p: f64,
@@ -18,7 +18,7 @@ pub(super) struct Extreme {
 }
 
 impl Extreme {
-    /// Less extreme than anything that happens.
+    /// Less extreme than any possible value.
     pub(super) const LEAST: Extreme = Extreme { p: f64::INFINITY, size: 0.0 };
 
     pub(super) fn total_cmp(&self, other: &Extreme) -> Ordering {
@@ -26,14 +26,14 @@ impl Extreme {
     }
 }
 
-/// How sizes of a kind are measured. Either way it does not depend on the signs, which makes it
-/// part of a valid statistic.
+/// The unit for sizes of a kind. Neither unit depends on the signs, as a valid statistic requires.
 #[derive(Debug, Clone, Copy)]
 enum Scale {
-    /// The median in units of the quietest member's: one of them is often the baseline's twin.
+    /// The median in units of the median of the member with the least noise, often the baseline's
+    /// A/A twin.
     Quietest(f64),
-    /// No second member to compare with: the mean in units of the root mean square, which is
-    /// Student's t in another form.
+    /// For a single member: the mean in units of the root mean square, which is equivalent to
+    /// Student's t.
     Own,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn members(series: &[Series]) -> Vec<Member<'_>> {
     let of_kind = |kind| series.iter().filter(move |s| s.kind == kind && !s.logs.is_empty());
     let scale = |s: &Series| match of_kind(s.kind).count() {
         0 | 1 => Scale::Own,
-        // All log-ratios 0 in one member say nothing of the others' noise.
+        // A member whose log-ratios are all 0 does not indicate the noise of the others.
         _ => of_kind(s.kind)
             .map(noise)
             .filter(|n| *n > 0.0)
@@ -79,7 +79,7 @@ impl Member<'_> {
         self.series.logs.len()
     }
 
-    /// The signed-rank test's p of "the centre is `shift`"; 1 without values.
+    /// The signed-rank p of "the center is `shift`"; 1 without values.
     pub(super) fn own_p(&self, shift: f64) -> f64 {
         if self.len() == 0 { 1.0 } else { self.null.two_sided(self.walsh.lesser_count(shift)) }
     }
@@ -98,14 +98,14 @@ impl Member<'_> {
         self.moved(0.0)
     }
 
-    /// As it would have been seen with all log-ratios less `shift`.
+    /// As it would have been observed with `shift` subtracted from all log-ratios.
     pub(super) fn moved(&self, shift: f64) -> Extreme {
         let p = self.own_p(shift);
         let moved: Vec<f64> = self.series.logs.iter().map(|d| d - shift).collect();
         Extreme { p, size: self.size(&moved) }
     }
 
-    /// Under flips of the signs of `logs`, which are this member's, moved or not.
+    /// Under sign flips of `logs`, which are this member's log-ratios, possibly shifted.
     pub(super) fn flipped<'b>(&'b self, logs: &'b [f64]) -> impl FnMut(&[bool]) -> Extreme + 'b {
         let ranks = SignedRanks::of(logs);
         let mut signed = logs.to_vec();
@@ -121,8 +121,8 @@ impl Member<'_> {
         }
     }
 
-    /// The largest lesser sum of ranks whose p is at most `p`: what a flip must not exceed to be as
-    /// extreme. `None` where not even 0 is.
+    /// The largest lesser rank sum whose p is at most `p`; a flip with a larger one is less
+    /// extreme. `None` if even 0 has a larger p.
     pub(super) fn largest_lesser(&self, p: f64) -> Option<usize> {
         self.null.largest_rejecting(p)
     }
@@ -142,16 +142,15 @@ impl Member<'_> {
             Scale::Own => {
                 let (sum, squares) = logs.iter().fold((0.0, 0.0), |(s, q), d| (s + d, q + d * d));
                 let root = (squares * logs.len() as f64).sqrt();
-                // To a billionth, so that equal values are equally extreme in any order.
+                // Round to a billionth, so that equal values are equally extreme in any order.
                 if root > 0.0 { (sum.abs() / root * 1e9).round() / 1e9 } else { 0.0 }
             }
         }
     }
 }
 
-/// Ranks of the absolute values, with what a flip of each sign does to their sum on the positive
-/// side. Ties and zeros are read so that a flip is rather more extreme: they must not help to
-/// reject.
+/// Ranks of the absolute values, with the change of the positive rank sum by each sign flip. Ties
+/// and zeros are treated so that flips become more extreme, because they must not help to reject.
 #[derive(Debug)]
 pub(super) struct SignedRanks {
     positive: f64,
@@ -179,17 +178,17 @@ impl SignedRanks {
         signed
     }
 
-    /// The sum of the ranks on the lesser side. Ranks are halves at most, so their sums are exact.
+    /// The lesser rank sum. Ranks are multiples of 1/2, so their sums are exact.
     pub(super) fn lesser(&self, flip: &[bool]) -> usize {
         let changes = self.changes.iter().zip(flip);
-        // A product instead of a branch: the signs are random.
+        // Multiply instead of branching, because the signs are random.
         let change: f64 = changes.map(|(change, flip)| change * f64::from(u8::from(*flip))).sum();
         let positive = self.positive + change;
         positive.min(self.total - positive).floor() as usize
     }
 }
 
-/// Ranks of the absolute values, means of ties.
+/// Ranks of the absolute values; ties share their mean rank.
 fn ranks(logs: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..logs.len()).collect();
     order.sort_by(|a, b| logs[*a].abs().total_cmp(&logs[*b].abs()));

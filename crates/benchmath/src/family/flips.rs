@@ -1,5 +1,4 @@
-//! The reference set: flips of signs, shared by all members, and what each of them makes of a
-//! member.
+//! The reference set: sign flips shared by all members, and the result of each flip for a member.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +6,29 @@ use super::Series;
 use super::extreme::{Extreme, Member, SignedRanks};
 use crate::rng::SplitMix64;
 
-/// Up to so many blocks every flip is tried: 2,048 of them, the other half being their mirror.
+/// Up to this many blocks every flip is evaluated: 2,048 of them; the other half are their mirror
+/// images.
 const ALL_UP_TO: usize = 12;
 
-/// Beyond, as many at random, fewer where each takes long; none of them is the identity, which
-/// counts beside them. The seed is fixed: the same record always gives the same verdicts.
+/// With more blocks, the number of random flips; fewer if each takes long. The identity is counted
+/// in addition. The seed is fixed, so that the same record always gives the same decisions.
 const DRAWN: usize = 2_047;
 const DRAWN_OF_MANY: usize = 999;
 const MANY: usize = 100;
 const SEED: u64 = 0x05EE_D0FF_11B5;
 
-/// How often an end of an interval is halved: to a millionth of the first step.
+/// Bisection steps for an end of an interval: down to less than a millionth of the first step.
 const HALVINGS: usize = 24;
 
-/// An end that lies further out than 2^12 times the values' spread is nowhere.
+/// An end further away than 2^12 times the spread of the values is infinite.
 const DOUBLINGS: usize = 12;
 
 #[derive(Debug)]
 pub(super) struct Flips {
-    /// By flip, then by block in the order of `blocks`.
+    /// Signs by flip, then by block in the order of `blocks`.
     signs: Vec<Vec<bool>>,
     blocks: BTreeMap<u32, usize>,
-    /// Whether `signs` are all there are, the identity among them.
+    /// Whether `signs` are all flips, including the identity.
     exact: bool,
 }
 
@@ -36,11 +36,11 @@ impl Flips {
     pub(super) fn of(series: &[Series]) -> Flips {
         let numbers = series.iter().flat_map(|s| &s.blocks).copied();
         let mut blocks: BTreeMap<u32, usize> = numbers.map(|block| (block, 0)).collect();
-        blocks.values_mut().enumerate().for_each(|(i, place)| *place = i);
+        blocks.values_mut().enumerate().for_each(|(i, index)| *index = i);
         let n = blocks.len();
         let exact = n <= ALL_UP_TO;
         let signs = if exact {
-            // The last block keeps its sign: mirrored flips are equally extreme.
+            // The last block keeps its sign, because mirrored flips are equally extreme.
             let count = 1u32 << n.saturating_sub(1);
             (0..count).map(|flip| (0..n).map(|i| flip >> i & 1 == 1).collect()).collect()
         } else {
@@ -51,20 +51,20 @@ impl Flips {
         Flips { signs, blocks, exact }
     }
 
-    /// One for each flip: no member at all.
+    /// The least extreme value for each flip: without any member.
     pub(super) fn nothing(&self) -> Vec<Extreme> {
         vec![Extreme::LEAST; self.signs.len()]
     }
 
-    /// What each flip makes of a member.
+    /// How extreme each flip makes a member.
     pub(super) fn extremes(&self, member: &Member<'_>) -> Vec<Extreme> {
         self.each(member, &member.series.logs)
     }
 
-    /// What each flip makes of a member's distances from its own estimate.
+    /// How extreme each flip makes the distances of a member's values from its estimate.
     pub(super) fn residuals(&self, member: &Member<'_>) -> Vec<Extreme> {
-        let centre = member.estimate();
-        let residuals: Vec<f64> = member.series.logs.iter().map(|d| d - centre).collect();
+        let center = member.estimate();
+        let residuals: Vec<f64> = member.series.logs.iter().map(|d| d - center).collect();
         self.each(member, &residuals)
     }
 
@@ -77,9 +77,9 @@ impl Flips {
         (0..self.signs.len()).map(|flip| flipped(flips.signs(flip))).collect()
     }
 
-    fn of_member<'a>(&'a self, member: &Member<'_>) -> OfMember<'a> {
-        let places: Vec<usize> = member.series.blocks.iter().map(|b| self.blocks[b]).collect();
-        OfMember { flips: self, own: vec![false; places.len()], places }
+    fn of_member<'a>(&'a self, member: &Member<'_>) -> MemberFlips<'a> {
+        let indexes: Vec<usize> = member.series.blocks.iter().map(|b| self.blocks[b]).collect();
+        MemberFlips { flips: self, own: vec![false; indexes.len()], indexes }
     }
 
     pub(super) fn against<'a>(&'a self, others: &'a [Extreme]) -> Against<'a> {
@@ -89,50 +89,51 @@ impl Flips {
     }
 }
 
-/// The flips of those blocks that one member has.
-struct OfMember<'a> {
+/// The flips restricted to the blocks of one member.
+struct MemberFlips<'a> {
     flips: &'a Flips,
-    places: Vec<usize>,
+    indexes: Vec<usize>,
     own: Vec<bool>,
 }
 
-impl OfMember<'_> {
+impl MemberFlips<'_> {
     fn signs(&mut self, flip: usize) -> &[bool] {
         let signs = &self.flips.signs[flip];
-        for (own, place) in self.own.iter_mut().zip(&self.places) {
-            *own = signs[*place];
+        for (own, index) in self.own.iter_mut().zip(&self.indexes) {
+            *own = signs[*index];
         }
         &self.own
     }
 }
 
-/// The more extreme of each flip.
+/// The more extreme value for each flip.
 pub(super) fn larger(a: &[Extreme], b: &[Extreme]) -> Vec<Extreme> {
     let more = |(a, b): (&Extreme, &Extreme)| if a.total_cmp(b).is_lt() { *b } else { *a };
     a.iter().zip(b).map(more).collect()
 }
 
-/// The most extreme of the members that stand beside the one that is judged, by flip.
+/// The most extreme of the members against which a member is judged, by flip.
 #[derive(Debug)]
 pub(super) struct Against<'a> {
     flips: &'a Flips,
     others: &'a [Extreme],
-    /// The same, the most extreme first.
+    /// The same values, most extreme first.
     sorted: Vec<Extreme>,
 }
 
 impl Against<'_> {
-    /// The share of flips in which the member, moved by `shift`, or one of the others is as extreme
-    /// as the member is seen; never below the member's own exact p. With more than [`MANY`] blocks
-    /// the member's share is its own p, and the two are added: a bound, a little above what they
-    /// have in common, which costs no flip.
+    /// The share of flips in which the member, moved by `shift`, or one of the others is at least
+    /// as extreme as observed; never below the member's own exact p. With more than [`MANY`]
+    /// blocks, the member's share is its own p and the two shares are added: an upper bound that
+    /// ignores their small overlap and needs no flips.
     pub(super) fn p(&self, member: &Member<'_>, shift: f64) -> f64 {
         let seen = member.moved(shift);
         let others = self.as_extreme(&seen);
         self.p_seen(member, shift, &seen, others)
     }
 
-    /// With what the member is seen as, and in how many flips one of the others is as extreme.
+    /// Like [`Against::p`], for the observed value and the number of flips in which one of the
+    /// others is at least as extreme.
     fn p_seen(&self, member: &Member<'_>, shift: f64, seen: &Extreme, others: usize) -> f64 {
         if self.flips.blocks.len() > MANY {
             return (self.share(others) + seen.p).min(1.0);
@@ -150,7 +151,7 @@ impl Against<'_> {
         self.share(others + own).max(seen.p).min(1.0)
     }
 
-    /// In how many flips one of the others is as extreme.
+    /// Number of flips in which one of the others is at least as extreme.
     fn as_extreme(&self, seen: &Extreme) -> usize {
         self.sorted.partition_point(|other| other.total_cmp(seen).is_ge())
     }
@@ -159,13 +160,13 @@ impl Against<'_> {
         if self.flips.exact {
             count as f64 / self.others.len() as f64
         } else {
-            // The identity is as extreme as what was seen.
+            // The identity is exactly as extreme as observed.
             (count + 1) as f64 / (self.others.len() + 1) as f64
         }
     }
 
-    /// Whether `p` is at most `alpha`, without the flips of the member where the others, or its own
-    /// test, say so alone.
+    /// Whether `p` is at most `alpha`. Skips the member's flips if the others or its own test
+    /// suffice.
     fn rejects(&self, member: &Member<'_>, shift: f64, alpha: f64) -> bool {
         let seen = member.moved(shift);
         if seen.p > alpha {
@@ -175,9 +176,9 @@ impl Against<'_> {
         self.share(others) <= alpha && self.p_seen(member, shift, &seen, others) <= alpha
     }
 
-    /// The shifts that are not rejected. The member's own interval is inside: beyond its ends the
-    /// member only gets more extreme, so each end is found by halving. `zero_rejected` is the
-    /// verdict on 0, which an end never contradicts.
+    /// The interval of shifts that are not rejected. It contains the member's own interval; beyond
+    /// its ends the member only becomes more extreme, so bisection finds each end. `zero_rejected`
+    /// is the decision on 0, which an end never contradicts.
     pub(super) fn bounds(
         &self,
         member: &Member<'_>,
@@ -196,7 +197,7 @@ impl Against<'_> {
     }
 }
 
-/// From a shift that is not rejected outward, in first steps of `step`.
+/// Searches outward from a shift that is not rejected, starting with steps of `step`.
 fn end(rejected: impl Fn(f64) -> bool, inside: f64, mut step: f64) -> f64 {
     let zero_is_outward = inside * step < 0.0;
     let (mut kept, mut outside) = match zero_is_outward {

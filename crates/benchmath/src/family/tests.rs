@@ -1,5 +1,6 @@
-//! A family of one is the signed-rank test; verdict and interval agree; false alarms stay rare
-//! whatever the noise; large effects are found however many metrics there are.
+//! Tests that a family of one member is the signed-rank test, that decision and interval agree,
+//! that false alarms are rare for any noise, and that large effects are detected among many
+//! metrics.
 
 use super::*;
 use crate::holm;
@@ -19,10 +20,10 @@ fn decided(judged: &Judged) -> bool {
 }
 
 #[test]
-fn a_large_effect_is_told_with_six_blocks_beside_eight_others() {
+fn a_large_effect_is_detected_with_six_blocks_among_eight_others() {
     let mut rng = SplitMix64::new(1);
-    let mut noise = |centre: f64| -> Series {
-        series(0, &(0..6).map(|_| centre + 0.03 * normal(&mut rng)).collect::<Vec<_>>())
+    let mut noise = |center: f64| -> Series {
+        series(0, &(0..6).map(|_| center + 0.03 * normal(&mut rng)).collect::<Vec<_>>())
     };
     let mut all = vec![noise(-0.7)];
     all.extend((0..8).map(|_| noise(0.0)));
@@ -34,7 +35,7 @@ fn a_large_effect_is_told_with_six_blocks_beside_eight_others() {
 }
 
 #[test]
-fn blocks_that_a_member_lacks_are_left_out_of_it_alone() {
+fn missing_blocks_affect_only_their_member() {
     let whole = series(0, &[0.5, 0.52, 0.48, 0.51, 0.49, 0.5, 0.53, 0.5]);
     let part = Series {
         kind: 0,
@@ -57,8 +58,8 @@ fn members_without_spread_or_effect_have_bounds() {
 
 fn noisy() -> impl Strategy<Value = Vec<Series>> {
     let member = (0usize..3, -0.5..0.5f64, prop::collection::vec(-1.0..1.0f64, 1..15)).prop_map(
-        |(kind, centre, noise)| {
-            series(kind, &noise.iter().map(|n| centre + 0.3 * n).collect::<Vec<_>>())
+        |(kind, center, noise)| {
+            series(kind, &noise.iter().map(|n| center + 0.3 * n).collect::<Vec<_>>())
         },
     );
     prop::collection::vec(member, 1..5)
@@ -80,14 +81,14 @@ proptest! {
         }
     }
 
-    /// Where the share of the others is added to the member's own p.
+    /// With many blocks, the share of the others is added to the member's own p.
     #[test]
     fn verdict_and_interval_agree_with_many_blocks(
-        centre in -0.1..0.1f64,
+        center in -0.1..0.1f64,
         noise in prop::collection::vec(prop::collection::vec(-1.0..1.0f64, 101..130), 2..5),
     ) {
         let member = |noise: &Vec<f64>| {
-            series(0, &noise.iter().map(|n| centre + 0.3 * n).collect::<Vec<_>>())
+            series(0, &noise.iter().map(|n| center + 0.3 * n).collect::<Vec<_>>())
         };
         let all: Vec<Series> = noise.iter().map(member).collect();
         for (judged, series) in judge(&all, ALPHA).iter().zip(&all) {
@@ -101,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn one_alone_is_the_signed_rank_test(logs in prop::collection::vec(-1.0..2.0f64, 1..20)) {
+    fn a_family_of_one_is_the_signed_rank_test(logs in prop::collection::vec(-1.0..2.0f64, 1..20)) {
         let own = signed_rank::test(&logs, ALPHA).unwrap();
         let judged = judge(&[series(0, &logs)], ALPHA)[0];
         prop_assert_eq!((judged.p, judged.bounds), (own.p, own.bounds));
@@ -128,7 +129,7 @@ const NOISES: [(&str, Noise); 4] = [
     ("stalls", |rng| 0.02 * normal(rng) - if rng.next_f64() < 0.15 { 0.5 } else { 0.0 }),
 ];
 
-/// Conditions that differ in nothing, each against the same baseline.
+/// Equal conditions, each compared with the same baseline.
 fn equal_conditions(
     rng: &mut SplitMix64,
     conditions: usize,
@@ -142,18 +143,18 @@ fn equal_conditions(
     (0..conditions).map(|_| against(rng)).collect()
 }
 
-/// At least one false verdict in at most 5 % of experiments (and the error of as many), where each
-/// member by itself would raise one in up to 28 %. With 6,000 experiments of three and seven
-/// conditions and ten blocks: 4.5 and 4.6 % with normal noise, 4.7 and 4.9 % with exponential. Noise as
-/// skewed as the log-normal one is where joint symmetry fails: a per cent more.
+/// At most 5 % of experiments (plus simulation error) have a false alarm, while unadjusted tests
+/// would raise one in up to 28 %. With 6,000 experiments of three and seven conditions and ten
+/// blocks: 4.5 and 4.6 % with normal noise, 4.7 and 4.9 % with exponential noise. With noise as
+/// skewed as log-normal, joint symmetry fails and the rate is one percentage point higher.
 #[test]
-fn false_alarms_of_a_family_stay_under_the_level() {
+fn false_alarms_of_a_family_stay_below_the_level() {
     let experiments = 400u32;
     let mut rng = SplitMix64::new(7);
     for (name, noise) in NOISES {
         for (conditions, n) in [(2, 6), (3, 10), (7, 10), (3, 110)] {
             let mut alarms = (0, 0);
-            // Fewer where each takes long.
+            // Fewer if each takes long.
             let experiments = if n > 100 { experiments / 2 } else { experiments };
             for _ in 0..experiments {
                 let all = equal_conditions(&mut rng, conditions, n, noise);
@@ -170,7 +171,7 @@ fn false_alarms_of_a_family_stay_under_the_level() {
     }
 }
 
-/// Without the intervals, which take most of the time.
+/// Adjusted p values without the intervals, which take most of the time.
 fn adjusted(all: &[Series]) -> Vec<f64> {
     let members = extreme::members(all);
     let mut adjusted = vec![1.0; members.len()];
@@ -182,10 +183,11 @@ fn own_p(series: &Series) -> f64 {
     signed_rank::test(&series.logs, ALPHA).unwrap().p
 }
 
-/// Each interval holds its truth in 95 % of experiments, and all of them at once in 93 %: stepping
-/// down spends the 5 % on verdicts once more after the large effects are told (see the methodology).
+/// Each interval covers the truth in 95 % of experiments, and all intervals together in 93 %: after
+/// large effects are detected, stepping down uses the 5 % again for the remaining decisions (see
+/// the methodology).
 #[test]
-fn intervals_hold_together() {
+fn intervals_cover_simultaneously() {
     let experiments = 600u32;
     let mut rng = SplitMix64::new(8);
     let truths = [0.0, -0.05, 0.2];
@@ -211,10 +213,10 @@ fn intervals_hold_together() {
     assert!(share[3] >= 0.93 - error, "{share:?}");
 }
 
-/// Forty metrics of one condition with six blocks, fifteen of them changed by 30 %: Holm's method
-/// finds none.
+/// Forty metrics of one condition with six blocks; fifteen of them change by 30 %. Holm's method
+/// detects none.
 #[test]
-fn large_effects_are_found_among_many_metrics() {
+fn large_effects_are_detected_among_many_metrics() {
     let experiments = 100;
     let mut rng = SplitMix64::new(9);
     let (mut found, mut alarms, mut holm_found) = (0, 0, 0);

@@ -1,22 +1,23 @@
-//! What the signed-rank statistic does when nothing differs.
+//! The null distribution of the signed-rank statistic.
 //!
-//! T sums those of the ranks 1..n whose coin shows heads. Up to [`EXACT_UP_TO`] values its
-//! distribution is computed, one rank at a time, and kept for the next comparison of as many
-//! blocks; beyond, the normal distribution with continuity correction stands for it, which is then
-//! within 1 % of a tail of 2.5 % (a test holds this).
+//! T sums a random subset of the ranks 1..n, each included with probability 1/2. Up to
+//! [`EXACT_UP_TO`] values its distribution is computed exactly, rank by rank, and cached for the
+//! next comparison with the same number of blocks. With more values, the normal distribution with
+//! continuity correction replaces it, which is then within 1 % of a tail of 2.5 % (verified by a
+//! test).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// The table of so many values has 45,151 numbers and takes some ten milliseconds to make.
+/// The table for this many values has 45,151 numbers and takes about ten milliseconds to compute.
 const EXACT_UP_TO: usize = 300;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Null {
     n: usize,
-    /// P(T <= t) for t = 0, 1, .. n (n + 1) / 2; absent beyond [`EXACT_UP_TO`].
+    /// P(T <= t) for t = 0, 1, .. n (n + 1) / 2; `None` above [`EXACT_UP_TO`].
     tail: Option<Arc<[f64]>>,
 }
 
@@ -24,15 +25,14 @@ impl Null {
     pub(crate) fn of(n: usize) -> Null {
         static TABLES: Mutex<BTreeMap<usize, Arc<[f64]>>> = Mutex::new(BTreeMap::new());
         let tail = (n <= EXACT_UP_TO).then(|| {
-            // A panic elsewhere cannot leave half a table: it is inserted whole.
+            // A panic cannot leave an incomplete table, because tables are inserted complete.
             let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
             tables.entry(n).or_insert_with(|| exact(n).into()).clone()
         });
         Null { n, tail }
     }
 
-    /// The one comparison with alpha that both p and interval go through: were it written twice, a
-    /// rounding could make them disagree.
+    /// Both p and interval use this function, so that rounding cannot make them disagree.
     pub(crate) fn two_sided(&self, lesser: usize) -> f64 {
         (2.0 * self.at_most(lesser)).min(1.0)
     }
@@ -55,7 +55,7 @@ impl Null {
     }
 }
 
-/// Exact while 2^n fits the 53 bits of an f64, and to rounding beyond.
+/// Exact while 2^n fits the 53 bits of an f64; with rounding errors beyond.
 fn exact(n: usize) -> Vec<f64> {
     let mut chance = vec![0.0; n * (n + 1) / 2 + 1];
     chance[0] = 1.0;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stays_exact_enough_with_many_values() {
+    fn the_table_is_accurate_with_many_values() {
         let tail = exact(200);
         assert!((tail[tail.len() - 1] - 1.0).abs() < 1e-12);
         // Symmetric about 200 * 201 / 4, with an atom there.
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_tail_takes_over_where_it_is_good() {
+    fn the_normal_approximation_is_accurate_where_it_is_used() {
         let n = EXACT_UP_TO;
         let tail = exact(n);
         for level in [0.01, 0.025, 0.25, 0.5] {

@@ -1,4 +1,5 @@
-//! Published answers, enumeration of all sign patterns, and the properties the reports rely on.
+//! Tests published answers, enumerates all sign patterns, and checks the properties that reports
+//! rely on.
 
 use super::*;
 use crate::rng::SplitMix64;
@@ -22,9 +23,9 @@ fn depression_data() {
     close(high, 0.786);
 }
 
-/// Two-sided 5 % critical values as in any table of the signed-rank statistic.
+/// Two-sided 5 % critical values from published tables of the signed-rank statistic.
 #[test]
-fn critical_values_are_the_tabled_ones() {
+fn critical_values_match_published_tables() {
     let tabled = [
         (6, 0),
         (7, 2),
@@ -67,15 +68,15 @@ fn equal_values_are_decided_unless_they_are_zero() {
     assert_eq!(none, SignedRank { estimate: 0.0, bounds: Some((0.0, 0.0)), p: 1.0 });
 }
 
-/// At six values the interval is the range: one wild value widens it but cannot reverse it.
+/// With six values the interval is the range: an outlier widens it but cannot change its sign.
 #[test]
-fn six_values_give_their_range() {
+fn the_interval_of_six_values_is_their_range() {
     let result = test(&[0.3, 0.1, 0.2, 0.6, 0.5, 40.0], 0.05).unwrap();
     assert_eq!((result.bounds, result.p), (Some((0.1, 40.0)), 0.03125));
     assert!(result.estimate < 1.0);
 }
 
-/// Beyond what one would list: linear work, the same answers under a shift and a mirror.
+/// Too many values to list all Walsh averages.
 #[test]
 fn many_values_have_an_answer() {
     let mut rng = SplitMix64::new(3);
@@ -86,9 +87,9 @@ fn many_values_have_an_answer() {
     assert!(result.p < 1e-6 && (result.estimate - 0.1).abs() < 0.02);
 }
 
-/// The interval covers the true centre as often as it says, also for noise that is not normal.
+/// The interval has its nominal coverage, also for noise that is not normal.
 #[test]
-fn coverage_holds() {
+fn coverage_is_nominal() {
     let experiments = 2_000u32;
     let mut rng = SplitMix64::new(6);
     for n in [6, 10] {
@@ -109,7 +110,7 @@ fn coverage_holds() {
     }
 }
 
-/// p by its definition: over all 2^n ways to sign the ranks, those with a lesser side as small.
+/// p by its definition: the share of all 2^n sign patterns whose lesser side is at most as large.
 fn enumerated_p(values: &[f64]) -> f64 {
     let n = values.len();
     let mut order: Vec<usize> = (0..n).collect();
@@ -125,7 +126,7 @@ fn enumerated_p(values: &[f64]) -> f64 {
 }
 
 /// The interval by its definition: the shifts that the test does not reject. The decision can only
-/// change at a Walsh average, so those and the gaps between them are all there is to try.
+/// change at a Walsh average, so it suffices to try those.
 fn enumerated_interval(values: &[f64], alpha: f64) -> Option<(f64, f64)> {
     let walsh = Walsh::of(values);
     let kept: Vec<f64> = (0..walsh.len())
@@ -156,7 +157,7 @@ fn any_kind() -> impl Strategy<Value = Vec<f64>> {
 }
 
 fn any_level() -> impl Strategy<Value = f64> {
-    // Powers of two are levels that attained p values meet exactly.
+    // Attained p values can equal powers of two exactly.
     prop_oneof![Just(0.05), 0.001..0.999f64, (1..10i32).prop_map(|k| 0.5f64.powi(k))]
 }
 
@@ -174,7 +175,7 @@ proptest! {
         }
     }
 
-    /// The promise to the reader of a report: verdict and interval never contradict each other.
+    /// Decision and interval never contradict each other.
     #[test]
     fn p_and_interval_agree(values in any_kind(), alpha in any_level()) {
         let result = test(&values, alpha).unwrap();
@@ -184,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn estimate_lies_inside(values in any_kind(), alpha in any_level()) {
+    fn the_estimate_is_inside_the_interval(values in any_kind(), alpha in any_level()) {
         let result = test(&values, alpha).unwrap();
         if let Some((low, high)) = result.bounds {
             prop_assert!(low <= result.estimate && result.estimate <= high);
@@ -201,8 +202,8 @@ proptest! {
         prop_assert_eq!(there.bounds, back.bounds.map(|(low, high)| (-high, -low)));
     }
 
-    /// However a tie at 0 is broken, by moving zeros a little, p can only fall: ties are read in
-    /// favour of the null hypothesis.
+    /// Breaking a tie at 0 by moving zeros slightly can only lower p: ties are treated in favor of
+    /// the null hypothesis.
     #[test]
     fn ties_never_help_to_reject(values in tied(1..12), seed: u64) {
         let mut rng = SplitMix64::new(seed);

@@ -1,10 +1,11 @@
-//! The averages of all pairs of values, each value with itself included, without making them.
+//! Walsh averages: the averages of all pairs of values, including each value with itself, without
+//! listing them.
 //!
-//! Those above 0 are as many as the sum of the ranks of the positive values (Tukey), which makes
-//! test and interval two views of one list. There are n (n + 1) / 2 of them, so they are never
-//! listed: on sorted values, two pointers count those below a bound in n steps, and bisection over
-//! the floats finds the k-th (the idea of Johnson and Mizoguchi, SIAM Journal on Computing 7(2),
-//! 1978, with bisection in place of their partial sorting).
+//! The number of averages above 0 equals the rank sum of the positive values (Tukey), which makes
+//! test and interval two views of the same list. The n (n + 1) / 2 averages are never listed: on
+//! sorted values, two pointers count those below a bound in n steps, and bisection over the floats
+//! finds the k-th (the idea of Johnson and Mizoguchi, SIAM Journal on Computing 7(2), 1978, with
+//! bisection in place of their partial sorting).
 
 use crate::summary;
 
@@ -15,7 +16,7 @@ pub(crate) struct Walsh {
 }
 
 impl Walsh {
-    /// Of finite values.
+    /// The values must be finite.
     pub(crate) fn of(values: &[f64]) -> Walsh {
         Walsh { values: summary::sorted(values) }
     }
@@ -24,7 +25,8 @@ impl Walsh {
         self.values.len() * (self.values.len() + 1) / 2
     }
 
-    /// How many averages satisfy `holds`, which must hold for a lower part of them.
+    /// Number of averages that satisfy `holds`, which must be true up to some bound and false
+    /// above.
     fn count(&self, holds: impl Fn(f64) -> bool) -> usize {
         let mut count = 0;
         let mut partners = self.values.len();
@@ -40,17 +42,17 @@ impl Walsh {
         count
     }
 
-    /// The count on the side of `centre` that has fewer. An average of exactly `centre` counts on
-    /// both sides: it speaks for neither, so it must not help to reject. Any way of breaking such
-    /// ties gives a count no larger, hence the level holds; and the interval, being closed, treats
-    /// its ends the same way.
-    pub(crate) fn lesser_count(&self, centre: f64) -> usize {
-        let not_above = self.count(|w| w <= centre);
-        let not_below = self.len() - self.count(|w| w < centre);
+    /// The count on the side of `center` that has fewer averages. An average equal to `center`
+    /// counts on both sides, because it supports neither and must not help to reject. Breaking such
+    /// ties in any way gives a count that is not larger, so the level holds; the closed interval
+    /// treats its ends the same way.
+    pub(crate) fn lesser_count(&self, center: f64) -> usize {
+        let not_above = self.count(|w| w <= center);
+        let not_below = self.len() - self.count(|w| w < center);
         not_above.min(not_below)
     }
 
-    /// The k-th smallest average, counted from 0.
+    /// The k-th smallest average, numbered from 0.
     pub(crate) fn smallest(&self, k: usize) -> f64 {
         let (first, last) = (self.values[0], self.values[self.values.len() - 1]);
         let (mut low, mut high) = (ordered(first), ordered(last));
@@ -72,7 +74,7 @@ impl Walsh {
     }
 }
 
-/// Finite floats in their order as integers, with -0 directly below 0.
+/// Maps finite floats to integers in the same order, with -0 directly below 0.
 fn ordered(value: f64) -> u64 {
     let bits = value.to_bits();
     if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
@@ -102,16 +104,16 @@ mod tests {
                 prop::collection::vec(-1.0..2.0f64, 1..20),
                 prop::collection::vec((-4..5i32).prop_map(|v| f64::from(v) / 4.0), 1..20),
             ],
-            centre in prop_oneof![Just(0.0), -1.0..1.0f64],
+            center in prop_oneof![Just(0.0), -1.0..1.0f64],
         ) {
             let (walsh, listed) = (Walsh::of(&values), listed(&values));
             prop_assert_eq!(walsh.len(), listed.len());
             for (k, wanted) in listed.iter().enumerate() {
                 prop_assert!(walsh.smallest(k) == *wanted, "{k}");
             }
-            let below = listed.partition_point(|w| *w < centre);
-            let not_above = listed.partition_point(|w| *w <= centre);
-            prop_assert_eq!(walsh.lesser_count(centre), not_above.min(listed.len() - below));
+            let below = listed.partition_point(|w| *w < center);
+            let not_above = listed.partition_point(|w| *w <= center);
+            prop_assert_eq!(walsh.lesser_count(center), not_above.min(listed.len() - below));
             prop_assert!(Some(walsh.median()) == summary::median_of_sorted(&listed));
         }
     }

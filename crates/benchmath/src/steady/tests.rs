@@ -1,4 +1,4 @@
-//! Known answers, what must hold of any series, and how often nothing raises an alarm.
+//! Tests known answers, properties of any series, and the rate of false alarms.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn rising(n: u32) -> Vec<f64> {
     (0..n).map(|i| 100.0 + f64::from(i)).collect()
 }
 
-/// Noise of which each value holds `memory` of the one before.
+/// Autocorrelated noise: each value contains `memory` times the previous one.
 fn noise(n: usize, memory: f64, rng: &mut SplitMix64) -> Vec<f64> {
     let mut last = normal(rng) / (1.0 - memory * memory).sqrt();
     let mut next = || {
@@ -35,9 +35,9 @@ fn noise(n: usize, memory: f64, rng: &mut SplitMix64) -> Vec<f64> {
 #[test]
 fn the_nile_changed_in_1898() {
     let shift = judge(&NILE).unwrap().shift;
-    assert_eq!(1870 + shift.at, 1898, "the last year before");
+    assert_eq!(1870 + shift.at, 1898, "the last year before the change");
     assert!(shift.p < 1e-4, "{}", shift.p);
-    assert_eq!(summary::mean(&NILE[..shift.at]), Some(1097.75), "as in every textbook");
+    assert_eq!(summary::mean(&NILE[..shift.at]), Some(1097.75), "as published");
 }
 
 /// By the published formulas: ten rising values have S = 45, Var(S) = 125.
@@ -53,7 +53,7 @@ fn mann_kendall_of_a_rise() {
 }
 
 #[test]
-fn theil_and_sen_shrug_at_a_wild_value() {
+fn theil_sen_is_robust_against_an_outlier() {
     let mut values = rising(11);
     values[3] = 1e6;
     assert_eq!(theil_sen(&values), 1.0);
@@ -62,7 +62,7 @@ fn theil_and_sen_shrug_at_a_wild_value() {
 }
 
 #[test]
-fn pettitt_finds_a_step_and_its_count() {
+fn pettitt_finds_a_step_and_its_statistic() {
     let values: Vec<f64> = (0..20).map(|i| if i < 8 { 10.0 } else { 5.0 }).collect();
     // All 8 × 12 pairs agree.
     assert_eq!(pettitt(&values), (8, 96.0));
@@ -70,8 +70,8 @@ fn pettitt_finds_a_step_and_its_count() {
 }
 
 #[test]
-fn the_effective_size_is_bayleys() {
-    // Alternating neighbours are no memory; a smooth wave is nearly all memory.
+fn the_effective_size_follows_bayley_and_hammersley() {
+    // An alternating series has no positive autocorrelation; a smooth wave has much.
     let alternating: Vec<f64> = (0..40).map(|i| f64::from(i % 2)).collect();
     assert_eq!(effective_size(&alternating), 40.0);
     let wave: Vec<f64> = (0..100).map(|i| (f64::from(i) / 8.0).sin()).collect();
@@ -80,22 +80,22 @@ fn the_effective_size_is_bayleys() {
 }
 
 #[test]
-fn too_short_says_so() {
+fn a_short_series_is_an_error() {
     assert_eq!(judge(&[1.0; 7]), Err(TooShort { points: 7 }));
     let text = TooShort { points: 7 }.to_string();
-    assert_eq!(text, "7 points are too few to judge, lengthen the window to 8");
+    assert_eq!(text, "7 points are too few to judge; lengthen the window to at least 8");
     assert!(judge(&[1.0; 8]).is_ok());
 }
 
 #[test]
-fn a_level_line_is_steady_and_zero_has_no_share() {
+fn a_constant_series_is_steady_and_zero_has_no_relative_change() {
     let level = judge(&[5.0; 30]).unwrap();
     assert_eq!((level.trend.p, level.trend.change, level.shift.p), (1.0, Some(0.0), 1.0));
     let nothing = judge(&[0.0; 30]).unwrap();
     assert_eq!((nothing.trend.change, nothing.shift.change), (None, None));
 }
 
-/// How often each test raises an alarm at 5 % where nothing changes.
+/// Rate of false alarms of each test at the 5 % level.
 fn alarms(n: usize, memory: f64) -> (f64, f64) {
     let mut rng = SplitMix64::new(n as u64);
     let (mut trends, mut shifts) = (0, 0);
@@ -109,7 +109,7 @@ fn alarms(n: usize, memory: f64) -> (f64, f64) {
 }
 
 #[test]
-fn seconds_that_resemble_each_other_raise_few_false_alarms() {
+fn autocorrelated_seconds_raise_few_false_alarms() {
     for (n, memory, most) in [
         (9, 0.0, 0.05),
         (30, 0.0, 0.05),
@@ -127,7 +127,7 @@ fn seconds_that_resemble_each_other_raise_few_false_alarms() {
 }
 
 #[test]
-fn what_changes_is_found() {
+fn trends_and_steps_are_detected() {
     let mut rng = SplitMix64::new(1);
     let (mut trends, mut shifts) = (0, 0);
     for _ in 0..200 {
@@ -144,7 +144,7 @@ fn what_changes_is_found() {
 }
 
 proptest! {
-    /// The unit does not matter, and the mirror image falls where the series rises.
+    /// The unit does not matter, and reversing the series reverses the trend.
     #[test]
     fn unit_and_sign(
         values in prop::collection::vec(1u32..1000, 8..60),
@@ -162,12 +162,13 @@ proptest! {
         let c = judge(&backwards).unwrap();
         prop_assert!(near(a.trend.slope, -c.trend.slope));
         prop_assert!(near(a.trend.p, c.trend.p));
-        // Of two equally likely places the first is named, so only the count is the same.
+        // Of two equally likely change points the first is returned, so only the statistic is the
+        // same.
         prop_assert_eq!(pettitt(&values).1, pettitt(&backwards).1);
     }
 
     #[test]
-    fn probabilities_are_such_and_the_change_lies_inside(
+    fn probabilities_and_change_point_are_in_range(
         values in prop::collection::vec(0.0f64..1e9, 8..80)
     ) {
         let found = judge(&values).unwrap();

@@ -5,14 +5,15 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use super::exit::{Failure, REFUSED};
-use super::{Outcome, output, state, undo};
+use super::exit::{Failure, Outcome, REFUSED};
+use super::{output, undo};
+use crate::experiment::state;
 use crate::host::Host;
 use crate::results::Warning;
-use crate::treatment::Stranger;
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::ballast::memory::Memory;
-use crate::treatment::journal::{self, Ground, Journal};
+use crate::treatment::journal::{self, Journal, UndoTarget};
+use crate::treatment::{OnConflict, Step};
 use crate::units::{self, exact_bytes, human};
 
 #[derive(Debug, clap::Args)]
@@ -45,23 +46,6 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// What a measurement should say of a ballast that is held beside it.
-pub(super) fn held() -> Option<String> {
-    let host = Host::local();
-    let steps = journal::steps_of(&state::held_dir().ok()?);
-    steps.iter().find_map(|step| huge_pages::held(&host, step))
-}
-
-pub(super) fn warn_if_held(held: Option<&str>) {
-    if let Some(held) = held {
-        output::warn(&Warning::new(
-            "a ballast is held on this machine",
-            held.to_owned(),
-            "`pgio ballast --release` gives the memory back",
-        ));
-    }
-}
-
 /// Returns whether there was any.
 fn release() -> Result<bool, Failure> {
     let mut any = false;
@@ -70,7 +54,7 @@ fn release() -> Result<bool, Failure> {
         return Err(error.into());
     }
     for journal in found.dead {
-        any |= undo::undo_one(journal, None, Stranger::Ask)?;
+        any |= undo::undo_one(journal, None, OnConflict::Ask)?;
     }
     if any {
         tell(&huge_pages::look(&Host::local())?);
@@ -98,12 +82,12 @@ fn take(size: u64, yes: bool) -> Outcome {
     })?;
     let mut journal = Journal::new(&state::held_dir()?, "ballast");
     let touches = vec![huge_pages::memory_of(&host)];
-    journal.turn_to(Ground { private: true, touches, ..Ground::default() })?;
-    let number = journal.intent(&step)?;
+    journal.set_target(UndoTarget { private: true, touches, ..UndoTarget::default() })?;
+    let number = journal.intent(&step.record())?;
     let given = match huge_pages::take(&host, &step) {
         Ok(given) => given,
         Err(error) => {
-            undo::undo_one(journal, None, Stranger::Ask)?;
+            undo::undo_one(journal, None, OnConflict::Ask)?;
             return Err(error.into());
         }
     };

@@ -1,34 +1,16 @@
 //! `pgio compare`: runs an experiment file, and prints its table.
 //!
-//! [`job`] is the file on its way to being run, [`cells`] what each block runs, [`plan_text`] what
-//! `--plan` prints and [`validation`] what it refuses, [`rights`] refuses who may not, [`targets`] finds or starts the servers,
-//! [`observing`] says what is watched there, [`stored`] is what is kept beside the trials, [`resume`]
-//! decides whether an interrupted run may go on, [`extend`] lets it go on for more blocks, [`telling`] says on
-//! stderr how far it is, [`pace`] how long it still takes, [`estimate`] how long it should. The loop itself is
-//! in `experiment`.
+//! `experiment::application` does the work; [`plan`] is what `--plan` prints.
 
-mod cells;
-mod estimate;
-mod extend;
-mod job;
-mod observing;
-mod pace;
-mod plan_text;
-mod resume;
-mod rights;
-mod stored;
-mod targets;
-mod telling;
-mod validation;
+mod plan;
 
 use std::path::{Path, PathBuf};
 
-use super::exit::{FILES, Failure, INTERRUPTED, TRIAL};
-use super::{Outcome, files, output, report, signals, state};
-use crate::config::experiment::limits::FILE_BYTES;
-use crate::results::store;
-
-pub(super) use self::job::{Job, Start};
+use super::exit::{Failure, Outcome, TRIAL};
+use super::progress::Display;
+use super::{connection, jobs, output, report, signals};
+use crate::experiment::application::{self, Job, Larger, Run, Start, resume};
+use crate::experiment::state;
 
 /// clap would write `[EXPERIMENT]` and leave open when it may be missing.
 const USAGE: &str = "pgio compare [OPTIONS] <EXPERIMENT>
@@ -61,41 +43,33 @@ pub(super) struct Args {
 }
 
 impl Args {
-    fn larger(&self) -> resume::Larger {
-        resume::Larger { blocks: self.blocks, max_blocks: self.max_blocks }
+    fn larger(&self) -> Larger {
+        Larger { blocks: self.blocks, max_blocks: self.max_blocks }
     }
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
     let job = match (&args.resume, &args.experiment) {
-        (Some(dir), file) => resume::job(dir, file.as_deref(), args.larger())?,
-        (None, Some(file)) => {
-            let stem = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
-            Job::parse(&read_file(file)?, &file.display().to_string(), &stem)?
+        (Some(dir), file) => {
+            let below = connection::conf_only()?;
+            resume::job(dir, file.as_deref(), args.larger(), below)?
         }
+        (None, Some(file)) => jobs::read(file)?,
         (None, None) => return Ok(()), // refused by the parser of the command line
     };
     let new_dir =
         || args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));
     if args.plan {
-        let out = new_dir();
-        let open = match args.offline {
-            true => {
-                vec!["Not checked (--offline): servers, data sets, programs and hosts.".to_owned()]
-            }
-            false => job.validate(&out)?,
-        };
-        let text = job.plan_text(&out)?;
-        output::print(&text);
-        open.iter().for_each(|line| output::line(line));
-        return Ok(());
+        return print_plan(&job, &new_dir(), args.offline);
     }
     let stop = signals::stop_on_signals()?;
     let (out, start) = match &args.resume {
         Some(dir) => (dir.clone(), Start::Resume),
         None => (new_dir(), Start::New),
     };
-    let dirs = job.run(&out, start, &stop, None).inspect_err(|why| tell_kept(why, &out))?;
+    let run = Run { out: &out, start, stop: &stop, pg: None };
+    let dirs = jobs::perform(&job, &run, &mut |_| {});
+    let dirs = dirs.inspect_err(|why| jobs::note_kept(why, &out))?;
     let mut failures = Vec::new();
     for dir in &dirs {
         let analysis = report::analyse(dir)?;
@@ -113,15 +87,19 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// After a stop, or trials that failed: where the others are, and how to go on.
-pub(super) fn tell_kept(why: &Failure, out: &Path) {
-    if [INTERRUPTED, TRIAL].contains(&why.code()) && store::experiments(out).is_ok() {
-        let out = out.display();
-        output::note(&format!("what is complete is kept in {out}; --resume {out} goes on with it"));
-    }
-}
-
-fn read_file(path: &Path) -> Result<String, Failure> {
-    files::read_text(path, FILE_BYTES)
-        .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {}", path.display())))
+fn print_plan(job: &Job, out: &Path, offline: bool) -> Outcome {
+    let mut display = Display::new(&job.experiment);
+    let unchecked = match offline {
+        true => {
+            vec!["Not checked (--offline): servers, data sets, programs and hosts.".to_owned()]
+        }
+        false => {
+            let open = application::validate(job, out, &mut |event| display.show(&event))?;
+            open.iter().map(plan::unchecked).collect()
+        }
+    };
+    let preview = application::preview(job)?;
+    output::print(&plan::text(job, &preview, out)?);
+    unchecked.iter().for_each(|line| output::line(line));
+    Ok(())
 }

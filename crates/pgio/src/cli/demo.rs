@@ -1,13 +1,14 @@
 //! `pgio demo`: what synchronous replication costs, on a primary and a standby of pgio's own.
 //!
-//! The experiment is examples/demo.toml, run as `compare` would run it, then told in plain words.
+//! The experiment is examples/demo.toml, run as `compare` would run it, then explained in plain words.
 
+use std::env;
 use std::path::PathBuf;
 
-use super::compare::{Job, Start, tell_kept};
 use super::example::EXAMPLES;
-use super::exit::{FILES, Failure, USAGE};
-use super::{Outcome, output, report, signals};
+use super::exit::{FILES, Failure, Outcome, USAGE};
+use super::{jobs, output, report, signals};
+use crate::experiment::application::{Run, Start};
 use crate::pg::private::VersionRequest;
 use crate::report::sentence;
 
@@ -28,6 +29,17 @@ What next, on your own server:
   pgio compare sync.toml                        measure there
 ";
 
+/// Tests of all but the verdict set this to run fewer blocks.
+const TEST_BLOCKS: &str = "PGIO_TEST_DEMO_BLOCKS";
+
+fn experiment() -> String {
+    let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == "demo").expect("demo is shipped");
+    match env::var(TEST_BLOCKS) {
+        Ok(blocks) => text.replacen("blocks = 6", &format!("blocks = {blocks}"), 1),
+        Err(_) => (*text).to_owned(),
+    }
+}
+
 pub(super) fn run(args: &Args) -> Outcome {
     let pg = args
         .pg
@@ -36,8 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             text.parse::<VersionRequest>().map_err(|e| Failure::message(USAGE, format!("--pg {e}")))
         })
         .transpose()?;
-    let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == "demo").expect("demo is shipped");
-    let job = Job::parse(text, "demo.toml", "demo")?;
+    let job = jobs::parse(&experiment(), "demo.toml", "demo")?;
     let stop = signals::stop_on_signals()?;
     // Without --out the results live as long as the demo.
     let scratch;
@@ -49,9 +60,10 @@ pub(super) fn run(args: &Args) -> Outcome {
             scratch.path().join("demo")
         }
     };
-    let dirs = job.run(&out, Start::New, &stop, pg).inspect_err(|why| {
+    let run = Run { out: &out, start: Start::New, stop: &stop, pg };
+    let dirs = jobs::perform(&job, &run, &mut |_| {}).inspect_err(|why| {
         if args.out.is_some() {
-            tell_kept(why, &out);
+            jobs::note_kept(why, &out);
         }
     })?;
     let mut analyses = Vec::new();

@@ -2,11 +2,12 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use super::exit::{Failure, REFUSED};
+use super::exit::{Failure, Outcome, REFUSED};
 use super::flags::{ForDestroy, Source};
-use super::{Outcome, connection, output, state};
+use super::{connection, output};
 use crate::dataset::{self, lines, mark};
-use crate::experiment::live;
+use crate::experiment::admin::open_admin;
+use crate::experiment::state;
 use crate::pg::server;
 use crate::units::human;
 
@@ -22,8 +23,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
     let run_id = state::new_run_id();
-    let params = given.params(&run_id)?;
-    let (mut admin, found) = live::open_admin(&params, &run_id)?;
+    let params = connection::params_of(&given, &run_id)?;
+    let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, given.layer.dbname.as_deref())?;
     let bytes = dataset::size(&mut admin).unwrap_or(0);
     let tables = mark::find(&mut admin)
@@ -45,8 +46,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         let dropped = lines::listed(&destroyed.dropped).join(", ");
         output::line(&format!("Dropped {dropped}."));
     }
-    if !destroyed.left.is_empty() {
-        let left = lines::listed(&destroyed.left).join(", ");
+    if !destroyed.kept.is_empty() {
+        let left = lines::listed(&destroyed.kept).join(", ");
         output::line(&format!("Left alone, not made by pgio: {left}."));
     }
     Ok(())

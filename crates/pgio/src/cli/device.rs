@@ -9,10 +9,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rustix::fs::Access;
 
-use super::exit::{Failure, REFUSED, USAGE};
+use super::exit::{Failure, Outcome, REFUSED, USAGE};
 use super::output::{self, Status};
-use super::{Outcome, signals, state};
+use super::signals;
 use crate::analysis::device as analysis;
+use crate::experiment::state;
 use crate::host::Host;
 use crate::host::stop::Stop;
 use crate::report::{device as report, json, text};

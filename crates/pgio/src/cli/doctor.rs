@@ -19,11 +19,11 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::exit::{Failure, REFUSED, USAGE};
+use super::exit::{Failure, Outcome, REFUSED, USAGE};
 use super::flags::{ForDoctor, Source};
-use super::{Outcome, output};
+use super::output;
 use crate::printable;
-use crate::results::{Check, CheckVerdict};
+use crate::results::CheckVerdict;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exits with 0 when nothing is invalid, else with 4.")]
@@ -40,13 +40,6 @@ pub(super) struct Args {
 enum Format {
     Text,
     Json,
-}
-
-/// The checks of one subject.
-#[derive(Debug)]
-struct Section {
-    title: String,
-    checks: Vec<Check>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {

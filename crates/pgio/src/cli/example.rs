@@ -1,7 +1,7 @@
 //! `pgio example`: the shipped experiments, printed.
 
-use super::exit::{Failure, USAGE};
-use super::{Outcome, output};
+use super::exit::{Failure, Outcome, USAGE};
+use super::output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -4,12 +4,17 @@ use std::process::ExitCode;
 
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
-use crate::experiment::live::LiveError;
+use crate::experiment::application::JobError;
+use crate::experiment::application::error::{OpenError, ResumeError, RunError};
+use crate::experiment::conflicts::ConflictError;
+use crate::experiment::error::LiveError;
+use crate::experiment::slob::SlobError;
+use crate::experiment::state::StateError;
 use crate::host::exec::ExecError;
 use crate::host::own_dir::OwnDirError;
 use crate::pg::connect::ConnectError;
 use crate::pg::control::ControlError;
-use crate::pg::private;
+use crate::pg::private::{self, DownloadError};
 use crate::pg::server::ServerError;
 use crate::pg::words;
 use crate::printable;
@@ -91,6 +96,9 @@ impl Failure {
     }
 }
 
+/// What a command returns.
+pub(super) type Outcome = Result<(), Failure>;
+
 /// Errors of the library and the code each kind of them means.
 trait Coded: std::error::Error + Send + Sync + 'static {
     fn code(&self) -> u8;
@@ -99,6 +107,33 @@ trait Coded: std::error::Error + Send + Sync + 'static {
 impl<E: Coded> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure { code: error.code(), error: error.into() }
+    }
+}
+
+/// A run that left changes in place says so, and not only the next one that is refused for it.
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        let code = match &error {
+            RunError::Open(source) => source.code(),
+            RunError::Resume(source) => source.code(),
+            RunError::Conflict(source) => source.code(),
+            RunError::State(source) => source.code(),
+            RunError::Store(source) => source.code(),
+            RunError::Live(source) => source.code(),
+            RunError::Left { source, .. } if source.code() == UNFINISHED => {
+                return Failure {
+                    code: UNFINISHED,
+                    error: anyhow::Error::msg(words::sentence(source)),
+                };
+            }
+            RunError::Left { left, source } => {
+                let text = format!("{}; {left}", words::sentence(source));
+                return Failure::message(UNFINISHED, text);
+            }
+            RunError::Interrupted => INTERRUPTED,
+            RunError::Failing(_) => TRIAL,
+        };
+        Failure { code, error: error.into() }
     }
 }
 
@@ -185,6 +220,56 @@ coded! {
         LiveError::Dataset(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },
+    SlobError => |e| match e {
+        SlobError::Dataset(source) => source.code(),
+        SlobError::Resolve(source) => source.code(),
+        SlobError::Engine(source) => source.code(),
+    },
+    StateError => |e| match e {
+        StateError::NoHome => REFUSED,
+        StateError::Directory(source) => source.code(),
+        StateError::InUse { .. } | StateError::Find { .. } | StateError::Lock { .. } => FILES,
+    },
+    ConflictError => |e| match e {
+        ConflictError::State(source) => source.code(),
+        ConflictError::Journal(source) => source.code(),
+    },
+    JobError => |e| match e {
+        JobError::Config(source) => source.code(),
+        JobError::OwnMetric { .. } | JobError::NoMetric { .. } => USAGE,
+        JobError::Treatment { source, .. } => source.code(),
+    },
+    OpenError => |e| match e {
+        OpenError::UnknownHost { .. } => USAGE,
+        OpenError::DeviceElsewhere | OpenError::ControlElsewhere => REFUSED,
+        OpenError::Program(_) => FAILED,
+        OpenError::Treatment(source) => source.code(),
+        OpenError::Live(source) => source.code(),
+        OpenError::Host(source) => source.code(),
+        OpenError::Private(source) => source.code(),
+        OpenError::State(source) => source.code(),
+        OpenError::Connect(source) => source.code(),
+        OpenError::Control(source) => source.code(),
+        OpenError::Resolve(source) => source.code(),
+        OpenError::Dataset(source) => source.code(),
+        OpenError::Slob(source) => source.code(),
+        OpenError::Engine(source) => source.code(),
+        OpenError::Device(source) => source.code(),
+        OpenError::Command(source) => source.code(),
+        OpenError::Mail(source) => source.code(),
+    },
+    ResumeError => |e| match e {
+        ResumeError::Store(source) => source.code(),
+        ResumeError::Job(source) => source.code(),
+        ResumeError::Read { .. } | ResumeError::OtherVersion { .. } => FILES,
+        ResumeError::NotStored { .. }
+        | ResumeError::OneOfSeveral { .. }
+        | ResumeError::NoSuchWorkload { .. }
+        | ResumeError::OtherExperiment { .. }
+        | ResumeError::NotInsertable { .. }
+        | ResumeError::Smaller { .. } => USAGE,
+        ResumeError::Changed(_) => REFUSED,
+    },
     StoreError => |_| FILES,
     ExecError => |_| CONNECT,
     ControlError => |_| REFUSED,
@@ -193,8 +278,60 @@ coded! {
         private::Error::NoBase { .. }
         | private::Error::NotWritable { .. }
         | private::Error::Closed { .. } => REFUSED,
-        private::Error::Io { .. } | private::Error::Locked { .. } => FILES,
-        private::Error::Untrusted(source) => source.code(),
+        private::Error::Io { .. } => FILES,
+        private::Error::Download(source) => source.code(),
         _ => FAILED,
     },
+    DownloadError => |e| match e {
+        DownloadError::Io { .. } | DownloadError::Locked { .. } => FILES,
+        DownloadError::Untrusted(source) => source.code(),
+        _ => FAILED,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(error: impl Into<Failure>) -> (u8, String) {
+        let failure = error.into();
+        (failure.code(), failure.sentence())
+    }
+
+    #[test]
+    fn how_a_run_ends_decides_about_its_code() {
+        assert_eq!(failure(RunError::Interrupted), (INTERRUPTED, "stopped".to_owned()));
+        let failing = RunError::Failing("no room".to_owned());
+        assert_eq!(failure(failing), (TRIAL, "three trials failed in a row: no room".to_owned()));
+        assert_eq!(failure(RunError::Open(OpenError::DeviceElsewhere)).0, REFUSED);
+        let smaller = ResumeError::Smaller { key: "blocks", was: 6, is: 4 };
+        assert_eq!(failure(RunError::Resume(smaller)).0, USAGE);
+        let changed = RunError::Resume(ResumeError::Changed("another server".to_owned()));
+        assert_eq!(failure(changed), (REFUSED, "cannot go on: another server".to_owned()));
+        assert_eq!(failure(RunError::State(StateError::NoHome)).0, REFUSED);
+    }
+
+    #[test]
+    fn the_cause_is_in_the_sentence_once() {
+        let config = TreatmentError::Config("delay = `long` is no duration".to_owned());
+        let job = JobError::Treatment { file: "x.toml".to_owned(), source: Box::new(config) };
+        assert_eq!(failure(job), (USAGE, "x.toml: delay = `long` is no duration".to_owned()));
+    }
+
+    #[test]
+    fn changes_that_a_run_left_are_its_own_failure() {
+        let left = || JournalError::Unfinished("journal/7".into());
+        let of = |source| RunError::Left { left: left(), source: Box::new(source) };
+        let (code, sentence) = failure(of(LiveError::Engine(EngineError::Stopped)));
+        assert_eq!(code, UNFINISHED);
+        let stopped = failure(EngineError::Stopped).1;
+        assert_eq!(sentence, format!("{stopped}; {}", left()));
+        // One that says so already is not repeated.
+        let treatment = TreatmentError::Journal(left());
+        let condition = "on".to_owned();
+        let live = LiveError::Treatment { condition, source: Box::new(treatment) };
+        let (code, sentence) = failure(of(live));
+        assert_eq!(code, UNFINISHED);
+        assert_eq!(sentence.matches("journal/7").count(), 1, "{sentence}");
+    }
 }

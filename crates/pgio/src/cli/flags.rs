@@ -196,4 +196,33 @@ mod tests {
         assert!(payload.contains("payload is a key of [workload] in the experiment"), "{payload}");
         assert!(refused("--no-such").contains("unexpected argument"));
     }
+
+    fn error<C: TakesKeys>(flag: &str, value: &str) -> String {
+        let command = <Source<C> as clap::Args>::augment_args(clap::Command::new("x"));
+        explain(command.try_get_matches_from(["x", flag, value]).unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_who_takes_the_flag() {
+        for (flag, value, words) in [
+            ("--scale", "0", "`0` is too small"),
+            ("--scale", "1023", "at least 1024 blocks (8M)"),
+            ("--scale", "12X", "`12X` is not a size"),
+            ("--scale", "-8M", "`-8M` is not a size"),
+            ("--update-pct", "101", "from 0 to 100, not `101`"),
+            ("--update-pct", "ten", "from 0 to 100, not `ten`"),
+            ("--num-threads", "0", "not `0`"),
+        ] {
+            for (error, takes) in [
+                (error::<ForSetup>(flag, value), flag != "--update-pct"),
+                (error::<ForRun>(flag, value), true),
+                (error::<ForDestroy>(flag, value), false),
+            ] {
+                // Ignored silently, it would look as if it had an effect.
+                let elsewhere = "has no effect on this command: it is for `pgio ";
+                let words = if takes { words } else { elsewhere };
+                assert!(error.contains(flag) && error.contains(words), "{error}");
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use rustix::termios::tcgetwinsize;
 
+use crate::experiment::conflicts::Elsewhere;
 use crate::printable;
 use crate::results::Warning;
 
@@ -39,6 +40,15 @@ pub(super) fn note(text: &str) {
 
 pub(super) fn warn_all(warnings: &[Warning]) {
     warnings.iter().for_each(warn);
+}
+
+/// An interrupted run whose changes do not concern this one.
+pub(super) fn left_elsewhere(other: &Elsewhere) {
+    note(&format!(
+        "an interrupted run left changes elsewhere ({}; {}): `pgio undo` puts them back",
+        other.what,
+        other.journal.display()
+    ));
 }
 
 /// A line that is written over again and again, on a terminal only.

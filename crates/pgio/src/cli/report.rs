@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::exit::{Failure, USAGE};
-use super::{Outcome, output};
+use super::exit::{Failure, Outcome, USAGE};
+use super::output;
 use crate::analysis::across::across;
 use crate::analysis::shares::State;
 use crate::analysis::{self, Analysis};

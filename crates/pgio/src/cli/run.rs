@@ -9,16 +9,17 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use postgres::Client;
 
-use super::exit::{FILES, Failure};
+use super::exit::{FILES, Failure, Outcome};
 use super::flags::{ForRun, Source};
 use super::output::{self, Status};
-use super::{Outcome, ballast, connection, journals, signals, state};
+use super::{connection, signals};
 use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
-use crate::config::{Layer, ResolveError, SlobSettings};
-use crate::dataset::{self, Mark, sizes, verify};
-use crate::experiment::live::{self, LiveError};
+use crate::dataset::sizes;
+use crate::experiment::admin::open_admin;
+use crate::experiment::error::LiveError;
 use crate::experiment::trial::{self, Measured, Request};
+use crate::experiment::{conflicts, environment, slob, state};
 use crate::host::{Host, Hosts};
 use crate::pg::connect::ConnectParams;
 use crate::pg::server;
@@ -31,8 +32,7 @@ use crate::telemetry::{Scene, Survey};
 use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
 use crate::units::{self, human};
-use crate::workload::slob::{Slob, scan};
-use crate::workload::{SHORTEST_TURN, Workload};
+use crate::workload::Workload;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -53,17 +53,18 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
-    let held = ballast::held();
-    ballast::warn_if_held(held.as_deref());
+    let held = environment::held_ballast();
+    held.clone().map(environment::ballast_warning).iter().for_each(output::warn);
     let run_id = state::new_run_id();
-    let params = given.params(&run_id)?;
-    journals::refuse_unfinished([&params])?;
+    let params = connection::params_of(&given, &run_id)?;
+    conflicts::refuse_unfinished([&params])?.iter().for_each(output::left_elsewhere);
     let stop = signals::stop_on_signals()?;
-    let (mut admin, found) = live::open_admin(&params, &run_id)?;
+    let (mut admin, found) = open_admin(&params, &run_id)?;
     let identity = server::identity(&mut admin).map_err(LiveError::from)?;
-    journals::refuse_changed(&[Resource::server(&identity)].into(), &Claims::default())?;
+    conflicts::refuse_changed(&[Resource::server(&identity)].into(), &Claims::default())?;
     server::check_database(&found, given.layer.dbname.as_deref())?;
-    let slob = loaded_slob(given.layer.clone(), &mut admin)?;
+    let (slob, warnings) = slob::loaded(given.layer.clone(), &mut admin)?;
+    output::warn_all(&warnings);
     let settings = slob.settings.clone();
 
     let connect_string = shown_connect_string(&given.connect_string(), &params);
@@ -99,7 +100,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         params: &params,
         server: &found,
         workload: &workload,
-        treatments: &[],
+        declared: &[],
         session_settings: Vec::new(),
         warmup: settings.warmup,
         checkpoint: Checkpoint::Before,
@@ -115,7 +116,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Extent::Time(window) => format!(" of {:.0}", window.as_secs_f64()),
         _ => String::new(),
     };
-    let Measured { mut trial, error, .. } = trial::run(&request, &mut admin, &mut |p| {
+    let Measured { mut trial, error, .. } = trial::run(&request, &mut [], &mut admin, &mut |p| {
         let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
         status.show(&format!("{:.0}{whole} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
@@ -123,7 +124,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     // A server that is gone keeps a table with our mark, which `destroy` finds.
     let _ = workload.clean_up(&mut admin);
     Arc::make_mut(&mut trial.environment)
-        .extend(held.map(|held| ("driver.ballast".to_owned(), held)));
+        .extend(held.map(|held| (environment::BALLAST.to_owned(), held)));
     monitors.map_or(Ok(()), Monitors::finish)?;
     if let Some(path) = &args.json {
         store_json(path, &trial)?;
@@ -142,50 +143,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::print(&trial_report::render(&trial));
     }
     Ok(())
-}
-
-/// `slob` with the keys as given, the data set's own mark below them, verified against the tables.
-pub(super) fn loaded_slob(layer: Layer, admin: &mut Client) -> Result<Slob, Failure> {
-    let mark = verify::read_mark(admin)?.ok_or(dataset::DatasetError::NoDataset)?;
-    let asked = layer.clone();
-    let settings = settings_on(&mark, layer)?;
-    let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
-    found.must_be(&asked)?;
-    output::warn_all(&found.warnings);
-    if settings.commit_every == 0
-        && settings.sessions() > settings.tables()
-        && settings.update_pct > 0
-    {
-        output::warn(&crate::results::Warning::new(
-            "several sessions update one table in transactions that last over the window",
-            "they lock each other out; what times out is rolled back and counted",
-            "set NUM_THREADS=1, or leave commit_every at 1",
-        ));
-    }
-    // The shortest window has four slices, and each is one turn at least.
-    let turns = ((settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32).max(4);
-    if settings.tables_each() > turns && settings.features.work_loop.is_none() {
-        output::warn(&crate::results::Warning::new(
-            format!("each session has {} tables and time for {turns}", settings.tables_each()),
-            "a window is too short for all of them to be visited",
-            "lengthen RUN_TIME, or give more SESSIONS",
-        ));
-    }
-    if !settings.features.scan_pct.is_zero() {
-        scan::check(admin, &found.schema)?;
-    }
-    Ok(Slob { settings, schema: found.schema, loaded: found.mark })
-}
-
-/// The keys as given, what is loaded below them.
-pub(super) fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, ResolveError> {
-    let of_mark = Layer {
-        scale: mark.scale.parse().ok(),
-        num_schemas: Some(mark.tables),
-        filler_width: Some(mark.layout.filler_width),
-        ..Layer::default()
-    };
-    SlobSettings::resolve(layer.over(of_mark))
 }
 
 /// As given, unless a password is in it.

@@ -1,19 +1,18 @@
-//! `pgio setup`: loads the data set, and tells it in the original's lines.
+//! `pgio setup`: loads the data set and prints the original's lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use postgres::Client;
 
-use super::exit::{FILES, Failure};
+use super::exit::{FILES, Failure, Outcome};
 use super::flags::{ForSetup, Source};
-use super::output::{self, Status};
-use super::{Outcome, connection, signals, state};
+use super::loading::{self, Lines};
+use super::{connection, output, signals};
 use crate::config::LoadSettings;
-use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, lines, sizes};
-use crate::experiment::live;
-use crate::host::stop::Stop;
-use crate::pg::connect::{self, ConnectParams};
+use crate::dataset::{LoadSpec, lines, sizes};
+use crate::experiment::admin::open_admin;
+use crate::experiment::{slob, state};
 use crate::pg::server;
 use crate::results::store;
 
@@ -28,11 +27,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let given = connection::given(&args.source)?;
-    let spec = load_spec(&LoadSettings::resolve(given.layer.clone())?);
+    let spec = slob::load_spec(&LoadSettings::resolve(given.layer.clone())?);
     let run_id = state::new_run_id();
-    let params = given.params(&run_id)?;
+    let params = connection::params_of(&given, &run_id)?;
     let stop = signals::stop_on_signals()?;
-    let (mut admin, found) = live::open_admin(&params, &run_id)?;
+    let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, given.layer.dbname.as_deref())?;
     output::warn_all(&found.warnings);
 
@@ -41,7 +40,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     if !spec.base_table {
         output::line(&lines::base_skipped());
     }
-    let loaded = load(&mut admin, &params, &spec, &stop, true)?;
+    let loaded = loading::load(&mut admin, &params, &spec, &stop, Lines::Classic)?;
     for name in lines::listed(&loaded.dropped) {
         output::note(&format!("dropped {name} of a former, larger load"));
     }
@@ -49,51 +48,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         write_classic_files(dir, &mut admin, &spec)?;
     }
     Ok(())
-}
-
-pub(super) fn load_spec(settings: &LoadSettings) -> LoadSpec {
-    LoadSpec {
-        tables: settings.num_schemas,
-        streams: settings.num_threads,
-        scale: settings.scale.to_string(),
-        blocks: settings.scale.blocks(),
-        seed: settings.seed.unwrap_or_else(state::new_seed),
-        base_table: settings.create_base_table,
-        tablespace: settings.tablespace.clone(),
-        layout: settings.layout,
-        scan: settings.scan_scale.clone(),
-    }
-}
-
-/// Loads with progress on a terminal and, if `classic`, the original's lines.
-pub(super) fn load(
-    admin: &mut Client,
-    params: &ConnectParams,
-    spec: &LoadSpec,
-    stop: &Stop,
-    classic: bool,
-) -> Result<Loaded, DatasetError> {
-    let mut progress = Status::new();
-    dataset::load(admin, &|| connect::connect(params), spec, stop, &mut |event| {
-        let line = match event {
-            LoadEvent::Progress { done, total, elapsed } => {
-                return progress.show(&lines::progress(done, total, elapsed));
-            }
-            LoadEvent::Warning(warning) => {
-                progress.clear();
-                return output::warn(&warning);
-            }
-            LoadEvent::TableLoaded { .. } => return,
-            LoadEvent::BaseLoaded { elapsed } => lines::base_loaded(elapsed),
-            LoadEvent::ScanLoaded { elapsed } => lines::scan_loaded(elapsed),
-            LoadEvent::BatchWaiting { count, elapsed } => lines::batch_waiting(count, elapsed),
-            LoadEvent::GroupComplete { elapsed } => lines::group_complete(elapsed),
-        };
-        progress.clear();
-        if classic {
-            output::line(&line);
-        }
-    })
 }
 
 /// What psql printed when the original made its objects: the command tags.

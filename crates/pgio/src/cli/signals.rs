@@ -45,7 +45,7 @@ pub(super) fn stop_on_signals() -> Result<Stop, Failure> {
 fn end_waits(stop: &Stop) {
     let (mut since, mut urgent) = (Instant::now(), None);
     loop {
-        thread::sleep(interrupt::AGAIN);
+        thread::sleep(interrupt::REPEAT);
         if stop.is_restoring() {
             since = Instant::now();
         }

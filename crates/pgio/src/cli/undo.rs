@@ -3,20 +3,22 @@
 use std::sync::Arc;
 
 use postgres::Client;
-use serde_json::Value;
 
-use super::exit::{Failure, UNFINISHED};
-use super::{Outcome, clusters, connection, output, state};
+use super::exit::{Failure, Outcome, UNFINISHED};
+use super::{connection, output};
 use crate::config::ConnectString;
+use crate::experiment::clusters::{self, Abandoned};
+use crate::experiment::state;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
 use crate::printable;
-use crate::treatment::journal::{self, Ground, Journal, Unfinished};
+use crate::treatment::journal::{self, Journal, UndoTarget, Unfinished};
 use crate::treatment::{
-    self, Away, Control, Door, REWRITTEN, Step, Stranger, TakenBack, TreatmentError, Undone, World,
+    self, AdminSession, Context, Control, Layout, OnConflict, REWRITTEN, Restored, TreatmentError,
+    UndoReport, Undone, Unreachable,
 };
 
 #[derive(Debug, clap::Args)]
@@ -34,10 +36,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let stranger = match (args.keep, args.restore) {
-        (true, _) => Stranger::Keep,
-        (_, true) => Stranger::Restore,
-        _ => Stranger::Ask,
+    let on_conflict = match (args.keep, args.restore) {
+        (true, _) => OnConflict::Keep,
+        (_, true) => OnConflict::Restore,
+        _ => OnConflict::Ask,
     };
     let (mut found, mut failures) = (false, Vec::new());
     for dir in [state::journal_dir()?, state::held_dir()?, state::made_dir()?] {
@@ -52,17 +54,18 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
         failures.extend(unreadable.into_iter().map(Failure::from));
         for journal in dead {
-            match undo_one(journal, args.connect.as_deref(), stranger) {
+            match undo_one(journal, args.connect.as_deref(), on_conflict) {
                 Ok(any) => found |= any,
                 // What another journal holds can be put back all the same.
                 Err(failure) => failures.push(failure),
             }
         }
     }
-    match clusters::remove_abandoned() {
-        Ok(any) => found |= any,
-        Err(failure) => failures.push(failure),
-    }
+    let mut report = |abandoned| {
+        found = true;
+        output::line(&of_cluster(&abandoned));
+    };
+    failures.extend(clusters::remove_abandoned(&mut report).err().map(Failure::from));
     if let Some(last) = failures.pop() {
         for failure in &failures {
             let _ = failure.tell();
@@ -79,127 +82,122 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
+fn of_cluster(Abandoned { directory, removed }: &Abandoned) -> String {
+    let directory = directory.display();
+    match removed {
+        true => format!("Removed the private PostgreSQL left in {directory}."),
+        false => format!("Still in place: {directory}: it cannot be removed now."),
+    }
+}
+
 /// Returns whether there was anything.
 pub(super) fn undo_one(
     mut journal: Journal,
     connect: Option<&str>,
-    stranger: Stranger,
+    on_conflict: OnConflict,
 ) -> Result<bool, Failure> {
     if journal.open_steps().is_empty() {
         journal.finish()?;
         return Ok(false);
     }
-    let ground = journal.ground().clone();
-    let (hosts, away) = reach(&journal);
-    let params = params_of(connect.unwrap_or(&ground.connect))?;
-    let mut control = controller(&ground, &hosts, &away);
-    let mut world = World {
+    let target = journal.target().clone();
+    let (hosts, unreachable) = reach(&journal);
+    let params = params_of(connect.unwrap_or(&target.connect))?;
+    let mut control = controller(&target, &hosts, &unreachable);
+    let mut context = Context {
         params: &params,
-        door: Door::OnDemand(Box::default()),
+        session: AdminSession::OnDemand(Box::default()),
         hosts: &hosts,
         // Known at least where pgio may stop and start the server.
-        server_host: ground.control.as_ref().map(|plan| plan.host.as_str()),
+        server_host: target.control.as_ref().map(|plan| plan.host.as_str()),
         control: control.as_mut().map(|c| c as &mut dyn Control),
-        private: ground.private,
-        moved: Vec::new(),
-        replicas: Vec::new(),
+        private: target.private,
+        layout: Layout::default(),
         // A signal ends it as it is; what is left is in the journal.
         stop: Stop::new(),
     };
     // A server that is down now may be started by a step below; one that is not needed may stay so.
-    if !ground.private
-        && let Ok(admin) = world.admin()
+    if !target.private
+        && let Ok(admin) = context.admin()
     {
         end_sessions(admin);
     }
-    let taken = treatment::take_back(&mut world, &mut journal, stranger, &away);
-    tell(&taken);
-    check_complete(taken)?;
+    let report = treatment::undo_all(&mut context, &mut journal, on_conflict, &unreachable);
+    tell(&report);
+    check_complete(report)?;
     journal.finish()?;
-    if ground.private {
+    if target.private {
         // Its end found a directory that could not be removed while something was mounted there.
         private::sweep_default();
     }
     Ok(true)
 }
 
-fn tell(taken: &TakenBack) {
-    for (step, undone) in &taken.undone {
+fn tell(report: &UndoReport) {
+    for Restored { step, prior, undone } in &report.undone {
         let text = match undone {
-            Undone::PutBack if treatment::is_made(step) => format!("Removed {}.", step.what),
-            Undone::PutBack | Undone::NotAwaited => format!("Put back {}.", told(step)),
-            Undone::Rewritten => format!("Put back {}; {REWRITTEN}.", told(step)),
+            Undone::Restored if treatment::is_workload_table(step) => {
+                format!("Removed {}.", step.what)
+            }
+            Undone::Restored | Undone::RestoredNotAwaited => format!("Put back {step}: {prior}."),
+            Undone::Rewritten => format!("Put back {step}: {prior}; {REWRITTEN}."),
             Undone::Kept => format!("Left {} as it is now.", step.what),
         };
         output::line(&printable::line(&text));
     }
-    for left in &taken.left {
+    for left in &report.left {
         let text = format!("Still in place: {}: {}.", left.step, left.why);
         output::line(&printable::line(&text));
     }
 }
 
 /// Whatever the reasons are, what counts is that changes are in place.
-fn check_complete(taken: TakenBack) -> Outcome {
-    if !taken.left.is_empty() {
-        let which = if taken.undone.is_empty() { "the" } else { "some" };
+fn check_complete(report: UndoReport) -> Outcome {
+    if !report.left.is_empty() {
+        let which = if report.undone.is_empty() { "the" } else { "some" };
         return Err(Failure::message(
             UNFINISHED,
             format!(
-                "{which} changes are still in place, for the reasons told above; they stay in the journal: `pgio undo` again when those are gone"
+                "{which} changes could not be undone (see above) and stay in the journal; fix the cause and rerun `pgio undo`"
             ),
         ));
     }
-    taken.unwritten.map(TreatmentError::from).map_or(Ok(()), |error| {
+    report.unwritten.map(TreatmentError::from).map_or(Ok(()), |error| {
         Err(Failure::from(error).context(
-            "all is put back, and the journal cannot say so: make room, then `pgio undo` again",
+            "everything was restored, but the journal could not be updated; make room on its file system and rerun `pgio undo`",
         ))
     })
 }
 
 /// Hosts on which something is to be put back, and why others cannot be reached.
-fn reach(journal: &Journal) -> (Hosts, Away) {
-    let (mut hosts, mut away) = (Hosts::new(), Away::new());
+fn reach(journal: &Journal) -> (Hosts, Unreachable) {
+    let (mut hosts, mut unreachable) = (Hosts::new(), Unreachable::new());
     for name in journal.open_steps().into_iter().filter_map(|(_, step)| step.host) {
-        if hosts.contains_key(&name) || away.contains_key(&name) {
+        if hosts.contains_key(&name) || unreachable.contains_key(&name) {
             continue;
         }
-        let spec = journal.ground().hosts.get(&name).cloned().unwrap_or_default();
+        let spec = journal.target().hosts.get(&name).cloned().unwrap_or_default();
         match Host::connect(&name, &spec) {
             Ok(host) => drop(hosts.insert(name, Arc::new(host))),
-            Err(error) => drop(away.insert(name, words::sentence(&error))),
+            Err(error) => drop(unreachable.insert(name, words::sentence(&error))),
         }
     }
-    (hosts, away)
+    (hosts, unreachable)
 }
 
 /// None also where its host cannot be reached: a step that needs it says so.
-fn controller(ground: &Ground, hosts: &Hosts, away: &Away) -> Option<Controller> {
-    let plan = ground.control.clone().filter(|plan| !away.contains_key(&plan.host))?;
-    let spec = || ground.hosts.get(&plan.host).cloned().unwrap_or_default();
+fn controller(target: &UndoTarget, hosts: &Hosts, unreachable: &Unreachable) -> Option<Controller> {
+    let plan = target.control.clone().filter(|plan| !unreachable.contains_key(&plan.host))?;
+    let spec = || target.hosts.get(&plan.host).cloned().unwrap_or_default();
     let reached = hosts.get(&plan.host).cloned();
     let host = reached.or_else(|| Host::connect(&plan.host, &spec()).ok().map(Arc::new))?;
     Some(Controller::new(plan, host))
 }
 
-fn told(step: &Step) -> String {
-    let prior = match &step.prior {
-        Value::Null => "absent".to_owned(),
-        Value::String(text) => format!("`{text}`"),
-        Value::Object(prior) if prior["options"].is_string() => {
-            prior["options"].as_str().unwrap_or_default().to_owned()
-        }
-        other => other.to_string(),
-    };
-    match &step.host {
-        None => format!("{}: {prior} in postgresql.auto.conf", step.what),
-        Some(_) => format!("{step}: {prior}"),
-    }
-}
-
 fn params_of(text: &str) -> Result<ConnectParams, Failure> {
     // No run: nothing that `leftovers` would take for one that lives.
-    Ok(connection::params(&ConnectString::new(text), "undo")?.with_application_name("pgio undo"))
+    let params = connection::params(&ConnectString::new(text), "undo")?;
+    Ok(params.with_application_name("pgio undo"))
 }
 
 fn end_sessions(admin: &mut Client) -> bool {

@@ -1,8 +1,8 @@
-//! What the workload `command` runs, as written: lines with placeholders, and where its metrics stand.
+//! The workload `command` as written: command lines with placeholders, and how metrics are extracted.
 //!
-//! Plain data. `experiment::command` reads it from a file, over a preset if one is named; a preset is
-//! nothing but such a section. Values take the place of placeholders in `workload::command`, which
-//! runs the lines. Next: [`line`].
+//! Plain data. `experiment::command` reads it from a file, on top of a preset if the file names one; a
+//! preset is a section of the same form. `workload::command` fills in the placeholders and runs the
+//! lines. Next: [`line`].
 
 mod line;
 
@@ -12,10 +12,10 @@ use std::time::Duration;
 use super::keys::{Layer, Use};
 pub use line::{Line, Template};
 
-/// What ships: one table a preset, each with the keys of a `[workload]`.
+/// The presets that ship with pgio: one table each, with the keys of a `[workload]`.
 pub const PRESETS: &str = include_str!("../../../../examples/command-presets.toml");
 
-/// What stands for something that only the trial knows, in braces.
+/// Placeholders whose values only the trial knows.
 pub const PLACEHOLDERS: &[&str] = &[
     "seconds", "warmup", "seed", "sessions", "dsn", "host", "port", "user", "dbname", "schema",
     "dir",
@@ -25,38 +25,38 @@ pub const PLACEHOLDERS: &[&str] = &[
 pub struct CommandSpec {
     pub preset: Option<String>,
     pub run: Line,
-    /// For the time of the warm-up, before the window.
+    /// Runs before the window for the warm-up time.
     pub warm_up: Option<Line>,
     pub setup: Option<Line>,
-    /// Only before the first trial, and again where the schema is gone; else before each.
+    /// Run `setup` only before the first trial, and again if the schema is gone; otherwise before each trial.
     pub setup_once: bool,
     pub setup_limit: Duration,
-    /// After each trial.
+    /// Runs after each trial.
     pub cleanup: Option<Line>,
-    /// Where all of it runs, by the file's name; absent: here.
+    /// The host that runs all lines, by its name in the file; absent: this machine.
     pub host: Option<String>,
-    /// Made for it, all that its sessions find, dropped at the end.
+    /// A schema that pgio creates for the command, uses as its search_path, and drops at the end.
     pub schema: Option<String>,
     pub env: BTreeMap<String, Template>,
-    /// Placeholders of its own.
+    /// User-defined placeholders.
     pub parameters: BTreeMap<String, Template>,
     pub time_limit: Option<Duration>,
-    /// The primary one first; never empty.
+    /// The primary metric is first; never empty.
     pub metrics: Vec<MetricSpec>,
 }
 
-/// A number that the program leaves, and what it means.
+/// A number in the program's output, and its meaning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricSpec {
     pub name: String,
     pub unit: String,
     pub better: Better,
-    pub find: Find,
-    pub from: Place,
-    /// What is found, times this, is in `unit`.
+    pub extractor: Extractor,
+    pub source: OutputSource,
+    /// Factor that converts the extracted number to `unit`.
     pub scale: f64,
     pub primary: bool,
-    /// It may be missing, or 0 where nothing was measured.
+    /// The number may be missing, or 0 if nothing was measured.
     pub optional: bool,
 }
 
@@ -72,89 +72,89 @@ impl Better {
         &[("higher", Better::Higher), ("lower", Better::Lower), ("neither", Better::Neither)];
 }
 
-/// Where the text is.
+/// Where a metric is looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum OutputSource {
     Stdout,
     Stderr,
-    /// On the host that it runs on.
+    /// A file on the host that runs the command.
     File(Template),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Find {
-    /// JSON pointers (RFC 6901), in which `*` is every member; all that they find is added up.
+pub enum Extractor {
+    /// JSON pointers (RFC 6901), where `*` matches every member; the values are added up.
     Json(Vec<String>),
-    /// A regular expression whose first group, if it has one, is the number.
+    /// A regular expression; its first group, or the whole match, is the number.
     Regex {
         pattern: String,
-        take: Take,
-        /// Matches at the start that do not count.
+        take: MatchChoice,
+        /// Number of matches to skip at the start.
         skip: u64,
     },
 }
 
-/// Of several matches.
+/// How several matches make one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Take {
+pub enum MatchChoice {
     Last,
     First,
     Mean,
     Sum,
 }
 
-impl Take {
-    pub const ALL: &'static [(&'static str, Take)] =
-        &[("last", Take::Last), ("first", Take::First), ("mean", Take::Mean), ("sum", Take::Sum)];
+impl MatchChoice {
+    pub const ALL: &'static [(&'static str, MatchChoice)] =
+        &[("last", Self::Last), ("first", Self::First), ("mean", Self::Mean), ("sum", Self::Sum)];
 }
 
 impl CommandSpec {
-    /// Every text in which placeholders may stand, apart from those of `warm_up`.
+    /// Returns every text that may contain placeholders, except those of `warm_up`.
     fn texts(&self) -> impl Iterator<Item = &Template> {
         let lines = [Some(&self.run), self.setup.as_ref(), self.cleanup.as_ref()];
-        let files = self.metrics.iter().filter_map(|metric| match &metric.from {
-            Place::File(path) => Some(path),
-            Place::Stdout | Place::Stderr => None,
+        let files = self.metrics.iter().filter_map(|metric| match &metric.source {
+            OutputSource::File(path) => Some(path),
+            OutputSource::Stdout | OutputSource::Stderr => None,
         });
         let lines = lines.into_iter().flatten().flat_map(Line::texts);
         lines.chain(self.env.values()).chain(self.parameters.values()).chain(files)
     }
 
-    /// Every text with placeholders.
+    /// Returns every text that may contain placeholders.
     pub fn all_texts(&self) -> impl Iterator<Item = &Template> {
         self.texts().chain(self.warm_up.iter().flat_map(Line::texts))
     }
 
-    /// Whether the placeholder stands anywhere but in `warm_up`.
-    pub fn says(&self, placeholder: &str) -> bool {
+    /// Returns whether the placeholder occurs anywhere except in `warm_up`.
+    pub fn uses_placeholder(&self, placeholder: &str) -> bool {
         self.texts().any(|text| text.placeholders().any(|name| name == placeholder))
     }
 
-    /// Whether anything is done for the time of a warm-up.
+    /// Returns whether the command has a warm-up.
     pub fn warms_up(&self) -> bool {
-        self.warm_up.is_some() || self.says("warmup")
+        self.warm_up.is_some() || self.uses_placeholder("warmup")
     }
 
-    /// Whether it cannot do without the target's server.
+    /// Returns whether the command needs the target's server.
     pub fn needs_server(&self) -> bool {
-        let told = ["dsn", "host", "port", "user", "dbname"];
-        self.schema.is_some() || told.iter().any(|name| self.says(name))
+        let connection = ["dsn", "host", "port", "user", "dbname"];
+        self.schema.is_some() || connection.iter().any(|name| self.uses_placeholder(name))
     }
 
     pub fn primary(&self) -> &MetricSpec {
-        self.metrics.first().expect("a command without a metric is refused where it is read")
+        self.metrics.first().expect("the parser refuses a command without a metric")
     }
 }
 
-/// A command with its times.
+/// A command with its durations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandSettings {
     pub spec: CommandSpec,
-    /// Absent: the command itself says how long it takes.
+    /// Absent: the command decides how long it runs.
     pub run_time: Option<Duration>,
     pub warmup: Duration,
     pub sessions: u32,
-    /// Of one run; nobody waits longer.
+    /// Maximum time for one run.
     pub time_limit: Duration,
 }
 
@@ -167,7 +167,7 @@ impl CommandSettings {
             .time_limit
             .unwrap_or_else(|| (run_time + warmup).saturating_mul(3) + Duration::from_secs(60));
         Self {
-            run_time: spec.says("seconds").then_some(run_time),
+            run_time: spec.uses_placeholder("seconds").then_some(run_time),
             warmup,
             sessions: all.sessions.expect("the table has a default for it"),
             time_limit,

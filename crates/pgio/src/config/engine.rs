@@ -1,42 +1,42 @@
-//! Who sends the statements of `slob` and `commit`, and how the client-side engine paces them.
+//! The engine that sends the statements of `slob` and `commit`, and how the client-side engine paces them.
 //!
-//! A key that the chosen engine does not know is refused, whatever it says: a run that passed over
-//! it would measure something else than was asked for.
+//! A key that the chosen engine does not support is refused even if its value changes little: a run
+//! that ignored it would measure something other than requested.
 
 use super::keys::{Key, Layer, Use};
-use super::resolve::{ResolveError, given};
+use super::resolve::{ResolveError, required};
 use super::value::{Arrivals, EngineName};
 
-/// Who sends the statements.
+/// The engine that sends the statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// Blocks of PL/pgSQL in the sessions themselves.
+    /// PL/pgSQL blocks that run inside the sessions.
     Server,
-    /// pgio, statement by statement.
+    /// pgio sends each statement.
     Client(ClientSettings),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// Calls that a session may have under way.
+    /// Calls in flight per session.
     pub pipeline: u32,
-    /// Absent: each call follows the one before (closed loop).
+    /// Absent: each call starts after the previous one has finished (closed loop).
     pub pace: Option<Pace>,
     pub threads: u32,
 }
 
-/// An open loop.
+/// The call rate of an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Calls per second of all sessions together.
+    /// Calls per second over all sessions.
     pub rate: u64,
     pub arrivals: Arrivals,
 }
 
-/// Of the client-side engine alone.
+/// Keys that only the client-side engine supports.
 const CLIENT_KEYS: &[&str] = &["pipeline", "rate", "arrivals", "client_threads"];
 
-/// What it does as the server-side engine does.
+/// Keys that both engines support.
 const SHARED_KEYS: &[&str] = &[
     "update_pct",
     "run_time",
@@ -57,44 +57,44 @@ const SHARED_KEYS: &[&str] = &[
 ];
 
 impl Engine {
-    /// From all keys, defaults included.
+    /// Resolves the engine from a complete layer.
     pub(super) fn resolve(all: &Layer, using: Use) -> Result<Engine, ResolveError> {
-        let said = all.differing(&Layer::defaults(using));
-        match given(all.engine) {
-            EngineName::Server => match said.into_iter().find(|key| CLIENT_KEYS.contains(key)) {
-                Some(key) => Err(ResolveError::NeedsClient(key.to_ascii_uppercase())),
+        let changed = all.differing(&Layer::defaults(using));
+        match required(all.engine) {
+            EngineName::Server => match changed.into_iter().find(|key| CLIENT_KEYS.contains(key)) {
+                Some(key) => Err(ResolveError::RequiresClient(key.to_ascii_uppercase())),
                 None => Ok(Engine::Server),
             },
             EngineName::Client => {
-                let unknown = |name: &&&str| {
-                    let of_workload = Key::named(name).is_some_and(|key| {
+                let unsupported = |name: &&&str| {
+                    let is_workload_key = Key::named(name).is_some_and(|key| {
                         key.uses.contains(&using) && !key.uses.contains(&Use::Load)
                     });
-                    of_workload && !SHARED_KEYS.contains(name) && !CLIENT_KEYS.contains(name)
+                    is_workload_key && !SHARED_KEYS.contains(name) && !CLIENT_KEYS.contains(name)
                 };
-                if let Some(key) = said.iter().find(unknown) {
-                    return Err(ResolveError::NeedsServer(key.to_ascii_uppercase()));
+                if let Some(key) = changed.iter().find(unsupported) {
+                    return Err(ResolveError::RequiresServer(key.to_ascii_uppercase()));
                 }
                 if let (Use::Slob, Some(sessions), Some(tables)) =
                     (using, all.sessions, all.num_schemas)
                     && sessions < tables
                 {
-                    return Err(ResolveError::TablesInTurn { sessions, tables });
+                    return Err(ResolveError::FewerSessionsThanTables { sessions, tables });
                 }
-                let arrivals = given(all.arrivals);
+                let arrivals = required(all.arrivals);
                 if all.rate.is_none() && arrivals != Arrivals::Fixed {
                     return Err(ResolveError::ArrivalsWithoutRate);
                 }
                 Ok(Engine::Client(ClientSettings {
-                    pipeline: given(all.pipeline),
+                    pipeline: required(all.pipeline),
                     pace: all.rate.map(|rate| Pace { rate, arrivals }),
-                    threads: given(all.client_threads),
+                    threads: required(all.client_threads),
                 }))
             }
         }
     }
 
-    /// Where calls begin at a rate of their own.
+    /// Returns the pace of an open loop; absent for a closed loop.
     pub fn pace(&self) -> Option<Pace> {
         match self {
             Engine::Client(client) => client.pace,
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// For the record: the keys that say it.
+    /// Returns the keys and values to record.
     pub fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
         match self {
             Engine::Server => vec![("engine", EngineName::Server.name().into())],
@@ -141,44 +141,45 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_the_client_need_the_client() {
+    fn client_keys_require_the_client_engine() {
         for (key, value) in [("pipeline", "4"), ("rate", "100"), ("client_threads", "2")] {
-            let said = refused(&[(key, value)]);
+            let error = refused(&[(key, value)]);
             assert!(
-                said.starts_with(&key.to_ascii_uppercase()) && said.contains("ENGINE=client"),
-                "{said}"
+                error.starts_with(&key.to_ascii_uppercase()) && error.contains("ENGINE=client"),
+                "{error}"
             );
-            let fine = layer(&[(key, value), ("engine", "client")]);
-            assert!(SlobSettings::resolve(fine.clone()).is_ok(), "{key}");
-            assert!(CommitSettings::resolve(fine).is_ok(), "{key}");
+            let valid = layer(&[(key, value), ("engine", "client")]);
+            assert!(SlobSettings::resolve(valid.clone()).is_ok(), "{key}");
+            assert!(CommitSettings::resolve(valid).is_ok(), "{key}");
         }
     }
 
     #[test]
-    fn the_client_refuses_what_it_does_not_do() {
+    fn the_client_engine_refuses_unsupported_keys() {
         for (key, value) in [("commit_every", "10"), ("batch", "5")] {
-            let said = refused(&[("engine", "client"), ("work_unit", "1"), (key, value)]);
-            assert!(said.starts_with(&key.to_ascii_uppercase()), "{said}");
+            let error = refused(&[("engine", "client"), ("work_unit", "1"), (key, value)]);
+            assert!(error.starts_with(&key.to_ascii_uppercase()), "{error}");
+            assert!(error.contains("ENGINE=server"), "{error}");
         }
         let default = layer(&[("engine", "client"), ("commit_every", "1"), ("scale", "1G")]);
-        assert!(SlobSettings::resolve(default).is_ok(), "what is the default changes nothing");
+        assert!(SlobSettings::resolve(default).is_ok(), "default values are accepted");
         let loading = layer(&[("engine", "client"), ("create_base_table", "FALSE")]);
         assert!(SlobSettings::resolve(loading).is_ok());
     }
 
     #[test]
-    fn a_session_of_the_client_stays_at_its_table() {
-        let of =
+    fn client_sessions_use_only_one_table() {
+        let keys =
             |sessions| layer(&[("engine", "client"), ("num_schemas", "4"), ("sessions", sessions)]);
-        assert_eq!(SlobSettings::resolve(of("6")).unwrap().sessions(), 6);
-        let said = SlobSettings::resolve(of("3")).unwrap_err().to_string();
-        assert!(said.starts_with("SESSIONS=3") && said.contains("NUM_SCHEMAS=4"), "{said}");
+        assert_eq!(SlobSettings::resolve(keys("6")).unwrap().sessions(), 6);
+        let error = SlobSettings::resolve(keys("3")).unwrap_err().to_string();
+        assert!(error.starts_with("SESSIONS=3") && error.contains("NUM_SCHEMAS=4"), "{error}");
     }
 
     #[test]
-    fn arrivals_are_of_a_rate() {
-        let said = refused(&[("engine", "client"), ("arrivals", "poisson")]);
-        assert!(said.starts_with("ARRIVALS"), "{said}");
+    fn arrivals_require_a_rate() {
+        let error = refused(&[("engine", "client"), ("arrivals", "poisson")]);
+        assert!(error.starts_with("ARRIVALS") && error.contains("RATE"), "{error}");
         let paced = layer(&[("engine", "client"), ("arrivals", "poisson"), ("rate", "500")]);
         let settings = CommitSettings::resolve(paced).unwrap();
         let Engine::Client(ClientSettings { pace: Some(pace), .. }) = settings.engine else {
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!(names, ["engine", "pipeline", "client_threads", "rate", "arrivals"]);
     }
 
-    /// So that no key of a workload is forgotten by both engines.
+    /// A name that is not a key would leave a workload key unchecked by both engines.
     #[test]
     fn every_name_is_a_key() {
         for name in CLIENT_KEYS.iter().chain(SHARED_KEYS) {

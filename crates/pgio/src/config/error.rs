@@ -1,16 +1,16 @@
-//! What can be wrong with a file, said with its file, line and key.
+//! Errors in configuration files, with file, line and key.
 //!
-//! One sentence each, as one reads compiler messages. Values are quoted only where they
-//! cannot hold a password.
+//! Each error is one sentence in the form of a compiler message. It quotes a value only if the
+//! value cannot contain a password.
 
-/// The first thing wrong in a file.
+/// The first error in a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {}{message}", prefix(.key.as_deref()))]
 pub struct ConfigError {
     pub file: String,
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
-    /// Absent where the text is not even a key and a value.
+    /// Absent if the line is not a key with a value.
     pub key: Option<String>,
     pub message: String,
 }
@@ -19,15 +19,15 @@ fn prefix(key: Option<&str>) -> String {
     key.map_or_else(String::new, |key| format!("{key}: "))
 }
 
-/// Completes "unknown key": the nearest of the valid names, or all of them.
+/// Hint for an unknown name: the nearest valid name, or all of them.
 pub(crate) fn nearest(given: &str, valid: &[&str]) -> String {
     let folded = given.to_ascii_lowercase();
     let distance = |name: &str| strsim::osa_distance(&folded, &name.to_ascii_lowercase());
-    // Half of the letters wrong is no slip any more: then the list says more than a guess.
+    // If more than half of the letters differ, it is not a typo: the list helps more than a guess.
     let limit = (given.chars().count() / 2).max(1);
     match valid.iter().min_by_key(|name| distance(name)) {
         Some(name) if distance(name) <= limit => format!("the nearest valid one is `{name}`"),
-        _ => format!("valid are {}", valid.join(", ")),
+        _ => format!("valid names: {}", valid.join(", ")),
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sentence_names_file_line_and_key() {
+    fn errors_name_file_line_and_key() {
         let error = |key: Option<&str>| ConfigError {
             file: "pgio.conf".to_owned(),
             line: 3,
@@ -48,10 +48,10 @@ mod tests {
     }
 
     #[test]
-    fn nearest_guesses_a_slip_and_lists_otherwise() {
+    fn nearest_suggests_a_name_for_a_typo_and_lists_all_otherwise() {
         let valid = ["scale", "work_unit"];
         assert_eq!(nearest("SCALES", &valid), "the nearest valid one is `scale`");
         assert_eq!(nearest("wrok_unit", &valid), "the nearest valid one is `work_unit`");
-        assert_eq!(nearest("colour", &valid), "valid are scale, work_unit");
+        assert_eq!(nearest("colour", &valid), "valid names: scale, work_unit");
     }
 }

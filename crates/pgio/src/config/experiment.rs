@@ -1,10 +1,10 @@
-//! The experiment file of `pgio compare`: what is run, where, under which conditions.
+//! The experiment file of `pgio compare`: workloads, targets, hosts and conditions.
 //!
-//! Parsed with lines, so that every error names its place; nothing is looked up in the
-//! environment and no pgio.conf is read. The bodies of treatments stay TOML values here:
-//! each treatment reads its own, the caller passes in which kinds there are.
+//! The parser keeps line numbers, so that every error names its line. It must not read the
+//! environment or a pgio.conf. The bodies of treatments stay TOML values: each treatment parses its
+//! own, and the caller passes the valid kinds.
 //!
-//! One section of the file is one file below; `section` is the reader they share.
+//! Each section of the file has its own submodule; all use the reader in `section`.
 
 mod command;
 mod condition;
@@ -33,7 +33,7 @@ pub use self::question::Question;
 pub use self::rules::{Checkpoint, Reset, Rules};
 pub use self::size::Size;
 pub use self::sweep::{AxisSpec, AxisValueSpec, PointSpec, SweepKind};
-pub use self::target::{ControlWay, SINGLE_TARGET, Target};
+pub use self::target::{ControlMethod, SINGLE_TARGET, Target};
 pub use self::workload::{WorkloadKind, WorkloadSpec};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -41,41 +41,41 @@ pub struct Experiment {
     pub name: String,
     /// Passes over all conditions.
     pub blocks: u32,
-    /// Already in each workload's layer, as is `duration`; here for telling.
+    /// For reports; each workload's layer already contains it, as well as `duration`.
     pub warmup: Duration,
     pub duration: Duration,
-    /// Of the order of conditions. Absent: to be drawn and recorded.
+    /// Seed of the order of conditions. Absent: drawn and recorded.
     pub seed: Option<u64>,
     /// The name of one of the conditions.
     pub baseline: String,
-    /// Whether the baseline runs twice in each block, to show the noise.
+    /// Whether the baseline runs twice in each block to measure the noise.
     pub aa: bool,
-    /// Whether an uncounted trial of the baseline comes before block 1; absent: where it is of use.
+    /// Whether an uncounted trial of the baseline precedes block 1; absent: depends on the workload.
     pub burn_in: Option<bool>,
-    /// Server and hosts are observed this often; zero: not at all.
+    /// Interval at which pgio observes server and hosts; zero: never.
     pub telemetry: Duration,
-    /// The metric that is judged; absent: each workload's own.
+    /// The metric that is judged; absent: the workload's default.
     pub primary: Option<String>,
-    /// Machines to watch, by the file's names.
+    /// Machines to observe, by their names in the file.
     pub hosts: BTreeMap<String, HostSpec>,
     pub rules: Rules,
-    /// Which points the axes of a workload make.
+    /// How the axes of a workload are combined into points.
     pub sweep: SweepKind,
-    /// Empty: pgio.conf, then the PG* variables, say where.
+    /// Empty: pgio.conf, then the PG* variables, apply.
     pub targets: BTreeMap<String, Target>,
     pub workloads: Vec<WorkloadSpec>,
-    /// As in the file; the A/A twin of the baseline is not among them.
+    /// In the order of the file, without the A/A condition.
     pub conditions: Vec<Condition>,
 }
 
 impl Experiment {
-    /// Where a condition runs; none where pgio.conf or the environment says.
+    /// Returns the target of a condition; none if pgio.conf or the environment supplies it.
     pub fn target_of(&self, condition: &Condition) -> Option<&Target> {
         condition.target.as_ref().and_then(|name| self.targets.get(name))
     }
 
-    /// Whether a burn-in trial comes first: unless the file says, where trials share a data set that they
-    /// find more or less of in memory. What a command prepares once is such a one.
+    /// Returns whether a burn-in trial comes first. By default it does if all trials share a data set,
+    /// because the share of it that is cached differs; a command with `setup_once` counts as such.
     pub fn burns_in(&self, workload: &WorkloadSpec) -> bool {
         let prepared = workload.command.as_ref().is_some_and(|command| command.setup_once);
         self.burn_in.unwrap_or(prepared || workload.kind == WorkloadKind::Slob)
@@ -85,7 +85,7 @@ impl Experiment {
         workload.reset.as_ref().unwrap_or(&self.rules.reset)
     }
 
-    /// The conditions that a workload runs under, in the order of the file.
+    /// Returns the conditions of a workload, in the order of the file.
     pub fn conditions_of<'a>(
         &'a self,
         workload: &'a WorkloadSpec,
@@ -97,9 +97,9 @@ impl Experiment {
 const SECTIONS: &[&str] =
     &["experiment", "hosts", "target", "targets", "workload", "axis", "condition"];
 
-/// Reads an experiment file. `file` names it in errors, `stem` is the experiment's name
-/// where it gives itself none, `treatments` are the kinds that a condition may have, `checks` the
-/// ids that may be tolerated.
+/// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
+/// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`
+/// accepts.
 pub fn parse(
     text: &str,
     file: &str,
@@ -152,14 +152,14 @@ pub fn parse(
     Ok(experiment)
 }
 
-/// As the file says, else the first condition.
+/// Returns the baseline: the one that the file names, else the first condition.
 fn baseline(head: &Section<'_>, conditions: &[Condition]) -> Result<String, ConfigError> {
     let Some(name) = head.name("baseline")? else { return Ok(conditions[0].name.clone()) };
     let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
     if names.contains(&name.as_str()) {
         return Ok(name);
     }
-    Err(head.error("baseline", format!("`{name}` is no condition; {}", nearest(&name, &names))))
+    Err(head.error("baseline", format!("`{name}` is not a condition; {}", nearest(&name, &names))))
 }
 
 #[cfg(test)]

@@ -1,31 +1,32 @@
-//! Names that become names of files and directories.
+//! Names that are used as file and directory names.
 //!
-//! A workload's results lie in a directory of its name, so `../../x` would be written to elsewhere.
-//! Each such name is checked here, once, when the file is parsed. Names that are only shown, as those
-//! of conditions and metrics, are free text and never part of a path.
+//! The results of a workload are stored in a directory of its name, so a name such as `../../x`
+//! would write outside the results. This module checks each such name when the file is parsed. Names
+//! of conditions and metrics are only displayed: they are free text and never part of a path.
 
-/// Longer ones have no room left for what is added to them.
-const MOST: usize = 64;
+/// Maximum length; pgio appends suffixes to a name, and the file system limits the result.
+const MAX_LENGTH: usize = 64;
 
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-.".contains(c)
 }
 
-/// The rest of a sentence that begins with the key, where it must not be.
+/// Checks a name. The error completes a sentence that begins with the key.
 pub fn check(name: &str) -> Result<(), String> {
     let plain = name.chars().all(|c| is_plain(c) || c == ' ');
     let ends = name.starts_with(is_plain) && name.ends_with(is_plain);
-    if plain && ends && !name.starts_with(['.', '-']) && name.len() <= MOST {
+    if plain && ends && !name.starts_with(['.', '-']) && name.len() <= MAX_LENGTH {
         return Ok(());
     }
     Err(format!(
-        "must be a name for a directory: letters a to z and A to Z, digits, `_`, `-`, `.` and spaces within, at most {MOST} of them, not beginning with `.` or `-`"
+        "must be usable as a directory name: letters a to z and A to Z, digits, `_`, `-`, `.` and inner spaces, at most {MAX_LENGTH} characters, not beginning with `.` or `-`"
     ))
 }
 
-/// A name like the text, which may be any.
-pub fn like(text: &str) -> String {
-    let name: String = text.chars().take(MOST).map(|c| if is_plain(c) { c } else { '-' }).collect();
+/// Derives a valid name from any text.
+pub fn from_text(text: &str) -> String {
+    let name: String =
+        text.chars().take(MAX_LENGTH).map(|c| if is_plain(c) { c } else { '-' }).collect();
     let name = name.trim_start_matches(['.', '-']);
     if name.is_empty() { "experiment".to_owned() } else { name.to_owned() }
 }
@@ -37,11 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_lead_elsewhere_is_refused() {
-        for name in ["slob", "device-flush", "a.b_c", "one transaction", "8k", &"x".repeat(MOST)] {
+    fn names_that_could_leave_the_directory_are_refused() {
+        let longest = "x".repeat(MAX_LENGTH);
+        for name in ["slob", "device-flush", "a.b_c", "one transaction", "8k", &longest] {
             check(name).unwrap();
         }
-        let long = "x".repeat(MOST + 1);
+        let long = "x".repeat(MAX_LENGTH + 1);
         for name in
             ["", ".", "..", "../../x", "/x", "a/b", ".a", "-a", " a", "a ", "a\nb", "a\0", &long]
         {
@@ -51,8 +53,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_has_a_name_like_it(text in ".*") {
-            check(&like(&text)).unwrap();
+        fn any_text_gives_a_valid_name(text in ".*") {
+            check(&from_text(&text)).unwrap();
         }
     }
 }

@@ -1,9 +1,8 @@
-//! pgio.conf, the original's file: read as the shell would, and never executed.
+//! pgio.conf, the original's file: parsed like shell assignments, never executed.
 //!
-//! The original sources it, so an assignment means here what it means to bash as long as
-//! it is plain content; whatever only a shell could work out is refused with what to
-//! write instead. Unknown keys are errors, for a misspelt key would quietly leave its
-//! default in force. The text of one line is taken apart in `line`.
+//! The original sources the file, so a plain assignment has the same meaning here as in bash.
+//! Anything that only a shell could evaluate is refused, with a hint. Unknown keys are errors,
+//! because a misspelled key would silently leave its default in effect. `line` parses one line.
 
 mod line;
 
@@ -14,7 +13,7 @@ use super::error::{ConfigError, nearest};
 use super::keys::{KEYS, Key, Layer};
 use crate::warning::Warning;
 
-/// The original knows it for its own tracing.
+/// The original uses it for tracing.
 const DEBUG_KEY: &str = "PGIO_DEBUG";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub struct PgioConf {
     pub warnings: Vec<Warning>,
 }
 
-/// Reads the text of a pgio.conf; `file` names it in errors.
+/// Parses the text of a pgio.conf; errors contain the name `file`.
 pub fn parse(text: &str, file: &str) -> Result<PgioConf, ConfigError> {
     let mut conf = PgioConf::default();
     let mut seen = BTreeMap::new();
@@ -47,7 +46,7 @@ pub fn parse(text: &str, file: &str) -> Result<PgioConf, ConfigError> {
             continue;
         }
         let Some(known) =
-            KEYS.iter().filter(|k| k.is_of_conf()).find(|known| known.conf_name() == key)
+            KEYS.iter().filter(|k| k.is_conf_key()).find(|known| known.conf_name() == key)
         else {
             return Err(error(Some(key.to_owned()), unknown(key)));
         };
@@ -61,19 +60,19 @@ pub fn parse(text: &str, file: &str) -> Result<PgioConf, ConfigError> {
 
 fn unknown(key: &str) -> String {
     if key.starts_with("PG") {
-        return "is no key of pgio.conf: put host=, port=, user= and the like into \
-                CONNECT_STRING, or export the variable before starting pgio"
+        return "is not a key of pgio.conf; set host=, port=, user= and so on in \
+                CONNECT_STRING, or export the variable before you start pgio"
             .to_owned();
     }
-    let names: Vec<String> = KEYS.iter().filter(|k| k.is_of_conf()).map(Key::conf_name).collect();
+    let names: Vec<String> = KEYS.iter().filter(|k| k.is_conf_key()).map(Key::conf_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    format!("is no key of pgio.conf; {}", nearest(key, &names))
+    format!("is not a key of pgio.conf; {}", nearest(key, &names))
 }
 
 fn repeated(file: &str, key: &str, earlier: usize, line: usize) -> Warning {
     Warning {
         what: format!("{file}: {key} is set in line {earlier} and again in line {line}"),
-        why: "the last one counts, as in the original".to_owned(),
+        why: "the last setting takes effect, as in the original".to_owned(),
         try_this: format!("delete line {earlier}"),
     }
 }
@@ -81,7 +80,7 @@ fn repeated(file: &str, key: &str, earlier: usize, line: usize) -> Warning {
 fn debug_ignored(file: &str, line: usize) -> Warning {
     Warning {
         what: format!("{file}: {DEBUG_KEY} in line {line} is ignored"),
-        why: "it turned on tracing in the original's scripts, which are not here".to_owned(),
+        why: "it enables tracing in the original's scripts, which pgio does not use".to_owned(),
         try_this: format!("delete line {line}"),
     }
 }

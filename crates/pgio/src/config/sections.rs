@@ -1,15 +1,15 @@
-//! The sections of an experiment file and their own keys: one table for the parser and the docs.
+//! The sections of an experiment file and their keys: one table for parser and documentation.
 //!
-//! The parser accepts what stands here and nothing else (`experiment::section`), docs/KEYS.md is made
-//! of it, and a test sees that each key is really read. Keys of the work itself, which pgio.conf and
-//! flags have too, are in [`super::keys`]; those of a treatment are known to the treatment.
+//! The parser accepts exactly these keys (`experiment::section`), docs/KEYS.md is generated from this
+//! table, and a test checks that the parser reads each key. Workload keys, which are also valid in
+//! pgio.conf and as flags, are in [`super::keys`]; each treatment defines its own keys.
 //!
-//! To add a key: one line below, then read it in the section's file of `experiment`.
+//! To add a key, add one line below, then read it in the section's file of `experiment`.
 
-/// A section and the keys that are its own.
+/// A section and its keys.
 #[derive(Debug, Clone, Copy)]
 pub struct SectionDef {
-    /// As people write it.
+    /// The section header as written in a file.
     pub title: &'static str,
     pub about: &'static str,
     pub keys: &'static [SectionKey],
@@ -18,9 +18,9 @@ pub struct SectionDef {
 #[derive(Debug, Clone, Copy)]
 pub struct SectionKey {
     pub name: &'static str,
-    /// What it takes.
+    /// The values that the key takes.
     pub value: &'static str,
-    /// What holds without it.
+    /// The default.
     pub default: &'static str,
     pub help: &'static str,
 }
@@ -44,163 +44,163 @@ const fn key(
     SectionKey { name, value, default, help }
 }
 
-/// All of them, in the order of the docs.
+/// All sections, in the order of the documentation.
 pub static SECTIONS: &[SectionDef] =
     &[EXPERIMENT, TARGET, HOST, CONDITION, AXIS, WORKLOAD, COMMAND, METRIC];
 
 pub static EXPERIMENT: SectionDef = SectionDef {
     title: "[experiment]",
-    about: "How the experiment is run and judged.",
+    about: "How pgio runs and judges the experiment.",
     keys: &[
-        key("name", "a text of one line", "the file's name", "what reports call the experiment"),
+        key("name", "one line of text", "the file's name", "name of the experiment in reports"),
         key(
             "blocks",
             "a whole number of at least 1",
             "6",
             "passes over all conditions, each in a new random order",
         ),
-        key("warmup", "a duration", "2s", "time that the workload runs before each window opens"),
-        key("duration", "a duration longer than zero", "10s", "length of each measured window"),
+        key("warmup", "a duration", "2s", "time that the workload runs before each window starts"),
+        key("duration", "a duration above zero", "10s", "length of each measured window"),
         key(
             "seed",
             "a whole number",
-            "drawn, and recorded",
-            "seed of the order of conditions and of the work",
+            "drawn and recorded",
+            "seed of the order of conditions and of the workload",
         ),
         key(
             "baseline",
             "the name of a condition",
             "the first condition",
-            "the condition that the others are compared with",
+            "the condition that all others are compared with",
         ),
         key(
             "aa",
             "true or false",
             "true",
-            "run the baseline twice in each block, to show the noise",
+            "run the baseline twice in each block to measure the noise",
         ),
         key(
             "burn_in",
             "true or false",
-            "true where the workload reads a data set",
-            "run the baseline once before the first block, stored and never counted",
+            "true if the workload reads a data set",
+            "run the baseline once before the first block; the trial is stored but not counted",
         ),
-        key("primary", "the name of a metric", "each workload's own", "the metric that is judged"),
+        key(
+            "primary",
+            "the name of a metric",
+            "depends on the workload",
+            "the metric that is judged",
+        ),
         key(
             "telemetry",
             "a duration",
             "1s",
-            "how often server and hosts are observed; 0s is not at all",
+            "interval at which pgio observes server and hosts; 0s turns observation off",
         ),
         key(
             "precision",
             "a share from 0.1% to below 100%",
             "none",
-            "blocks are added until every primary interval is within ± this share",
+            "add blocks until every primary interval is within ± this share",
         ),
         key(
             "max_blocks",
             "a whole number of at least blocks",
             "30",
-            "most blocks that precision may lead to",
+            "maximum number of blocks that precision may add up to",
         ),
-        key("repeats", "a whole number", "2", "how often an invalid trial is repeated"),
+        key("repeats", "a whole number", "2", "maximum number of times to repeat an invalid trial"),
         key(
             "reset",
             "checkpoint, vacuum, reload or recreate",
             "checkpoint",
-            "what is made the same again before each trial: nothing but a CHECKPOINT, dead rows vacuumed, the data set loaded again, the database dropped and made again",
+            "what pgio restores before each trial: checkpoint issues only a CHECKPOINT, vacuum vacuums dead rows, reload reloads the data set, recreate drops and re-creates the database",
         ),
         key(
             "checkpoint",
             "before, spread or none",
             "before",
-            "the checkpoints that windows meet: one before the warm-up, whole cycles inside, or what the server does by itself",
+            "checkpoints that affect windows: before issues one before the warm-up, spread makes windows of whole checkpoint cycles, none leaves checkpoints to the server",
         ),
         key(
             "recreate_database",
             "the name of the database",
             "none",
-            "names the database that reset = \"recreate\" may drop; required unless all servers are private",
+            "the database that reset = \"recreate\" may drop; required unless all servers are private",
         ),
         key(
             "judge",
-            "an array of names of conditions",
+            "an array of condition names",
             "all conditions",
-            "the conditions whose comparison answers the question; one alone is judged unadjusted, several are one family",
+            "conditions whose comparisons answer the question; a single one is judged unadjusted, several form one family",
         ),
         key(
             "also_judge",
-            "an array of names of metrics",
+            "an array of metric names",
             "none",
-            "metrics judged beside the primary one, in the same family",
+            "metrics judged in addition to the primary one, in the same family",
         ),
         key(
             "effect",
             "a share from 0.1% to below 100%",
             "none",
-            "the effect to plan for: the report says how many blocks detect it with 80 % power",
+            "the effect to plan for; the report shows how many blocks detect it with 80 % power",
         ),
         key(
             "tolerate",
-            "an array of ids of checks",
+            "an array of check ids",
             "none",
-            "checks that only warn; an id is one of the table Checks below that can make a trial invalid",
+            "checks that only warn; valid ids are those in the table Checks below that can make a trial invalid",
         ),
         key(
             "sweep",
             "one-at-a-time or grid",
             "one-at-a-time",
-            "which points the axes make: each axis with the others at their middle, or every combination",
+            "points of a sweep: vary each axis with the others at their middle value, or run every combination",
         ),
         key(
             "cells_limit",
             "a whole number of at least 1",
             "200",
-            "most cells that a sweep may have; stating it also allows more than 8 h",
+            "maximum number of cells of a sweep; setting it also allows more than 8 h",
         ),
     ],
 };
 
 pub static TARGET: SectionDef = SectionDef {
     title: "[target], [targets.NAME]",
-    about: "The server, or several that conditions name by `target`. Without one, pgio.conf and then the PG* variables say where it is.",
+    about: "The server, or several servers that conditions select by `target`. Without a target, pgio.conf and then the PG* variables apply.",
     keys: &[
         key(
             "dsn",
             "a database name, a conninfo string or a URI",
             "none",
-            "where the server is; either this or private",
+            "connection to the server; set either dsn or private",
         ),
         key(
             "host",
             "local or a NAME of [hosts]",
-            "where it is seen to run, if here",
-            "the machine that the server runs on",
+            "this machine, if the server is found on it",
+            "machine that runs the server",
         ),
-        key(
-            "standby_host",
-            "local or a NAME of [hosts]",
-            "none",
-            "the machine that its standby runs on",
-        ),
+        key("standby_host", "local or a NAME of [hosts]", "none", "machine that runs the standby"),
         key(
             "device",
             "a kernel name such as sdb",
             "none",
-            "the block device to be measured: data and WAL must lie on it",
+            "block device to measure: data and WAL must be on it",
         ),
         key(
             "control",
             "pg_ctl or systemctl UNIT",
             "none",
-            "how pgio may stop and start the server; without it the server is never stopped",
+            "how pgio may stop and start the server; by default pgio never stops it",
         ),
         key(
             "private",
             "true or false",
             "false",
-            "start a PostgreSQL of pgio's own, removed at the end; either this or dsn",
+            "start a private PostgreSQL server and remove it at the end; set either private or dsn",
         ),
         key(
             "pg",
@@ -213,43 +213,38 @@ pub static TARGET: SectionDef = SectionDef {
             "directory",
             "an absolute path",
             "/var/tmp",
-            "where a private server's directory is made",
+            "parent directory of a private server's data directory",
         ),
     ],
 };
 
 pub static HOST: SectionDef = SectionDef {
     title: "[hosts.NAME]",
-    about: "A machine to be observed, or changed by a condition. `local` is this one, named or not.",
+    about: "A machine that pgio observes or that a condition changes. `local` is always this machine.",
     keys: &[
-        key(
-            "ssh",
-            "a destination such as postgres@db1",
-            "this machine",
-            "what ssh is given to get there",
-        ),
+        key("ssh", "a destination such as postgres@db1", "this machine", "destination for ssh"),
         key("ssh_config", "a path", "~/.ssh/config", "configuration file for ssh"),
     ],
 };
 
 pub static CONDITION: SectionDef = SectionDef {
     title: "[[condition]]",
-    about: "One way of running the same work. Any other key is a treatment (table Treatments below).",
+    about: "A variant of the environment that runs the same workload. Any other key is a treatment (table Treatments below).",
     keys: &[
-        key("name", "a text of one line", "required", "what reports call the condition"),
-        key("target", "a NAME of [targets]", "the only target", "the server that it runs on"),
+        key("name", "one line of text", "required", "name of the condition in reports"),
+        key("target", "a NAME of [targets]", "the only target", "server that the condition uses"),
         key(
             "sweep",
             "true or false",
             "true",
-            "run it at every point of a sweep; false: at the middle point only",
+            "run the condition at every point of a sweep; false: only at the middle point",
         ),
     ],
 };
 
 pub static AXIS: SectionDef = SectionDef {
     title: "[[axis]]",
-    about: "An axis of a sweep that treatments make; any other key is a treatment in which {name} stands for the value.",
+    about: "An axis of a sweep over treatments. Any other key is a treatment in which {name} is replaced by the value.",
     keys: &[
         key(
             "name",
@@ -257,115 +252,120 @@ pub static AXIS: SectionDef = SectionDef {
             "required",
             "name of the axis and of its placeholder",
         ),
-        key("unit", "a text of one line", "none", "unit of its values"),
-        key("values", "an array of numbers, or of texts", "required", "the points of the axis"),
+        key("unit", "one line of text", "none", "unit of its values"),
+        key("values", "an array of numbers or of strings", "required", "values of the axis"),
         key(
             "middle",
             "one of the values",
-            "the middle one",
-            "the point at which the other axes are varied",
+            "the first value",
+            "value of this axis while other axes are varied",
         ),
     ],
 };
 
 pub static WORKLOAD: SectionDef = SectionDef {
     title: "[workload], [[workload]]",
-    about: "What is run. Beside these it takes the keys of its kind (table Keys above); one that is a list is an axis of a sweep.",
+    about: "The workload. It also takes the keys of its kind (table Keys above); a key with a list of values is an axis of a sweep.",
     keys: &[
-        key("kind", "slob, commit, device, command or mail", "required", "the kind of work"),
+        key("kind", "slob, commit, device, command or mail", "slob", "kind of workload"),
         key(
             "name",
-            "a text of one line",
+            "one line of text",
             "the kind",
-            "what reports call it; workloads of one file need different names",
+            "name of the workload in reports; must be unique in the file",
         ),
         key(
             "conditions",
-            "an array of names of conditions",
+            "an array of condition names",
             "all",
-            "the conditions that it runs under",
+            "conditions that run this workload",
         ),
         key(
             "middle",
             "a table such as { sessions = 4 }",
-            "the middle values",
-            "the point at which the other axes are varied",
+            "the first values",
+            "value of each axis while other axes are varied",
         ),
         key(
             "reset",
             "checkpoint, vacuum or reload",
             "as in [experiment]",
-            "what is made the same again before each of its trials",
+            "what pgio restores before each trial of this workload",
         ),
     ],
 };
 
 pub static COMMAND: SectionDef = SectionDef {
     title: "[workload] with kind = \"command\"",
-    about: "A program of yours. Texts may hold placeholders in braces.",
+    about: "A program to run as the workload. Texts may contain placeholders in braces.",
     keys: &[
         key(
             "preset",
             "the name of a preset",
             "none",
-            "keys of a known benchmark, which keys beside it override",
+            "settings of a known benchmark; other keys override them",
         ),
-        key(
-            "run",
-            "a text for sh, or an array of words",
-            "required",
-            "the program that does the work",
-        ),
+        key("run", "a command line for sh, or an array of words", "required", "program to measure"),
         key(
             "warm_up",
-            "a text for sh, or an array of words",
+            "a command line for sh, or an array of words",
             "none",
-            "run before the window for the time of the warm-up",
+            "run before the window for the warm-up time",
         ),
-        key("setup", "a text for sh, or an array of words", "none", "run before each trial"),
-        key("setup_once", "true or false", "false", "run setup before the first trial only"),
-        key("setup_limit", "a duration longer than zero", "1h", "how long setup may take"),
-        key("cleanup", "a text for sh, or an array of words", "none", "run after each trial"),
         key(
-            "host",
-            "local or a NAME of [hosts]",
-            "this machine",
-            "the machine that all of it runs on",
+            "setup",
+            "a command line for sh, or an array of words",
+            "none",
+            "run before each trial",
         ),
-        key("schema", "a name", "none", "schema that is made for it and dropped at the end"),
-        key("env", "a table of texts", "none", "environment variables"),
-        key("parameters", "a table of texts", "none", "placeholders of its own"),
-        key("time_limit", "a duration longer than zero", "none", "how long run may take"),
-        key("metric", "[[workload.metric]]", "required", "what it prints; at least one"),
+        key("setup_once", "true or false", "false", "run setup before the first trial only"),
+        key("setup_limit", "a duration above zero", "1h", "maximum time for setup"),
+        key(
+            "cleanup",
+            "a command line for sh, or an array of words",
+            "none",
+            "run after each trial",
+        ),
+        key("host", "local or a NAME of [hosts]", "this machine", "machine that runs the command"),
+        key("schema", "a name", "none", "schema to create for the command and to drop at the end"),
+        key("env", "a table of strings", "none", "environment variables"),
+        key("parameters", "a table of strings", "none", "user-defined placeholders"),
+        key("time_limit", "a duration above zero", "none", "maximum time for run"),
+        key("metric", "[[workload.metric]]", "required", "metrics in the output; at least one"),
     ],
 };
 
 pub static METRIC: SectionDef = SectionDef {
     title: "[[workload.metric]]",
-    about: "A number that a command leaves, where it stands and what it means.",
+    about: "A number in a command's output: where to find it and what it means.",
     keys: &[
         key("name", "a word of a to z, digits and _", "required", "name of the metric"),
-        key("unit", "a text of one line", "required", "unit of the metric"),
-        key("better", "higher, lower or neither", "required", "which way is better"),
+        key("unit", "one line of text", "required", "unit of the metric"),
+        key("better", "higher, lower or neither", "required", "direction of improvement"),
         key(
             "json",
             "a JSON pointer, or several",
             "none",
-            "where the number stands in JSON; either this or regex",
+            "location of the number in JSON; set either json or regex",
         ),
         key(
             "regex",
             "a regular expression",
             "none",
-            "finds the number: its first group, or the whole match",
+            "pattern whose first group, or whole match, is the number",
         ),
-        key("take", "last, first, mean or sum", "last", "which of several matches of regex counts"),
-        key("skip", "a whole number", "0", "matches of regex at the start that do not count"),
-        key("from", "stdout or stderr", "stdout", "the stream that it is looked for in"),
-        key("file", "a path", "none", "file that it is looked for in, instead of a stream"),
-        key("scale", "a number above 0", "1", "what is found times this is in unit"),
+        key(
+            "take",
+            "last, first, mean or sum",
+            "last",
+            "how several matches of regex are combined",
+        ),
+        key("skip", "a whole number", "0", "number of matches of regex to skip at the start"),
+        key("from", "stdout or stderr", "stdout", "stream to search"),
+        key("file", "a path", "none", "file to search instead of a stream"),
+        key("scale", "a number above 0", "1", "factor that converts the number to unit"),
         key("primary", "true or false", "the first metric", "whether this metric is judged"),
-        key("optional", "true or false", "false", "whether it may be missing"),
+        key("optional", "true or false", "false", "whether the number may be missing"),
     ],
 };
 

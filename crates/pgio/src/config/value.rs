@@ -1,9 +1,9 @@
-//! The kinds of value that a workload key takes, and how each is read from text.
+//! The kinds of value that workload keys take, and how each is parsed.
 //!
-//! One reading for pgio.conf, experiment files and flags. Messages complete a sentence
-//! that begins with the key ("must be ..."); they never repeat a text that may hold a
-//! password. Which key has which kind is said in [`super::keys`]. Long, since every kind is a few lines
-//! of one shape that are best read beside each other.
+//! pgio.conf, experiment files and flags share these parsers. Messages complete a sentence
+//! that begins with the key ("must be ..."); they never repeat text that may contain a
+//! password. [`super::keys`] assigns a kind to each key. The file is long because every kind is a
+//! few lines of the same shape, which are easiest to read side by side.
 
 pub mod mail;
 
@@ -13,46 +13,46 @@ use std::time::Duration;
 
 use crate::units::{self, BLOCK_BYTES, Filler, Scale};
 
-/// Thirty days: a longer window, warm-up or limit is a slip.
-pub const LONGEST: Duration = Duration::from_secs(720 * 3600);
+/// Thirty days; a longer window, warm-up or limit is a typo.
+pub const MAX_DURATION: Duration = Duration::from_secs(720 * 3600);
 
-/// Which values a key takes: feeds parsing, help and docs.
+/// The values that a key takes; used for parsing, help and documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Whole(RangeInclusive<u64>),
-    /// With or without zero.
     Duration {
+        /// Whether zero is allowed.
         zero: bool,
     },
     Scale,
     Bytes,
-    /// A number with up to three decimals, in whole units.
+    /// A number with up to three decimals; the range is in whole units.
     Decimal(RangeInclusive<u32>),
-    /// Of a table.
-    Stretch,
+    /// A part of a table: percent, blocks or bytes.
+    TablePortion,
     Text,
     Switch,
     OneOf(&'static [&'static str]),
 }
 
 impl Kind {
-    /// The placeholder in help: `--work-unit <N>`.
+    /// Returns the placeholder in help: `--work-unit <N>`.
     pub fn placeholder(&self) -> &'static str {
         match self {
             Self::Whole(_) | Self::Decimal(_) => "N",
             Self::Duration { .. } => "DURATION",
-            Self::Scale | Self::Bytes | Self::Stretch => "SIZE",
+            Self::Scale | Self::Bytes | Self::TablePortion => "SIZE",
             Self::Text => "TEXT",
             Self::Switch => "TRUE|FALSE",
             Self::OneOf(_) => "NAME",
         }
     }
 
-    /// The types that an experiment file may use for it.
+    /// Returns the TOML types that an experiment file may use.
     pub fn toml_types(&self) -> &'static [&'static str] {
         match self {
             Self::Whole(_) => &["integer"],
-            Self::Duration { .. } | Self::Scale | Self::Bytes | Self::Stretch => {
+            Self::Duration { .. } | Self::Scale | Self::Bytes | Self::TablePortion => {
                 &["string", "integer"]
             }
             Self::Decimal(_) => &["integer", "float"],
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// "must be ..."
+/// Completes "must be ...".
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -76,30 +76,30 @@ impl fmt::Display for Kind {
                 f.write_str("a duration such as 500ms, 2s or 10m, at most 720h")
             }
             Self::Duration { zero: false } => {
-                f.write_str("a duration longer than zero such as 500ms, 2s or 10m, at most 720h")
+                f.write_str("a duration above zero such as 500ms, 2s or 10m, at most 720h")
             }
             Self::Scale => f.write_str("a size such as 25600 (8 kB blocks), 200M, 4G or 1T"),
-            Self::Bytes => f.write_str("a size of at least a sector such as 4K, 512M or 8G"),
+            Self::Bytes => f.write_str("a size of at least 512 bytes such as 4K, 512M or 8G"),
             Self::Decimal(range) => write!(
                 f,
                 "a number from {} to {} with at most three decimals",
                 range.start(),
                 range.end()
             ),
-            Self::Stretch => {
+            Self::TablePortion => {
                 f.write_str("a part of each table such as 5%, 1024 (8 kB blocks) or 8M")
             }
-            Self::Text => f.write_str("a text that is not empty"),
+            Self::Text => f.write_str("a non-empty string"),
             Self::Switch => f.write_str("TRUE or FALSE"),
             Self::OneOf(names) => f.write_str(&names.join(" or ")),
         }
     }
 }
 
-/// How the block of a visit is found.
+/// How a statement finds the blocks that it visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Index scan: one read at a time in each session.
+    /// Index scan: each session reads one block at a time.
     Index,
     /// Bitmap scan: blocks are prefetched, asynchronously on PostgreSQL 18.
     Bitmap,
@@ -116,14 +116,14 @@ impl Access {
     }
 }
 
-/// How likely a key is visited.
+/// The distribution of visits over the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skew {
-    /// One as likely as another.
+    /// All keys are equally likely.
     Uniform,
-    /// The k-th as likely as 1 / k to some power.
+    /// The probability of key k is proportional to a power of 1 / k.
     Zipf,
-    /// Around one place of the table.
+    /// A normal distribution around one position of the table.
     Gaussian,
 }
 
@@ -131,12 +131,12 @@ impl Skew {
     pub const NAMES: &'static [&'static str] = &["uniform", "zipf", "gaussian"];
 }
 
-/// Which table a session works on.
+/// How sessions are assigned to tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableModel {
-    /// Sessions go round the tables.
+    /// Sessions are assigned to the tables in turn.
     Many,
-    /// All on pgio1.
+    /// All sessions use pgio1.
     Single,
 }
 
@@ -144,12 +144,12 @@ impl TableModel {
     pub const NAMES: &'static [&'static str] = &["many", "single"];
 }
 
-/// Who sends the statements of a workload.
+/// The engine that sends the statements of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineName {
-    /// Blocks of PL/pgSQL in the sessions themselves.
+    /// PL/pgSQL blocks that run inside the sessions.
     Server,
-    /// pgio, statement by statement.
+    /// pgio sends each statement.
     Client,
 }
 
@@ -164,12 +164,12 @@ impl EngineName {
     }
 }
 
-/// How the calls of an open loop lie in time.
+/// The arrival process of an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrivals {
-    /// At equal distances.
+    /// Calls arrive at equal intervals.
     Fixed,
-    /// Independent of each other, as those of many users are.
+    /// Calls arrive independently of each other, like those of many users.
     Poisson,
 }
 
@@ -184,12 +184,12 @@ impl Arrivals {
     }
 }
 
-/// What the workload `device` does.
+/// A test of the workload `device`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceTest {
-    /// Large writes, one after the other.
+    /// Large sequential writes.
     Throughput,
-    /// Small writes, one after the other.
+    /// Small sequential writes.
     Latency,
     RandomRead,
     RandomWrite,
@@ -209,7 +209,7 @@ impl DeviceTest {
     }
 }
 
-/// One of them, or each as a workload of its own.
+/// One test, or all tests, each as a separate workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceTests {
     All,
@@ -221,11 +221,11 @@ impl DeviceTests {
         &["all", "throughput", "latency", "random_read", "random_write"];
 }
 
-/// A number of bytes as people write it.
+/// A size in bytes, written with an optional unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
-/// A number with up to three decimals, kept exactly.
+/// An exact number with up to three decimals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Decimal(u32);
 
@@ -234,7 +234,7 @@ impl Decimal {
         Self(n * 1000)
     }
 
-    pub const fn of_thousandths(n: u32) -> Self {
+    pub const fn from_thousandths(n: u32) -> Self {
         Self(n)
     }
 
@@ -246,7 +246,7 @@ impl Decimal {
         f64::from(self.0) / 1000.0
     }
 
-    /// Of percentages: 12.5 is an eighth.
+    /// Converts percent to a fraction: 12.5 is 0.125.
     pub fn share(self) -> f64 {
         f64::from(self.0) / 100_000.0
     }
@@ -262,7 +262,7 @@ impl Decimal {
     }
 }
 
-/// As short as it goes: 12.5.
+/// The shortest form: 12.5.
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.as_f64())
@@ -275,15 +275,15 @@ impl std::iter::Sum for Decimal {
     }
 }
 
-/// A part of a table, by blocks or in proportion.
+/// A part of a table, in blocks or in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stretch {
+pub enum TablePortion {
     Blocks(u64),
     Percent(Decimal),
 }
 
-impl Stretch {
-    /// Of a table with so many blocks.
+impl TablePortion {
+    /// Converts to a number of blocks of a table with `table` blocks.
     pub fn blocks(self, table: u64) -> u64 {
         match self {
             Self::Blocks(blocks) => blocks,
@@ -292,7 +292,7 @@ impl Stretch {
     }
 }
 
-impl fmt::Display for Stretch {
+impl fmt::Display for TablePortion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Blocks(blocks) => write!(f, "{blocks}"),
@@ -301,8 +301,8 @@ impl fmt::Display for Stretch {
     }
 }
 
-/// What follows `psql`: a database name, a conninfo string or a URI. It may hold a
-/// password, so it neither prints nor serializes. Empty means libpq's environment.
+/// A connect string as psql takes it: a database name, a conninfo string or a URI. It may contain
+/// a password, so it is neither printed nor serialized. An empty one means libpq's environment.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectString(String);
 
@@ -311,7 +311,7 @@ impl ConnectString {
         Self(text.into())
     }
 
-    /// For opening a connection and for nothing else.
+    /// Use only to open a connection.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -325,13 +325,13 @@ impl fmt::Debug for ConnectString {
 
 /// A value of a workload key.
 pub(super) trait Value: Sized {
-    /// The error begins with "must be" or the like and follows the key.
+    /// The error completes a sentence that begins with the key, such as "must be ...".
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String>;
 }
 
 fn must_be(kind: &Kind, text: &str) -> String {
     if text.is_empty() {
-        format!("has no value, must be {kind}")
+        format!("has no value; it must be {kind}")
     } else {
         format!("must be {kind}, not `{text}`")
     }
@@ -366,7 +366,7 @@ impl Value for Duration {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let duration = units::parse_duration(text).map_err(|_| must_be(kind, text))?;
         let zero = duration.is_zero() && *kind != (Kind::Duration { zero: true });
-        if zero || duration > LONGEST {
+        if zero || duration > MAX_DURATION {
             return Err(must_be(kind, text));
         }
         Ok(duration)
@@ -404,18 +404,18 @@ impl Value for Decimal {
     }
 }
 
-impl Value for Stretch {
+impl Value for TablePortion {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let whole_table = Decimal::whole(100);
-        let found = match text.strip_suffix('%') {
+        let portion = match text.strip_suffix('%') {
             Some(percent) => {
                 Decimal::parse(percent).filter(|p| *p <= whole_table).map(Self::Percent)
             }
-            // A bare number is of blocks here, as in SCALE.
+            // A bare number is a number of blocks, as in SCALE.
             None if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok().map(Self::Blocks),
             None => units::parse_bytes(text).ok().and_then(whole_blocks).map(Self::Blocks),
         };
-        found.ok_or_else(|| must_be(kind, text))
+        portion.ok_or_else(|| must_be(kind, text))
     }
 }
 
@@ -467,7 +467,7 @@ impl Value for ConnectString {
     }
 }
 
-/// The original compares with `TRUE`; other spellings of its case are what was meant.
+/// The original accepts only `TRUE`; other cases clearly mean the same.
 impl Value for bool {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         match text.to_ascii_lowercase().as_str() {
@@ -513,7 +513,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_keep_to_their_range() {
+    fn whole_numbers_are_checked_against_the_range() {
         let kind = Kind::Whole(0..=100);
         assert_eq!(u8::from_text("100", &kind), Ok(100));
         for wrong in ["101", "-1", "+5", "10%", "1.5", "99999999999999999999"] {
@@ -529,21 +529,22 @@ mod tests {
         );
         assert_eq!(
             u32::from_text("", &open),
-            Err("has no value, must be a whole number of at least 1".to_owned())
+            Err("has no value; it must be a whole number of at least 1".to_owned())
         );
     }
 
     #[test]
-    fn zero_is_a_duration_only_where_allowed() {
+    fn zero_durations_are_refused_unless_allowed() {
         assert_eq!(Duration::from_text("0", &Kind::Duration { zero: true }), Ok(Duration::ZERO));
         assert_eq!(
             Duration::from_text("0s", &Kind::Duration { zero: false }),
-            Err("must be a duration longer than zero such as 500ms, 2s or 10m, at most 720h, not `0s`".to_owned())
+            Err("must be a duration above zero such as 500ms, 2s or 10m, at most 720h, not `0s`"
+                .to_owned())
         );
     }
 
     #[test]
-    fn switches_take_either_case_and_nothing_else() {
+    fn switches_accept_any_case() {
         assert_eq!(bool::from_text("True", &Kind::Switch), Ok(true));
         assert_eq!(bool::from_text("FALSE", &Kind::Switch), Ok(false));
         assert_eq!(
@@ -553,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn access_names_are_read_back() {
+    fn access_names_round_trip() {
         let kind = Kind::OneOf(Access::NAMES);
         for access in [Access::Index, Access::Bitmap] {
             assert_eq!(Access::from_text(access.name(), &kind), Ok(access));
@@ -582,8 +583,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_is_of_blocks_or_in_proportion() {
-        let read = |text| Stretch::from_text(text, &Kind::Stretch).map(|s| s.blocks(25_600));
+    fn table_portions_are_blocks_or_percent() {
+        let read =
+            |text| TablePortion::from_text(text, &Kind::TablePortion).map(|s| s.blocks(25_600));
         assert_eq!((read("1024"), read("8M"), read("16K")), (Ok(1024), Ok(1024), Ok(2)));
         assert_eq!((read("10%"), read("0.1%"), read("100%")), (Ok(2560), Ok(26), Ok(25_600)));
         for wrong in ["", "%", "101%", "-5", "1.5", "4K", "ten"] {
@@ -592,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_a_device_are_read_back() {
+    fn device_test_names_round_trip() {
         let kind = Kind::OneOf(DeviceTests::NAMES);
         for test in DeviceTest::ALL {
             assert!(DeviceTests::NAMES.contains(&test.name()));
@@ -607,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connect_string_does_not_print() {
+    fn connect_strings_are_redacted() {
         let secret = ConnectString::new("host=db password=hunter2");
         assert_eq!(format!("{secret:?}"), "ConnectString(..)");
         assert_eq!(secret.expose(), "host=db password=hunter2");

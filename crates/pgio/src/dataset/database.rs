@@ -1,70 +1,70 @@
-//! The database itself: what it is beside our tables, and making it again.
+//! Re-creates the database with the same attributes.
 //!
-//! Only one that holds nothing but tables of ours is ever dropped, and only when all that it is can
-//! be made again: owner, encoding, locale, tablespace, limits, settings, privileges, comment. The new
-//! one is complete under another name before the old one goes, so that whatever stops pgio leaves
-//! one of them. Which database may go is the caller's question.
+//! pgio drops a database only if it contains nothing but pgio's tables and all its attributes can be
+//! restored: owner, encoding, locale, tablespace, limits, settings, privileges, comment. The new
+//! database is complete under another name before the old one is dropped, so that one of them exists
+//! at any time. Callers decide which database may be dropped.
 
 use postgres::Client;
 
 use super::error::DatasetError;
 use super::{destroy, mark, sql, verify};
 
-/// All that has to be said to make the database again.
+/// The attributes that are required to re-create a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
     pub name: String,
     owner: String,
-    /// Of CREATE DATABASE, after the owner.
+    /// Options of CREATE DATABASE after the owner.
     options: String,
     settings: Vec<Setting>,
-    /// GRANT statements with `{database}`; absent where the privileges are the default ones.
+    /// GRANT statements with `{database}`; absent if the privileges are the defaults.
     grants: Option<Vec<String>>,
     comment: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Setting {
-    /// Absent: for all roles.
+    /// Absent: applies to all roles.
     role: Option<String>,
     name: String,
     value: String,
 }
 
-/// After the name, while a new database is being made.
-const BEING_MADE: &str = "_pgio_new";
+/// Suffix of the new database's name until the old one is dropped.
+const NEW_SUFFIX: &str = "_pgio_new";
 
-/// PostgreSQL cuts longer names.
-const LONGEST_NAME: usize = 63;
+/// PostgreSQL truncates longer names.
+const MAX_IDENTIFIER: usize = 63;
 
-/// Looks at the session's database, and refuses where something would be lost. `private`: the whole
-/// server is ours, so nothing in it is anybody's.
+/// Reads the attributes of the session's database, and refuses if something would be lost. With
+/// `private`, the whole server belongs to pgio, so there is no user data.
 pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetError> {
-    let failed = |e| DatasetError::from_pg("look at", "the database", e);
+    let failed = |e| DatasetError::from_pg("inspect", "the database", e);
     let row = client.query_one(sql::DATABASE, &[]).map_err(failed)?;
     let columns: serde_json::Value = serde_json::from_str(row.get("columns")).unwrap_or_default();
     let name = columns["datname"].as_str().unwrap_or_default().to_owned();
     let refuse = |why: String| DatasetError::NotRecreatable { name: name.clone(), why };
     if !row.get::<_, bool>("owned") || !row.get::<_, Option<bool>>("may_create").unwrap_or(false) {
         return Err(refuse(
-            "the role must own it (or be a member of its owner) and have CREATEDB".to_owned(),
+            "the role must own it (or be a member of the owning role) and have CREATEDB".to_owned(),
         ));
     }
     if columns["datistemplate"] == true {
         return Err(refuse("it is a template".to_owned()));
     }
-    if name.len() + BEING_MADE.len() > LONGEST_NAME {
-        return Err(refuse("its name leaves no room for a second one beside it".to_owned()));
+    if name.len() + NEW_SUFFIX.len() > MAX_IDENTIFIER {
+        return Err(refuse("its name is too long to append a suffix".to_owned()));
     }
     if row.get("labelled") {
-        return Err(refuse("it has a security label, which cannot be kept".to_owned()));
+        return Err(refuse("it has a security label, which pgio cannot restore".to_owned()));
     }
     let others: i64 = row.get("other_sessions");
     if others > 0 {
-        return Err(refuse(format!("{others} other sessions use it: end them first")));
+        return Err(refuse(format!("other sessions are connected ({others}); end them first")));
     }
     if !private {
-        check_nothing_foreign(client, &name)?;
+        check_foreign_objects(client, &name)?;
     }
     let owner: String = row.get("owner");
     let encoding: String = row.get("encoding");
@@ -79,13 +79,13 @@ pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetE
     })
 }
 
-fn check_nothing_foreign(client: &mut Client, name: &str) -> Result<(), DatasetError> {
-    let failed = |e| DatasetError::from_pg("look for", "what else the database holds", e);
+fn check_foreign_objects(client: &mut Client, name: &str) -> Result<(), DatasetError> {
+    let failed = |e| DatasetError::from_pg("find", "other objects in the database", e);
     let schema = verify::current_schema(client)?;
     let tables = mark::find(client).map_err(failed)?.into_iter().filter(|n| n.mark.is_some());
     let mut ours: Vec<String> =
         tables.map(|n| sql::qualified(&schema, &n.part.to_string())).collect();
-    ours.extend(destroy::tables_of_workloads(client)?);
+    ours.extend(destroy::workload_tables(client)?);
     let rows = client.query(sql::FOREIGN_OBJECTS, &[&ours]).map_err(failed)?;
     let Some(first) = rows.first() else { return Ok(()) };
     let all: i64 = first.get("all_of_them");
@@ -97,11 +97,11 @@ fn check_nothing_foreign(client: &mut Client, name: &str) -> Result<(), DatasetE
     };
     Err(DatasetError::NotRecreatable {
         name: name.to_owned(),
-        why: format!("it holds what pgio did not make: {}{more}", named.join(", ")),
+        why: format!("it contains objects that pgio did not create: {}{more}", named.join(", ")),
     })
 }
 
-/// By the columns that the server's version has.
+/// Returns the options, depending on the columns that this server version has.
 fn options(columns: &serde_json::Value, encoding: &str, tablespace: &str) -> String {
     let text = |key: &str| columns[key].as_str();
     let mut options = format!("ENCODING {}", sql::literal(encoding));
@@ -112,7 +112,7 @@ fn options(columns: &serde_json::Value, encoding: &str, tablespace: &str) -> Str
     };
     add("LC_COLLATE", text("datcollate"));
     add("LC_CTYPE", text("datctype"));
-    // Renamed in 17.
+    // The column was renamed in version 17.
     let locale = text("datlocale").or(text("daticulocale"));
     match text("datlocprovider") {
         Some("i") => {
@@ -140,11 +140,11 @@ fn settings(client: &mut Client, database: &str) -> Result<Vec<Setting>, Dataset
         value: r.get("value"),
     };
     let settings: Vec<Setting> = rows.iter().map(setting).collect();
-    // They are kept by SET … FROM CURRENT, so each must be settable in a session; tried now.
+    // `recreate` uses SET … FROM CURRENT, so check that a session can set each of them.
     for s in &settings {
         let mut attempt = client.transaction().map_err(failed)?;
         attempt.query_one(SET_LOCALLY, &[&s.name, &s.value]).map_err(|e| {
-            let why = format!("its setting {} cannot be kept: {e}", s.name);
+            let why = format!("its setting {} cannot be restored: {e}", s.name);
             DatasetError::NotRecreatable { name: database.to_owned(), why }
         })?;
     }
@@ -157,7 +157,7 @@ fn grants(client: &mut Client, database: &str) -> Result<Option<Vec<String>>, Da
     let failed = |e| DatasetError::from_pg("read", "the database's privileges", e);
     let rows = client.query(sql::DATABASE_GRANTS, &[]).map_err(failed)?;
     if rows.iter().any(|row| !row.get::<_, bool>("by_owner")) {
-        let why = "someone else than its owner granted privileges on it".to_owned();
+        let why = "a role other than its owner granted privileges on it".to_owned();
         return Err(DatasetError::NotRecreatable { name: database.to_owned(), why });
     }
     let grant = |row: &postgres::Row| {
@@ -168,41 +168,46 @@ fn grants(client: &mut Client, database: &str) -> Result<Option<Vec<String>>, Da
     Ok((!rows.is_empty()).then(|| rows.iter().map(grant).collect()))
 }
 
-/// Makes it again, empty. `client` is connected to another database of the same server, and nobody
-/// to this one.
+/// Re-creates the database, empty. `client` must be connected to another database of the same server,
+/// and no session may be connected to this one.
 pub fn recreate(client: &mut Client, database: &Database) -> Result<(), DatasetError> {
     let name = &database.name;
     let failed = |doing: &'static str| move |e| DatasetError::from_pg(doing, name, e);
     let quoted = sql::identifier(name);
-    let new = sql::identifier(&format!("{name}{BEING_MADE}"));
+    let new = sql::identifier(&format!("{name}{NEW_SUFFIX}"));
     let owner = sql::identifier(&database.owner);
     let options = &database.options;
     client
         .batch_execute(&format!("CREATE DATABASE {new} OWNER {owner} TEMPLATE template0 {options}"))
-        .map_err(failed("make anew"))?;
-    let made = furnish(client, database, &new).map_err(failed("furnish")).and_then(|()| {
-        client.batch_execute(&format!("DROP DATABASE {quoted}")).map_err(failed("drop"))
-    });
-    if let Err(error) = made {
-        // The old one stands; the error says why.
+        .map_err(failed("re-create"))?;
+    let replaced =
+        apply_attributes(client, database, &new).map_err(failed("set the attributes of")).and_then(
+            |()| client.batch_execute(&format!("DROP DATABASE {quoted}")).map_err(failed("drop")),
+        );
+    if let Err(error) = replaced {
+        // The old database still exists; the error contains the reason.
         let _ = client.batch_execute(&format!("DROP DATABASE {new}"));
         return Err(error);
     }
     client
         .batch_execute(&format!("ALTER DATABASE {new} RENAME TO {quoted}"))
-        .map_err(failed("give its name back to"))
+        .map_err(failed("rename the new database to"))
 }
 
-fn furnish(client: &mut Client, database: &Database, new: &str) -> Result<(), postgres::Error> {
+fn apply_attributes(
+    client: &mut Client,
+    database: &Database,
+    new: &str,
+) -> Result<(), postgres::Error> {
     for s in &database.settings {
         let mut transaction = client.transaction()?;
         transaction.query_one(SET_LOCALLY, &[&s.name, &s.value])?;
-        let whose = match &s.role {
+        let scope = match &s.role {
             None => format!("ALTER DATABASE {new}"),
             Some(role) => format!("ALTER ROLE {} IN DATABASE {new}", sql::identifier(role)),
         };
         transaction
-            .batch_execute(&format!("{whose} SET {} FROM CURRENT", setting_name(&s.name)))?;
+            .batch_execute(&format!("{scope} SET {} FROM CURRENT", setting_name(&s.name)))?;
         transaction.commit()?;
     }
     if let Some(grants) = &database.grants {
@@ -220,7 +225,7 @@ fn furnish(client: &mut Client, database: &Database, new: &str) -> Result<(), po
     Ok(())
 }
 
-/// A custom setting's name has a dot that must stay one.
+/// Quotes the name of a setting; the dot of a custom setting must not be quoted.
 fn setting_name(name: &str) -> String {
     name.split('.').map(sql::identifier).collect::<Vec<_>>().join(".")
 }
@@ -231,7 +236,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_a_database_is_is_said_in_its_versions_words() {
+    fn options_depend_on_the_server_version() {
         let of = |columns: serde_json::Value| options(&columns, "UTF8", "fast disk");
         let base = json!({"datcollate": "C", "datctype": "de_DE.UTF-8", "datconnlimit": 7});
         let with = |more: serde_json::Value| {

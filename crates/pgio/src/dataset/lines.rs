@@ -1,8 +1,8 @@
-//! The lines that the original's setup prints, word for word, and a few of ours.
+//! The lines that the original's setup prints, verbatim, and a few additional ones.
 //!
-//! Old scripts and eyes look for these. Pure text from values: nothing is measured or printed here.
-//! The counts and moments of the "Waiting for batch" lines are the original's ([`Batches`]),
-//! although our tables start as soon as a stream is free instead of batch by batch.
+//! Existing scripts depend on these lines. This module only formats text; it must not measure or
+//! print. The "Waiting for batch" lines have the counts and the order of the original ([`Batches`]),
+//! although pgio starts a table as soon as a stream is free instead of batch by batch.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,12 +24,12 @@ pub fn base_loaded(elapsed: Duration) -> String {
     format!("Base table loading time: {} seconds.", elapsed.as_secs())
 }
 
-/// No line of the original's, which has no such table.
+/// Not in the original, which has no scan table.
 pub fn scan_loaded(elapsed: Duration) -> String {
     format!("Scan table loading time: {} seconds.", elapsed.as_secs())
 }
 
-/// Where the original says that it goes on from the existing base table; ours reads none.
+/// Replaces the original's line that it uses the existing base table; pgio reads none.
 pub fn base_skipped() -> String {
     "NOTICE: Skipping creation of base table as per pgio.conf->CREATE_BASE_TABLE. Loading needs none."
         .to_owned()
@@ -46,14 +46,15 @@ pub fn group_complete(elapsed: Duration) -> String {
     format!("\nGroup data loading phase complete.         Elapsed: {} seconds.", elapsed.as_secs())
 }
 
-/// When the original prints a "Waiting for batch" line, and with which count.
+/// Computes when the original prints a "Waiting for batch" line, and with which count.
 ///
-/// It starts tables until a counter has reached NUM_THREADS, prints, waits for all of them and goes
-/// on counting from 1 instead of 0: later batches are one smaller, and with NUM_THREADS=1 there is
-/// no second batch, the rest starts at once. With the last table it prints once more.
+/// The original starts tables until a counter reaches NUM_THREADS, prints the line, waits for all of
+/// them, and continues counting from 1 instead of 0. Therefore later batches are smaller by one, and
+/// with NUM_THREADS=1 the remaining tables all start at once. It prints the line again with the last
+/// table.
 #[derive(Debug, Clone)]
 pub struct Batches {
-    /// The count to print, and how many tables must be complete before.
+    /// The count to print, and the number of tables that must be complete before.
     waiting: VecDeque<(u32, u32)>,
 }
 
@@ -75,7 +76,7 @@ impl Batches {
         Batches { waiting }
     }
 
-    /// The counts to print now that so many tables are complete; each comes once.
+    /// Returns the counts to print when `complete` tables are complete; each is returned once.
     pub fn due(&mut self, complete: u32) -> Vec<u32> {
         let mut due = Vec::new();
         while let Some((count, _)) = self.waiting.front().copied().filter(|w| w.1 <= complete) {
@@ -86,7 +87,7 @@ impl Batches {
     }
 }
 
-/// Tables by name, a long run of numbers as one item: `pgio3 to pgio4096`.
+/// Lists tables by name; a long run of numbers becomes one item: `pgio3 to pgio4096`.
 pub fn listed(names: &[String]) -> Vec<String> {
     const LONG: usize = 8;
     let number = |name: &String| match Part::from_name(name) {
@@ -101,10 +102,10 @@ pub fn listed(names: &[String]) -> Vec<String> {
     names.chunk_by(follows).flat_map(run).collect()
 }
 
-/// Where a load stands, for a terminal: `1.20 GiB of 4 GiB, 180 MiB/s, 15 s left`.
+/// Formats the progress of a load for a terminal: `1.20 GiB of 4 GiB, 180 MiB/s, 15 s left`.
 pub fn progress(done: u64, total: u64, elapsed: Duration) -> String {
     let sizes = format!("{} of {}", human::bytes(done), human::bytes(total));
-    // The first moments say nothing about the rate.
+    // The rate is not meaningful at the start.
     if done == 0 || elapsed < Duration::from_millis(500) {
         return sizes;
     }
@@ -129,7 +130,7 @@ mod tests {
         Duration::from_secs(s)
     }
 
-    /// Every (count, complete tables at that moment), completing one table after another.
+    /// Returns every pair (count, complete tables at that time), completing one table after another.
     fn schedule(tables: u32, threads: u32) -> Vec<(u32, u32)> {
         let mut batches = Batches::new(tables, threads);
         (0..=tables)
@@ -138,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_counted_as_the_original_counts() {
-        // Counts as in the published examples.
+    fn batches_are_counted_as_in_the_original() {
+        // Counts from published examples.
         assert_eq!(schedule(1, 1), [(1, 0), (1, 1)]);
         assert_eq!(schedule(4, 2), [(2, 0), (3, 2), (4, 3), (4, 4)]);
         assert_eq!(schedule(16, 8), [(8, 0), (15, 8), (16, 15)]);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_setup_reads_as_the_original() {
+    fn the_output_of_setup_matches_the_original() {
         let lines = [
             job_info("200M", 1),
             batching_info(1),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_tables_are_a_short_list() {
+    fn long_runs_of_tables_are_abbreviated() {
         let names = |numbers: std::ops::RangeInclusive<u32>| numbers.map(|n| format!("pgio{n}"));
         let few: Vec<String> = names(1..=4).chain(["pgio_base".to_owned()]).collect();
         assert_eq!(listed(&few), few);
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_tells_rate_and_rest() {
+    fn progress_shows_rate_and_time_left() {
         let gib = 1 << 30;
         assert_eq!(progress(0, gib, seconds(9)), "0 B of 1 GiB");
         assert_eq!(progress(gib, 4 * gib, seconds(8)), "1 GiB of 4 GiB, 128 MiB/s, 24 s left");

@@ -1,10 +1,10 @@
-//! Loading: as many tables at a time as there are streams, each by a thread and connection of its own.
+//! Loads the data set with parallel streams, each with its own thread and connection.
 //!
-//! What happens is told by [`LoadEvent`]s on the caller's thread; nothing is printed. The caller's
-//! connection coordinates only: it looks first, cancels what still runs when the load is stopped or
-//! has failed, and drops surplus tables of a former load at the end.
+//! The loader reports progress as [`LoadEvent`]s on the caller's thread and must not print. The
+//! caller's connection only coordinates: it makes the checks before the load, cancels running
+//! statements if the load stops or fails, and drops surplus tables of an earlier load at the end.
 //!
-//! Next: `preflight` (what is refused), `stream` (one table), `rows` (the bytes).
+//! Next: `preflight` (checks), `stream` (one table), `rows` (row encoding).
 
 mod preflight;
 mod rows;
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use self::preflight::{Ground, preflight};
-use self::stream::{Ended, Shared, load_part, prepare};
+use self::preflight::{Preflight, check as check_server};
+use self::stream::{Shared, StreamError, load_part, prepare};
 use super::error::DatasetError;
 use super::lines::Batches;
 use super::mark::Part;
@@ -28,17 +28,17 @@ use super::{space, sql};
 use crate::host::stop::Stop;
 use crate::results::Warning;
 
-/// How often progress is told and the stop flag looked at.
+/// Interval of progress reports and of checks of the stop flag.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How often the server's WAL writer is woken. A COPY goes round a ring of 16 MB of buffers in under
-/// its own delay of 200 ms, and then waits for a flush by itself at every page; woken, it flushes
-/// while the tables fill.
-const NUDGE: Duration = Duration::from_millis(10);
+/// Interval at which pgio wakes the server's WAL writer. COPY cycles through a 16 MB ring of buffers in
+/// less than wal_writer_delay (200 ms), after which each reused page waits for its own WAL flush; a
+/// WAL writer that is woken flushes in the background instead.
+const WAL_WRITER_WAKE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum LoadEvent {
-    /// Before anything is changed; loading goes on.
+    /// A warning before any change; loading continues.
     Warning(Warning),
     BaseLoaded {
         elapsed: Duration,
@@ -46,12 +46,12 @@ pub enum LoadEvent {
     ScanLoaded {
         elapsed: Duration,
     },
-    /// A line of the original's; elapsed is since the first table was begun.
+    /// A line of the original; elapsed is since the start of the first table.
     BatchWaiting {
         count: u32,
         elapsed: Duration,
     },
-    /// Bytes of tables, base table included; elapsed is since the load was begun.
+    /// Bytes of tables, base table included; elapsed is since the start of the load.
     Progress {
         done: u64,
         total: u64,
@@ -72,13 +72,13 @@ pub struct Loaded {
     /// Bytes of the tables without their indexes.
     pub heap_bytes: u64,
     pub elapsed: Duration,
-    /// Tables of a former, larger load that were dropped.
+    /// Dropped tables of an earlier, larger load.
     pub dropped: Vec<String>,
 }
 
 type Connect<'a> = &'a (dyn Fn() -> Result<Client, DatasetError> + Sync);
 
-/// Loads the data set. Tables that are complete when it fails or is stopped are kept.
+/// Loads the data set. If it fails or is stopped, complete tables are kept.
 pub fn load<E>(
     admin: &mut Client,
     connect: &(dyn Fn() -> Result<Client, E> + Sync),
@@ -90,20 +90,21 @@ where
     E: std::error::Error + Send + Sync + 'static,
 {
     let connect = || connect().map_err(|e| DatasetError::Connect(Box::new(e)));
-    exclusively(admin, |admin| load_locked(admin, &connect, spec, stop, on_event))
+    with_lock(admin, |admin| load_locked(admin, &connect, spec, stop, on_event))
 }
 
-/// Runs alone among the loads and removals of one schema's data set.
-pub(super) fn exclusively<T>(
+/// Runs `work` while holding the lock on the data set of a schema, which excludes other loads and
+/// removals.
+pub(super) fn with_lock<T>(
     admin: &mut Client,
     work: impl FnOnce(&mut Client) -> Result<T, DatasetError>,
 ) -> Result<T, DatasetError> {
-    let locked = |e| DatasetError::from_pg("lock", "the data set", e);
-    if !admin.query_one(sql::LOCK, &[]).map_err(locked)?.get::<_, bool>(0) {
+    let failed = |e| DatasetError::from_pg("lock", "the data set", e);
+    if !admin.query_one(sql::LOCK, &[]).map_err(failed)?.get::<_, bool>(0) {
         return Err(DatasetError::Busy);
     }
     let result = work(admin);
-    // Fails only when the connection is gone, and the lock with it.
+    // This fails only if the connection is lost, which also releases the lock.
     let _ = admin.query_one(sql::UNLOCK, &[]);
     result
 }
@@ -115,74 +116,74 @@ fn load_locked(
     stop: &Stop,
     on_event: &mut dyn FnMut(LoadEvent),
 ) -> Result<Loaded, DatasetError> {
-    let ground = preflight(admin, spec)?;
-    for warning in space::check(admin, spec, &ground.tablespace_location, &ground.ours)? {
+    let preflight = check_server(admin, spec)?;
+    for warning in space::check(admin, spec, &preflight.tablespace_location, &preflight.existing)? {
         on_event(LoadEvent::Warning(warning));
     }
-    let replaced: Vec<Part> = ground.ours.iter().map(|n| n.part).collect();
+    let replaced: Vec<Part> = preflight.existing.iter().map(|n| n.part).collect();
     let shared = Shared {
         spec,
-        schema: &ground.schema,
-        tablespace: &ground.tablespace,
+        schema: &preflight.schema,
+        tablespace: &preflight.tablespace,
         replaced: &replaced,
         stop,
         failed: AtomicBool::new(false),
         loaded: AtomicU64::new(0),
     };
-    let began = Instant::now();
+    let started = Instant::now();
 
-    // The base table is one more part in the queue, and the first: nothing is read from it, so the
-    // tables need not wait for it. Only the lines about them do, to keep the original's order.
+    // The base table is the first part in the queue. Nothing reads it, so tables do not wait for it;
+    // only their events do, to keep the order of the original.
     let mut batches = Batches::new(spec.tables, spec.streams.max(1));
-    let mut waiting = |complete: u32, on_event: &mut dyn FnMut(LoadEvent)| {
+    let mut report_batches = |complete: u32, on_event: &mut dyn FnMut(LoadEvent)| {
         for count in batches.due(complete) {
-            on_event(LoadEvent::BatchWaiting { count, elapsed: began.elapsed() });
+            on_event(LoadEvent::BatchWaiting { count, elapsed: started.elapsed() });
         }
     };
     let total = spec.total_heap_bytes();
-    let mut base_is_due = spec.base_table;
+    let mut base_pending = spec.base_table;
     let mut complete = 0;
-    if !base_is_due {
-        waiting(complete, on_event);
+    if !base_pending {
+        report_batches(complete, on_event);
     }
-    group(admin, connect, &shared, &spec.parts(), &mut |news| {
-        match news {
-            News::Loaded(Part::Base) => {
-                base_is_due = false;
-                on_event(LoadEvent::BaseLoaded { elapsed: began.elapsed() });
+    load_parts(admin, connect, &shared, &spec.parts(), &mut |update| {
+        match update {
+            Update::Loaded(Part::Base) => {
+                base_pending = false;
+                on_event(LoadEvent::BaseLoaded { elapsed: started.elapsed() });
             }
-            News::Loaded(Part::Scan) => {
-                on_event(LoadEvent::ScanLoaded { elapsed: began.elapsed() });
+            Update::Loaded(Part::Scan) => {
+                on_event(LoadEvent::ScanLoaded { elapsed: started.elapsed() });
             }
-            News::Loaded(Part::Table(table)) => {
+            Update::Loaded(Part::Table(table)) => {
                 complete += 1;
-                on_event(LoadEvent::TableLoaded { table, elapsed: began.elapsed() });
+                on_event(LoadEvent::TableLoaded { table, elapsed: started.elapsed() });
             }
-            News::Tick => {}
+            Update::Tick => {}
         }
-        if !base_is_due {
-            waiting(complete, on_event);
+        if !base_pending {
+            report_batches(complete, on_event);
         }
         let done = shared.loaded.load(Ordering::Relaxed);
-        on_event(LoadEvent::Progress { done, total, elapsed: began.elapsed() });
+        on_event(LoadEvent::Progress { done, total, elapsed: started.elapsed() });
     })?;
-    let dropped = drop_surplus(admin, &ground, spec)?;
-    on_event(LoadEvent::GroupComplete { elapsed: began.elapsed() });
-    Ok(Loaded { tables: spec.tables, heap_bytes: total, elapsed: began.elapsed(), dropped })
+    let dropped = drop_surplus(admin, &preflight, spec)?;
+    on_event(LoadEvent::GroupComplete { elapsed: started.elapsed() });
+    Ok(Loaded { tables: spec.tables, heap_bytes: total, elapsed: started.elapsed(), dropped })
 }
 
-enum News {
+enum Update {
     Tick,
     Loaded(Part),
 }
 
-/// Loads the parts, `spec.streams` at a time, each as soon as a stream is free.
-fn group(
+/// Loads the parts with `spec.streams` streams; a part starts as soon as a stream is free.
+fn load_parts(
     admin: &mut Client,
     connect: Connect<'_>,
     shared: &Shared<'_>,
     parts: &[Part],
-    on_news: &mut dyn FnMut(News),
+    on_update: &mut dyn FnMut(Update),
 ) -> Result<(), DatasetError> {
     let queue = Queue { parts, next: AtomicU32::new(0), sessions: Mutex::default() };
     let streams = (shared.spec.streams.max(1) as usize).min(parts.len());
@@ -193,43 +194,43 @@ fn group(
         for _ in 0..streams {
             let (send, queue) = (send.clone(), &queue);
             scope.spawn(move || {
-                if let Err(ended) = run_stream(connect, shared, queue, &send) {
-                    // The other streams stop too; what they have completed stays.
-                    if matches!(ended, Ended::Failed(_)) {
+                if let Err(error) = run_stream(connect, shared, queue, &send) {
+                    // The other streams stop too; complete tables stay.
+                    if matches!(error, StreamError::Failed(_)) {
                         shared.failed.store(true, Ordering::Relaxed);
                     }
-                    let _ = send.send(Err(ended));
+                    let _ = send.send(Err(error));
                 }
             });
         }
         drop(send);
-        let mut nudging = true;
-        let mut told = Instant::now();
+        let mut waking = true;
+        let mut last_tick = Instant::now();
         loop {
-            match receive.recv_timeout(NUDGE) {
+            match receive.recv_timeout(WAL_WRITER_WAKE) {
                 Ok(Ok(part)) => {
                     finished += 1;
                     tables_finished += u32::from(matches!(part, Part::Table(_)));
-                    on_news(News::Loaded(part));
+                    on_update(Update::Loaded(part));
                 }
-                Ok(Err(Ended::Failed(error))) => failure = failure.take().or(Some(error)),
-                Ok(Err(Ended::Halted)) => {}
+                Ok(Err(StreamError::Failed(error))) => failure = failure.take().or(Some(error)),
+                Ok(Err(StreamError::Stopped)) => {}
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            // Where it is not allowed, the load is slower and nothing else.
-            nudging = nudging && admin.batch_execute(sql::NUDGE).is_ok();
-            if told.elapsed() < TICK {
+            // Without the privilege, the load is only slower.
+            waking = waking && admin.batch_execute(sql::WAKE_WAL_WRITER).is_ok();
+            if last_tick.elapsed() < TICK {
                 continue;
             }
-            told = Instant::now();
-            on_news(News::Tick);
-            if shared.halting() {
+            last_tick = Instant::now();
+            on_update(Update::Tick);
+            if shared.should_stop() {
                 cancel(admin, &queue);
             }
         }
     });
-    await_sessions(admin, &queue);
+    wait_for_sessions(admin, &queue);
     match failure {
         Some(error) => Err(error),
         None if finished == parts.len() => Ok(()),
@@ -246,11 +247,11 @@ struct Queue<'a> {
     sessions: Mutex<Sessions>,
 }
 
-/// Server processes of the streams and when each began, as process numbers come again.
+/// Server processes of the streams with their start times, because pids are reused.
 #[derive(Debug, Clone, Default)]
 struct Sessions {
     pids: Vec<i32>,
-    began: Vec<i64>,
+    started: Vec<i64>,
 }
 
 impl Queue<'_> {
@@ -259,10 +260,10 @@ impl Queue<'_> {
         self.parts.get(at).copied()
     }
 
-    fn register(&self, pid: i32, began: i64) {
+    fn register(&self, pid: i32, started: i64) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.pids.push(pid);
-        sessions.began.push(began);
+        sessions.started.push(started);
     }
 
     fn sessions(&self) -> Sessions {
@@ -274,17 +275,17 @@ fn run_stream(
     connect: Connect<'_>,
     shared: &Shared<'_>,
     queue: &Queue<'_>,
-    send: &mpsc::Sender<Result<Part, Ended>>,
-) -> Result<(), Ended> {
+    send: &mpsc::Sender<Result<Part, StreamError>>,
+) -> Result<(), StreamError> {
     let mut client = connect()?;
     prepare(&mut client)?;
     let id = client
         .query_one(sql::SESSION_ID, &[])
         .map_err(|e| DatasetError::from_pg("set up", "a session", e))?;
-    queue.register(id.get("pid"), id.get("began"));
+    queue.register(id.get("pid"), id.get("started"));
     while let Some(part) = queue.take() {
-        if shared.halting() {
-            return Err(Ended::Halted);
+        if shared.should_stop() {
+            return Err(StreamError::Stopped);
         }
         load_part(&mut client, shared, part)?;
         let _ = send.send(Ok(part));
@@ -292,20 +293,19 @@ fn run_stream(
     Ok(())
 }
 
-/// Between chunks a stream sees the flag itself; this is for one that waits inside a statement
-/// (CREATE INDEX, VACUUM, a server that does not take data any more).
+/// Cancels running statements. A stream checks the flag between chunks, but it may wait inside a
+/// statement (CREATE INDEX, VACUUM, a server that no longer accepts data).
 fn cancel(admin: &mut Client, queue: &Queue<'_>) {
-    // When this fails the streams still end by themselves, only later.
+    // If this fails, the streams still end, but later.
     let sessions = queue.sessions();
-    let _ = admin.query(sql::CANCEL, &[&sessions.pids, &sessions.began]);
+    let _ = admin.query(sql::CANCEL, &[&sessions.pids, &sessions.started]);
 }
 
-/// A session lives on for a moment after its connection was closed; wait, so that nothing of ours
-/// runs on the server when this returns.
-fn await_sessions(admin: &mut Client, queue: &Queue<'_>) {
+/// Waits until the sessions have ended: a server process exits shortly after its connection is closed.
+fn wait_for_sessions(admin: &mut Client, queue: &Queue<'_>) {
     let sessions = queue.sessions();
     for _ in 0..100 {
-        match admin.query_one(sql::RUNNING, &[&sessions.pids, &sessions.began]) {
+        match admin.query_one(sql::RUNNING, &[&sessions.pids, &sessions.started]) {
             Ok(row) if row.get::<_, i64>(0) > 0 => thread::sleep(Duration::from_millis(10)),
             _ => return,
         }
@@ -314,11 +314,11 @@ fn await_sessions(admin: &mut Client, queue: &Queue<'_>) {
 
 fn drop_surplus(
     admin: &mut Client,
-    ground: &Ground,
+    preflight: &Preflight,
     spec: &LoadSpec,
 ) -> Result<Vec<String>, DatasetError> {
-    let surplus = ground.ours.iter().map(|n| n.part).filter(|part| !spec.makes(*part));
+    let surplus = preflight.existing.iter().map(|n| n.part).filter(|part| !spec.makes(*part));
     let names: Vec<String> = surplus.map(|part| part.to_string()).collect();
-    super::destroy::drop_tables(admin, &ground.schema, &names)?;
+    super::destroy::drop_tables(admin, &preflight.schema, &names)?;
     Ok(names)
 }

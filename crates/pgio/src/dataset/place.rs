@@ -1,7 +1,8 @@
-//! Where a data set lies: its tables and their indexes, each in a tablespace, and how one is moved.
+//! The tablespaces of a data set's tables and indexes, and moving them.
 //!
-//! By ALTER ... SET TABLESPACE, which copies the files and leaves the rows as they are. Only what
-//! carries our mark is named here. Next: the treatment `filesystem` puts a data set on a new one.
+//! ALTER ... SET TABLESPACE copies the files and does not change rows. This module returns only tables
+//! with the mark, and their indexes. Next: the treatment `filesystem` moves a data set to a new
+//! tablespace.
 
 use postgres::Client;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ pub struct Relation {
     pub schema: String,
     pub name: String,
     pub is_index: bool,
-    /// In which it was found.
+    /// The tablespace at the time of the query.
     pub tablespace: String,
     #[serde(skip)]
     pub bytes: u64,
@@ -27,9 +28,9 @@ impl Relation {
     }
 }
 
-/// Those in current_schema(); none where there is no data set.
+/// Returns the relations in current_schema(); empty if there is no data set.
 pub fn relations(client: &mut Client) -> Result<Vec<Relation>, DatasetError> {
-    let failed = |e| DatasetError::from_pg("look for", "the data set", e);
+    let failed = |e| DatasetError::from_pg("find", "the data set", e);
     let marked = mark::find(client).map_err(failed)?.into_iter().filter(|n| n.mark.is_some());
     let names: Vec<String> = marked.map(|n| n.part.to_string()).collect();
     let rows = client.query(sql::RELATIONS, &[&names]).map_err(failed)?;
@@ -43,18 +44,19 @@ pub fn relations(client: &mut Client) -> Result<Vec<Relation>, DatasetError> {
     Ok(rows.iter().map(relation).collect())
 }
 
-/// Where it lies now; none where it is gone, as after a load of another data set.
+/// Returns the current tablespace; `None` if the relation no longer exists, for example after another
+/// load.
 pub fn tablespace_of(
     client: &mut Client,
     relation: &Relation,
 ) -> Result<Option<String>, DatasetError> {
     let row = client
         .query_opt(sql::TABLESPACE_OF, &[&relation.schema, &relation.name])
-        .map_err(|e| DatasetError::from_pg("look for", &relation.title(), e))?;
+        .map_err(|e| DatasetError::from_pg("find", &relation.title(), e))?;
     Ok(row.map(|row| row.get(0)))
 }
 
-/// Waits a few seconds for who uses it, not for ever.
+/// Moves a relation to a tablespace. Waits only a few seconds for locks of other sessions.
 pub fn move_to(
     client: &mut Client,
     relation: &Relation,

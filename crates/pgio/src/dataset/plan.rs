@@ -1,40 +1,40 @@
-//! What is to be loaded, and how large it will be.
+//! The specification of a load, and estimates of its size.
 //!
-//! The figures per row were measured on PostgreSQL 15; they serve the check for free space and the
-//! progress line, nothing that is reported. Next: `space` compares them with what is free.
+//! The sizes per row were measured on PostgreSQL 15. They are used for the check of free space and for
+//! progress, not for results. Next: `space` compares them with the free space.
 
 use super::mark::{Mark, Part, VERSION};
 use crate::units::{BLOCK_BYTES, Layout, Scale};
 
-/// A row of 1,068 bytes, seven to a page.
+/// A row of 1,068 bytes, seven per page.
 const BASE_ROW_BYTES: u64 = 1171;
-/// A b-tree leaf entry at 90 % fill, and the levels above: 22.5 for four million keys, 23.04 for
+/// A b-tree leaf entry at 90 % fill, upper levels included: 22.5 for four million keys, 23.04 for
 /// 25,600.
 const INDEX_ROW_BYTES: u64 = 23;
-/// Beside the filler: of 1,176 for the original's row (COPY logs rows, not pages, as they are smaller)
-/// and 21 for the index.
+/// WAL per row in addition to the filler: the original's row takes 1,176 bytes (COPY logs rows instead
+/// of pages) and the index 21.
 const WAL_BESIDE_FILLER: u64 = 176;
-/// A key to be sorted, when maintenance_work_mem does not hold them all.
+/// Temporary space per key if the sort exceeds maintenance_work_mem.
 const SORT_ROW_BYTES: u64 = 24;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadSpec {
-    /// pgio1 to pgioN.
+    /// Number of tables pgio1 to pgioN.
     pub tables: u32,
-    /// Tables loaded at the same time; 0 counts as 1.
+    /// Tables loaded in parallel; 0 counts as 1.
     pub streams: u32,
-    /// As it was asked for, such as `200M`; goes into the mark.
+    /// The scale as specified, such as `200M`; stored in the mark.
     pub scale: String,
-    /// Per table: the number of rows, and of 8 kB blocks.
+    /// Number of rows and of 8 kB blocks per table.
     pub blocks: u64,
     pub seed: u64,
-    /// Make pgio_base too.
+    /// Whether to create pgio_base.
     pub base_table: bool,
-    /// The database's (or default_tablespace's) when absent.
+    /// Absent: default_tablespace or the database's tablespace.
     pub tablespace: Option<String>,
-    /// Of all but pgio_base, which is the original's.
+    /// Layout of all tables except pgio_base, which has the original's layout.
     pub layout: Layout,
-    /// Make pgio_scan too, of this size.
+    /// Size of pgio_scan; absent: do not create it.
     pub scan: Option<Scale>,
 }
 
@@ -45,7 +45,7 @@ impl LoadSpec {
 
     pub fn parts(&self) -> Vec<Part> {
         let base = self.base_table.then_some(Part::Base);
-        // Early, since it may be larger than all others.
+        // The scan table starts early because it may be the largest.
         let scan = self.scan.as_ref().map(|_| Part::Scan);
         base.into_iter().chain(scan).chain((1..=self.tables).map(Part::Table)).collect()
     }
@@ -72,7 +72,7 @@ impl LoadSpec {
         }
     }
 
-    /// Bytes of the table alone: what progress counts.
+    /// Returns the size of the table without its index; progress is measured in these bytes.
     pub fn heap_bytes(&self, part: Part) -> u64 {
         self.rows(part) * self.row_bytes(part)
     }
@@ -84,7 +84,7 @@ impl LoadSpec {
         }
     }
 
-    /// The table with its index.
+    /// Returns the size of the table with its index.
     pub fn part_bytes(&self, part: Part) -> u64 {
         match part {
             Part::Base | Part::Scan => self.heap_bytes(part),
@@ -96,14 +96,14 @@ impl LoadSpec {
         self.parts().into_iter().map(|p| self.heap_bytes(p)).sum()
     }
 
-    /// WAL written when wal_level is not minimal.
+    /// Returns the amount of WAL if wal_level is not minimal.
     pub fn wal_bytes(&self) -> u64 {
         let logged = self.parts().into_iter().filter(|p| !self.layout_of(*p).unlogged);
         let row = |part| u64::from(self.layout_of(part).filler_width) + WAL_BESIDE_FILLER;
         logged.map(|part| self.rows(part) * row(part)).sum()
     }
 
-    /// What sorting for the indexes may need beside the tables.
+    /// Returns the temporary space for sorting during index creation.
     pub fn sort_bytes(&self) -> u64 {
         u64::from(self.concurrent()) * self.blocks * SORT_ROW_BYTES
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_are_those_of_the_original_tables() {
+    fn estimates_match_the_original_tables() {
         let spec = spec();
         assert_eq!(spec.heap_bytes(Part::Table(1)), 200 << 20);
         assert_eq!(spec.heap_bytes(Part::Base).div_ceil(1 << 20), 29);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scan_table_has_a_size_of_its_own_and_no_index() {
+    fn the_scan_table_has_its_own_size_and_no_index() {
         let spec = LoadSpec { scan: Some("1G".parse().unwrap()), ..spec() };
         assert_eq!(spec.parts()[..3], [Part::Base, Part::Scan, Part::Table(1)]);
         assert_eq!(spec.part_bytes(Part::Scan), 1 << 30);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn unlogged_tables_write_no_wal_and_the_base_table_stays_the_originals() {
+    fn unlogged_tables_write_no_wal_and_the_base_table_keeps_its_layout() {
         let layout = Layout { unlogged: true, filler_width: 4000, ..Layout::default() };
         let spec = LoadSpec { layout, ..spec() };
         assert_eq!(spec.wal_bytes(), 25_600 * 1200);

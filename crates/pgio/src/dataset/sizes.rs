@@ -1,13 +1,13 @@
-//! The content of pgio_data_load_table_sizes.out: the sizes of all tables, as psql aligns them.
+//! The content of pgio_data_load_table_sizes.out: the sizes of all tables, aligned as in psql.
 //!
-//! The original lets psql write this file and people have scripts for it; we do without psql.
+//! The original writes this file with psql, and existing scripts parse it; pgio does not need psql.
 
 use postgres::Client;
 
 use super::error::DatasetError;
 use super::sql;
 
-/// Every table that the role may see, largest first.
+/// Lists every table that the role may see, largest first.
 pub fn table_sizes(client: &mut Client) -> Result<String, DatasetError> {
     let rows = client
         .query(sql::TABLE_SIZES, &[])
@@ -18,7 +18,7 @@ pub fn table_sizes(client: &mut Client) -> Result<String, DatasetError> {
     Ok(aligned(&["table_name", "table_size", "indexes_size", "total_size"], &rows))
 }
 
-/// Text columns as psql prints them: headings centred, cells to the left, the last one unpadded.
+/// Aligns text columns like psql: headings centered, cells left-aligned, the last column unpadded.
 fn aligned(headings: &[&str], rows: &[Vec<String>]) -> String {
     let width = |text: &str| text.chars().count();
     let widths: Vec<usize> = headings
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_row_is_a_row() {
+    fn a_single_row_is_counted_in_singular() {
         let row = vec!["\"public\".\"pgio1\"".to_owned(), "200 MB".to_owned()];
         assert_eq!(
             aligned(&["table_name", "size"], &[row]),

@@ -1,8 +1,8 @@
-//! Is there room? Asked before a load, because a full WAL directory stops the whole server.
+//! Checks free disk space before a load, because a full WAL directory stops the whole server.
 //!
-//! Only possible where the server's directories can be seen from here; otherwise the answer is a
-//! warning. What is needed is estimated on the safe side by [`needs`], judged by [`judge`], both
-//! without I/O. Next: `load`, which asks.
+//! The check requires access to the server's directories; without it, the result is a warning.
+//! [`estimate`] computes a conservative estimate and [`check_volumes`] compares it with the free space,
+//! both without I/O. Next: `load` calls this module.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,12 +18,12 @@ use crate::files::Directory;
 use crate::results::Warning;
 use crate::units::human;
 
-/// What decides how much WAL is kept.
+/// Settings that determine how much WAL the server keeps.
 #[derive(Debug, Clone, Copy)]
-pub struct WalKept {
+pub struct WalRetention {
     pub minimal: bool,
     pub max_wal_size: u64,
-    /// Replication slots or archiving may hold back everything that is written.
+    /// Whether replication slots or archiving may retain all WAL.
     pub held_back: bool,
 }
 
@@ -33,12 +33,12 @@ pub struct Needs {
     pub wal: u64,
 }
 
-/// What a load adds on disk at its worst moment.
+/// Estimates the peak disk usage of a load.
 ///
-/// A former table is freed when its successor commits, so for as many tables as there are streams
-/// both exist; surplus tables go last. WAL is removed at checkpoints, whose distance is at most
-/// max_wal_size when the server keeps up, and twice that allows for one that does not.
-pub fn needs(spec: &LoadSpec, former: &[(Part, u64)], wal: WalKept) -> Needs {
+/// An old table is freed when its replacement commits, so for each stream both exist at the same time;
+/// surplus tables are dropped last. Checkpoints remove WAL; their distance is at most max_wal_size if
+/// the server keeps up, and the estimate uses twice that.
+pub fn estimate(spec: &LoadSpec, former: &[(Part, u64)], wal: WalRetention) -> Needs {
     let former: HashMap<Part, u64> = former.iter().copied().collect();
     let freed = |part: Part| former.get(&part).copied().unwrap_or(0);
     let streams = spec.concurrent() as usize;
@@ -52,14 +52,14 @@ pub fn needs(spec: &LoadSpec, former: &[(Part, u64)], wal: WalKept) -> Needs {
         peak = peak.max(added);
     }
     let wal = match wal {
-        WalKept { minimal: true, .. } => 0,
-        WalKept { held_back: true, .. } => spec.wal_bytes(),
-        WalKept { max_wal_size, .. } => spec.wal_bytes().min(max_wal_size.saturating_mul(2)),
+        WalRetention { minimal: true, .. } => 0,
+        WalRetention { held_back: true, .. } => spec.wal_bytes(),
+        WalRetention { max_wal_size, .. } => spec.wal_bytes().min(max_wal_size.saturating_mul(2)),
     };
     Needs { data: peak.saturating_add(spec.sort_bytes()), wal }
 }
 
-/// A directory of the server's and the file system that it is on.
+/// A directory of the server and its file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     pub path: PathBuf,
@@ -67,8 +67,8 @@ pub struct Volume {
     pub free: u64,
 }
 
-/// Refuses when a file system is too small; one that holds both must hold the sum.
-pub fn judge(needs: Needs, data: &Volume, wal: &Volume) -> Result<(), DatasetError> {
+/// Refuses a file system that is too small; if data and WAL share one, it must hold the sum.
+pub fn check_volumes(needs: Needs, data: &Volume, wal: &Volume) -> Result<(), DatasetError> {
     let refuse = |volume: &Volume, what, needed| {
         let (path, free) = (volume.path.clone(), volume.free);
         if needed <= free {
@@ -78,29 +78,30 @@ pub fn judge(needs: Needs, data: &Volume, wal: &Volume) -> Result<(), DatasetErr
         }
     };
     if data.device == wal.device {
-        return refuse(data, "the data set with its WAL", needs.data.saturating_add(needs.wal));
+        return refuse(data, "the data set and its WAL", needs.data.saturating_add(needs.wal));
     }
     refuse(data, "the data set", needs.data)?;
-    refuse(wal, "the WAL of loading", needs.wal)
+    refuse(wal, "the WAL of the load", needs.wal)
 }
 
-/// Looks, and refuses or warns. `location` is the tablespace's, empty inside the data directory.
+/// Checks the server's directories. `location` is the directory of the tablespace; empty if it is in
+/// the data directory.
 pub(super) fn check(
     client: &mut Client,
     spec: &LoadSpec,
     location: &str,
-    ours: &[Named],
+    existing: &[Named],
 ) -> Result<Vec<Warning>, DatasetError> {
     let row = client
-        .query_one(sql::SERVER_PLACE, &[])
-        .map_err(|e| DatasetError::from_pg("look at", "the server's directories", e))?;
-    let kept = WalKept {
+        .query_one(sql::SERVER_DIRECTORIES, &[])
+        .map_err(|e| DatasetError::from_pg("find", "the server's directories", e))?;
+    let retention = WalRetention {
         minimal: row.get::<_, &str>("wal_level") == "minimal",
         max_wal_size: row.get::<_, i64>("max_wal_size").unsigned_abs(),
         held_back: row.get::<_, bool>("archiving") || row.get::<_, bool>("slots"),
     };
-    let former: Vec<(Part, u64)> = ours.iter().map(|n| (n.part, n.bytes)).collect();
-    let needs = needs(spec, &former, kept);
+    let former: Vec<(Part, u64)> = existing.iter().map(|n| (n.part, n.bytes)).collect();
+    let needs = estimate(spec, &former, retention);
 
     let Some(directory) = row.get::<_, Option<String>>("data_directory").map(PathBuf::from) else {
         return Ok(vec![unchecked(
@@ -114,43 +115,43 @@ pub(super) fn check(
         port: row.get("port"),
         by_socket: row.get("by_socket"),
     };
-    if !server.is_here(&directory) {
-        let why = "the server's directories cannot be seen from here";
-        return Ok(vec![unchecked(needs, why, "look there")]);
+    if !server.is_local(&directory) {
+        let why = "the server's directories are not accessible from this machine";
+        return Ok(vec![unchecked(needs, why, "check the server's disks")]);
     }
     let data = if location.is_empty() { directory.clone() } else { PathBuf::from(location) };
     match (volume(data), volume(directory.join("pg_wal"))) {
-        (Ok(data), Ok(wal)) => judge(needs, &data, &wal).map(|()| Vec::new()),
-        // Users other than the server's may look at its directory but not into it.
+        (Ok(data), Ok(wal)) => check_volumes(needs, &data, &wal).map(|()| Vec::new()),
+        // Other users can stat the data directory but cannot access its contents.
         (Ok(data), Err(_)) => {
             let only_data = Needs { wal: 0, ..needs };
-            judge(only_data, &data, &data)?;
+            check_volumes(only_data, &data, &data)?;
             Ok(vec![unchecked(
                 Needs { data: 0, ..needs },
-                "pg_wal cannot be looked into by this user",
-                "run as the user that the server runs as",
+                "this user may not access pg_wal",
+                "run pgio as the server's operating system user",
             )])
         }
         (Err(_), _) => Ok(vec![unchecked(
             needs,
-            "the server's directories cannot be looked at by this user",
-            "run as the user that the server runs as",
+            "this user may not access the server's directories",
+            "run pgio as the server's operating system user",
         )]),
     }
 }
 
-fn unchecked(needs: Needs, why: &str, try_: &str) -> Warning {
+fn unchecked(needs: Needs, why: &str, hint: &str) -> Warning {
     let Needs { data, wal } = needs;
     let parts = [(data, "for tables"), (wal, "for WAL")]
         .into_iter()
         .filter(|(bytes, _)| *bytes > 0)
         .map(|(bytes, what)| format!("{} {what}", human::bytes(bytes)));
     let parts = parts.collect::<Vec<_>>().join(" and ");
-    Warning::new("free disk space was not checked", why, format!("{try_}; needed: about {parts}"))
+    Warning::new("free disk space was not checked", why, format!("{hint}; needed: about {parts}"))
 }
 
-/// postmaster.pid has eight lines.
-const PID_FILE: u64 = 16 << 10;
+/// Maximum size to read of postmaster.pid, which has only eight lines.
+const MAX_PID_FILE: u64 = 16 << 10;
 
 struct Server {
     started: i64,
@@ -159,23 +160,23 @@ struct Server {
 }
 
 impl Server {
-    /// Whether this directory on this machine is that server's. A socket says that the machine is the
-    /// same; over TCP, or when the directory is of another server (in a container, say), postmaster.pid
-    /// decides.
-    fn is_here(&self, directory: &Path) -> bool {
-        // The server says which directory that is: the file may be anything.
-        let read = |open: Directory| open.read(Path::new("postmaster.pid"), PID_FILE);
+    /// Returns whether this directory on this machine is the data directory of the server. A socket proves
+    /// that the server is on the same machine; over TCP, or for another server's directory (for example in
+    /// a container), postmaster.pid decides.
+    fn is_local(&self, directory: &Path) -> bool {
+        // The server names the directory, so the file may be anything.
+        let read = |open: Directory| open.read(Path::new("postmaster.pid"), MAX_PID_FILE);
         match Directory::open(directory).and_then(read) {
-            Ok(text) => is_of(&text, self.started, self.port),
+            Ok(text) => pid_file_matches(&text, self.started, self.port),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => self.by_socket,
             Err(_) => false,
         }
     }
 }
 
-/// Lines of postmaster.pid: process, directory, start in seconds, port. The start is when the file
-/// was written, a moment from what the server reports.
-fn is_of(postmaster_pid: &str, started: i64, port: i32) -> bool {
+/// Compares postmaster.pid, whose lines are pid, directory, start time in seconds, and port. The start
+/// time is when the file was written, slightly different from what the server reports.
+fn pid_file_matches(postmaster_pid: &str, started: i64, port: i32) -> bool {
     let line = |n: usize| postmaster_pid.lines().nth(n).map(str::trim);
     let near =
         line(2).and_then(|s| s.parse::<i64>().ok()).is_some_and(|s| (s - started).abs() <= 60);
@@ -183,10 +184,10 @@ fn is_of(postmaster_pid: &str, started: i64, port: i32) -> bool {
 }
 
 fn volume(path: PathBuf) -> io::Result<Volume> {
-    let room = rustix::fs::statvfs(&path)?;
+    let stat = rustix::fs::statvfs(&path)?;
     let device = rustix::fs::stat(&path)?.st_dev;
-    // Free to an unprivileged user, as the server is one.
-    Ok(Volume { path, device, free: room.f_bavail.saturating_mul(room.f_frsize) })
+    // f_bavail is the space for unprivileged users, such as the server's.
+    Ok(Volume { path, device, free: stat.f_bavail.saturating_mul(stat.f_frsize) })
 }
 
 #[cfg(test)]
@@ -194,7 +195,8 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const PLAIN: WalKept = WalKept { minimal: false, max_wal_size: 1 << 30, held_back: false };
+    const PLAIN: WalRetention =
+        WalRetention { minimal: false, max_wal_size: 1 << 30, held_back: false };
 
     fn spec(tables: u32, streams: u32) -> LoadSpec {
         let scale = "200M".to_owned();
@@ -214,11 +216,11 @@ mod tests {
     }
 
     fn mib(spec: &LoadSpec, former: &[(Part, u64)]) -> u64 {
-        (needs(spec, former, PLAIN).data - spec.sort_bytes()) / MIB
+        (estimate(spec, former, PLAIN).data - spec.sort_bytes()) / MIB
     }
 
     #[test]
-    fn former_tables_give_room_only_after_their_successors() {
+    fn old_tables_are_freed_after_their_replacements() {
         assert_eq!(mib(&spec(4, 1), &[]), 802);
         let former: Vec<_> = (1..=4).map(|n| (Part::Table(n), 200 * MIB)).collect();
         assert_eq!(mib(&spec(4, 4), &former), 802);
@@ -227,54 +229,57 @@ mod tests {
     }
 
     #[test]
-    fn surplus_tables_give_no_room_before_the_end() {
+    fn surplus_tables_are_freed_at_the_end() {
         let former: Vec<_> = (5..=9).map(|n| (Part::Table(n), 200 * MIB)).collect();
         assert_eq!(mib(&spec(4, 1), &former), 802);
     }
 
     #[test]
-    fn wal_is_bounded_by_checkpoints_unless_something_holds_it_back() {
+    fn checkpoints_limit_wal_unless_it_is_held_back() {
         let spec = spec(64, 8);
         let all = spec.wal_bytes();
-        assert_eq!(needs(&spec, &[], WalKept { max_wal_size: 100 * MIB, ..PLAIN }).wal, 200 * MIB);
-        assert_eq!(needs(&spec, &[], WalKept { max_wal_size: u64::MAX, ..PLAIN }).wal, all);
         assert_eq!(
-            needs(&spec, &[], WalKept { held_back: true, max_wal_size: 1, ..PLAIN }).wal,
+            estimate(&spec, &[], WalRetention { max_wal_size: 100 * MIB, ..PLAIN }).wal,
+            200 * MIB
+        );
+        assert_eq!(estimate(&spec, &[], WalRetention { max_wal_size: u64::MAX, ..PLAIN }).wal, all);
+        assert_eq!(
+            estimate(&spec, &[], WalRetention { held_back: true, max_wal_size: 1, ..PLAIN }).wal,
             all
         );
-        assert_eq!(needs(&spec, &[], WalKept { minimal: true, ..PLAIN }).wal, 0);
+        assert_eq!(estimate(&spec, &[], WalRetention { minimal: true, ..PLAIN }).wal, 0);
     }
 
     #[test]
-    fn a_file_system_must_hold_all_that_goes_there() {
+    fn file_systems_must_hold_data_and_wal() {
         let volume = |path: &str, device, free| Volume { path: path.into(), device, free };
         let needs = Needs { data: 60, wal: 50 };
         let (data, wal) = (volume("/data", 1, 100), volume("/wal", 2, 100));
-        assert!(judge(needs, &data, &wal).is_ok());
+        assert!(check_volumes(needs, &data, &wal).is_ok());
         let same = volume("/data/pg_wal", 1, 100);
-        let error = judge(needs, &data, &same).unwrap_err();
+        let error = check_volumes(needs, &data, &same).unwrap_err();
         assert!(matches!(&error, DatasetError::NoSpace { needed: 110, free: 100, .. }), "{error}");
         let small = volume("/wal", 2, 49);
-        let text = judge(needs, &data, &small).unwrap_err().to_string();
+        let text = check_volumes(needs, &data, &small).unwrap_err().to_string();
         assert!(
-            text.starts_with("/wal has 49 B free and the WAL of loading needs about 50 B"),
+            text.starts_with("/wal has 49 B free, but the WAL of the load needs about 50 B"),
             "{text}"
         );
-        assert!(judge(needs, &volume("/data", 1, 59), &wal).is_err());
+        assert!(check_volumes(needs, &volume("/data", 1, 59), &wal).is_err());
     }
 
     #[test]
-    fn a_server_is_known_by_its_pid_file() {
+    fn servers_are_identified_by_the_pid_file() {
         let file = "4711\n/data\n1760000000\n5432\n/tmp\n*\n  123 456\nready\n";
-        assert!(is_of(file, 1_760_000_001, 5432));
-        assert!(!is_of(file, 1_760_000_001, 5433));
-        assert!(!is_of(file, 1_700_000_000, 5432));
-        assert!(!is_of("", 0, 0));
+        assert!(pid_file_matches(file, 1_760_000_001, 5432));
+        assert!(!pid_file_matches(file, 1_760_000_001, 5433));
+        assert!(!pid_file_matches(file, 1_700_000_000, 5432));
+        assert!(!pid_file_matches("", 0, 0));
     }
 
     #[test]
-    fn unchecked_space_says_how_much_is_needed() {
-        let warning = unchecked(Needs { data: 200 * MIB, wal: 0 }, "why", "look there");
-        assert_eq!(warning.try_this, "look there; needed: about 200 MiB for tables");
+    fn the_warning_shows_how_much_space_is_needed() {
+        let warning = unchecked(Needs { data: 200 * MIB, wal: 0 }, "why", "hint");
+        assert_eq!(warning.try_this, "hint; needed: about 200 MiB for tables");
     }
 }

@@ -1,4 +1,4 @@
-//! The statements. Names and comments, which cannot be parameters, are filled in by `pg::quote`.
+//! SQL statements. `pg::quote` inserts names and comments, which cannot be parameters.
 
 pub(super) use crate::pg::quote::{fill, identifier, literal, qualified};
 
@@ -9,7 +9,7 @@ pub(super) const CREATE_TABLE: &str = include_str!("sql/create_table.sql");
 pub(super) const CREATE_BASE: &str = include_str!("sql/create_base.sql");
 pub(super) const COPY: &str = include_str!("sql/copy.sql");
 pub(super) const INDEX: &str = include_str!("sql/index.sql");
-pub(super) const NUDGE: &str = include_str!("sql/nudge.sql");
+pub(super) const WAKE_WAL_WRITER: &str = include_str!("sql/wake_wal_writer.sql");
 pub(super) const PAGES: &str = include_str!("sql/pages.sql");
 pub(super) const SETTLE: &str = include_str!("sql/settle.sql");
 pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
@@ -17,7 +17,7 @@ pub(super) const SESSION_ID: &str = include_str!("sql/session_id.sql");
 pub(super) const RUNNING: &str = include_str!("sql/running.sql");
 pub(super) const LOCK: &str = include_str!("sql/lock.sql");
 pub(super) const UNLOCK: &str = include_str!("sql/unlock.sql");
-pub(super) const SERVER_PLACE: &str = include_str!("sql/server_place.sql");
+pub(super) const SERVER_DIRECTORIES: &str = include_str!("sql/server_directories.sql");
 pub(super) const TABLE_STATE: &str = include_str!("sql/table_state.sql");
 pub(super) const COUNT_ROWS: &str = include_str!("sql/count_rows.sql");
 pub(super) const DROP_SCHEMA: &str = include_str!("sql/drop_schema.sql");
@@ -31,7 +31,7 @@ pub(super) const DATABASE: &str = include_str!("sql/database.sql");
 pub(super) const DATABASE_SETTINGS: &str = include_str!("sql/database_settings.sql");
 pub(super) const DATABASE_GRANTS: &str = include_str!("sql/database_grants.sql");
 pub(super) const FOREIGN_OBJECTS: &str = include_str!("sql/foreign_objects.sql");
-pub(super) const PLACE_OF_TABLES: &str = include_str!("sql/place_of_tables.sql");
+pub(super) const TABLESPACE_OF_TABLES: &str = include_str!("sql/tablespace_of_tables.sql");
 pub(super) const RELATIONS: &str = include_str!("sql/relations.sql");
 pub(super) const TABLESPACE_OF: &str = include_str!("sql/tablespace_of.sql");
 pub(super) const SET_TABLESPACE: &str = include_str!("sql/set_tablespace.sql");

@@ -2,7 +2,7 @@
 
 use postgres::{Client, SimpleQueryMessage};
 
-use super::live::LiveError;
+use super::error::LiveError;
 use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::server::{self, Server};

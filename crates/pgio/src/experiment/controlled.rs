@@ -1,7 +1,7 @@
 //! The way to stop and start a target's server, whosever it is, and noticing that it was used: with
 //! the server end all of its sessions, the coordinating one among them.
 
-use super::live::Target;
+use super::target::Target;
 use crate::treatment::{Control, Pair};
 
 pub(super) struct Controlled {

@@ -8,10 +8,15 @@ use std::collections::BTreeMap;
 
 use postgres::Client;
 
+use super::state;
+use crate::host::Host;
 use crate::pg::server::Server;
 use crate::results::change::fact;
 use crate::results::model::Check;
 use crate::telemetry::Scene;
+use crate::treatment::ballast::huge_pages;
+use crate::treatment::journal;
+use crate::warning::Warning;
 
 /// Settings that decide about storage and replication.
 const SETTINGS: &[&str] = &[
@@ -72,6 +77,23 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     found.insert("driver.cores".to_owned(), cores.to_string());
     found
+}
+
+/// What a measurement records of a ballast that is held on this machine, and by what key.
+pub const BALLAST: &str = "driver.ballast";
+
+pub fn held_ballast() -> Option<String> {
+    let host = Host::local();
+    let steps = journal::steps_of(&state::held_dir().ok()?);
+    steps.iter().find_map(|step| huge_pages::held(&host, step))
+}
+
+pub fn ballast_warning(held: String) -> Warning {
+    Warning::new(
+        "a ballast is held on this machine",
+        held,
+        "`pgio ballast --release` gives the memory back",
+    )
 }
 
 const NON_DEFAULT: &str = include_str!("sql/non_default_settings.sql");

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::run::Invalid;
+use super::run::{Done, Invalid, Last};
 use crate::analysis::cross::Across;
 use crate::analysis::width::Width;
 use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
@@ -110,13 +110,13 @@ pub fn baselines(cells: &[Cell], baseline: &str) -> Vec<usize> {
 }
 
 /// The last attempt of each planned trial on record.
-pub fn done(trials: &[Trial], cells: &[Cell]) -> super::run::Done {
-    let mut done = super::run::Done::default();
+pub fn done(trials: &[Trial], cells: &[Cell]) -> Done {
+    let mut done = Done::default();
     for place in trials.iter().filter_map(|t| Some((t.place.as_ref()?, &t.outcome))) {
         let (place, outcome) = place;
         let Some(cell) = cells.iter().position(|cell| cell.is_at(place)) else { continue };
         let complete = *outcome == Outcome::Complete;
-        let last = super::run::Last { attempt: place.attempt, complete };
+        let last = Last { attempt: place.attempt, complete };
         let known = done.0.entry((place.block, cell)).or_insert(last);
         if place.attempt >= known.attempt {
             *known = last;
@@ -133,7 +133,6 @@ mod tests {
     use crate::analysis::ALPHA;
     use crate::analysis::test_support::{experiment, trial};
     use crate::analysis::width::half_width;
-    use crate::experiment::run::Last;
     use crate::results::sweep::Point;
     use crate::rng::SplitMix64;
 

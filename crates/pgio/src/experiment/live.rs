@@ -2,120 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
-
-pub use super::admin::{check_unpooled, open_admin, open_reader};
+use super::admin::open_admin;
 use super::controlled::Controlled;
 use super::cycles;
+use super::error::LiveError;
+use super::event::Event;
 use super::judging;
 use super::plan::{Planned, trial_seed};
 use super::reset;
-use super::run::{Invalid, News, Stage};
+use super::run::{Decision, Invalid, Stage};
+use super::target::{ResetPlan, Target};
 use super::trial::{self, Request};
 use super::trial_checks;
 use crate::analysis;
-use crate::analysis::width::{self, Width};
+use crate::analysis::width;
 use crate::config::experiment::{Checkpoint, HostSpec, Rules};
-use crate::dataset::DatasetError;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::pg::connect::{ConnectError, ConnectParams};
-use crate::pg::control::Controller;
 use crate::pg::interrupt;
-use crate::pg::private::PrivateCluster;
-use crate::pg::server::{Server, ServerError};
 use crate::results::checks;
 use crate::results::model::{Outcome, Place, Trial, Warning};
 use crate::results::series::Series;
-use crate::results::store::{Store, StoreError, Stored};
+use crate::results::store::{Store, Stored};
 use crate::results::sweep::Cell;
-use crate::telemetry::Scene;
-use crate::treatment::journal::{Ground, Journal};
+use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{
-    self, Control, Door, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
-    made_table,
+    self, AdminSession, Context, Control, InForce, Layout, OnConflict, Prepared, Record, Resource,
+    Restored, TreatmentError, Treatments, Undone, workload_table,
 };
+use crate::workload;
 use crate::workload::command::ProgramOutput;
-use crate::workload::{self, EngineError, Progress, Workload};
 
 /// For a server to say at the end that it is still there.
 const CLEAN_UP: Duration = Duration::from_secs(10);
 const CLEAN_UP_STOPPED: Duration = Duration::from_secs(2);
-
-#[derive(Debug, thiserror::Error)]
-pub enum LiveError {
-    #[error("condition `{condition}`")]
-    Treatment { condition: String, source: Box<TreatmentError> },
-    #[error("condition `{condition}`")]
-    Room { condition: String, source: Box<EngineError> },
-    #[error("condition `{condition}`: {why}")]
-    Cycles { condition: String, why: String },
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error("the server cannot be reached any more")]
-    Gone(#[source] ConnectError),
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    #[error(transparent)]
-    Dataset(#[from] DatasetError),
-    #[error("cannot prepare the server")]
-    Postgres(#[from] postgres::Error),
-}
-
-/// A server that conditions run on.
-pub struct Target {
-    pub params: ConnectParams,
-    pub admin: Client,
-    pub server: Server,
-    /// One for each way in which the sweep changes the work; the first is the middle point's.
-    pub workloads: Vec<Arc<dyn Workload>>,
-    /// Present when the server is ours.
-    pub cluster: Option<Arc<PrivateCluster>>,
-    /// How one that is not ours is stopped and started, where its target says so.
-    pub control: Option<Controller>,
-    /// Where it runs, as far as that is known.
-    pub host: Option<String>,
-    /// The block device that is to be measured, where the file names one.
-    pub device: Option<String>,
-    /// What is observed there; absent: nothing.
-    pub scene: Option<Scene>,
-    /// Found out by [`Live::check`].
-    pub reset: reset::Way,
-    /// The server itself.
-    pub identity: Resource,
-    /// What its conditions may change that outlives a kill, as far as that is known.
-    pub touches: BTreeSet<Resource>,
-}
-
-impl Target {
-    /// What is done to a private server goes with it. A change of a host bears on the server as well.
-    fn note(&mut self, touches: Vec<Touch>) {
-        let private = self.cluster.is_some();
-        for touch in touches {
-            match touch {
-                Touch::Of(resource) => drop(self.touches.insert(resource)),
-                Touch::Server if private => continue,
-                Touch::Server => {}
-            }
-            if !private {
-                self.touches.insert(self.identity.clone());
-            }
-        }
-    }
-}
-
-impl std::fmt::Debug for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Target({})", self.params.describe())
-    }
-}
 
 /// A condition at a point of the sweep, ready to be run; the A/A twin is one of its own.
 #[derive(Debug)]
@@ -124,41 +46,18 @@ pub struct LiveCell {
     /// What people call it: the condition, and where the point is not the middle one.
     pub title: String,
     pub target: String,
-    pub treatments: Vec<Box<dyn Treatment>>,
+    pub treatments: Treatments,
     /// Index into the target's workloads.
     pub work: usize,
 }
 
-/// What happens, told to whoever shows it.
-#[derive(Debug)]
-pub enum Happening<'a> {
-    Begins {
-        planned: &'a Planned,
-        condition: &'a str,
-    },
-    /// The data set is being made anew.
-    Resets {
-        planned: &'a Planned,
-        condition: &'a str,
-    },
-    Warns(&'a Warning),
-    Progress {
-        condition: &'a str,
-        progress: Progress,
-    },
-    Ended {
-        planned: &'a Planned,
-        trial: &'a Trial,
-    },
-    Decided {
-        news: News<'a>,
-        condition: &'a str,
-    },
-    /// The primary intervals, looked at between two blocks.
-    Looked {
-        width: &'a Width,
-        precision: f64,
-    },
+/// What [`check`] leaves for the trials.
+#[derive(Debug, Default)]
+pub struct CheckedCells {
+    /// Of each cell.
+    prepared: Vec<Vec<Box<dyn Prepared>>>,
+    /// A tablespace comes and goes without a restart.
+    any_tablespace: bool,
 }
 
 pub struct Live<'a> {
@@ -170,6 +69,10 @@ pub struct Live<'a> {
     /// How, for the journal.
     pub host_specs: BTreeMap<String, HostSpec>,
     pub cells: Vec<LiveCell>,
+    /// Filled by [`Live::check`].
+    pub checked: CheckedCells,
+    /// What the present trial put in force.
+    pub in_force: Vec<Box<dyn InForce>>,
     /// The workload's name in the file, and the experiment's seed: of these each trial's is made.
     pub workload: String,
     pub seed: u64,
@@ -191,7 +94,7 @@ pub struct Live<'a> {
     /// When the intervals are looked at next.
     pub looks: judging::Looks,
     pub stop: Stop,
-    pub observe: &'a mut dyn FnMut(Happening<'_>),
+    pub observe: &'a mut dyn FnMut(Event<'_>),
 }
 
 impl std::fmt::Debug for Live<'_> {
@@ -208,19 +111,25 @@ pub fn check(
     hosts: &Hosts,
     rules: &Rules,
     stop: &Stop,
-) -> Result<(), LiveError> {
+) -> Result<CheckedCells, LiveError> {
+    let mut all = CheckedCells::default();
     for cell in cells {
-        let Some(target) = targets.get_mut(&cell.target) else { continue };
+        let Some(target) = targets.get_mut(&cell.target) else {
+            all.prepared.push(Vec::new());
+            continue;
+        };
         let mut control = Controlled::of(target);
-        let mut world = world(target, &mut control, hosts, stop);
-        let checked = treatment::check_all(&cell.treatments, &mut world);
-        let touches = checked.map_err(|source| LiveError::Treatment {
+        let mut context = context(target, &mut control, hosts, stop);
+        let checked = treatment::check_all(&cell.treatments, &mut context);
+        all.any_tablespace |= context.layout.moved.iter().any(|moved| moved.is_tablespace);
+        let checked = checked.map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;
-        target.note(touches);
+        target.note(checked.touches);
+        all.prepared.push(checked.prepared);
         // What a condition of its own number has room for is known in its trials only.
-        if !treatment::declare(&cell.treatments, "max_connections") {
+        if !treatment::declares(&cell.treatments, "max_connections") {
             let needed = target.workloads[cell.work].connections();
             let room = workload::wait_for_room(&mut target.admin, needed, stop);
             room.map_err(|source| LiveError::Room {
@@ -229,7 +138,7 @@ pub fn check(
             })?;
         }
         if rules.checkpoint == Checkpoint::Spread {
-            let declared = treatment::declared(&cell.treatments, "checkpoint_timeout");
+            let declared = treatment::declared_value(&cell.treatments, "checkpoint_timeout");
             let timeout = cycles::timeout(&mut target.admin, declared.as_deref())?;
             cycles::whole(target.workloads[cell.work].extent(), timeout)
                 .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
@@ -238,7 +147,7 @@ pub fn check(
     for target in targets.values_mut() {
         target.reset = reset::prepare(&rules.reset, target)?;
     }
-    Ok(())
+    Ok(all)
 }
 
 impl Live<'_> {
@@ -247,8 +156,8 @@ impl Live<'_> {
         for cell in &self.cells {
             let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
             let mut control = Controlled::of(target);
-            let mut world = world(target, &mut control, &self.hosts, &self.stop);
-            let touches = treatment::touched_before_check(&cell.treatments, &mut world);
+            let mut context = context(target, &mut control, &self.hosts, &self.stop);
+            let touches = treatment::touched_before_check(&cell.treatments, &mut context);
             target.note(touches);
         }
         self.touched()
@@ -261,7 +170,7 @@ impl Live<'_> {
     /// As [`check`], for all that is to be run. Returns what may be changed that has to be put back even
     /// after a kill.
     pub fn check(&mut self) -> Result<BTreeSet<Resource>, LiveError> {
-        check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)?;
+        self.checked = check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)?;
         Ok(self.touched())
     }
 
@@ -277,8 +186,8 @@ impl Live<'_> {
             let touches = vec![target.identity.clone()];
             let experiment = self.experiment.clone();
             let noted = journal
-                .turn_to(Ground { connect, experiment, touches, ..Ground::default() })
-                .and_then(|()| journal.intent(&made_table::step(&schema, table, mark)));
+                .set_target(UndoTarget { connect, experiment, touches, ..UndoTarget::default() })
+                .and_then(|()| journal.intent(&workload_table::step(&schema, table, mark)));
             noted.map_err(|source| LiveError::Treatment {
                 condition: self.experiment.clone(),
                 source: Box::new(source.into()),
@@ -291,7 +200,7 @@ impl Live<'_> {
     /// Removes what the workloads made for themselves.
     pub fn clean_up(&mut self) {
         let _restoring = self.stop.restoring();
-        interrupt::settle(&self.stop);
+        interrupt::settle(|| self.stop.urgent());
         let limit = if self.stop.requested() { CLEAN_UP_STOPPED } else { CLEAN_UP };
         for (name, target) in &mut self.targets {
             if !interrupt::within(limit, || answers(target, &self.run_id, limit)) {
@@ -368,16 +277,15 @@ fn where_it_is(left: &ProgramOutput, number: usize) -> String {
     }
 }
 
-fn not_awaited(step: &Step) -> Warning {
-    let host = step.host.as_deref().map_or(String::new(), |host| format!(" on host {host}"));
+fn not_awaited(step: &Record) -> Warning {
     Warning::new(
-        format!("{}{host} is put back, and nobody waited for what follows", step.what),
+        format!("{step} was restored; pgio did not wait for follow-up work such as a resync"),
         "pgio was asked to leave at once",
         "see that it is as it was before, such as by the program that shows its state",
     )
 }
 
-fn rewritten(step: &Step) -> Warning {
+fn rewritten(step: &Record) -> Warning {
     Warning::new(
         format!("{step} is put back, and its file is not byte for byte as it was"),
         treatment::REWRITTEN,
@@ -385,21 +293,20 @@ fn rewritten(step: &Step) -> Warning {
     )
 }
 
-fn world<'a>(
+fn context<'a>(
     target: &'a mut Target,
     control: &'a mut Option<Controlled>,
     hosts: &'a Hosts,
     stop: &Stop,
-) -> World<'a> {
-    World {
+) -> Context<'a> {
+    Context {
         params: &target.params,
-        door: Door::Open(&mut target.admin),
+        session: AdminSession::Open(&mut target.admin),
         hosts,
         server_host: target.host.as_deref(),
         private: target.cluster.is_some(),
         control: control.as_mut().map(|c| c as &mut dyn Control),
-        moved: Vec::new(),
-        replicas: Vec::new(),
+        layout: Layout::default(),
         stop: stop.clone(),
     }
 }
@@ -412,14 +319,14 @@ impl Stage for Live<'_> {
         let (name, title) = (cell.target.clone(), cell.title.clone());
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        if matches!(target.reset, reset::Way::Checkpoint) {
+        if matches!(target.reset, ResetPlan::Checkpoint) {
             return Ok(());
         }
-        (self.observe)(Happening::Resets { planned, condition: &title });
+        (self.observe)(Event::Resets { planned, condition: &title });
         let observe = &mut *self.observe;
-        let mut tick = || observe(Happening::Resets { planned, condition: &title });
+        let mut tick = || observe(Event::Resets { planned, condition: &title });
         for warning in reset::perform(target, &self.run_id, &self.stop, &mut tick)? {
-            (self.observe)(Happening::Warns(&warning));
+            (self.observe)(Event::Warns(&warning));
         }
         Ok(())
     }
@@ -428,11 +335,11 @@ impl Stage for Live<'_> {
         let name = self.cells[planned.cell].target.clone();
         self.reconnect(&name)?;
         let cell = &self.cells[planned.cell];
-        (self.observe)(Happening::Begins { planned, condition: &cell.title });
+        (self.observe)(Event::Begins { planned, condition: &cell.title });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         let private = target.cluster.is_some();
-        let ground = Ground {
+        let undo_target = UndoTarget {
             connect: if private { String::new() } else { target.params.without_secrets() },
             private,
             hosts: self
@@ -444,9 +351,11 @@ impl Stage for Live<'_> {
             experiment: self.experiment.clone(),
             touches: target.touches.iter().cloned().collect(),
         };
-        let mut world = world(target, &mut control, &self.hosts, &self.stop);
-        let turned = self.journal.turn_to(ground).map_err(TreatmentError::from);
-        let put = |()| treatment::put_in_force(&cell.treatments, &mut world, &mut self.journal);
+        let mut context = context(target, &mut control, &self.hosts, &self.stop);
+        let turned = self.journal.set_target(undo_target).map_err(TreatmentError::from);
+        let prepared = &self.checked.prepared[planned.cell];
+        let (journal, in_force) = (&mut self.journal, &mut self.in_force);
+        let put = |()| treatment::put_in_force(prepared, &mut context, journal, in_force);
         turned.and_then(put).map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),
@@ -454,9 +363,8 @@ impl Stage for Live<'_> {
         if Controlled::restarted(control.as_ref()) {
             return renew(target, &self.run_id);
         }
-        // A tablespace comes and goes without a restart; the trial before this one may have had it.
-        let moves = self.cells.iter().flat_map(|c| &c.treatments).flat_map(|t| t.moves());
-        if moves.into_iter().any(|moved| moved.is_tablespace) {
+        // The trial before this one may have had a tablespace.
+        if self.checked.any_tablespace {
             look_again(target);
         }
         Ok(())
@@ -473,23 +381,16 @@ impl Stage for Live<'_> {
             attempt: planned.attempt,
             point: cell.cell.point.clone(),
         };
-        let mut session_settings = Vec::new();
-        for treatment in &cell.treatments {
-            match treatment.session_settings(&mut target.admin) {
-                Ok(settings) => session_settings.extend(settings),
-                Err(error) => {
-                    let outcome = Outcome::Failed { error: error.to_string() };
-                    return Trial { place: Some(place), outcome, ..trial::blank() };
-                }
-            }
-        }
+        let prepared = self.checked.prepared[planned.cell].iter();
+        let session_settings = prepared.flat_map(|p| p.session_settings()).collect();
+        let declared = treatment::changes(&cell.treatments);
         let request = Request {
             run_id: &self.run_id,
             place: Some(place),
             params: &target.params,
             server: &target.server,
             workload: &target.workloads[cell.work],
-            treatments: &cell.treatments,
+            declared: &declared,
             session_settings,
             warmup: self.warmup,
             checkpoint: self.rules.checkpoint,
@@ -501,9 +402,11 @@ impl Stage for Live<'_> {
             private: target.cluster.is_some(),
         };
         let observe = &mut *self.observe;
-        let measured = trial::run(&request, &mut target.admin, &mut |progress| {
-            observe(Happening::Progress { condition: &cell.title, progress });
-        });
+        let mut observe = |progress| {
+            observe(Event::Progress { condition: &cell.title, progress });
+        };
+        let (in_force, admin) = (&mut self.in_force[..], &mut target.admin);
+        let measured = trial::run(&request, in_force, admin, &mut observe);
         self.series = measured.series;
         self.left = measured.left;
         let mut trial = measured.trial;
@@ -511,7 +414,7 @@ impl Stage for Live<'_> {
             let number = self.stored.trials.len() + 1;
             error.push_str(&where_it_is(left, number));
         }
-        let added = cell.treatments.iter().filter_map(|t| t.round_trip());
+        let added = cell.treatments.iter().filter_map(|t| t.declared().round_trip);
         if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
             probes.link_seconds = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);
         }
@@ -521,7 +424,7 @@ impl Stage for Live<'_> {
         for check in &mut trial.checks {
             checks::tolerate(check, &self.rules.tolerate);
         }
-        (self.observe)(Happening::Ended { planned, trial: &trial });
+        (self.observe)(Event::Ended { planned, trial: &trial });
         trial
     }
 
@@ -541,6 +444,7 @@ impl Stage for Live<'_> {
 
     fn take_back(&mut self, planned: &Planned) -> Result<(), LiveError> {
         if self.journal.open_steps().is_empty() {
+            self.in_force.clear();
             return Ok(());
         }
         let name = self.cells[planned.cell].target.clone();
@@ -548,23 +452,24 @@ impl Stage for Live<'_> {
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::of(target);
         // Not connected first: the server may be down until a step below starts it.
-        let mut world = world(target, &mut control, &self.hosts, &self.stop);
-        // Hosts are reached all the time; one that is lost meanwhile says so itself.
-        let away = treatment::Away::new();
-        let taken = treatment::take_back(&mut world, &mut self.journal, Stranger::Ask, &away);
+        let mut context = context(target, &mut control, &self.hosts, &self.stop);
+        // All hosts are connected; a step on one that is lost meanwhile fails by itself.
+        let unreachable = treatment::Unreachable::new();
+        let report =
+            treatment::undo_all(&mut context, &mut self.journal, OnConflict::Ask, &unreachable);
         let cell = &self.cells[planned.cell];
-        let undone = taken.complete().map_err(|source| LiveError::Treatment {
+        let undone = report.complete().map_err(|source| LiveError::Treatment {
             condition: cell.title.clone(),
             source: Box::new(source),
         })?;
-        for (step, undone) in &undone {
+        for Restored { step, undone, .. } in &undone {
             match undone {
-                Undone::NotAwaited => (self.observe)(Happening::Warns(&not_awaited(step))),
-                Undone::Rewritten => (self.observe)(Happening::Warns(&rewritten(step))),
-                Undone::PutBack | Undone::Kept => {}
+                Undone::RestoredNotAwaited => (self.observe)(Event::Warns(&not_awaited(step))),
+                Undone::Rewritten => (self.observe)(Event::Warns(&rewritten(step))),
+                Undone::Restored | Undone::Kept => {}
             }
         }
-        cell.treatments.iter().for_each(|t| t.taken_back());
+        self.in_force.clear();
         match Controlled::restarted(control.as_ref()) {
             true => renew(target, &self.run_id),
             false => Ok(()),
@@ -602,17 +507,17 @@ impl Stage for Live<'_> {
             return true;
         };
         self.looks.looked(block.unwrap_or(0), &width, precision);
-        (self.observe)(Happening::Looked { width: &width, precision });
+        (self.observe)(Event::Looked { width: &width, precision });
         width.is_within(precision)
     }
 
-    fn tell(&mut self, news: News<'_>) {
-        let condition = match news {
-            News::Repeats { planned, .. }
-            | News::Beside { planned }
-            | News::GivesUp { planned, .. } => self.cells[planned.cell].title.as_str(),
-            News::FurtherBlock { .. } => "",
+    fn decided(&mut self, decision: Decision<'_>) {
+        let condition = match decision {
+            Decision::Repeats { planned, .. }
+            | Decision::Beside { planned }
+            | Decision::GivesUp { planned, .. } => self.cells[planned.cell].title.as_str(),
+            Decision::FurtherBlock { .. } => "",
         };
-        (self.observe)(Happening::Decided { news, condition });
+        (self.observe)(Event::Decided { decision, condition });
     }
 }

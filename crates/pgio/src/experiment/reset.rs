@@ -5,31 +5,20 @@
 //! know is read once and refused before the first trial. A workload that makes its own table for
 //! each trial has nothing to be loaded.
 
-use super::live::{self, LiveError, Target};
+use super::admin::open_admin;
+use super::error::LiveError;
+use super::target::{ResetPlan, Target};
 use crate::config::experiment::Reset;
-use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, database, verify};
+use crate::dataset::{self, DatasetError, LoadEvent, database, verify};
 use crate::host::stop::Stop;
 use crate::pg::connect;
 use crate::results::model::Warning;
 
-/// What has to be done on one server.
-#[derive(Debug, Clone, Default)]
-pub enum Way {
-    #[default]
-    Checkpoint,
-    Vacuum(LoadSpec),
-    Reload(LoadSpec),
-    Recreate {
-        /// None where no data set was loaded.
-        load: Option<LoadSpec>,
-    },
-}
-
 /// Refuses what could not work or would lose something.
-pub fn prepare(reset: &Reset, target: &mut Target) -> Result<Way, DatasetError> {
+pub fn prepare(reset: &Reset, target: &mut Target) -> Result<ResetPlan, DatasetError> {
     let loaded = match reset {
-        Reset::Checkpoint => return Ok(Way::Checkpoint),
-        _ => verify::as_loaded(&mut target.admin)?,
+        Reset::Checkpoint => return Ok(ResetPlan::Checkpoint),
+        _ => verify::loaded_spec(&mut target.admin)?,
     };
     match reset {
         Reset::Recreate { named } => {
@@ -42,10 +31,10 @@ pub fn prepare(reset: &Reset, target: &mut Target) -> Result<Way, DatasetError> 
                 });
             }
             database::describe(&mut target.admin, private)?;
-            Ok(Way::Recreate { load: loaded })
+            Ok(ResetPlan::Recreate { load: loaded })
         }
-        Reset::Vacuum => Ok(loaded.map_or(Way::Checkpoint, Way::Vacuum)),
-        _ => Ok(loaded.map_or(Way::Checkpoint, Way::Reload)),
+        Reset::Vacuum => Ok(loaded.map_or(ResetPlan::Checkpoint, ResetPlan::Vacuum)),
+        _ => Ok(loaded.map_or(ResetPlan::Checkpoint, ResetPlan::Reload)),
     }
 }
 
@@ -58,13 +47,13 @@ pub fn perform(
 ) -> Result<Vec<Warning>, LiveError> {
     let way = target.reset.clone();
     let spec = match &way {
-        Way::Checkpoint => None,
-        Way::Vacuum(spec) => {
+        ResetPlan::Checkpoint => None,
+        ResetPlan::Vacuum(spec) => {
             dataset::vacuum(&mut target.admin, spec)?;
             None
         }
-        Way::Reload(spec) => Some(spec),
-        Way::Recreate { load } => {
+        ResetPlan::Reload(spec) => Some(spec),
+        ResetPlan::Recreate { load } => {
             make_again(target, run_id)?;
             load.as_ref()
         }
@@ -93,8 +82,8 @@ fn make_again(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
     let beside = if database.name == "postgres" { "template1" } else { "postgres" };
     let params = target.params.clone().with_dbname(beside);
     // In its place, so that the session in the database ends.
-    (target.admin, _) = live::open_admin(&params, run_id)?;
+    (target.admin, _) = open_admin(&params, run_id)?;
     database::recreate(&mut target.admin, database)?;
-    (target.admin, _) = live::open_admin(&target.params, run_id)?;
+    (target.admin, _) = open_admin(&target.params, run_id)?;
     Ok(())
 }

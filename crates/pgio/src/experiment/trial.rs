@@ -6,6 +6,7 @@
 mod counters;
 mod observed;
 mod record;
+mod request;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,24 +15,21 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use postgres::Client;
 
+pub use self::request::Request;
 use super::{cycles, environment, trial_checks};
 use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
-use crate::host::Hosts;
-use crate::host::stop::Stop;
-use crate::pg::connect::ConnectParams;
 use crate::pg::interrupt;
-use crate::pg::server::{self, Server};
+use crate::pg::server;
 use crate::pg::words;
 use crate::results::model::{
-    DatabaseCounters, DatasetInfo, Evidence, Outcome, Place, ServerInfo, Trial, Warning, When,
-    Window, WorkloadInfo,
+    DatabaseCounters, DatasetInfo, Evidence, Outcome, ServerInfo, Trial, Warning, When, Window,
+    WorkloadInfo,
 };
 use crate::results::series::Series;
-use crate::telemetry::Scene;
-use crate::treatment::{Door, Treatment, World};
+use crate::treatment::InForce;
 use crate::workload::command::ProgramOutput;
-use crate::workload::{EngineError, Progress, Setup, WindowEvent, Workload};
+use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
 use record::{record_left, record_run, session_evidence};
 
@@ -40,52 +38,6 @@ const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
 /// ... where that takes no more than one part in so many of the time: it is work on the measured
 /// hosts, and more of it under one condition than under another.
 const EVIDENCE_SHARE: u32 = 20;
-
-/// What a trial needs to know.
-pub struct Request<'a> {
-    pub run_id: &'a str,
-    pub place: Option<Place>,
-    pub params: &'a ConnectParams,
-    pub server: &'a Server,
-    pub workload: &'a Arc<dyn Workload>,
-    pub treatments: &'a [Box<dyn Treatment>],
-    pub session_settings: Vec<(String, String)>,
-    pub warmup: Duration,
-    pub checkpoint: Checkpoint,
-    pub seed: u64,
-    pub stop: &'a Stop,
-    /// What is observed beside it; absent: nothing.
-    pub scene: Option<&'a Scene>,
-    /// For the treatments to read back.
-    pub hosts: &'a Hosts,
-    pub server_host: Option<&'a str>,
-    pub private: bool,
-}
-
-impl Request<'_> {
-    /// What can be read back now of everything that the condition put in force.
-    fn verify(&self, admin: &mut Client, when: When) -> Vec<Evidence> {
-        let mut world = World {
-            params: self.params,
-            door: Door::Open(admin),
-            hosts: self.hosts,
-            server_host: self.server_host,
-            // To look is not to touch.
-            control: None,
-            private: self.private,
-            moved: Vec::new(),
-            replicas: Vec::new(),
-            stop: self.stop.clone(),
-        };
-        self.treatments.iter().flat_map(|t| t.verify(&mut world, when)).collect()
-    }
-}
-
-impl std::fmt::Debug for Request<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Request").field("place", &self.place).finish_non_exhaustive()
-    }
-}
 
 /// What a trial leaves.
 #[derive(Debug)]
@@ -102,6 +54,7 @@ pub struct Measured {
 /// Runs it. `observe` hears of progress inside the window.
 pub fn run(
     request: &Request<'_>,
+    in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
 ) -> Measured {
@@ -120,7 +73,8 @@ pub fn run(
     }
     trial.warnings.extend(request.server.warnings.iter().cloned());
     let (mut series, mut left) = (None, None);
-    let error = measure(request, admin, &mut trial, (&mut series, &mut left), observe).err();
+    let kept = (&mut series, &mut left);
+    let error = measure(request, in_force, admin, &mut trial, kept, observe).err();
     // A program that failed before its window left something too.
     if let Some(EngineError::Command(failed)) = &error
         && left.is_none()
@@ -137,12 +91,13 @@ pub fn run(
         Some(error) => Outcome::Failed { error: words::sentence(error) },
     };
     trial.checks.extend(request.workload.after_trial());
-    trial_checks::judge(&mut trial, series.as_ref(), request.treatments);
+    trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
     Measured { trial, series, left, error }
 }
 
 fn measure(
     request: &Request<'_>,
+    in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     trial: &mut Trial,
     (series, left): (&mut Option<Series>, &mut Option<Box<ProgramOutput>>),
@@ -157,7 +112,7 @@ fn measure(
         trial.warnings.extend(server::checkpoint(admin, request.server).err());
     }
     // Sessions that are made ready without it would wait for the standby already.
-    let first = request.verify(admin, When::Before);
+    let first = request.verify(in_force, admin, When::Before);
     for e in &first {
         if let (false, Some(expected)) = (e.holds(), &e.expected) {
             // So that the record says that it was the measurement, not the condition, that failed.
@@ -187,7 +142,7 @@ fn measure(
     trial.evidence = session_evidence(request, trial);
     // What was expected then is still to hold now, even where nothing expects it any more.
     trial.evidence.extend(first);
-    for e in request.verify(admin, When::Before) {
+    for e in request.verify(in_force, admin, When::Before) {
         if !trial.evidence.contains(&e) {
             trial.evidence.push(e);
         }
@@ -211,7 +166,7 @@ fn measure(
         WindowEvent::Progress(progress) => {
             let now = Instant::now();
             if next_evidence <= now {
-                for e in request.verify(admin, When::During) {
+                for e in request.verify(in_force, admin, When::During) {
                     if !during.contains(&e) {
                         during.push(e);
                     }
@@ -238,7 +193,7 @@ fn measure(
             *found = after;
         }
     }
-    trial.evidence.extend(request.verify(admin, When::After));
+    trial.evidence.extend(request.verify(in_force, admin, When::After));
     if let (Some(info), Some(now)) =
         (&mut trial.dataset, request.workload.dataset(admin).map_err(pg("measuring the data set"))?)
     {

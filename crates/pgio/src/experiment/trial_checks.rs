@@ -3,12 +3,13 @@
 
 mod mail;
 mod observed;
+mod open_loop;
 
 use crate::results::change::{Change, Subject};
 use crate::results::checks;
 use crate::results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use crate::results::series::Series;
-use crate::treatment::{self, Treatment};
+use crate::treatment::InForce;
 
 pub use self::observed::lies_on;
 pub(super) use self::observed::storage;
@@ -19,13 +20,14 @@ const SIZE_DRIFT: f64 = 0.02;
 /// The part of a window that a session may miss without a word.
 const LATE_SHARE: f64 = 0.02;
 
-/// Per cent of the calls due.
-const RATE_WARNING: f64 = 99.0;
-
 /// Adds the verdicts to the record.
-pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Box<dyn Treatment>]) {
-    let declared = treatment::changes(treatments);
-    let mut found = vec![in_force(&trial.evidence), durability(trial, &declared)];
+pub(super) fn judge(
+    trial: &mut Trial,
+    series: Option<&Series>,
+    declared: &[Change],
+    treatments: &[Box<dyn InForce>],
+) {
+    let mut found = vec![in_force(&trial.evidence), durability(trial, declared)];
     if trial.outcome == Outcome::Complete {
         // With windows of whole cycles it is judged already.
         if !trial.checks.iter().any(|c| c.id == "checkpoints") {
@@ -35,11 +37,11 @@ pub(super) fn judge(trial: &mut Trial, series: Option<&Series>, treatments: &[Bo
         found.extend(unlogged(trial));
         found.extend(sessions(trial));
         found.extend(mail::checks(trial));
-        found.extend(rate(trial));
+        found.extend(open_loop::rate(trial));
         found.extend(observed::checks(trial, series));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
     }
-    found.iter_mut().for_each(|check| own_effect(check, &declared));
+    found.iter_mut().for_each(|check| own_effect(check, declared));
     trial.checks.extend(found);
     // One that is not in the table can neither be tolerated nor looked up: a mistake of ours.
     debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));
@@ -160,27 +162,6 @@ fn sessions(trial: &Trial) -> Option<Check> {
             "use commit_every = 1 or one session per table",
         )
     })
-}
-
-/// In an open loop that falls behind, latencies are of another load than was asked for.
-fn rate(trial: &Trial) -> Option<Check> {
-    const ID: &str = "rate-not-reached";
-    let reached = trial.metrics.get("rate_reached")?.value?;
-    let asked = trial.workload.keys.get("rate")?.as_u64()?;
-    let per_second = trial.metrics.get("calls_per_second")?.value?;
-    let message = format!(
-        "{reached:.1} % of {asked} calls/s could be begun; {per_second:.0}/s were answered"
-    );
-    let remedy = "ask for a lower rate, or for more sessions if they are what is short";
-    Some(of_reach(ID, reached, message, remedy))
-}
-
-/// Of what was due in an open loop, the per cent that was begun.
-fn of_reach(id: &str, reached: f64, message: String, remedy: &str) -> Check {
-    match reached {
-        r if r < RATE_WARNING => Check::warning(id, message, remedy),
-        _ => Check::ok(id, message),
-    }
 }
 
 /// The original launched sessions one after the other and so inflated its rates.

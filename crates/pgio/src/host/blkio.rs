@@ -1,12 +1,12 @@
-//! The kernel's block I/O controller on a host: what a device may do per second, and for whom.
+//! The kernel's block I/O controller on a host: limits per second on a device, for a cgroup.
 //!
-//! Two interfaces, of which a machine has one. cgroup v1 (`blkio`) is flat: a limit holds for the
-//! processes of its own group and of no other, and buffered writes reach the disk by kernel
-//! threads, which live in the root group. cgroup v2 (`io`) is a tree: a limit holds for all below,
-//! but the root has none, and a group has the file only where every group above it passes the
-//! controller on. Both count requests before they are merged.
+//! A machine has one of two interfaces. cgroup v1 (`blkio`) is flat: a limit applies only to the
+//! processes of its own group, and kernel threads in the root group write buffered data to the disk.
+//! cgroup v2 (`io`) is a tree: a limit applies to the whole subtree, but the root has no limits, and a
+//! group has the file only if every group above it enables the controller. Both count requests before
+//! they are merged.
 //!
-//! Reads and writes these files; whose limit it is and what it is for is the caller's business.
+//! This module reads and writes these files; callers decide on the limits.
 //! Next: `treatment::throttle`. Source: the kernel's Documentation/admin-guide/cgroup-v1/
 //! blkio-controller.rst and cgroup-v2.rst.
 
@@ -36,7 +36,7 @@ impl Limit {
         self.names().0
     }
 
-    /// Ours, that of v1's file, that of v2's value.
+    /// Returns our name, the name of the v1 file, and the name of the v2 value.
     fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Limit::ReadIops => ("read_iops", "blkio.throttle.read_iops_device", "riops"),
@@ -54,16 +54,16 @@ pub enum Version {
     V2,
 }
 
-/// The controller where it is mounted.
+/// A mounted controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controller {
     pub version: Version,
     pub mount_point: PathBuf,
-    /// Whether what is mounted there is the kernel's root group, and not a container's.
+    /// Whether the mount point is the kernel's root group and not that of a container.
     pub at_root: bool,
 }
 
-/// `None` where neither v1's blkio nor a v2 that holds the controller is mounted.
+/// Finds the controller; `None` if neither v1 blkio nor a v2 tree with the controller is mounted.
 pub fn find(exec: &dyn Exec) -> Result<Option<Controller>, ExecError> {
     let mounts = mountinfo::parse(&cat(exec, "/proc/self/mountinfo")?);
     let has = |file: &Path| -> Result<bool, ExecError> {
@@ -74,7 +74,7 @@ pub fn find(exec: &dyn Exec) -> Result<Option<Controller>, ExecError> {
     });
     if let Some(mount) = v1 {
         let mount_point = PathBuf::from(&mount.mount_point);
-        // Only the root has this file.
+        // Only the root group has this file.
         let at_root = has(&mount_point.join("release_agent"))?;
         return Ok(Some(Controller { version: Version::V1, mount_point, at_root }));
     }
@@ -86,7 +86,7 @@ pub fn find(exec: &dyn Exec) -> Result<Option<Controller>, ExecError> {
             read => read?,
         };
         if controllers.split_whitespace().any(|name| name == "io") {
-            // Only the root lacks this file.
+            // Only the root group lacks this file.
             let at_root = !has(&mount_point.join("cgroup.type"))?;
             return Ok(Some(Controller { version: Version::V2, mount_point, at_root }));
         }
@@ -95,8 +95,8 @@ pub fn find(exec: &dyn Exec) -> Result<Option<Controller>, ExecError> {
 }
 
 impl Controller {
-    /// The group that a process is in, such as `/` or `/system.slice/postgresql.service`. `None`
-    /// where there is no such process.
+    /// Returns the group of a process, such as `/` or `/system.slice/postgresql.service`; `None` if the
+    /// process does not exist.
     pub fn group_of(&self, exec: &dyn Exec, pid: i32) -> Result<Option<String>, ExecError> {
         let line = CommandLine::new("cat").arg(format!("/proc/{pid}/cgroup"));
         let output = exec.output(&line)?;
@@ -108,16 +108,16 @@ impl Controller {
     }
 }
 
-/// From the text of /proc/PID/cgroup.
+/// Extracts the group from the text of /proc/PID/cgroup.
 pub fn group_in(text: &str, version: Version) -> Option<&str> {
     text.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, group) = rest.split_once(':')?;
-        let ours = match version {
+        let matches = match version {
             Version::V1 => controllers.split(',').any(|name| name == "blkio"),
             Version::V2 => controllers.is_empty(),
         };
-        ours.then_some(group)
+        matches.then_some(group)
     })
 }
 
@@ -139,16 +139,17 @@ impl DeviceLimits {
         })
     }
 
-    /// Prints each line of the files behind its name; further files may follow.
+    /// Returns a command that prints each line of the files, prefixed by the file name; callers may append
+    /// further files.
     pub fn reading(&self, limits: &[Limit]) -> CommandLine {
         let mut files: Vec<PathBuf> = limits.iter().map(|limit| self.file(*limit)).collect();
         files.dedup();
         CommandLine::new("grep").args(["-H", ""]).args(files)
     }
 
-    /// What [`DeviceLimits::reading`] printed.
+    /// Parses the output of [`DeviceLimits::reading`].
     pub fn read(&self, text: &str) -> BTreeMap<Limit, u64> {
-        let mut found = BTreeMap::new();
+        let mut limits = BTreeMap::new();
         for limit in Limit::ALL {
             let prefix = format!("{}:{} ", self.file(limit).display(), self.device);
             let Some(values) = text.lines().find_map(|line| line.strip_prefix(&prefix)) else {
@@ -160,17 +161,17 @@ impl DeviceLimits {
                     .split(' ')
                     .find_map(|pair| pair.strip_prefix(limit.names().2)?.strip_prefix('=')),
             };
-            // v2 says `max` where there is none.
-            found.extend(value.and_then(|v| v.trim().parse().ok()).map(|v| (limit, v)));
+            // v2 prints `max` if there is no limit.
+            limits.extend(value.and_then(|v| v.trim().parse().ok()).map(|v| (limit, v)));
         }
-        found
+        limits
     }
 
     pub fn found(&self, exec: &dyn Exec) -> Result<BTreeMap<Limit, u64>, ExecError> {
         Ok(self.read(&lines(exec, &self.reading(&Limit::ALL))?))
     }
 
-    /// `None` takes the limit away.
+    /// Sets a limit; `None` removes it.
     pub fn set(&self, exec: &dyn Exec, limit: Limit, value: Option<u64>) -> Result<(), ExecError> {
         write(exec, &self.file(limit), &self.line(limit, value))
     }
@@ -185,7 +186,7 @@ impl DeviceLimits {
     }
 }
 
-/// What a grep printed; that it found nothing is no error.
+/// Runs grep and returns its output; no match is not an error.
 pub fn lines(exec: &dyn Exec, grep: &CommandLine) -> Result<String, ExecError> {
     let output = exec.output(grep)?;
     match output.status.code() {
@@ -203,7 +204,7 @@ pub fn write(exec: &dyn Exec, file: &Path, text: &str) -> Result<(), ExecError> 
     exec.run(&line.arg(file).arg(text)).map(drop)
 }
 
-/// Moves a process and, of its children, those in `from`; what it starts later follows it.
+/// Moves a process, and those of its children that are in `from`. Later children inherit the group.
 pub fn move_with_children(
     exec: &dyn Exec,
     controller: &Controller,
@@ -214,23 +215,23 @@ pub fn move_with_children(
     const EACH: &str = r#"procs=$1; shift; for pid; do echo "$pid" >"$procs"; done"#;
     let procs = controller.directory(to).join("cgroup.procs");
     write(exec, &procs, &pid.to_string())?;
-    // After it, so that none is born into the old group behind our back.
+    // List the children after moving the parent, so that no new child starts in the old group.
     let children: Vec<String> = children(exec, pid)?
         .into_iter()
         .filter_map(|child| match controller.group_of(exec, child) {
             Ok(Some(group)) if group == from => Some(Ok(child.to_string())),
-            // It ended, or is where someone else wants it.
+            // The child has ended, or is in another group on purpose.
             Ok(_) => None,
             Err(error) => Some(Err(error)),
         })
         .collect::<Result<_, _>>()?;
     let each = CommandLine::new("sh").args(["-c", EACH, "sh"]).arg(procs).args(children);
-    // Some may have ended since.
+    // Ignore failures: children may have ended.
     exec.output(&each).map(drop)
 }
 
 pub fn children(exec: &dyn Exec, parent: i32) -> Result<Vec<i32>, ExecError> {
-    // Processes end while they are listed.
+    // Ignore errors: processes may end while they are listed.
     let all = CommandLine::new("sh").args(["-c", "cat /proc/[0-9]*/stat 2>/dev/null"]);
     let all = pid_stat::parse_all(&exec.output(&all)?.stdout);
     Ok(all.into_iter().filter(|p| p.parent == parent).map(|p| p.pid).collect())

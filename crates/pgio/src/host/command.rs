@@ -1,6 +1,6 @@
-//! A program with its arguments and surroundings: plain data, for this machine or for a shell's line.
+//! A program with its arguments and environment: plain data, to run locally or in a remote shell.
 //!
-//! Starts nothing. Next: [`super::exec`], which does.
+//! Starts no process. Next: [`super::exec`] starts processes.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use super::exec::ExecError;
 
-/// Whom a command runs as; supplementary groups are dropped.
+/// User and group of a command; supplementary groups are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
     pub uid: u32,
     pub gid: u32,
 }
 
-/// A program with its arguments and surroundings.
+/// A program with its arguments and environment.
 #[derive(Debug, Clone)]
 pub struct CommandLine {
     program: OsString,
@@ -30,7 +30,7 @@ pub struct CommandLine {
     set: Vec<(OsString, OsString)>,
     hidden_prefix: Option<&'static str>,
     timeout: Option<Duration>,
-    apart: bool,
+    own_session: bool,
 }
 
 impl CommandLine {
@@ -43,7 +43,7 @@ impl CommandLine {
             set: Vec::new(),
             hidden_prefix: None,
             timeout: None,
-            apart: false,
+            own_session: false,
         }
     }
 
@@ -59,7 +59,7 @@ impl CommandLine {
         self
     }
 
-    /// `None` keeps the present user.
+    /// Sets the user; `None` keeps the current user.
     #[must_use]
     pub fn run_as(mut self, ids: Option<Ids>) -> Self {
         self.ids = ids;
@@ -78,31 +78,31 @@ impl CommandLine {
         self
     }
 
-    /// Keeps variables whose names begin so from the program.
+    /// Removes variables with this prefix from the program's environment.
     #[must_use]
     pub fn hide_env(mut self, prefix: &'static str) -> Self {
         self.hidden_prefix = Some(prefix);
         self
     }
 
-    /// How long `Exec::output` waits before it ends the program; absent: as long as it takes.
-    /// Over ssh only the waiting ends: the program there runs on.
+    /// Sets how long `Exec::output` waits before it kills the program; by default it waits forever.
+    /// Over ssh only the wait ends: the remote program continues.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self
     }
 
-    /// Of the user's: on another host in a session of its own, in the locale of that, and with whatever
-    /// it leaves running there waited for as long as that holds its output open.
+    /// For a command of the user. On another host it runs in a separate ssh session with that host's
+    /// locale, and pgio waits for any background process that keeps its output open.
     #[must_use]
-    pub fn apart(mut self) -> Self {
-        self.apart = true;
+    pub fn own_session(mut self) -> Self {
+        self.own_session = true;
         self
     }
 
-    pub(super) fn is_apart(&self) -> bool {
-        self.apart
+    pub(super) fn has_own_session(&self) -> bool {
+        self.own_session
     }
 
     pub fn program(&self) -> &OsStr {
@@ -113,10 +113,10 @@ impl CommandLine {
         self.timeout
     }
 
-    /// One line for the login shell of another host, which must be of POSIX's kind.
-    pub(super) fn for_a_shell(&self) -> Result<String, ExecError> {
+    /// Returns one line for the login shell of another host, which must be a POSIX shell.
+    pub(super) fn to_shell_line(&self) -> Result<String, ExecError> {
         if self.ids.is_some() {
-            let message = "another user is possible on this machine only";
+            let message = "changing the user is supported only on this machine";
             let source = io::Error::new(io::ErrorKind::Unsupported, message);
             return Err(ExecError::Start { command: self.to_string(), source });
         }
@@ -153,7 +153,7 @@ impl CommandLine {
     }
 }
 
-/// As one would type it, near enough to try it again by hand.
+/// The command as a shell line, so that a user can run it by hand.
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&quoted(&self.program))?;
@@ -177,24 +177,24 @@ mod tests {
     use crate::host::exec::{Exec, Local};
 
     #[test]
-    fn a_line_for_another_shell_keeps_words_directory_and_variables() {
+    fn shell_lines_keep_words_directory_and_variables() {
         let line = CommandLine::new("printf")
             .args(["%s|", "it's", "$HOME", "two\nlines", ""])
             .env("X", "a b")
             .directory(Path::new("/"));
-        let text = line.for_a_shell().unwrap();
-        let said = Local.run(&CommandLine::new("sh").args(["-c", text.as_str()])).unwrap();
-        assert_eq!(said, "it's|$HOME|two\nlines||");
-        let shown = CommandLine::new("sh").args(["-c", "echo $X; pwd"]).env("X", "a b");
-        let text = shown.directory(Path::new("/")).for_a_shell().unwrap();
-        let said = Local.run(&CommandLine::new("sh").args(["-c", text.as_str()])).unwrap();
-        assert_eq!(said, "a b\n/\n");
+        let text = line.to_shell_line().unwrap();
+        let output = Local.run(&CommandLine::new("sh").args(["-c", text.as_str()])).unwrap();
+        assert_eq!(output, "it's|$HOME|two\nlines||");
+        let echo = CommandLine::new("sh").args(["-c", "echo $X; pwd"]).env("X", "a b");
+        let text = echo.directory(Path::new("/")).to_shell_line().unwrap();
+        let output = Local.run(&CommandLine::new("sh").args(["-c", text.as_str()])).unwrap();
+        assert_eq!(output, "a b\n/\n");
         let other = line.run_as(Some(Ids { uid: 1, gid: 1 }));
-        assert!(other.for_a_shell().is_err(), "never silently as someone else");
+        assert!(other.to_shell_line().is_err(), "the user is never ignored silently");
     }
 
     #[test]
-    fn words_are_quoted_for_a_shell() {
+    fn display_quotes_words() {
         let line = CommandLine::new("a").args(["b c", "", "it's", "x=/y"]).to_string();
         assert_eq!(line, r"a 'b c' '' 'it'\''s' x=/y");
     }

@@ -1,25 +1,26 @@
-//! How many files and sockets this process may hold open. Most systems give a soft limit of 1,024
-//! for the sake of programs that use select(2); a process that does not may raise it to the hard one.
+//! The limit on open files and sockets of this process. Most systems set a soft limit of 1,024
+//! for programs that use select(2); a process that does not use it may raise the soft limit to the
+//! hard limit.
 //!
-//! Raised only by who needs it, since programs started later inherit it.
+//! Call it only if necessary, because programs started later inherit the limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What may be in use beside what is asked for.
-const OTHERS: u64 = 64;
+/// Descriptors reserved for other uses.
+const RESERVED: u64 = 64;
 
-/// Makes room for so many, or says what the hard limit is.
+/// Raises the soft limit for a number of descriptors; the error is the hard limit.
 pub fn make_room(needed: u64) -> Result<(), u64> {
     let limit = getrlimit(Resource::Nofile);
-    // No limit reads as none.
-    let wanted = needed.saturating_add(OTHERS);
-    if limit.current.is_none_or(|soft| soft >= wanted) {
+    // `None` means unlimited.
+    let required = needed.saturating_add(RESERVED);
+    if limit.current.is_none_or(|soft| soft >= required) {
         return Ok(());
     }
-    if let Some(hard) = limit.maximum.filter(|hard| *hard < wanted) {
+    if let Some(hard) = limit.maximum.filter(|hard| *hard < required) {
         return Err(hard);
     }
-    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+    let raised = Rlimit { current: Some(required), maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).map_err(|_| limit.current.unwrap_or(0))
 }
 
@@ -28,13 +29,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_soft_limit_goes_up_and_the_hard_one_stays() {
+    fn only_the_soft_limit_is_raised() {
         let before = getrlimit(Resource::Nofile);
         let soft = before.current.unwrap();
-        make_room(soft.saturating_sub(OTHERS)).unwrap();
+        make_room(soft.saturating_sub(RESERVED)).unwrap();
         assert_eq!(getrlimit(Resource::Nofile), before);
         if before.maximum.is_none_or(|hard| hard > soft) {
-            make_room(soft + 1 - OTHERS).unwrap();
+            make_room(soft + 1 - RESERVED).unwrap();
             let after = getrlimit(Resource::Nofile);
             assert_eq!((after.current, after.maximum), (Some(soft + 1), before.maximum));
         }

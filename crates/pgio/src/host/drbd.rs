@@ -1,4 +1,4 @@
-//! DRBD as a node tells it: one model for kernel modules 8.4 and 9, parsed from text. Pure.
+//! The state of DRBD on a node: one model for kernel modules 8.4 and 9, parsed from text. Pure.
 //!
 //! | | module 9 | module 8.4 |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | state, cheaper | the same | [`proc`]: /proc/drbd, without names |
 //! | configuration | [`show`]: `drbdsetup show --json --show-defaults` | [`show`]: `drbdsetup show --show-defaults` |
 //!
-//! What is not known is passed over, since fields come and go with versions; what is needed and
-//! missing is an error that names it. Nothing here starts a program: `treatment::drbd` and
+//! The parsers ignore unknown fields, because fields differ between versions; a missing required
+//! field is an error that names it. This module starts no program; `treatment::drbd` and
 //! `telemetry::host` do.
 
 pub mod events;
@@ -15,43 +15,43 @@ pub mod proc;
 pub mod show;
 pub mod status;
 
-/// One volume of a resource towards one peer, as one node sees them at one moment. Names of states
-/// are those of `drbdsetup`, whichever program told.
+/// The state of one volume of a resource and of its connection to one peer, as seen by one node. State
+/// names are those of `drbdsetup` for every source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
-    /// /proc/drbd does not say.
+    /// Absent in /proc/drbd.
     pub resource: Option<String>,
     /// The device is /dev/drbdMINOR.
     pub minor: u32,
     pub role: String,
     pub peer_role: String,
-    /// `StandAlone`, `Connecting`, `Connected` or on the way there.
+    /// `StandAlone`, `Connecting`, `Connected` or a transitional state.
     pub connection: String,
     /// `Off`, `Established`, `SyncSource`, `Ahead` and others.
     pub replication: String,
     pub disk: String,
     pub peer_disk: String,
-    /// `A`, `B` or `C`; only where the state tells it.
+    /// `A`, `B` or `C`; present only if the source reports it.
     pub protocol: Option<String>,
-    /// No I/O is taken at present.
+    /// Whether I/O is suspended.
     pub suspended: bool,
-    /// The buffer towards the peer is full; /proc/drbd does not say.
+    /// Whether the send buffer to the peer is full; absent in /proc/drbd.
     pub congested: Option<bool>,
-    /// Counters since the device or the connection came up.
+    /// Counters since the device or the connection was established.
     pub sent_kib: u64,
     pub received_kib: u64,
     pub al_writes: u64,
-    /// Requests sent that the peer has not answered yet.
+    /// Requests sent to the peer and not yet acknowledged.
     pub pending: u64,
-    /// Requests of the peer that are not answered yet.
+    /// Requests received from the peer and not yet acknowledged.
     pub unacked: u64,
     pub out_of_sync_kib: u64,
     pub percent_in_sync: Option<f64>,
 }
 
 impl State {
-    /// Without a word about a peer.
-    fn alone() -> State {
+    /// The state without any information about a peer.
+    fn without_peer() -> State {
         State {
             peer_role: UNKNOWN_ROLE.to_owned(),
             connection: STANDALONE.to_owned(),
@@ -69,12 +69,12 @@ impl State {
         self.connection == CONNECTED
     }
 
-    /// Neither connected nor trying to be.
+    /// Returns whether the node is neither connected nor connecting.
     pub fn is_standalone(&self) -> bool {
         self.connection == STANDALONE
     }
 
-    /// Both disks hold the same, and DRBD does nothing beside what it is asked for.
+    /// Returns whether both disks have the same data and no resync or similar work is in progress.
     pub fn is_in_sync(&self) -> bool {
         self.is_connected()
             && self.replication == ESTABLISHED
@@ -83,7 +83,7 @@ impl State {
             && self.out_of_sync_kib == 0
     }
 
-    /// `Connected/Established`, or the connection alone where that says it all.
+    /// Returns `Connected/Established`, or only the connection state if there is no connection.
     pub fn link(&self) -> String {
         match self.is_connected() {
             true => format!("{}/{}", self.connection, self.replication),
@@ -91,24 +91,24 @@ impl State {
         }
     }
 
-    /// `UpToDate/UpToDate`: ours, the peer's.
+    /// Returns the disk states of this node and of the peer: `UpToDate/UpToDate`.
     pub fn disks(&self) -> String {
         format!("{}/{}", self.disk, self.peer_disk)
     }
 }
 
-/// The kernel's name.
+/// Returns the kernel's name of a device.
 pub fn device(minor: u32) -> String {
     format!("drbd{minor}")
 }
 
-/// Whether a resync or an online verification runs, or is about to.
+/// Returns whether a resync or an online verification is running or about to start.
 pub fn is_resync(replication: &str) -> bool {
-    let starts = ["StartingSync", "WFBitMap", "WFSyncUUID", "Sync", "PausedSync", "Verify"];
-    starts.iter().any(|s| replication.starts_with(s))
+    let prefixes = ["StartingSync", "WFBitMap", "WFSyncUUID", "Sync", "PausedSync", "Verify"];
+    prefixes.iter().any(|prefix| replication.starts_with(prefix))
 }
 
-/// Whether the peer is left behind on purpose, which on-congestion allows.
+/// Returns whether replication is paused on purpose, which on-congestion allows.
 pub fn is_behind(replication: &str) -> bool {
     matches!(replication, "Ahead" | "Behind")
 }
@@ -119,15 +119,15 @@ const ESTABLISHED: &str = "Established";
 pub const UP_TO_DATE: &str = "UpToDate";
 const UNKNOWN_ROLE: &str = "Unknown";
 
-/// Which language the kernel module speaks.
+/// The generation of the kernel module, which determines the output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
-    /// 8.4
+    /// Module 8.4.
     V84,
     V9,
 }
 
-/// From /proc/drbd, which either module has.
+/// Parses the generation from /proc/drbd, which both modules have.
 pub fn generation(proc_drbd: &str) -> Result<Generation, DrbdError> {
     let version = proc_drbd.lines().find_map(|line| line.strip_prefix("version:"));
     let version = version.and_then(|v| v.split_whitespace().next()).unwrap_or_default();
@@ -140,18 +140,20 @@ pub fn generation(proc_drbd: &str) -> Result<Generation, DrbdError> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DrbdError {
-    #[error("DRBD's kernel module is version `{0}`, and pgio knows 8.4 and 9")]
+    #[error("DRBD kernel module version `{0}` is not supported; pgio supports 8.4 and 9")]
     Version(String),
-    #[error("what `{from}` printed is not understood")]
+    #[error("cannot parse the output of `{from}`")]
     Json { from: &'static str, source: serde_json::Error },
-    #[error("`{from}` does not tell {what}{place}: use drbd-utils that fit the kernel module")]
-    Missing { from: &'static str, what: &'static str, place: String },
+    #[error(
+        "`{from}` does not report {field}{object}; use drbd-utils that match the kernel module"
+    )]
+    Missing { from: &'static str, field: &'static str, object: String },
 }
 
 impl DrbdError {
-    fn missing(from: &'static str, what: &'static str, of: &str) -> DrbdError {
-        let place = if of.is_empty() { String::new() } else { format!(" of {of}") };
-        DrbdError::Missing { from, what, place }
+    fn missing(from: &'static str, field: &'static str, of: &str) -> DrbdError {
+        let object = if of.is_empty() { String::new() } else { format!(" of {of}") };
+        DrbdError::Missing { from, field, object }
     }
 }
 

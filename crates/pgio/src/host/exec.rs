@@ -1,11 +1,11 @@
-//! Starting processes: the only module in the crate that does.
+//! Starts processes; no other module in the crate does.
 //!
-//! [`Exec`] runs a [`CommandLine`] to its end, on this machine ([`Local`]) or on any host
-//! (`host::Host`); tests put a fake behind it. [`spawn`] starts a process that lives on, which only
-//! makes sense locally.
+//! [`Exec`] runs a [`CommandLine`] to completion, on this machine ([`Local`]) or on any host
+//! (`host::Host`); tests use a fake. [`spawn`] starts a background process, which is supported only
+//! locally.
 //!
-//! Arguments reach the program as they are, here and over ssh.
-//! Next: [`super::machine`], and `pg::private`, which runs its servers through here.
+//! Programs receive their arguments unchanged, locally and over ssh.
+//! Next: [`super::machine`]; `pg::private` starts its servers with this module.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -22,10 +22,10 @@ use rustix::process::{
 pub use super::command::{CommandLine, Ids};
 use super::error::HostError;
 
-/// For a look at a name; a file system that does not answer has no end of its own.
-const LOOK: Duration = Duration::from_secs(30);
+/// Timeout for `test -e`, which never returns on a hung file system.
+const EXISTS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub struct Output {
     pub status: ExitStatus,
@@ -37,28 +37,28 @@ pub struct Output {
 pub enum ExecError {
     #[error("cannot start `{command}`")]
     Start { command: String, source: io::Error },
-    #[error("`{command}` ended with {status}: {stderr}")]
+    #[error("`{command}` failed with {status}: {stderr}")]
     Failed { command: String, status: ExitStatus, stderr: String },
-    #[error("`{command}` did not end within {} s", limit.as_secs_f64())]
+    #[error("`{command}` did not finish within {} s", limit.as_secs_f64())]
     TimedOut { command: String, limit: Duration },
     #[error(transparent)]
     Host(#[from] HostError),
 }
 
-/// Runs commands to their end, somewhere.
+/// Runs commands to completion on some host.
 pub trait Exec: Send + Sync {
-    /// Waits for the command and returns what it wrote, whatever its exit status.
+    /// Waits for the command and returns its output for any exit status.
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError>;
 
-    /// As [`Exec::output`], but an exit status other than 0 is an error. Returns stdout.
+    /// Like [`Exec::output`], but an exit status other than 0 is an error. Returns stdout.
     fn run(&self, command: &CommandLine) -> Result<String, ExecError> {
         let output = self.output(command)?;
         if output.status.success() {
             return Ok(output.stdout);
         }
-        // Some tools complain on stdout only.
-        let said = [output.stderr.trim(), output.stdout.trim()];
-        let stderr = said.into_iter().find(|s| !s.is_empty()).unwrap_or("it said nothing");
+        // Some tools print errors only on stdout.
+        let streams = [output.stderr.trim(), output.stdout.trim()];
+        let stderr = streams.into_iter().find(|s| !s.is_empty()).unwrap_or("no output");
         Err(ExecError::Failed {
             command: command.to_string(),
             status: output.status,
@@ -66,9 +66,9 @@ pub trait Exec: Send + Sync {
         })
     }
 
-    /// Whether anything has that name there.
+    /// Returns whether the path exists on the host.
     fn exists(&self, path: &Path) -> Result<bool, ExecError> {
-        let test = CommandLine::new("test").arg("-e").arg(path).timeout(LOOK);
+        let test = CommandLine::new("test").arg("-e").arg(path).timeout(EXISTS_TIMEOUT);
         Ok(self.output(&test)?.status.success())
     }
 }
@@ -84,14 +84,14 @@ impl Exec for Local {
 }
 
 pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Output, ExecError> {
-    let ties = Ties {
+    let options = SpawnOptions {
         stdin: Stdio::null(),
         stdout: Stdio::piped(),
         stderr: Stdio::piped(),
         own_group,
-        when_parent_dies: None,
+        parent_death_signal: None,
     };
-    let child = spawn(command, ties)?;
+    let child = spawn(command, options)?;
     let ended = match command.limit() {
         None => child.wait_with_output().map(Some),
         Some(limit) => wait_within(child, limit, own_group),
@@ -108,8 +108,8 @@ pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Outpu
     })
 }
 
-/// `None` when time is up; the process is killed then, with what it started where that is a group of
-/// its own, and nothing is waited for but itself.
+/// Waits for the process until the limit; on timeout, kills it, and its process group if it has its own,
+/// and returns `None`.
 fn wait_within(
     mut child: Child,
     limit: Duration,
@@ -128,7 +128,7 @@ fn wait_within(
         return Ok(Some(process::Output { status, stdout, stderr }));
     }
     if own_group {
-        // What it left behind would go on with what it was told to do.
+        // Child processes would continue otherwise.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
     }
     child.kill()?;
@@ -136,7 +136,7 @@ fn wait_within(
     Ok(None)
 }
 
-/// `None` when it still runs at the deadline.
+/// Waits for the process; returns `None` if it still runs at the deadline.
 pub(super) fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
     loop {
         let status = child.try_wait()?;
@@ -151,52 +151,52 @@ fn collect(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is worth as much as before the end.
+        // Output read before an error is still useful.
         let _ = from.read_to_end(&mut bytes);
         let _ = sender.send(bytes);
     });
     receiver
 }
 
-/// How a process that lives on is tied to its parent and its terminal.
+/// Options of a background process.
 #[derive(Debug)]
-pub struct Ties {
+pub struct SpawnOptions {
     pub stdin: Stdio,
     pub stdout: Stdio,
     pub stderr: Stdio,
-    /// A process group of its own, which a terminal's Ctrl-C does not reach.
+    /// Whether to create a process group, which a Ctrl-C on the terminal does not reach.
     pub own_group: bool,
-    /// Signal sent by the kernel when the THREAD that called [`spawn`] ends:
-    /// call it from the main thread, or from one that outlives the child.
-    pub when_parent_dies: Option<Signal>,
+    /// Signal that the kernel sends when the THREAD that called [`spawn`] ends.
+    /// Call `spawn` from the main thread, or from one that outlives the child.
+    pub parent_death_signal: Option<Signal>,
 }
 
-/// Starts a local process and returns at once; the caller waits for it.
-pub fn spawn(command: &CommandLine, ties: Ties) -> Result<Child, ExecError> {
+/// Starts a local process and returns immediately; the caller waits for it.
+pub fn spawn(command: &CommandLine, options: SpawnOptions) -> Result<Child, ExecError> {
     let mut process = command.to_command();
-    process.stdin(ties.stdin).stdout(ties.stdout).stderr(ties.stderr);
-    if ties.own_group {
+    process.stdin(options.stdin).stdout(options.stdout).stderr(options.stderr);
+    if options.own_group {
         process.process_group(0);
     }
-    if let Some(signal) = ties.when_parent_dies {
+    if let Some(signal) = options.parent_death_signal {
         arm_parent_death_signal(&mut process, signal);
     }
     process.spawn().map_err(|source| ExecError::Start { command: command.to_string(), source })
 }
 
-/// Becomes the program, with the same process id and streams; returns only if that cannot be.
+/// Replaces this process by the program (exec); returns only on failure.
 pub fn replace_self(command: &CommandLine) -> ExecError {
     let source = command.to_command().exec();
     ExecError::Start { command: command.to_string(), source }
 }
 
-/// The kernel forgets the setting at setuid, so it is made between that and exec.
+/// Sets the parent death signal between setuid and exec, because setuid resets it.
 #[allow(unsafe_code)]
 fn arm_parent_death_signal(process: &mut Command, signal: Signal) {
     let parent = getpid();
     let arm = move || {
         set_parent_process_death_signal(Some(signal))?;
-        // It may have died before the line above; then no signal will ever come.
+        // If the parent died before the line above, no signal will arrive.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     };
     // SAFETY: the closure runs in the child of a fork, where only async-signal-safe
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_and_exit_status_are_told_apart() {
+    fn output_returns_streams_and_exit_status() {
         let both = CommandLine::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]);
         let output = Local.output(&both).unwrap();
         assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
@@ -220,33 +220,33 @@ mod tests {
         let error = Local.run(&both).unwrap_err().to_string();
         assert_eq!(
             error,
-            "`sh -c 'echo out; echo err >&2; exit 3'` ended with exit status: 3: err"
+            "`sh -c 'echo out; echo err >&2; exit 3'` failed with exit status: 3: err"
         );
     }
 
     #[test]
-    fn time_limits_end_a_command_and_leave_a_quick_one_alone() {
+    fn timeouts_kill_only_slow_commands() {
         let quick = CommandLine::new("sh").args(["-c", "echo out; exit 3"]);
         let output = Local.output(&quick.timeout(Duration::from_secs(60))).unwrap();
         assert_eq!((output.stdout.as_str(), output.status.code()), ("out\n", Some(3)));
 
         let slow = CommandLine::new("sleep").arg("600").timeout(Duration::from_millis(20));
         let error = Local.output(&slow).unwrap_err().to_string();
-        assert_eq!(error, "`sleep 600` did not end within 0.02 s");
-        // The pipe is held open by a grandchild that outlives the killed shell.
+        assert_eq!(error, "`sleep 600` did not finish within 0.02 s");
+        // A grandchild that outlives the killed shell keeps the pipe open.
         let held = CommandLine::new("sh").args(["-c", "sleep 2 & wait"]);
         assert!(Local.output(&held.timeout(Duration::from_millis(20))).is_err());
     }
 
     #[test]
-    fn a_missing_program_is_named() {
+    fn errors_name_a_missing_program() {
         let error = Local.run(&CommandLine::new("/nonexistent/x")).unwrap_err();
         assert_eq!(error.to_string(), "cannot start `/nonexistent/x`");
     }
 
     #[test]
-    fn environment_is_hidden_by_prefix_and_set_by_name() {
-        // CARGO_MANIFEST_DIR is set by cargo for tests.
+    fn environment_variables_are_hidden_by_prefix_and_set_by_name() {
+        // cargo sets CARGO_MANIFEST_DIR for tests.
         let show = CommandLine::new("sh")
             .args(["-c", "echo ${CARGO_MANIFEST_DIR-none} $MINE"])
             .hide_env("CARGO")

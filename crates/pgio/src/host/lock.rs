@@ -1,7 +1,8 @@
-//! Locks of the kernel's on files of ours: who holds one, and waiting for it within a limit.
+//! File locks (flock): waiting with a timeout, and finding the holder.
 //!
-//! Such a lock goes with the process, however that ends. Whoever may open a file may lock it, so the
-//! files are in an [`OwnDir`](super::own_dir::OwnDir). The kernel knows the holder; nothing has to be written down.
+//! The kernel releases a lock when the process ends for any reason. Any user who may open a file may
+//! lock it, so lock files must be in an [`OwnDir`](super::own_dir::OwnDir). The kernel reports the
+//! holder, so the file does not have to contain it.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -16,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    #[error("waited {} s for the lock held by {holder}", waited.as_secs())]
+    #[error("could not obtain the lock held by {holder} within {} s", waited.as_secs())]
     Held { holder: String, waited: Duration },
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -24,7 +25,7 @@ pub enum LockError {
     Untrusted(#[from] OwnDirError),
 }
 
-/// A locked file that exists for its lock alone, and is removed with it.
+/// A locked file that serves only as a lock and is removed when the lock is released.
 #[derive(Debug)]
 pub struct LockFile {
     directory: Arc<OwnDir>,
@@ -33,19 +34,19 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Waits within the limit.
+    /// Takes the lock, waiting up to the limit.
     pub fn take(directory: Arc<OwnDir>, name: &str, limit: Duration) -> Result<Self, LockError> {
         loop {
             let file = directory.open_or_create_file(name)?;
             lock_within(&file, limit)?;
-            // Else its last holder removed it while we waited, and the next one makes another.
+            // If the last holder removed the file while we waited, create a new one.
             if file.metadata()?.nlink() > 0 {
                 return Ok(LockFile { directory, name: name.to_owned(), file });
             }
         }
     }
 
-    /// What is written in it, for whoever finds it locked.
+    /// Returns the file, to write information for processes that find it locked.
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }
@@ -53,12 +54,12 @@ impl LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // Left behind it would only be in the way of the eye.
+        // An unlocked file left behind is harmless.
         let _ = self.directory.remove_file(&self.name);
     }
 }
 
-/// Held until the file is closed.
+/// Locks the file until it is closed, waiting up to the limit.
 pub fn lock_within(file: &File, limit: Duration) -> Result<(), LockError> {
     let deadline = Instant::now() + limit;
     loop {
@@ -73,38 +74,39 @@ pub fn lock_within(file: &File, limit: Duration) -> Result<(), LockError> {
     }
 }
 
-/// Such as `process 123 (pgio compare x.toml)`.
+/// Describes the holder of a lock, such as `process 123 (pgio compare x.toml)`.
 pub fn holder(file: &File) -> String {
     match holder_pid(file) {
-        Some(pid) => process(pid),
+        Some(pid) => describe_process(pid),
         None => "another process".to_owned(),
     }
 }
 
-/// The process that has the lock, as far as the kernel tells.
+/// Returns the process that holds the lock, if the kernel reports it.
 pub fn holder_pid(file: &File) -> Option<u32> {
-    let found = file.metadata().ok()?;
+    let metadata = file.metadata().ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-    let whole = format!("{major:02x}:{minor:02x}:{}", found.ino());
-    // Some file systems show another device here than to stat(2).
-    let inode = format!(":{}", found.ino());
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let full_id = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    // Some file systems report a different device here than in stat(2).
+    let inode = format!(":{}", metadata.ino());
     let held =
         |matches: &dyn Fn(&str) -> bool| locks.lines().find_map(|line| pid_of(line, matches));
-    held(&|id| id == whole).or_else(|| held(&|id| id.ends_with(&inode)))
+    held(&|id| id == full_id).or_else(|| held(&|id| id.ends_with(&inode)))
 }
 
-/// From `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; who waits has an arrow there.
+/// Parses a line such as `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; waiting processes are
+/// marked with an arrow.
 fn pid_of(line: &str, matches: &dyn Fn(&str) -> bool) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     let (kind, pid, id) = (fields.next()?, fields.nth(2)?, fields.next()?);
-    // A process in another container has no number here.
+    // A process in another container has no valid pid here.
     (kind == "FLOCK" && matches(id)).then(|| pid.parse().ok())?.filter(|pid| *pid > 0)
 }
 
-/// A process by its number and command line.
-pub fn process(pid: u32) -> String {
-    const SHOWN: usize = 120;
+/// Describes a process by its pid and command line.
+pub fn describe_process(pid: u32) -> String {
+    const MAX_COMMAND: usize = 120;
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command = String::from_utf8_lossy(&command);
     let words: Vec<&str> = command.split('\0').filter(|word| !word.is_empty()).collect();
@@ -112,8 +114,8 @@ pub fn process(pid: u32) -> String {
     let program = program.rsplit('/').next().unwrap_or(program);
     let text = [&[program], arguments].concat().join(" ");
     let safe = |c: char| if c.is_control() { '?' } else { c };
-    let shown: String = text.chars().map(safe).take(SHOWN).collect();
-    format!("process {pid} ({shown})")
+    let command: String = text.chars().map(safe).take(MAX_COMMAND).collect();
+    format!("process {pid} ({command})")
 }
 
 #[cfg(test)]
@@ -121,23 +123,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_ends_with_the_holders_name() {
+    fn timeouts_name_the_holder() {
         let file = tempfile::NamedTempFile::new().unwrap();
         lock_within(file.as_file(), Duration::ZERO).unwrap();
         let second = File::open(file.path()).unwrap();
         let error = lock_within(&second, Duration::ZERO).unwrap_err().to_string();
-        let me = format!("held by process {} (", std::process::id());
-        assert!(error.starts_with("waited 0 s for the lock ") && error.contains(&me), "{error}");
+        let me = format!("could not obtain the lock held by process {} (", std::process::id());
+        assert!(error.starts_with(&me) && error.ends_with(" within 0 s"), "{error}");
         let waiting = thread::spawn(move || lock_within(&second, Duration::from_secs(20)));
         drop(file);
         waiting.join().unwrap().unwrap();
     }
 
     #[test]
-    fn a_lock_file_goes_with_its_lock() {
-        use super::super::own_dir::Readers;
+    fn lock_files_are_removed_on_release() {
+        use super::super::own_dir::DirMode;
         let dir = tempfile::tempdir().unwrap();
-        let own = Arc::new(OwnDir::open(dir.path(), Readers::Nobody).unwrap().unwrap());
+        let own = Arc::new(OwnDir::open(dir.path(), DirMode::Private).unwrap().unwrap());
         let take = |limit| LockFile::take(own.clone(), "a.lock", limit);
         let first = take(Duration::ZERO).unwrap();
         assert!(matches!(take(Duration::ZERO), Err(LockError::Held { .. })));
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_holders_of_this_kind_of_lock_count() {
+    fn only_holders_of_flock_locks_are_reported() {
         let pid = |line| pid_of(line, &|id| id == "08:01:5678");
         assert_eq!(pid("1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"), Some(1234));
         assert_eq!(pid("1: FLOCK  ADVISORY  WRITE 1234 08:01:567 0 EOF"), None);

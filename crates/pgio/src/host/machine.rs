@@ -1,8 +1,8 @@
-//! A host of the experiment: this machine, or one reached by ssh. Both take the same path.
+//! A host of the experiment: this machine, or a remote one over ssh, with the same interface.
 //!
-//! Commands go through [`Exec`], scripts that live on through [`super::shell::Shell`]; the one
-//! difference is [`Host::here`], which for a remote host puts ssh in front. What is found on a
-//! host is none of this module's business. Next: [`super::ssh`], [`super::storage`].
+//! [`Exec`] runs single commands, [`super::shell::Shell`] runs persistent scripts. The only difference
+//! is in [`Host::wrap`], which prepends ssh for a remote host. This module does not interpret what it
+//! finds on a host. Next: [`super::ssh`], [`super::storage`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,35 +13,35 @@ use super::exec::{CommandLine, Exec, ExecError, Output, run_to_end};
 use super::ssh::Link;
 use crate::config::experiment::HostSpec;
 
-/// The name of this machine where the experiment gives it none.
+/// The default name of this machine.
 pub const LOCAL: &str = "local";
 
-/// Machines by the experiment's names, this one included.
+/// Hosts by their names in the experiment, this machine included.
 pub type Hosts = BTreeMap<String, Arc<Host>>;
 
 #[derive(Debug)]
 pub struct Host {
     name: String,
-    /// None: this machine.
+    /// Absent for this machine.
     link: Option<Link>,
     identity: Identity,
 }
 
-/// Tells machines apart, whatever they are called. Empty where the kernel does not say.
+/// Distinguishes machines independently of their names. Fields are empty if unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// One per boot of a kernel.
+    /// The boot id, unique per boot of a kernel.
     boot: String,
-    /// The process numbers' name space: what a pid means.
+    /// The pid namespace.
     pids: String,
-    /// The network's, which containers on one kernel mostly have of their own.
+    /// The network namespace; containers on the same kernel usually have different ones.
     network: String,
-    /// As it calls itself.
+    /// The host name that the kernel reports.
     name: String,
 }
 
 impl Identity {
-    /// Prints what [`Identity::parse`] reads.
+    /// Prints the input of [`Identity::parse`].
     pub(super) const SCRIPT: &str = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo
         readlink /proc/self/ns/pid || echo
         readlink /proc/self/ns/net || echo
@@ -68,28 +68,36 @@ impl Identity {
         self.boot == other.boot && self.pids == other.pids
     }
 
-    /// Containers on one kernel differ in some of it; what is not told decides nothing.
-    fn is_surely(&self, other: &Identity) -> bool {
+    /// Returns whether both are the same machine for certain. Containers on the same kernel differ in some
+    /// fields; unknown fields prove nothing.
+    fn is_certainly(&self, other: &Identity) -> bool {
         !self.boot.is_empty() && !self.network.is_empty() && self == other
     }
 }
 
-/// All hosts of a file, and this machine; refused where two of the names are one machine.
+/// Connects to all hosts of a file and adds this machine; refuses two names for the same machine.
 pub fn connect_all(specs: &BTreeMap<String, HostSpec>) -> Result<Hosts, ExecError> {
     let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
     for (name, spec) in specs {
         hosts.insert(name.clone(), Arc::new(Host::connect(name, spec)?));
     }
-    refuse_twins(specs, &hosts)?;
+    refuse_duplicates(specs, &hosts)?;
     Ok(hosts)
 }
 
-/// Of those that are reached; this machine may have a name of its own beside `local`.
-pub fn refuse_twins(specs: &BTreeMap<String, HostSpec>, hosts: &Hosts) -> Result<(), HostError> {
+/// Refuses two names for the same machine among the connected hosts. This machine may have one name in
+/// addition to `local`.
+pub fn refuse_duplicates(
+    specs: &BTreeMap<String, HostSpec>,
+    hosts: &Hosts,
+) -> Result<(), HostError> {
     let named: Vec<&Arc<Host>> = specs.keys().filter_map(|name| hosts.get(name)).collect();
     for (at, other) in named.iter().enumerate() {
-        if let Some(one) = named[..at].iter().find(|h| h.identity.is_surely(&other.identity)) {
-            return Err(HostError::Twins { one: one.name.clone(), other: other.name.clone() });
+        if let Some(one) = named[..at].iter().find(|h| h.identity.is_certainly(&other.identity)) {
+            return Err(HostError::SameMachine {
+                one: one.name.clone(),
+                other: other.name.clone(),
+            });
         }
     }
     Ok(())
@@ -97,16 +105,16 @@ pub fn refuse_twins(specs: &BTreeMap<String, HostSpec>, hosts: &Hosts) -> Result
 
 impl Host {
     pub fn local() -> Host {
-        Host::here_as(LOCAL)
+        Host::local_as(LOCAL)
     }
 
-    fn here_as(name: &str) -> Host {
+    fn local_as(name: &str) -> Host {
         Host { name: name.to_owned(), link: None, identity: Identity::of_this_process() }
     }
 
-    /// Connects where the specification says ssh. Nothing is ever asked of the user.
+    /// Connects if the specification contains ssh. Never prompts the user.
     pub fn connect(name: &str, spec: &HostSpec) -> Result<Host, ExecError> {
-        let Some(destination) = &spec.ssh else { return Ok(Host::here_as(name)) };
+        let Some(destination) = &spec.ssh else { return Ok(Host::local_as(name)) };
         let (link, identity) = Link::open(name, destination, spec.ssh_config.as_deref())?;
         Ok(Host { name: name.to_owned(), link: Some(link), identity })
     }
@@ -115,33 +123,33 @@ impl Host {
         &self.name
     }
 
-    /// Tells one boot of its kernel from the next; empty where the kernel does not say.
+    /// Returns the boot id of the kernel; empty if unknown.
     pub fn boot(&self) -> &str {
         &self.identity.boot
     }
 
-    /// As the machine calls itself; the experiment's name for it where it does not say.
+    /// Returns the machine's own host name, or its name in the experiment if unknown.
     pub fn node(&self) -> &str {
         if self.identity.name.is_empty() { &self.name } else { &self.identity.name }
     }
 
-    /// Reached without a connection that could break.
-    pub fn is_here(&self) -> bool {
+    /// Returns whether this is the local machine, which needs no connection.
+    pub fn is_local(&self) -> bool {
         self.link.is_none()
     }
 
-    /// Whether two names, perhaps of two ways there, mean one machine.
+    /// Returns whether both hosts run on the same kernel.
     pub fn is_same_machine(&self, other: &Host) -> bool {
         !self.identity.boot.is_empty() && self.identity.boot == other.identity.boot
     }
 
-    /// Whether a process number of this program's means the same process there.
+    /// Returns whether a pid identifies the same process there and in this program.
     pub fn shares_pids_with_this_process(&self) -> bool {
         self.link.is_none() || self.identity.shares_pids(&Identity::of_this_process())
     }
 
-    /// What to run on this machine so that `command` runs on the host.
-    pub(super) fn here(&self, command: &CommandLine) -> Result<CommandLine, ExecError> {
+    /// Returns the local command that runs `command` on the host.
+    pub(super) fn wrap(&self, command: &CommandLine) -> Result<CommandLine, ExecError> {
         match &self.link {
             None => Ok(command.clone()),
             Some(link) => link.wrap(command),
@@ -157,23 +165,25 @@ impl Host {
 impl Exec for Host {
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
         let Some(link) = &self.link else {
-            // What programs say is read, as over ssh; a user's own command speaks as it does.
-            let told = (!command.is_apart()).then(|| command.clone().env("LC_ALL", "C"));
-            // A Ctrl-C is ours to act on: it must not end a mount or a start half way.
-            return run_to_end(told.as_ref().unwrap_or(command), true).map_err(
-                |error| match error {
+            // pgio parses the output of its own commands, so they need the C locale; a command of the user
+            // keeps its locale.
+            let localized =
+                (!command.has_own_session()).then(|| command.clone().env("LC_ALL", "C"));
+            // Own process group: a Ctrl-C must not interrupt a mount or a server start.
+            return run_to_end(localized.as_ref().unwrap_or(command), true).map_err(|error| {
+                match error {
                     ExecError::Start { source, .. }
                         if source.kind() == std::io::ErrorKind::NotFound =>
                     {
                         self.missing(command)
                     }
                     other => other,
-                },
-            );
+                }
+            });
         };
         let output = link.output(command)?;
         match output.status.code() {
-            // ssh's own failure, or the program's: only then is it worth asking.
+            // Status 255 is a failure of ssh or of the program: check the connection.
             Some(255) => link.check(&output.stderr).map(|()| output).map_err(ExecError::from),
             Some(127) if output.stderr.contains("not found") => Err(self.missing(command)),
             _ => Ok(output),
@@ -186,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_itself_under_any_name() {
+    fn this_machine_is_recognized_under_any_name() {
         let here = Host::local();
         let named = Host::connect("db", &HostSpec::default()).unwrap();
         assert_eq!((here.name(), named.name()), ("local", "db"));
@@ -196,22 +206,23 @@ mod tests {
         assert_ne!(here.identity.boot, "");
     }
 
-    /// A machine by another name, as it tells of itself.
-    fn told(name: &str, text: &str) -> (String, Arc<Host>) {
-        let host = Host { identity: Identity::parse(text), ..Host::here_as(name) };
+    /// A host with this name and identity.
+    fn host_with_identity(name: &str, text: &str) -> (String, Arc<Host>) {
+        let host = Host { identity: Identity::parse(text), ..Host::local_as(name) };
         (name.to_owned(), Arc::new(host))
     }
 
     #[test]
-    fn two_names_of_one_machine_are_told_and_two_containers_are_not() {
+    fn two_names_of_one_machine_are_refused_but_two_containers_are_not() {
         let refused = |one: &str, other: &str| {
-            let hosts = Hosts::from([told("db1", one), told("db2", other)]);
+            let hosts =
+                Hosts::from([host_with_identity("db1", one), host_with_identity("db2", other)]);
             let specs = hosts.keys().map(|name| (name.clone(), HostSpec::default())).collect();
-            refuse_twins(&specs, &hosts).map_err(|error| error.to_string())
+            refuse_duplicates(&specs, &hosts).map_err(|error| error.to_string())
         };
         let one = "boot\npid:[1]\nnet:[1]\ndb\n";
         let error = refused(one, one).unwrap_err();
-        assert!(error.starts_with("hosts db1 and db2 are one machine"), "{error}");
+        assert!(error.starts_with("hosts db1 and db2 are the same machine"), "{error}");
         for other in [
             "another\npid:[1]\nnet:[1]\ndb\n",
             "boot\npid:[2]\nnet:[1]\ndb\n",
@@ -223,13 +234,13 @@ mod tests {
         for unknown in ["", "\npid:[1]\nnet:[1]\ndb\n", "boot\npid:[1]\n\ndb\n"] {
             assert_eq!(refused(unknown, unknown), Ok(()), "{unknown}");
         }
-        // Beside the name that it has anyway.
+        // A name in addition to `local`.
         let specs = BTreeMap::from([("db".to_owned(), HostSpec::default())]);
         assert_eq!(connect_all(&specs).unwrap().len(), 2);
     }
 
     #[test]
-    fn what_takes_too_long_is_ended_with_all_that_it_started() {
+    fn timeouts_kill_the_whole_process_group() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("late");
         let script = format!("(sleep 2; echo late >{}) & wait", file.display());
@@ -244,9 +255,9 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_missing_on_a_host() {
+    fn errors_name_the_host_of_a_missing_program() {
         let error = Host::local().output(&CommandLine::new("pgio-no-such")).unwrap_err();
-        let expected = "program `pgio-no-such` is not on host local: install it there";
+        let expected = "program `pgio-no-such` is not installed on host local; install it there";
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -1,11 +1,11 @@
-//! A directory whose files pgio will act on later: nobody else may put anything there.
+//! A directory whose files pgio trusts: no other user may write to it.
 //!
-//! A journal holds commands that `pgio undo` runs, a cached server is a program. So the directory and
-//! every file in it must belong to this user or to root and be closed to writers, and so must
-//! every directory and symbolic link on the way, or another user could put a directory of theirs in its
-//! place; in a directory with the sticky bit, such as /tmp, only the owner can. The path is
-//! walked one component at a time without following links, and files are opened relative to what was
-//! checked, so that there is no gap between the check and the use.
+//! A journal contains commands that `pgio undo` runs, and a cached server is a program. Therefore the
+//! directory and every file in it must belong to this user or to root and must not be writable by
+//! others. The same applies to every directory and symbolic link on the path, because another user
+//! could replace a component; in a directory with the sticky bit, such as /tmp, only the owner can.
+//! The path is resolved one component at a time without following links, and files are opened relative
+//! to the checked directory, so that there is no race between check and use.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -22,8 +22,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// As the kernel's limit.
-const MOST_LINKS: u32 = 40;
+/// Maximum number of symbolic links on a path, as in the kernel.
+const MAX_LINKS: u32 = 40;
 const ROOT: u32 = 0;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
@@ -31,12 +31,12 @@ const STICKY: u32 = 0o1000;
 #[derive(Debug, thiserror::Error)]
 pub enum OwnDirError {
     #[error(
-        "{} belongs to user {owner}, and pgio runs as user {user}: nothing there is trusted; remove it, or name another directory",
+        "{} belongs to user {owner}, but pgio runs as user {user} and does not trust it; remove it, or use another directory",
         path.display()
     )]
     Owner { path: PathBuf, owner: u32, user: u32 },
     #[error(
-        "{} can be written by other users (mode {mode:04o}): nothing there is trusted; `chmod go-w {}` after a look at what it holds, or name another directory",
+        "{} is writable by other users (mode {mode:04o}), so pgio does not trust it; check its contents and run `chmod go-w {}`, or use another directory",
         path.display(), path.display()
     )]
     Writable { path: PathBuf, mode: u32 },
@@ -46,13 +46,13 @@ pub enum OwnDirError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// Who else may read.
+/// The permissions of a directory and its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Readers {
-    /// A directory is made and kept with mode 0700, a file with 0600.
-    Nobody,
-    /// As they are.
-    Everybody,
+pub enum DirMode {
+    /// Set the mode of directories to 0700 and of files to 0600.
+    Private,
+    /// Leave existing modes unchanged.
+    Unchanged,
 }
 
 /// A checked directory, open.
@@ -60,19 +60,19 @@ pub enum Readers {
 pub struct OwnDir {
     path: PathBuf,
     directory: OwnedFd,
-    readers: Readers,
+    mode: DirMode,
 }
 
 impl OwnDir {
-    /// `None` where it does not exist.
-    pub fn open(path: &Path, readers: Readers) -> Result<Option<OwnDir>, OwnDirError> {
-        walk(path, readers, false)
+    /// Opens and checks a directory; `None` if it does not exist.
+    pub fn open(path: &Path, mode: DirMode) -> Result<Option<OwnDir>, OwnDirError> {
+        walk(path, mode, false)
     }
 
-    /// Makes what is missing of the path, each directory with mode 0700 whatever the umask is.
-    pub fn create(path: &Path, readers: Readers) -> Result<OwnDir, OwnDirError> {
-        let made = walk(path, readers, true)?;
-        made.ok_or_else(|| failed("create", path)(Errno::NOENT))
+    /// Creates missing directories of the path, with mode 0700 for any umask.
+    pub fn create(path: &Path, mode: DirMode) -> Result<OwnDir, OwnDirError> {
+        let created = walk(path, mode, true)?;
+        created.ok_or_else(|| failed("create", path)(Errno::NOENT))
     }
 
     pub fn path(&self) -> &Path {
@@ -83,14 +83,14 @@ impl OwnDir {
         self.path.join(name)
     }
 
-    /// Names with this extension, sorted.
+    /// Returns the names with this extension, sorted.
     pub fn names(&self, extension: &str) -> Result<Vec<PathBuf>, OwnDirError> {
         let entries = Dir::read_from(&self.directory).map_err(failed("list", &self.path))?;
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry.map_err(failed("list", &self.path))?;
             let name = PathBuf::from(OsString::from_vec(entry.file_name().to_bytes().to_vec()));
-            if name.extension().is_some_and(|found| found == extension) {
+            if name.extension().is_some_and(|own| own == extension) {
                 names.push(name);
             }
         }
@@ -98,9 +98,9 @@ impl OwnDir {
         Ok(names)
     }
 
-    /// For reading and appending; `None` where it does not exist.
+    /// Opens a file for reading and appending; `None` if it does not exist.
     pub fn open_file(&self, name: impl AsRef<Path>) -> Result<Option<File>, OwnDirError> {
-        match self.open_with(name.as_ref(), OFlags::RDWR | OFlags::APPEND, self.readers) {
+        match self.open_with(name.as_ref(), OFlags::RDWR | OFlags::APPEND, self.mode) {
             Err(OwnDirError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Ok(None)
             }
@@ -108,21 +108,21 @@ impl OwnDir {
         }
     }
 
-    /// For appending; refused where it exists.
+    /// Creates a file for appending; fails if it exists.
     pub fn create_file(&self, name: impl AsRef<Path>) -> Result<File, OwnDirError> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
-        self.open_with(name.as_ref(), flags, self.readers)
+        self.open_with(name.as_ref(), flags, self.mode)
     }
 
-    /// For reading and writing, made where it does not exist: for locks, which nobody else may read, since
-    /// whoever may open a file may lock it.
+    /// Opens or creates a lock file for reading and writing. Its mode is always private, because any user
+    /// who may open a file may lock it.
     pub fn open_or_create_file(&self, name: impl AsRef<Path>) -> Result<File, OwnDirError> {
-        self.open_with(name.as_ref(), OFlags::RDWR | OFlags::CREATE, Readers::Nobody)
+        self.open_with(name.as_ref(), OFlags::RDWR | OFlags::CREATE, DirMode::Private)
     }
 
-    fn open_with(&self, name: &Path, flags: OFlags, readers: Readers) -> Result<File, OwnDirError> {
+    fn open_with(&self, name: &Path, flags: OFlags, mode: DirMode) -> Result<File, OwnDirError> {
         let path = self.path_of(name);
-        // Not to wait for the other end of a FIFO.
+        // NONBLOCK avoids waiting for the other end of a FIFO.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let private = Mode::RUSR | Mode::WUSR;
         let file = match openat(&self.directory, name, flags, private) {
@@ -131,14 +131,14 @@ impl OwnDir {
             }
             opened => opened.map_err(failed("open", &path))?,
         };
-        let found = fstat(&file).map_err(failed("open", &path))?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        let stat = fstat(&file).map_err(failed("open", &path))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(OwnDirError::Kind { path, expected: "regular file" });
         }
-        check_owner(&found, &path)?;
-        check_writers(&found, &path)?;
-        if readers == Readers::Nobody {
-            close_to_others(&file, &found, private).map_err(failed("close to others", &path))?;
+        check_owner(&stat, &path)?;
+        check_writers(&stat, &path)?;
+        if mode == DirMode::Private {
+            make_private(&file, &stat, private).map_err(failed("restrict the mode of", &path))?;
         }
         Ok(File::from(file))
     }
@@ -148,43 +148,43 @@ impl OwnDir {
             .map_err(failed("remove", &self.path_of(name)))
     }
 
-    /// An open file keeps its locks.
+    /// Renames a file; an open file keeps its locks.
     pub fn rename_file(&self, from: &str, to: &str) -> Result<(), OwnDirError> {
         renameat(&self.directory, from, &self.directory, to)
             .map_err(failed("rename", &self.path_of(from)))
     }
 
-    /// Makes the names in it durable.
+    /// Makes the names in the directory durable.
     pub fn sync(&self) -> Result<(), OwnDirError> {
         fsync(&self.directory).map_err(failed("sync", &self.path))
     }
 }
 
-fn walk(path: &Path, readers: Readers, make: bool) -> Result<Option<OwnDir>, OwnDirError> {
+fn walk(path: &Path, mode: DirMode, create: bool) -> Result<Option<OwnDir>, OwnDirError> {
     let cannot = failed("open", path);
     let absolute = std::path::absolute(path).map_err(|source| io_error("open", path, source))?;
-    let way = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = || open("/", way | OFlags::DIRECTORY, Mode::empty()).map_err(failed("open", path));
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = || open("/", flags | OFlags::DIRECTORY, Mode::empty()).map_err(failed("open", path));
     let mut todo = VecDeque::from(names_of(&absolute));
     let (mut here, mut at, mut links) = (root()?, PathBuf::from("/"), 0);
     while let Some(name) = todo.pop_front() {
         check_ancestor(&fstat(&here).map_err(failed("open", &at))?, &at)?;
         let next = at.join(&name);
-        let opened = match openat(&here, &name, way, Mode::empty()) {
-            Err(Errno::NOENT) if make => make_directory(&here, &name, &next).and_then(|()| {
-                openat(&here, &name, way, Mode::empty()).map_err(failed("open", &next))
+        let opened = match openat(&here, &name, flags, Mode::empty()) {
+            Err(Errno::NOENT) if create => make_directory(&here, &name, &next).and_then(|()| {
+                openat(&here, &name, flags, Mode::empty()).map_err(failed("open", &next))
             })?,
             Err(Errno::NOENT) => return Ok(None),
             opened => opened.map_err(failed("open", &next))?,
         };
-        let found = fstat(&opened).map_err(failed("open", &next))?;
-        match FileType::from_raw_mode(found.st_mode) {
+        let stat = fstat(&opened).map_err(failed("open", &next))?;
+        match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(cannot(Errno::LOOP));
                 }
-                check_owner(&found, &next)?;
+                check_owner(&stat, &next)?;
                 let target = readlinkat(&opened, "", Vec::new()).map_err(failed("open", &next))?;
                 let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
                 if target.is_absolute() {
@@ -202,30 +202,30 @@ fn walk(path: &Path, readers: Readers, make: bool) -> Result<Option<OwnDir>, Own
             _ => return Err(OwnDirError::Kind { path: next, expected: "directory" }),
         }
     }
-    let listed = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(&here, ".", listed, Mode::empty()).map_err(failed("open", &at))?;
-    let found = fstat(&directory).map_err(failed("open", &at))?;
-    check_owner(&found, &at)?;
-    check_writers(&found, &at)?;
-    if readers == Readers::Nobody {
-        close_to_others(&directory, &found, Mode::RWXU).map_err(failed("close to others", &at))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(&here, ".", flags, Mode::empty()).map_err(failed("open", &at))?;
+    let stat = fstat(&directory).map_err(failed("open", &at))?;
+    check_owner(&stat, &at)?;
+    check_writers(&stat, &at)?;
+    if mode == DirMode::Private {
+        make_private(&directory, &stat, Mode::RWXU).map_err(failed("restrict the mode of", &at))?;
     }
-    Ok(Some(OwnDir { path: absolute, directory, readers }))
+    Ok(Some(OwnDir { path: absolute, directory, mode }))
 }
 
-/// Refuses a tree of programs in which somebody else could have written.
+/// Checks that no other user could have written anything in a directory tree.
 pub fn check_tree(path: &Path) -> Result<(), OwnDirError> {
-    let found = rustix::fs::lstat(path).map_err(failed("open", path))?;
-    check_owner(&found, path)?;
-    match FileType::from_raw_mode(found.st_mode) {
+    let stat = rustix::fs::lstat(path).map_err(failed("open", path))?;
+    check_owner(&stat, path)?;
+    match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => return Ok(()),
         FileType::Directory => {}
-        _ => return check_writers(&found, path),
+        _ => return check_writers(&stat, path),
     }
-    check_writers(&found, path)?;
-    let listed = |source| io_error("list", path, source);
-    for entry in std::fs::read_dir(path).map_err(listed)? {
-        check_tree(&entry.map_err(listed)?.path())?;
+    check_writers(&stat, path)?;
+    let cannot_list = |source| io_error("list", path, source);
+    for entry in std::fs::read_dir(path).map_err(cannot_list)? {
+        check_tree(&entry.map_err(cannot_list)?.path())?;
     }
     Ok(())
 }
@@ -241,45 +241,45 @@ fn names_of(path: &Path) -> Vec<OsString> {
 
 fn make_directory(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), OwnDirError> {
     match mkdirat(parent, name, Mode::RWXU) {
-        // Another pgio was faster.
+        // Another pgio has created it in the meantime.
         Err(Errno::EXIST) => return Ok(()),
-        made => made.map_err(failed("create", path))?,
+        created => created.map_err(failed("create", path))?,
     }
-    // A umask may have taken bits that are needed; a path descriptor cannot be changed.
+    // The umask may have removed required bits. fchmod requires a descriptor without O_PATH.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(parent, name, flags, Mode::empty()) {
-        Ok(made) => fchmod(&made, Mode::RWXU),
+        Ok(directory) => fchmod(&directory, Mode::RWXU),
         Err(_) => rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty()),
     }
     .map_err(failed("create", path))
 }
 
-/// Of a directory on the way: whoever may write there may put another one in place of the next.
-fn check_ancestor(found: &Stat, path: &Path) -> Result<(), OwnDirError> {
-    check_owner(found, path)?;
-    if found.st_mode & STICKY != 0 { Ok(()) } else { check_writers(found, path) }
+/// Checks a directory on the path: a user who may write there could replace the next component.
+fn check_ancestor(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {
+    check_owner(stat, path)?;
+    if stat.st_mode & STICKY != 0 { Ok(()) } else { check_writers(stat, path) }
 }
 
-fn check_owner(found: &Stat, path: &Path) -> Result<(), OwnDirError> {
-    let (owner, user) = (found.st_uid, geteuid().as_raw());
+fn check_owner(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {
+    let (owner, user) = (stat.st_uid, geteuid().as_raw());
     match owner == user || owner == ROOT {
         true => Ok(()),
         false => Err(OwnDirError::Owner { path: path.to_owned(), owner, user }),
     }
 }
 
-fn check_writers(found: &Stat, path: &Path) -> Result<(), OwnDirError> {
-    let mode = found.st_mode & 0o7777;
+fn check_writers(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {
+    let mode = stat.st_mode & 0o7777;
     match mode & WRITABLE_BY_OTHERS {
         0 => Ok(()),
         _ => Err(OwnDirError::Writable { path: path.to_owned(), mode }),
     }
 }
 
-/// Of earlier versions that left it to the umask, or of a umask that took too much.
-fn close_to_others(file: &OwnedFd, found: &Stat, private: Mode) -> Result<(), Errno> {
-    let is_private = Mode::from_raw_mode(found.st_mode) & Mode::from_raw_mode(0o777) == private;
-    match found.st_uid == geteuid().as_raw() && !is_private {
+/// Sets the mode if it differs: earlier versions used the umask, and a umask may remove required bits.
+fn make_private(file: &OwnedFd, stat: &Stat, private: Mode) -> Result<(), Errno> {
+    let is_private = Mode::from_raw_mode(stat.st_mode) & Mode::from_raw_mode(0o777) == private;
+    match stat.st_uid == geteuid().as_raw() && !is_private {
         true => fchmod(file, private),
         false => Ok(()),
     }

@@ -1,8 +1,8 @@
-//! Text of /proc into numbers: pure, for any host's text.
+//! Parsers for files in /proc. Pure, so that they work with text from any host.
 //!
-//! Units stay the kernel's (ticks, sectors, milliseconds, kB become bytes) and are named so;
-//! counters only grow, and rates are the caller's business. Whatever a line holds, no parser
-//! panics: what is not understood is left out. Next: `telemetry::host` takes differences.
+//! Units are the kernel's (ticks, sectors, milliseconds; kB are converted to bytes) and are part of
+//! the names. Counters only grow; callers compute rates. Parsers never panic and skip invalid lines.
+//! Next: `telemetry::host` computes differences.
 
 pub mod diskstats;
 pub mod meminfo;

@@ -1,7 +1,7 @@
-//! Who we are on a host, and the words that let a command run there as root or as another user.
+//! The user on a host, and the command prefix to run a command as root or as another user.
 //!
-//! Found out once, before anything is changed; a refusal names the capability, or the sudo rule,
-//! that would be enough. Nothing is ever asked of the user: a sudo that wants a password is none.
+//! pgio determines the rights before it changes anything. A refusal names the capability or the sudo
+//! rule that would be sufficient. pgio never prompts: a sudo that requires a password is not used.
 //! Next: `pg::control` and the treatments that mount or format.
 
 use std::path::Path;
@@ -11,28 +11,28 @@ use serde::{Deserialize, Serialize};
 
 use super::exec::{CommandLine, Exec, ExecError};
 
-const LOOK: &str = include_str!("rights/look.sh");
+const SCRIPT: &str = include_str!("rights/look.sh");
 
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RightsError {
     #[error(
-        "{what} needs root on host {host}: run pgio there as root or log in as root (ssh = \"root@...\"), or let {name} do it without a password by the sudo rule `{name} ALL=(root) NOPASSWD: {programs}`"
+        "root on host {host} is required {purpose}; run pgio there as root, log in as root (ssh = \"root@...\"), or allow {name} to do it without a password with the sudo rule `{name} ALL=(root) NOPASSWD: {programs}`"
     )]
-    NotRoot { what: String, host: String, name: String, programs: String },
-    #[error("{what} needs the capability {capability}, which root on host {host} does not have")]
-    Incapable { what: String, host: String, capability: &'static str },
+    NotRoot { purpose: String, host: String, name: String, programs: String },
+    #[error("root on host {host} lacks the capability {capability}, which is required {purpose}")]
+    LacksCapability { purpose: String, host: String, capability: &'static str },
     #[error(
-        "to act as {owner} on host {host}, log in there as {owner} or as root, or let {name} do it without a password by the sudo rule `{name} ALL=({owner}) NOPASSWD: ALL`"
+        "cannot run commands as {owner} on host {host}; log in there as {owner} or as root, or allow {name} to do it without a password with the sudo rule `{name} ALL=({owner}) NOPASSWD: ALL`"
     )]
     NotOwner { host: String, owner: String, name: String },
     #[error(
-        "{file} on host {host} cannot be written by {name}, as {what} needs it: be root there, {way}"
+        "{file} on host {host} is not writable by {name}, but {what} requires it; run as root there, {hint}"
     )]
-    NotWritable { what: &'static str, file: String, host: String, name: String, way: String },
+    NotWritable { what: &'static str, file: String, host: String, name: String, hint: String },
     #[error(
-        "{file} on host {host} cannot be written by root either, as {what} needs it: a container has it read-only; run pgio on the machine itself"
+        "{file} on host {host} is not writable by root, but {what} requires it; it is read-only in a container, so run pgio on the machine itself"
     )]
     ReadOnly { what: &'static str, file: String, host: String },
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub struct User {
     pub name: String,
 }
 
-/// A capability of root's that containers take away; by its bit.
+/// A capability of root that containers may drop; the value is its bit number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
     DacOverride = 1,
@@ -65,16 +65,17 @@ impl Capability {
     }
 }
 
-/// Goes before a command: no words where none are needed.
+/// Words to prepend to a command; empty if not required.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prefix(Vec<String>);
 
 impl Prefix {
-    /// Before the words of a command that is given to another one.
+    /// Prepends the prefix to the words of a command.
     pub fn words<A: AsRef<str>>(&self, words: impl IntoIterator<Item = A>) -> Vec<String> {
         self.0.iter().cloned().chain(words.into_iter().map(|w| w.as_ref().to_owned())).collect()
     }
 
+    /// Prepends the prefix and returns a command line.
     pub fn line<A: AsRef<str>>(&self, words: impl IntoIterator<Item = A>) -> CommandLine {
         let mut all = self.words(words).into_iter();
         CommandLine::new(all.next().unwrap_or_default()).args(all)
@@ -91,8 +92,8 @@ pub struct Rights {
 
 impl Rights {
     pub fn find(exec: &dyn Exec) -> Result<Rights, ExecError> {
-        let look = CommandLine::new("sh").args(["-c", LOOK, "sh"]).timeout(LIMIT);
-        Ok(Rights::parse(&exec.run(&look)?))
+        let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).timeout(TIMEOUT);
+        Ok(Rights::parse(&exec.run(&script)?))
     }
 
     fn parse(text: &str) -> Rights {
@@ -120,22 +121,22 @@ impl Rights {
         self.has.iter().any(|has| has == program)
     }
 
-    /// For `programs`, which is all that sudo has to allow. `what` begins the refusal, such as
-    /// `to remount /srv`.
+    /// Returns the prefix to run `programs` as root; sudo must allow only these. `purpose` is used in the
+    /// refusal, such as `to remount /srv`.
     pub fn as_root(
         &self,
         exec: &dyn Exec,
         host: &str,
-        what: &str,
+        purpose: &str,
         capability: Option<Capability>,
         programs: &[&str],
     ) -> Result<Prefix, RightsError> {
-        let (what, host) = (what.to_owned(), host.to_owned());
+        let (purpose, host) = (purpose.to_owned(), host.to_owned());
         if self.uid == 0 {
-            let lacks = capability.filter(|c| self.capabilities >> *c as u32 & 1 == 0);
-            return match lacks.map(Capability::name) {
+            let missing = capability.filter(|c| self.capabilities >> *c as u32 & 1 == 0);
+            return match missing.map(Capability::name) {
                 None => Ok(Prefix::default()),
-                Some(capability) => Err(RightsError::Incapable { what, host, capability }),
+                Some(capability) => Err(RightsError::LacksCapability { purpose, host, capability }),
             };
         }
         let sudo = Prefix(["sudo", "-n", "--"].map(str::to_owned).to_vec());
@@ -143,20 +144,20 @@ impl Rights {
             return Ok(sudo);
         }
         let programs = paths(exec, programs)?.join(", ");
-        Err(RightsError::NotRoot { what, host, name: self.name.clone(), programs })
+        Err(RightsError::NotRoot { purpose, host, name: self.name.clone(), programs })
     }
 
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// For what pgio does itself, or by a shell: the whole of it has to be root.
-    pub fn way_to_root(&self) -> String {
+    /// Returns a hint how to run all of pgio as root, for work that pgio does itself or in a shell.
+    pub fn root_hint(&self) -> String {
         let exe = std::env::current_exe();
         let pgio = exe.map_or_else(|_| "pgio".to_owned(), |path| path.display().to_string());
         let name = &self.name;
         format!(
-            "by the sudo rule `{name} ALL=(root) NOPASSWD: {pgio}` or over ssh by ssh = \"root@...\""
+            "with the sudo rule `{name} ALL=(root) NOPASSWD: {pgio}` or with ssh = \"root@...\""
         )
     }
 
@@ -165,18 +166,20 @@ impl Rights {
         host: &str,
         what: &'static str,
         file: String,
-        enough: Option<Capability>,
+        sufficient: Option<Capability>,
     ) -> RightsError {
         let (host, name) = (host.to_owned(), self.name.clone());
         if self.uid == 0 {
             return RightsError::ReadOnly { what, file, host };
         }
-        let or = enough.map_or(String::new(), |c| format!(", or have the capability {}", c.name()));
-        let way = self.way_to_root() + &or;
-        RightsError::NotWritable { what, file, host, name, way }
+        let or =
+            sufficient.map_or(String::new(), |c| format!(", or have the capability {}", c.name()));
+        let hint = self.root_hint() + &or;
+        RightsError::NotWritable { what, file, host, name, hint }
     }
 
-    /// Keeps the environment, apart from HOME and the like; sudo keeps none.
+    /// Returns the prefix to run commands as a user. Most prefixes keep the environment except HOME and
+    /// similar variables; sudo clears it.
     pub fn as_user(&self, exec: &dyn Exec, host: &str, user: &User) -> Result<Prefix, RightsError> {
         let words = |words: &[&str]| Ok(Prefix(words.iter().map(|&w| w.to_owned()).collect()));
         match self.uid {
@@ -192,7 +195,8 @@ impl Rights {
             }
             _ if self.has("sudo") => {
                 let sudo = ["sudo", "-n", "-u", user.name.as_str(), "--"];
-                let attempt = CommandLine::new("sudo").args(&sudo[1..]).arg("true").timeout(LIMIT);
+                let attempt =
+                    CommandLine::new("sudo").args(&sudo[1..]).arg("true").timeout(TIMEOUT);
                 if exec.output(&attempt)?.status.success() {
                     return words(&sudo);
                 }
@@ -204,14 +208,14 @@ impl Rights {
     }
 }
 
-/// Whether sudo runs them all, now and later, without a password. Its own answer (`sudo -l`) does not
-/// tell: that asks for none as soon as any one rule has NOPASSWD, not the one that fits. So each program
-/// is run, and by -k without the password of a moment ago, which is worth nothing some minutes later.
-/// A rule with certain arguments allows none of this, and `sudo -l` of the bare program neither.
+/// Returns whether sudo runs all programs without a password. `sudo -l` does not show that: it needs no
+/// password if any rule has NOPASSWD, even if the matching rule has not. Therefore each program is run
+/// with harmless arguments; -k ignores cached credentials, which expire after some minutes. A rule with
+/// specific arguments does not allow this, nor `sudo -l` for the program without arguments.
 fn sudo_runs(exec: &dyn Exec, programs: &[&str]) -> Result<bool, ExecError> {
     for program in programs {
         let attempt = CommandLine::new("sudo").args(["-k", "-n", "--", program]);
-        let attempt = attempt.args(harmless(program)).timeout(LIMIT);
+        let attempt = attempt.args(harmless_arguments(program)).timeout(TIMEOUT);
         if !exec.output(&attempt)?.status.success() {
             return Ok(false);
         }
@@ -219,8 +223,8 @@ fn sudo_runs(exec: &dyn Exec, programs: &[&str]) -> Result<bool, ExecError> {
     Ok(true)
 }
 
-/// Arguments with which a program tells something about itself, does nothing and succeeds.
-fn harmless(program: &str) -> &'static [&'static str] {
+/// Returns arguments with which a program only prints information and succeeds.
+fn harmless_arguments(program: &str) -> &'static [&'static str] {
     match program.rsplit('/').next().unwrap_or(program) {
         "drbdsetup" => &["help", "show"],
         name if name.starts_with("mkfs.") => &["-V"],
@@ -228,10 +232,10 @@ fn harmless(program: &str) -> &'static [&'static str] {
     }
 }
 
-/// As sudoers wants them: with the whole path, where it is known.
+/// Resolves programs to full paths, which sudoers requires; unknown programs stay unchanged.
 fn paths(exec: &dyn Exec, programs: &[&str]) -> Result<Vec<String>, ExecError> {
     let find = "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || echo \"$p\"; done";
-    let find = CommandLine::new("sh").args(["-c", find, "sh"]).args(programs).timeout(LIMIT);
+    let find = CommandLine::new("sh").args(["-c", find, "sh"]).args(programs).timeout(TIMEOUT);
     let found: Vec<String> = exec.output(&find)?.stdout.lines().map(str::to_owned).collect();
     Ok(match found.len() == programs.len() {
         true => found,
@@ -239,20 +243,20 @@ fn paths(exec: &dyn Exec, programs: &[&str]) -> Result<Vec<String>, ExecError> {
     })
 }
 
-/// For files that are written by pgio itself, or by a shell of its own. `enough` is a capability that
-/// does without root: for /proc/sys none does, which asks for the user alone.
+/// Checks that files are writable by pgio itself or by its shell. `sufficient` is a capability that
+/// makes root unnecessary; there is none for /proc/sys, which checks only the user.
 pub fn check_writable(
     exec: &dyn Exec,
     host: &str,
     what: &'static str,
     files: &[&Path],
-    enough: Option<Capability>,
+    sufficient: Option<Capability>,
 ) -> Result<(), RightsError> {
     let script = "for file; do [ -w \"$file\" ] || { echo \"$file\"; exit; }; done";
-    let ask = CommandLine::new("sh").args(["-c", script, "sh"]).args(files).timeout(LIMIT);
+    let ask = CommandLine::new("sh").args(["-c", script, "sh"]).args(files).timeout(TIMEOUT);
     match exec.run(&ask)?.trim_end() {
         "" => Ok(()),
-        file => Err(Rights::find(exec)?.not_writable(host, what, file.to_owned(), enough)),
+        file => Err(Rights::find(exec)?.not_writable(host, what, file.to_owned(), sufficient)),
     }
 }
 
@@ -264,7 +268,7 @@ mod tests {
     use super::*;
     use crate::host::exec::{Local, Output};
 
-    /// A sudo that allows what it is given.
+    /// A fake sudo that allows exactly these commands.
     struct Sudo(&'static [&'static str]);
 
     impl Exec for Sudo {
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn we_are_found_here() {
+    fn finds_the_current_user() {
         let found = Rights::find(&Local).unwrap();
         assert_eq!(found.uid, rustix::process::geteuid().as_raw());
         assert!(!found.name.is_empty());
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn root_needs_the_capability_and_anyone_else_a_rule() {
+    fn root_requires_the_capability_and_other_users_a_sudo_rule() {
         let ask = |rights: Rights, sudo: Sudo| {
             let programs = ["mount", "umount"];
             rights.as_root(&sudo, "db", "to remount /srv", Some(Capability::SysAdmin), &programs)
@@ -302,12 +306,12 @@ mod tests {
         assert_eq!(ask(of(0, 1 << 21, &[]), Sudo(&[])).unwrap(), Prefix::default());
         assert_eq!(
             ask(of(0, !(1 << 21), &["sudo"]), Sudo(&[])).unwrap_err().to_string(),
-            "to remount /srv needs the capability CAP_SYS_ADMIN, which root on host db does not have"
+            "root on host db lacks the capability CAP_SYS_ADMIN, which is required to remount /srv"
         );
         let both = Sudo(&["sudo -k -n -- mount --version", "sudo -k -n -- umount --version"]);
         let line = ask(of(7, 0, &["sudo"]), both).unwrap().line(["mount", "-o", "a b"]);
         assert_eq!(line.to_string(), "sudo -n -- mount -o 'a b'");
-        // Listed without a password, as some rule has NOPASSWD, but not run without one.
+        // `sudo -l` needs no password because some rule has NOPASSWD, but running umount does.
         let listed =
             Sudo(&["sudo -n -l -- mount", "sudo -n -l -- umount", "sudo -k -n -- mount --version"]);
         for (has, sudo) in [(&[][..], Sudo(&[])), (&["sudo"][..], listed)] {
@@ -317,49 +321,50 @@ mod tests {
     }
 
     #[test]
-    fn each_program_has_a_way_to_do_nothing() {
-        assert_eq!(harmless("/usr/sbin/drbdsetup"), ["help", "show"]);
-        assert_eq!(harmless("/usr/sbin/drbdadm"), ["--version"]);
+    fn every_program_has_harmless_arguments() {
+        assert_eq!(harmless_arguments("/usr/sbin/drbdsetup"), ["help", "show"]);
+        assert_eq!(harmless_arguments("/usr/sbin/drbdadm"), ["--version"]);
         for program in ["mount", "umount", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "wipefs", "blkid"]
         {
             let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-            let line = CommandLine::new(program).args(harmless(program)).env("PATH", path);
+            let line =
+                CommandLine::new(program).args(harmless_arguments(program)).env("PATH", path);
             match Local.output(&line) {
-                Ok(said) => assert!(said.status.success(), "{program}: {}", said.stderr),
+                Ok(output) => assert!(output.status.success(), "{program}: {}", output.stderr),
                 Err(error) => eprintln!("skipped: {error}"),
             }
         }
     }
 
     #[test]
-    fn sudoers_wants_whole_paths() {
+    fn sudo_rules_contain_full_paths() {
         let [sh, none] = &paths(&Local, &["sh", "pgio-none"]).unwrap()[..] else { panic!() };
         assert!(sh.starts_with('/') && sh.ends_with("/sh"), "{sh}");
         assert_eq!(none, "pgio-none");
     }
 
     #[test]
-    fn who_may_not_write_hears_what_would_be_enough() {
+    fn errors_name_the_sufficient_rights() {
         let file = Path::new("/nonexistent/limit");
-        let said = check_writable(&Local, "db", "a throttle", &[file], None).unwrap_err();
-        assert!(
-            said.to_string().starts_with("/nonexistent/limit on host db cannot be written by ")
-        );
+        let error = check_writable(&Local, "db", "a throttle", &[file], None).unwrap_err();
+        assert!(error.to_string().starts_with("/nonexistent/limit on host db is not writable "));
         assert!(
             check_writable(&Local, "db", "a throttle", &[Path::new("/dev/null")], None).is_ok()
         );
-        let of = |uid, enough| {
-            of(uid, 0, &[]).not_writable("db", "a throttle", "/f".to_owned(), enough).to_string()
+        let of = |uid, sufficient| {
+            of(uid, 0, &[])
+                .not_writable("db", "a throttle", "/f".to_owned(), sufficient)
+                .to_string()
         };
-        let said = of(7, Some(Capability::DacOverride));
-        assert!(said.contains("by the sudo rule `joe ALL=(root) NOPASSWD: /"), "{said}");
-        assert!(said.ends_with(", or have the capability CAP_DAC_OVERRIDE"), "{said}");
+        let error = of(7, Some(Capability::DacOverride));
+        assert!(error.contains("with the sudo rule `joe ALL=(root) NOPASSWD: /"), "{error}");
+        assert!(error.ends_with(", or have the capability CAP_DAC_OVERRIDE"), "{error}");
         assert!(!of(7, None).contains("CAP_"));
-        assert!(of(0, None).contains("by root either"));
+        assert!(of(0, None).contains("is not writable by root"));
     }
 
     #[test]
-    fn ways_to_become_the_owner() {
+    fn prefixes_to_run_as_the_owner() {
         let line = |rights: Rights, sudo: &'static [&'static str]| {
             let prefix = rights.as_user(&Sudo(sudo), "db", &postgres());
             prefix.map(|p| p.line(["pg_ctl", "stop"]).to_string()).map_err(|e| e.to_string())

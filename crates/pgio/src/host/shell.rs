@@ -1,10 +1,10 @@
-//! A `sh` that lives on, on any host: asked line by line, it answers until it is dropped.
+//! A persistent `sh` on any host: it answers one request per line until it is dropped.
 //!
-//! The script is `sh`'s argument and stdin carries the questions, so the script ends by itself at
-//! end-of-file: also when this program is killed, also over ssh. Nothing is left on the host.
-//! Answers are numbered, so that one that comes after its time is not taken for the next.
+//! The script is the argument of `sh` and stdin carries the questions, so the script ends at
+//! end-of-file, even if this program is killed, and also over ssh. It leaves nothing on the host.
+//! Answers are numbered, so that a late answer is not mistaken for the next one.
 //!
-//! Knows nothing of what is asked. Next: `telemetry::host` and `telemetry::probes`.
+//! This module does not interpret questions. Next: `telemetry::host` and `telemetry::probes`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -14,26 +14,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error::{HostError, last_line};
-use super::exec::{CommandLine, ExecError, Ties, spawn, wait_until};
+use super::exec::{CommandLine, ExecError, SpawnOptions, spawn, wait_until};
 use super::machine::Host;
 
-/// Ends an answer; followed by its number.
+/// Marks the end of an answer; followed by its number.
 const END: &str = "--pgio-end-of-answer-- ";
 
-/// Longer than ssh's own ConnectTimeout, whose words are better than ours.
-const START_LIMIT: Duration = Duration::from_secs(30);
+/// Longer than ssh's ConnectTimeout, because ssh's message is more specific.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a dropped shell may take to see its end-of-file.
-const END_LIMIT: Duration = Duration::from_secs(2);
+/// Time for a dropped shell to see the end-of-file and exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Shell {
     host: String,
     child: Child,
-    /// Taken when it is time to end.
+    /// Dropped to end the shell.
     questions: Option<ChildStdin>,
     answers: Receiver<Numbered>,
-    complaints: File,
+    stderr: File,
     asked: u64,
     greeting: String,
 }
@@ -41,13 +41,13 @@ pub struct Shell {
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub text: String,
-    /// When the question was sent and when the answer was complete, by this machine's clock.
+    /// Times when the question was sent and when the answer was complete, by this machine's clock.
     pub asked: Instant,
     pub answered: Instant,
 }
 
 impl Answer {
-    /// When the host looked, within [`Answer::error`].
+    /// Returns the estimated time at which the host answered, accurate to [`Answer::error`].
     pub fn middle(&self) -> Instant {
         self.asked + self.error()
     }
@@ -65,32 +65,32 @@ struct Numbered {
 }
 
 impl Shell {
-    /// Runs `prelude` once and `body` for each question, which it finds in `$ask`. Neither may
-    /// read stdin. Returns when the prelude has ended.
+    /// Starts a shell that runs `prelude` once and `body` for each question, which is in `$ask`. Neither
+    /// may read stdin. Returns after the prelude has finished.
     pub fn start(host: &Host, prelude: &str, body: &str) -> Result<Shell, ExecError> {
-        let line = host.here(&CommandLine::new("sh").arg("-c").arg(script(prelude, body)))?;
-        Shell::over(host.name(), &line, &|stderr| lost(host.name(), stderr))
+        let line = host.wrap(&CommandLine::new("sh").arg("-c").arg(script(prelude, body)))?;
+        Shell::start_with(host.name(), &line, &|stderr| lost(host.name(), stderr))
     }
 
-    /// `line` is what runs here and now: `sh` itself, or ssh. `reason` reads stderr where the
-    /// shell ends before it is ready.
-    pub(super) fn over(
+    /// Starts a shell with a local command: `sh` or ssh. `reason` classifies stderr if the shell ends
+    /// before it is ready.
+    pub(super) fn start_with(
         host: &str,
         line: &CommandLine,
         reason: &dyn Fn(&str) -> HostError,
     ) -> Result<Shell, ExecError> {
         let failed = |source| ExecError::Start { command: line.to_string(), source };
-        // A file, not a pipe: read only if something goes wrong, and never full.
-        let complaints = tempfile::tempfile().map_err(failed)?;
-        let ties = Ties {
+        // Use a file instead of a pipe: it never blocks and is read only after a failure.
+        let stderr = tempfile::tempfile().map_err(failed)?;
+        let options = SpawnOptions {
             stdin: Stdio::piped(),
             stdout: Stdio::piped(),
-            stderr: complaints.try_clone().map_err(failed)?.into(),
-            // Ctrl-C on the terminal is for us to handle; the shell ends with us in any case.
+            stderr: stderr.try_clone().map_err(failed)?.into(),
+            // pgio handles Ctrl-C; the shell ends with pgio in any case.
             own_group: true,
-            when_parent_dies: None,
+            parent_death_signal: None,
         };
-        let mut child = spawn(line, ties)?;
+        let mut child = spawn(line, options)?;
         let questions = child.stdin.take();
         let stdout = child.stdout.take().expect("stdout was piped just above");
         let (sender, answers) = mpsc::channel();
@@ -100,21 +100,21 @@ impl Shell {
             child,
             questions,
             answers,
-            complaints,
+            stderr,
             asked: 0,
             greeting: String::new(),
         };
-        match shell.answer(Instant::now(), START_LIMIT) {
+        match shell.answer(Instant::now(), START_TIMEOUT) {
             Ok(answer) => shell.greeting = answer.text,
             Err(ExecError::Host(HostError::Lost { .. })) => {
-                return Err(reason(&shell.complaints()).into());
+                return Err(reason(&shell.read_stderr()).into());
             }
             Err(other) => return Err(other),
         }
         Ok(shell)
     }
 
-    /// What the prelude wrote.
+    /// Returns the output of the prelude.
     pub fn greeting(&self) -> &str {
         &self.greeting
     }
@@ -123,19 +123,19 @@ impl Shell {
         &self.host
     }
 
-    /// Whether it has not been seen to end.
+    /// Returns whether the shell still runs.
     pub(super) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// One line there, what the body writes back. After an error by time the shell can be asked
-    /// again; after any other it is gone.
+    /// Sends one line and returns the output of the body. After a timeout the shell is still usable;
+    /// after any other error it is not.
     pub fn ask(&mut self, question: &str, limit: Duration) -> Result<Answer, ExecError> {
         debug_assert!(!question.contains('\n'), "a question is one line");
         self.asked += 1;
         let asked = Instant::now();
         let line = format!("{} {question}\n", self.asked);
-        // A write that fails means that the shell has ended, which the answer will tell.
+        // If the write fails, the shell has ended, and `answer` reports that.
         if let Some(questions) = &mut self.questions {
             let _ = questions.write_all(line.as_bytes());
         }
@@ -146,48 +146,48 @@ impl Shell {
         loop {
             let left = limit.saturating_sub(asked.elapsed());
             match self.answers.recv_timeout(left) {
-                Ok(got) if got.number == self.asked => {
-                    return Ok(Answer { text: got.text, asked, answered: got.at });
+                Ok(answer) if answer.number == self.asked => {
+                    return Ok(Answer { text: answer.text, asked, answered: answer.at });
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(HostError::Silent { host: self.host.clone(), limit }.into());
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(self.why_it_ended().into()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.exit_reason().into()),
             }
         }
     }
 
-    fn why_it_ended(&mut self) -> HostError {
-        // Stdout is closed, so the end is near; ssh may still be writing its reason.
-        let _ = wait_until(&mut self.child, Instant::now() + END_LIMIT);
-        let stderr = self.complaints();
+    fn exit_reason(&mut self) -> HostError {
+        // Stdout is closed, but ssh may still be writing its message.
+        let _ = wait_until(&mut self.child, Instant::now() + EXIT_TIMEOUT);
+        let stderr = self.read_stderr();
         lost(&self.host, &stderr)
     }
 
-    fn complaints(&mut self) -> String {
+    fn read_stderr(&mut self) -> String {
         let mut bytes = Vec::new();
-        let read = self.complaints.rewind().and_then(|()| self.complaints.read_to_end(&mut bytes));
+        let read = self.stderr.rewind().and_then(|()| self.stderr.read_to_end(&mut bytes));
         read.map_or_else(|e| e.to_string(), |_| String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
 pub(super) fn lost(host: &str, stderr: &str) -> HostError {
-    HostError::Lost { host: host.to_owned(), said: last_line(stderr) }
+    HostError::Lost { host: host.to_owned(), message: last_line(stderr) }
 }
 
 impl Drop for Shell {
     fn drop(&mut self) {
         drop(self.questions.take());
-        if !matches!(wait_until(&mut self.child, Instant::now() + END_LIMIT), Ok(Some(_))) {
-            // Nothing more can be done about a failure here.
+        if !matches!(wait_until(&mut self.child, Instant::now() + EXIT_TIMEOUT), Ok(Some(_))) {
+            // A failure here cannot be handled.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// The whole of it. Numbers as they come are told back; the prelude's answer is number 0.
+/// Returns the complete script. It repeats the number of each question; the prelude's answer is number 0.
 pub(super) fn script(prelude: &str, body: &str) -> String {
     format!(
         "LC_ALL=C; export LC_ALL\n{prelude}\necho '{END}0'\n\
@@ -195,28 +195,28 @@ pub(super) fn script(prelude: &str, body: &str) -> String {
     )
 }
 
-/// Until the end of the shell or of the one who asks.
+/// Forwards answers until the shell ends or the receiver is dropped.
 fn forward(stdout: ChildStdout, answers: &Sender<Numbered>) {
     let mut lines = BufReader::new(stdout);
     let mut text = String::new();
     let mut line = Vec::new();
     while matches!(lines.read_until(b'\n', &mut line), Ok(n) if n > 0) {
-        let said = String::from_utf8_lossy(&line);
-        // An answer that lacks its last line break has the mark at the end of a line.
-        let end = said.find(END).and_then(|at| {
-            let number = said[at + END.len()..].trim_end().parse().ok()?;
-            Some((&said[..at], number))
+        let line_text = String::from_utf8_lossy(&line);
+        // If an answer lacks the final newline, the mark is not at the start of the line.
+        let end = line_text.find(END).and_then(|at| {
+            let number = line_text[at + END.len()..].trim_end().parse().ok()?;
+            Some((&line_text[..at], number))
         });
         match end {
             Some((rest, number)) => {
                 text.push_str(rest);
-                let whole =
+                let answer =
                     Numbered { number, text: std::mem::take(&mut text), at: Instant::now() };
-                if answers.send(whole).is_err() {
+                if answers.send(answer).is_err() {
                     return;
                 }
             }
-            None => text.push_str(&said),
+            None => text.push_str(&line_text),
         }
         line.clear();
     }
@@ -229,7 +229,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
 
     #[test]
-    fn questions_are_answered_in_turn() {
+    fn questions_are_answered_in_order() {
         let here = Host::local();
         let mut shell =
             Shell::start(&here, "n=0; echo ready", "n=$((n+1)); echo $n \"$ask\"").unwrap();
@@ -242,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_line_break_at_its_end_is_whole() {
+    fn answers_without_a_final_newline_are_complete() {
         let mut shell = Shell::start(&Host::local(), ":", "printf %s \"$ask\"").unwrap();
         assert_eq!(shell.ask("x", SOON).unwrap().text, "x");
     }
 
     #[test]
-    fn a_late_answer_is_not_taken_for_the_next() {
+    fn late_answers_are_discarded() {
         let body = "case $ask in slow) sleep 0.3;; esac; echo $ask";
         let mut shell = Shell::start(&Host::local(), ":", body).unwrap();
         let error = shell.ask("slow", Duration::from_millis(10)).unwrap_err();
@@ -257,18 +257,18 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_that_ends_tells_its_last_words() {
+    fn errors_contain_the_last_line_of_stderr() {
         let mut shell =
             Shell::start(&Host::local(), ":", "echo first >&2; echo why >&2; exit 1").unwrap();
         let error = shell.ask("", SOON).unwrap_err().to_string();
-        assert_eq!(error, "the connection to host local broke off: why");
-        assert!(shell.ask("", SOON).is_err(), "nor does it hang when asked again");
+        assert_eq!(error, "lost connection to host local: why");
+        assert!(shell.ask("", SOON).is_err(), "it does not hang when used again");
         let error = Shell::start(&Host::local(), "echo no >&2; exit 1", ":").unwrap_err();
-        assert_eq!(error.to_string(), "the connection to host local broke off: no");
+        assert_eq!(error.to_string(), "lost connection to host local: no");
     }
 
     #[test]
-    fn the_process_ends_with_its_owner() {
+    fn dropping_the_shell_ends_the_process() {
         let shell = Shell::start(&Host::local(), "echo $$", ":").unwrap();
         let process = format!("/proc/{}", shell.greeting().trim());
         assert!(std::path::Path::new(&process).exists());

@@ -1,9 +1,9 @@
-//! What a path is, who uses it and what it holds: looked at before anything is written there.
+//! Inspects a path before pgio writes to it: its type, its users, and the signatures on it.
 //!
-//! One script looks (signature/look.sh, which changes nothing) and [`parse`] makes sense of it. What
-//! may be done about a device that holds something is decided by [`BlockDevice::refusal`], so that
-//! whoever would overwrite one says the same: a device in use or with metadata of DRBD never, one
-//! with any other signature only if its UUID is named too.
+//! A read-only script (signature/look.sh) collects the facts, and [`parse`] interprets them.
+//! [`BlockDevice::refusal`] decides whether a device may be overwritten, so that all callers use the
+//! same rules: never if it is in use or has DRBD metadata; with any other signature only if the user
+//! names its UUID.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,28 +12,29 @@ use std::time::Duration;
 use super::exec::{CommandLine, Exec, ExecError};
 use super::proc::mountinfo;
 
-const LOOK: &str = include_str!("signature/look.sh");
+const SCRIPT: &str = include_str!("signature/look.sh");
 
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The type of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     Nothing,
     Directory {
         path: PathBuf,
-        /// Bytes that this user may still write there.
+        /// Free bytes for this user.
         free: Option<u64>,
-        /// Of the device below, as in [`BlockDevice::sector`].
+        /// Sector size of the underlying device, as in [`BlockDevice::sector`].
         sector: Option<u64>,
     },
     File {
-        /// As if it were a device: it may be the image of one.
+        /// Described like a device, because the file may be a disk image.
         image: BlockDevice,
-        /// Of the bytes; what lies in holes is less, and what is compressed.
+        /// Allocated bytes; fewer than the size if the file is sparse or compressed.
         allocated: u64,
     },
     Block(BlockDevice),
-    /// A pipe, a terminal and the like.
+    /// A pipe, a terminal or similar.
     Other {
         path: PathBuf,
     },
@@ -41,9 +42,9 @@ pub enum Found {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockDevice {
-    /// Without symbolic links.
+    /// Path without symbolic links.
     pub path: PathBuf,
-    /// The kernel's name, as in /proc/diskstats.
+    /// Kernel name, as in /proc/diskstats.
     pub name: String,
     /// `MAJOR:MINOR`
     pub number: String,
@@ -51,19 +52,19 @@ pub struct BlockDevice {
     /// The smallest unit of direct I/O, in bytes.
     pub sector: Option<u64>,
     pub read_only: bool,
-    /// Of a loop device.
+    /// Backing file of a loop device.
     pub backing: Option<PathBuf>,
-    /// Such as `mounted on /mnt`, `swap`, `below dm-0`, `has the partition sdb1`.
+    /// Uses such as `mounted on /mnt`, `swap`, `used by dm-0`, `has partition sdb1`.
     pub uses: Vec<String>,
     pub signatures: Vec<Signature>,
-    /// Why its signatures are not known.
+    /// Reason why the signatures could not be read.
     pub unreadable: Option<String>,
 }
 
-/// A file system, partition table, volume, member of an array …
+/// A signature on a device: file system, partition table, volume, array member and so on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Signature {
-    /// As libblkid calls it: `ext4`, `gpt`, `LVM2_member`, `drbd`.
+    /// Type name of libblkid: `ext4`, `gpt`, `LVM2_member`, `drbd`.
     pub kind: String,
     /// `filesystem`, `partition-table`, `raid`, `crypto`, `other`.
     pub usage: String,
@@ -77,59 +78,59 @@ impl fmt::Display for Signature {
         match (&self.label, &self.uuid) {
             (Some(label), Some(uuid)) => write!(f, " `{label}` (UUID {uuid})"),
             (None, Some(uuid)) => write!(f, " (UUID {uuid})"),
-            (Some(label), None) => write!(f, " `{label}` (without a UUID)"),
-            (None, None) => f.write_str(" (without a UUID)"),
+            (Some(label), None) => write!(f, " `{label}` (no UUID)"),
+            (None, None) => f.write_str(" (no UUID)"),
         }
     }
 }
 
-/// Why nothing may be written to a device. What to do about [`Refusal::Holds`] depends on who asks.
+/// The reason why a device must not be written. The hint for [`Refusal::Holds`] depends on the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("{device} is read-only")]
     ReadOnly { device: String },
-    #[error(
-        "{device} is in use ({uses}): nothing is written to it; unmount or release it, or name another"
-    )]
+    #[error("{device} is in use ({uses}); unmount or release it, or use another device")]
     InUse { device: String, uses: String },
-    #[error("what is on {device} cannot be read: {why}{}", who_may(why))]
+    #[error("cannot read the contents of {device}: {why}{}", permission_hint(why))]
     Unreadable { device: String, why: String },
     #[error(
-        "{device} carries metadata of DRBD: what is written past DRBD makes its peer differ unseen; name the DRBD device instead, or a volume without DRBD"
+        "{device} contains DRBD metadata; writes that bypass DRBD would make its peer differ silently, so use the DRBD device instead, or a volume without DRBD"
     )]
     Drbd { device: String },
     #[error(
-        "whether {device} is a disk of DRBD's cannot be found out on host {host}: {why}; mend that, or log in there as a user who may read DRBD's configuration"
+        "cannot determine whether {device} is a DRBD disk on host {host}: {why}; fix this, or log in there as a user who may read DRBD's configuration"
     )]
     DrbdUnknown { device: String, host: String, why: String },
-    #[error("{device} holds {held}, which would be lost")]
+    #[error("{device} contains {held}, which would be lost")]
     Holds { device: String, held: String },
 }
 
-/// What would be enough where rights are what is missing.
-fn who_may(why: &str) -> &'static str {
+/// Returns a hint if a permission is missing.
+fn permission_hint(why: &str) -> &'static str {
     match why.contains("Permission denied") {
-        true => "; be root, or of the group that may read and write it (mostly `disk`)",
+        true => {
+            "; run as root, or as a member of the group that may read and write it (usually `disk`)"
+        }
         false => "",
     }
 }
 
-/// Looks, here or on another host.
+/// Inspects a path on any host.
 pub fn look(exec: &dyn Exec, path: &str) -> Result<Found, ExecError> {
-    let script = CommandLine::new("sh").args(["-c", LOOK, "sh", path]).timeout(LIMIT);
+    let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh", path]).timeout(TIMEOUT);
     Ok(parse(&exec.run(&script)?))
 }
 
 impl BlockDevice {
-    /// Why it must not be written to. `confirmed` are UUIDs that the user named beside the device;
-    /// all that it holds must be among them.
+    /// Returns why the device must not be written. `confirmed` contains the UUIDs that the user named; all
+    /// signatures must be among them.
     pub fn refusal(&self, confirmed: &[&str]) -> Option<Refusal> {
         let device = self.path.display().to_string();
         let is_drbd = |s: &Signature| s.kind.starts_with("drbd");
         if self.read_only {
             return Some(Refusal::ReadOnly { device });
         }
-        // Before its being in use: a device that DRBD has open is both, and this says more.
+        // Check this before `uses`: a device that DRBD has opened is also in use, but this is more specific.
         if self.signatures.iter().any(is_drbd) {
             return Some(Refusal::Drbd { device });
         }
@@ -148,7 +149,7 @@ impl BlockDevice {
     }
 }
 
-/// What look.sh printed.
+/// Parses the output of look.sh.
 fn parse(text: &str) -> Found {
     let mut device = BlockDevice::default();
     let (mut is, mut mounts, mut busy, mut free) = ("nothing", String::new(), None, None);
@@ -162,20 +163,20 @@ fn parse(text: &str) -> Found {
             "bytes" => device.bytes = number(),
             "number" => device.number = rest.to_owned(),
             "name" => device.name = rest.to_owned(),
-            // The kernel's unit here, whatever the device's own sector is.
+            // The kernel's unit is 512 bytes for any sector size of the device.
             "sectors" => device.bytes = number() * 512,
             "read-only" => device.read_only = rest != "0",
             "sector" => device.sector = rest.parse().ok(),
             "free" => free = rest.parse().ok(),
             "allocated" => allocated = number(),
             "backing" => device.backing = Some(rest.into()),
-            "holder" => device.uses.push(format!("below {rest}")),
-            "partition" => device.uses.push(format!("has the partition {rest}")),
+            "holder" => device.uses.push(format!("used by {rest}")),
+            "partition" => device.uses.push(format!("has partition {rest}")),
             "mount" => mounts.extend([rest, "\n"]),
             "swap" => device.uses.push("swap".to_owned()),
             "busy" => busy = Some(rest.to_owned()),
             "signature" => {
-                // The same thing may have left its mark in several places.
+                // The same signature may exist at several offsets.
                 let new = signature(rest).filter(|s| !device.signatures.contains(s));
                 device.signatures.extend(new);
             }
@@ -191,11 +192,11 @@ fn parse(text: &str) -> Found {
         "block" => {
             let on = mountinfo::parse(&mounts).into_iter().filter(|m| m.device == device.number);
             device.uses.extend(on.map(|m| format!("mounted on {}", m.mount_point)));
-            // Where the reason is known the kernel's word for it says nothing more.
-            if let (Some(said), true) = (busy, device.uses.is_empty()) {
-                match said.contains("busy") {
-                    true => device.uses.push("the kernel or a program has it open".to_owned()),
-                    false => device.unreadable = Some(said),
+            // If another use is known, the kernel's message adds nothing.
+            if let (Some(message), true) = (busy, device.uses.is_empty()) {
+                match message.contains("busy") {
+                    true => device.uses.push("opened by the kernel or a program".to_owned()),
+                    false => device.unreadable = Some(message),
                 }
             }
             Found::Block(BlockDevice { path, ..device })
@@ -204,7 +205,7 @@ fn parse(text: &str) -> Found {
     }
 }
 
-/// `ext4,filesystem,UUID,LABEL`
+/// Parses `ext4,filesystem,UUID,LABEL`.
 fn signature(line: &str) -> Option<Signature> {
     let mut fields = line.split(',').map(str::trim);
     let kind = fields.next().filter(|kind| !kind.is_empty())?.to_owned();

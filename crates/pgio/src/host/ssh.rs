@@ -1,10 +1,10 @@
-//! A connection to another host by the system's OpenSSH, shared by all that is run there.
+//! A connection to another host through the system's OpenSSH, shared by all commands on that host.
 //!
-//! The first session is the master of the others and is itself a [`Shell`]: it ends at
-//! end-of-file, so no master outlives this program however it ends. The user's ~/.ssh/config is
-//! respected, apart from what would ask a question, forward something or leave something behind. Commands
-//! go through a second session that lives on ([`super::runner`]); one beside it gets a session of its own.
-//! Next: [`super::machine`], the only user.
+//! The first session is the master connection and is itself a [`Shell`]: it ends at end-of-file, so
+//! the master never outlives this program. The user's ~/.ssh/config applies, except for options that
+//! would prompt, forward or leave something behind. Commands use a second, persistent session
+//! ([`super::runner`]); concurrent commands get separate sessions. Next: [`super::machine`], the only
+//! user of this module.
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::error::{HostError, refused};
+use super::error::{HostError, classify};
 use super::exec::{CommandLine, Exec, ExecError, Local, Output, run_to_end};
 use super::machine::Identity;
 use super::runner::{self, Runner};
@@ -30,33 +30,33 @@ const OPTIONS: &[&str] = &[
     "ClearAllForwardings=yes",
     "RemoteCommand=none",
     "RequestTTY=no",
-    // Banners and notices would pass for the reason of a failure.
+    // Banners and notices would be mistaken for the reason of a failure.
     "LogLevel=ERROR",
 ];
 
-/// The longest path of a socket, less what ssh adds while it makes one.
-const LONGEST_SOCKET: usize = 107 - 17;
+/// Maximum length of a socket path, minus the suffix that ssh adds while it creates the socket.
+const MAX_SOCKET_PATH: usize = 107 - 17;
 
-/// After a shell that could not be had, commands go alone for so long.
-const NO_RUNNER: Duration = Duration::from_secs(60);
+/// After the runner failed to start, time during which commands use separate sessions.
+const RUNNER_RETRY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-struct Running {
+struct RunnerState {
     runner: Option<Runner>,
     failed: Option<Instant>,
 }
 
-/// To find out whether a connection still stands: beyond ServerAliveInterval × CountMax.
-const CHECK_LIMIT: Duration = Duration::from_secs(20);
+/// Timeout of a connection check: longer than ServerAliveInterval × ServerAliveCountMax.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct Link {
     host: String,
     destination: String,
     ssh: CommandLine,
     master: Mutex<Shell>,
-    /// Made for the first command.
-    runner: Mutex<Running>,
-    /// Ours alone (0700): who can write to the socket is let in without a key.
+    /// Started for the first command.
+    runner: Mutex<RunnerState>,
+    /// Private (0700), because access to the socket allows commands without a key.
     _directory: TempDir,
 }
 
@@ -70,17 +70,17 @@ impl Link {
         if let Some(config) = config {
             by_hand = by_hand.arg("-F").arg(config);
         }
-        let directory = directory_for_a_socket()
+        let directory = socket_directory()
             .map_err(|source| ExecError::Start { command: by_hand.to_string(), source })?;
         let path = format!("ControlPath={}", directory.path().join("s").display());
         let options = OPTIONS.iter().copied().chain([path.as_str()]);
         let ssh = options.fold(by_hand.clone(), |line, option| line.args(["-o", option]));
 
         let keep_open = CommandLine::new("sh").arg("-c").arg(shell::script(Identity::SCRIPT, ":"));
-        let line = addressed(&ssh.clone().args(["-o", "ControlMaster=yes"]), destination)
-            .arg(keep_open.for_a_shell()?);
-        let by_hand = addressed(&by_hand, destination).to_string();
-        let master = Shell::over(host, &line, &|stderr| refused(host, stderr, &by_hand))?;
+        let line = with_destination(&ssh.clone().args(["-o", "ControlMaster=yes"]), destination)
+            .arg(keep_open.to_shell_line()?);
+        let by_hand = with_destination(&by_hand, destination).to_string();
+        let master = Shell::start_with(host, &line, &|stderr| classify(host, stderr, &by_hand))?;
         let identity = Identity::parse(master.greeting());
         let link = Link {
             host: host.to_owned(),
@@ -94,52 +94,52 @@ impl Link {
     }
 
     pub(super) fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        if command.is_apart() {
+        if command.has_own_session() {
             return run_to_end(&self.wrap(command)?, true);
         }
-        let Ok(mut running) = self.runner.try_lock() else { return self.output_alone(command) };
-        let lately = |failed: Instant| failed.elapsed() < NO_RUNNER;
-        if !running.runner.as_mut().is_some_and(Runner::is_alive) {
-            running.runner = None;
-            if !running.failed.is_some_and(lately) {
-                running.runner = self.open_runner().ok();
-                running.failed = running.runner.is_none().then(Instant::now);
+        let Ok(mut state) = self.runner.try_lock() else { return self.output_separately(command) };
+        let recently = |failed: Instant| failed.elapsed() < RUNNER_RETRY;
+        if !state.runner.as_mut().is_some_and(Runner::is_alive) {
+            state.runner = None;
+            if !state.failed.is_some_and(recently) {
+                state.runner = self.open_runner().ok();
+                state.failed = state.runner.is_none().then(Instant::now);
             }
         }
-        let Some(open) = &mut running.runner else { return self.output_alone(command) };
-        let output = open.output(command);
+        let Some(runner) = &mut state.runner else { return self.output_separately(command) };
+        let output = runner.output(command);
         if output.is_err() {
-            running.runner = None;
+            state.runner = None;
         }
         output
     }
 
-    /// In the runner's locale.
-    fn output_alone(&self, command: &CommandLine) -> Result<Output, ExecError> {
+    /// Runs a command in a separate session, with the same locale as the runner.
+    fn output_separately(&self, command: &CommandLine) -> Result<Output, ExecError> {
         run_to_end(&self.wrap(&command.clone().env("LC_ALL", "C"))?, true)
     }
 
     fn open_runner(&self) -> Result<Runner, ExecError> {
         let line = self.wrap(&CommandLine::new("sh").arg("-c").arg(runner::script()))?;
         let lost = |stderr: &str| shell::lost(&self.host, stderr);
-        Shell::over(&self.host, &line, &lost).map(Runner::over)
+        Shell::start_with(&self.host, &line, &lost).map(Runner::new)
     }
 
-    /// Where the master is gone, ssh connects anew for this one command.
+    /// Returns the ssh command that runs `command`. If the master is gone, ssh opens a new connection.
     pub(super) fn wrap(&self, command: &CommandLine) -> Result<CommandLine, ExecError> {
-        let line = addressed(&self.ssh, &self.destination).arg(command.for_a_shell()?);
+        let line = with_destination(&self.ssh, &self.destination).arg(command.to_shell_line()?);
         Ok(match command.limit() {
             Some(limit) => line.timeout(limit),
             None => line,
         })
     }
 
-    /// Whether the connection stands; `said` is what ssh said when that came in doubt.
-    pub(super) fn check(&self, said: &str) -> Result<(), HostError> {
+    /// Checks the connection; `stderr` is the message of ssh that raised the doubt.
+    pub(super) fn check(&self, stderr: &str) -> Result<(), HostError> {
         let mut master = self.master.lock().unwrap_or_else(PoisonError::into_inner);
-        match master.ask("", CHECK_LIMIT) {
+        match master.ask("", CHECK_TIMEOUT) {
             Ok(_) => Ok(()),
-            Err(_) => Err(shell::lost(&self.host, said)),
+            Err(_) => Err(shell::lost(&self.host, stderr)),
         }
     }
 }
@@ -147,8 +147,8 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.runner.get_mut().unwrap_or_else(PoisonError::into_inner).runner = None;
-        // Sessions that still run would keep the master; where it is gone already, so be it.
-        let exit = addressed(&self.ssh.clone().args(["-O", "exit"]), &self.destination);
+        // Running sessions would keep the master alive; ignore the error if it is already gone.
+        let exit = with_destination(&self.ssh.clone().args(["-O", "exit"]), &self.destination);
         let _ = Local.output(&exit.timeout(Duration::from_secs(5)));
     }
 }
@@ -159,15 +159,15 @@ impl fmt::Debug for Link {
     }
 }
 
-/// Behind `--`, so that no destination can be an option.
-fn addressed(ssh: &CommandLine, destination: &str) -> CommandLine {
+/// Appends the destination after `--`, so that it cannot be parsed as an option.
+fn with_destination(ssh: &CommandLine, destination: &str) -> CommandLine {
     ssh.clone().args(["--", destination])
 }
 
-fn directory_for_a_socket() -> std::io::Result<TempDir> {
+fn socket_directory() -> std::io::Result<TempDir> {
     let named = || tempfile::Builder::new().prefix("pgio-").to_owned();
     let directory = named().tempdir()?;
-    if directory.path().join("s").as_os_str().len() <= LONGEST_SOCKET {
+    if directory.path().join("s").as_os_str().len() <= MAX_SOCKET_PATH {
         return Ok(directory);
     }
     named().tempdir_in("/tmp")

@@ -1,12 +1,12 @@
-//! The one flag that says stop: set by Ctrl-C, a failed session or a test, seen by everyone.
+//! The flag that stops the program: set by Ctrl-C, a failed session or a test, and shared by all threads.
 //!
-//! Whoever waits for a server is cut off soon after, unless it puts something back: that goes on
-//! until the second word.
+//! Waits for a server end soon after the first request, except during restoration, which continues
+//! until the second request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-/// Cheap to clone; all clones are the same flag.
+/// Cheap to clone; all clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<State>);
 
@@ -16,7 +16,7 @@ struct State {
     restoring: AtomicUsize,
 }
 
-/// While it lives, something is being put back.
+/// A guard: while it exists, the program is restoring something.
 #[derive(Debug)]
 pub struct Restoring(Arc<State>);
 
@@ -25,9 +25,10 @@ impl Stop {
         Stop::default()
     }
 
-    /// Once: stop, undo, save what is complete. Twice: leave; what is not undone stays in the journal.
+    /// Requests a stop. The first request stops, undoes changes and saves complete data; the second exits,
+    /// and changes that are not undone stay in the journal.
     pub fn request(&self) {
-        // Saturates in practice: nobody presses Ctrl-C 255 times within a second.
+        // Wraps only after 256 requests, which does not happen in practice.
         self.0.requests.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -39,7 +40,7 @@ impl Stop {
         self.0.requests.load(Ordering::SeqCst) > 1
     }
 
-    /// What is done until the guard is dropped puts something back, and may take its time.
+    /// Marks the start of a restoration, which lasts until the guard is dropped.
     pub fn restoring(&self) -> Restoring {
         self.0.restoring.fetch_add(1, Ordering::SeqCst);
         Restoring(self.0.clone())

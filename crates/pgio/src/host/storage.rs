@@ -1,8 +1,8 @@
-//! What a directory on a host lies on: mount, file system, and all devices below, down to disks.
+//! The storage below a directory on a host: mount, file system, and all devices down to the disks.
 //!
-//! One script looks at everything at once (survey.sh, reads only); [`tree`] makes sense of it.
-//! What cannot be found out is absent, never a guess. Next: `telemetry::storage` asks for the
-//! data directory, the WAL and the tablespaces.
+//! One read-only script (survey.sh) collects all facts at once; [`tree`] interprets them. Unknown
+//! facts are absent, never guessed. Next: `telemetry::storage` locates the data directory, the WAL and
+//! the tablespaces.
 
 mod tree;
 
@@ -17,62 +17,64 @@ pub use super::proc::mountinfo::Mount;
 const SURVEY: &str = include_str!("storage/survey.sh");
 const WHOLE_DISK: &str = include_str!("storage/whole_disk.sh");
 
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// Without symbolic links.
+    /// Path without symbolic links.
     pub directory: PathBuf,
     pub mount: Mount,
-    /// Each before those that it lies on. Empty for file systems without a device.
+    /// Each device precedes those below it. Empty for file systems without a device.
     pub devices: Vec<Device>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The kernel's name, as in /proc/diskstats.
+    /// Kernel name, as in /proc/diskstats.
     pub name: String,
     /// `disk`, `partition`, `lvm`, `md`, `drbd`, `loop`, `crypt`, `multipath`, `mapped`.
     pub kind: &'static str,
-    /// Of its queue: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
+    /// Attributes of the queue: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
     pub queue: BTreeMap<String, String>,
 }
 
-/// One for each directory, in their order; `None` where it cannot be read.
+/// Locates directories, in their order; `None` for a directory that cannot be read.
 pub fn locate(exec: &dyn Exec, directories: &[&str]) -> Result<Vec<Option<Location>>, ExecError> {
-    let survey = CommandLine::new("sh").args(["-c", SURVEY, "sh"]).args(directories).timeout(LIMIT);
+    let survey =
+        CommandLine::new("sh").args(["-c", SURVEY, "sh"]).args(directories).timeout(TIMEOUT);
     let tree = Tree::parse(&exec.run(&survey)?);
-    let of = |at: usize| {
+    let location = |at: usize| {
         let directory = tree.directories.get(at)?.clone()?;
         let mount = tree.mount_of(&directory)?.clone();
         let devices = tree.under(&mount);
         Some(Location { directory, mount, devices })
     };
-    Ok((0..directories.len()).map(of).collect())
+    Ok((0..directories.len()).map(location).collect())
 }
 
-/// What a path in /dev is and all that it lies on, each before those. Empty where that is not known.
+/// Returns the device of a path in /dev and all devices below it, each before those below it. Empty if
+/// unknown.
 pub fn stack(exec: &dyn Exec, device: &str) -> Result<Vec<Device>, ExecError> {
-    let real = CommandLine::new("readlink").args(["-f", "--", device]).timeout(LIMIT);
+    let real = CommandLine::new("readlink").args(["-f", "--", device]).timeout(TIMEOUT);
     let real = exec.output(&real)?.stdout;
-    let survey = CommandLine::new("sh").args(["-c", SURVEY, "sh"]).timeout(LIMIT);
+    let survey = CommandLine::new("sh").args(["-c", SURVEY, "sh"]).timeout(TIMEOUT);
     Ok(Tree::parse(&exec.run(&survey)?).stack(real.trim_end()))
 }
 
-/// A device that is no part of another.
+/// A block device that is not a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WholeDisk {
     /// `MAJOR:MINOR`
     pub number: String,
-    /// The kernel's name, as in /proc/diskstats.
+    /// Kernel name, as in /proc/diskstats.
     pub name: String,
 }
 
-/// What a path in /dev is, or for a partition what it is a part of; `None` where it is no block
-/// device.
+/// Returns the disk of a path in /dev; for a partition, the disk that contains it; `None` if the path
+/// is not a block device.
 pub fn whole_disk(exec: &dyn Exec, device: &str) -> Result<Option<WholeDisk>, ExecError> {
-    let ask = CommandLine::new("sh").args(["-c", WHOLE_DISK, "sh", device]).timeout(LIMIT);
-    let text = exec.output(&ask)?.stdout;
+    let script = CommandLine::new("sh").args(["-c", WHOLE_DISK, "sh", device]).timeout(TIMEOUT);
+    let text = exec.output(&script)?.stdout;
     Ok(text.trim_end().split_once(' ').map(|(number, name)| WholeDisk {
         number: number.to_owned(),
         name: tree::kernel_name(name),
@@ -85,7 +87,7 @@ mod tests {
     use crate::host::Host;
 
     #[test]
-    fn what_is_no_block_device_is_no_disk() {
+    fn only_block_devices_have_a_whole_disk() {
         let host = Host::local();
         for path in ["/dev/null", "/nonexistent", "/", "-x", ""] {
             assert_eq!(whole_disk(&host, path).unwrap(), None, "{path}");
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_stands_on_itself_and_what_is_none_on_nothing() {
+    fn the_stack_of_a_device_begins_with_itself() {
         let host = Host::local();
         for path in ["/dev/null", "/nonexistent/x", "/", ""] {
             assert!(stack(&host, path).unwrap().is_empty(), "{path}");
@@ -106,11 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_a_part_of_its_disk() {
+    fn the_whole_disk_of_a_partition_is_its_parent() {
         let host = Host::local();
         for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
             let name = tree::kernel_name(&entry.file_name().to_string_lossy());
-            // A container shows devices that it has no files for.
+            // A container lists devices without device files.
             let Ok(Some(disk)) = whole_disk(&host, &format!("/dev/{name}")) else { continue };
             let dev = |path: &std::path::Path| std::fs::read_to_string(path.join("dev")).unwrap();
             let own = entry.path();
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_this_machine() {
+    fn locate_finds_directories_of_this_machine() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a directory with 'quotes' and spaces");
         std::fs::create_dir(&path).unwrap();
@@ -132,10 +134,10 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let directories = ["/nonexistent/x", link.to_str().unwrap(), "/proc/sys"];
         let found = locate(&Host::local(), &directories).unwrap();
-        let [nothing, Some(found), Some(proc)] = found.as_slice() else {
-            panic!("two of three are there: {found:?}");
+        let [missing, Some(found), Some(proc)] = found.as_slice() else {
+            panic!("two of three directories exist: {found:?}");
         };
-        assert_eq!(*nothing, None);
+        assert_eq!(*missing, None);
         assert_eq!(found.directory, path);
         assert!(path.starts_with(&found.mount.mount_point), "{found:?}");
         assert_eq!((proc.mount.file_system.as_str(), proc.devices.len()), ("proc", 0));

@@ -1,9 +1,9 @@
-//! Stopping and starting a server of the user's on its host, the way that its target names.
+//! Stops and starts the user's server on its host, by the method that the target names.
 //!
-//! [`Controller::find`] looks at the running server before anything is changed and refuses what
-//! could not be started again as it was; the [`Plan`] that it makes is plain data, which the journal
-//! keeps so that `pgio undo` can start a server that a killed run left stopped. Both directions may
-//! be asked for again. What it is stopped for is the treatments' business. Next: [`survey`].
+//! [`Controller::find`] inspects the running server before anything is changed and refuses a server
+//! that could not be restarted unchanged. Its [`Plan`] is plain data; the journal stores it so that
+//! `pgio undo` can start a server that a killed run left stopped. Stop and start are idempotent.
+//! Treatments decide why the server is stopped. Next: [`survey`].
 
 mod survey;
 
@@ -21,13 +21,14 @@ use crate::host::rights::{Prefix, Rights, RightsError, User};
 const STATE: &str = include_str!("control/state.sh");
 const START: &str = include_str!("control/start.sh");
 
-/// A shutdown may have gigabytes to write out, a start as much to recover.
-const LIMIT: Duration = Duration::from_secs(300);
-/// pg_ctl counts whole seconds itself, and gives up first.
-const PATIENCE: Duration = Duration::from_secs(LIMIT.as_secs() + 10);
+/// A shutdown may have to write gigabytes, a start may have to replay as much.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Longer than pg_ctl's own timeout, which has a resolution of seconds and must expire first.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(TIMEOUT.as_secs() + 10);
 const POLL: Duration = Duration::from_millis(100);
-/// How long a unit that counts as started may have nothing to show for it.
-const UNTOLD: Duration = Duration::from_secs(10);
+/// How long a started unit may have no running server: systemctl may return before the service is
+/// ready.
+const SYSTEMD_GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -35,31 +36,31 @@ pub enum ControlError {
         "the role may not read {what} (GRANT pg_read_all_settings TO the role, or use a superuser)"
     )]
     Denied { what: &'static str },
-    #[error("cannot ask the server where it runs")]
+    #[error("cannot query the server's process and data directory")]
     Postgres(#[from] postgres::Error),
     #[error(
-        "the server's process is not seen on host {host}: set host in [target] to the machine that it runs on, and connect without a pooler or container in between"
+        "the server process is not visible on host {host}: set host in [target] to the machine that runs it, and connect without a pooler or container in between"
     )]
-    NotThere { host: String },
+    NotVisible { host: String },
     #[error(
-        "the server is run by systemd's unit {unit}: write control = \"systemctl {unit}\", or systemd would take its stop for a failure"
+        "the server is run by systemd unit {unit}: write control = \"systemctl {unit}\", because systemd would treat a stop by pg_ctl as a failure"
     )]
-    OfSystemd { unit: String },
-    #[error("systemd on host {host} has no unit {unit} that is active ({state}){instead}")]
+    RunBySystemd { unit: String },
+    #[error("systemd on host {host} has no active unit {unit} ({state}){instead}")]
     NoUnit { host: String, unit: String, state: String, instead: String },
-    #[error("systemd's unit {unit} is not what runs the server{instead}")]
+    #[error("systemd unit {unit} does not run the server{instead}")]
     OtherUnit { unit: String, instead: String },
     #[error(
-        "the program {program} of the running server was replaced since its start: restart the server by hand first"
+        "the program {program} was replaced after the server started: restart the server manually first"
     )]
     Replaced { program: String },
-    #[error("there is no pg_ctl beside {program}")]
+    #[error("no pg_ctl in the directory of {program}")]
     NoPgCtl { program: String },
     #[error(
-        "the server's log goes to {to}, which it could not be given again: start it by `pg_ctl start -l FILE`, or with logging_collector = on"
+        "the server logs to {to}, which pgio could not reattach after a restart: start the server by `pg_ctl start -l FILE`, or set logging_collector = on"
     )]
     Log { to: String },
-    #[error("the server did not {what} within {} s; it is {state}", LIMIT.as_secs())]
+    #[error("the server did not {what} within {} s; it is {state}", TIMEOUT.as_secs())]
     TimedOut { what: &'static str, state: String },
     #[error(transparent)]
     Rights(#[from] RightsError),
@@ -67,19 +68,20 @@ pub enum ControlError {
     Exec(#[from] ExecError),
 }
 
-/// All that is needed to stop and start a server, also by another process later.
+/// Everything needed to stop and start a server, possibly later by another process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// A name in the experiment's hosts.
+    /// Name of a host of the experiment.
     pub host: String,
     pub data_directory: String,
     owner: User,
-    way: Way,
+    #[serde(rename = "way")]
+    method: Method,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Way {
+enum Method {
     PgCtl(Program),
     Systemctl { unit: String },
 }
@@ -87,13 +89,13 @@ enum Way {
 /// How the server was started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Program {
-    /// `postgres`; pg_ctl is beside it.
+    /// Path of `postgres`; pg_ctl is in the same directory.
     path: String,
-    /// The directory that it was given, which holds postgresql.conf: often the data directory.
+    /// The directory given by `-D`, which contains postgresql.conf; usually the data directory.
     directory: String,
     arguments: Vec<String>,
     environment: Vec<String>,
-    /// Absent: its collector has it.
+    /// Log file given to `pg_ctl -l`; `None` with logging_collector.
     log: Option<String>,
 }
 
@@ -106,12 +108,12 @@ impl Program {
     }
 }
 
-/// Says in words how it would be done.
+/// Describes the method for people.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.way {
-            Way::PgCtl(program) => write!(f, "{} as {}", program.pg_ctl(), self.owner.name)?,
-            Way::Systemctl { unit } => write!(f, "systemctl {unit}")?,
+        match &self.method {
+            Method::PgCtl(program) => write!(f, "{} as {}", program.pg_ctl(), self.owner.name)?,
+            Method::Systemctl { unit } => write!(f, "systemctl {unit}")?,
         }
         write!(f, " on host {}", self.host)
     }
@@ -121,22 +123,22 @@ impl fmt::Display for Plan {
 enum State {
     Down,
     Ready,
-    /// On its way up or down.
-    Between(String),
+    /// Starting up or shutting down.
+    Transition(String),
 }
 
-/// A [`Plan`] and the host that it is for.
+/// A [`Plan`] and its host.
 #[derive(Clone)]
 pub struct Controller {
     plan: Plan,
     exec: Arc<dyn Exec>,
-    means: OnceLock<Means>,
+    prefixes: OnceLock<Prefixes>,
 }
 
-/// What goes before commands on that host.
+/// Command prefixes that change the user on the host.
 #[derive(Clone)]
-struct Means {
-    /// None: the server's files are closed to us, and systemd's word has to do.
+struct Prefixes {
+    /// `None`: pgio cannot become the owner and relies on systemd for the state.
     as_owner: Option<Prefix>,
     as_root: Prefix,
 }
@@ -148,47 +150,48 @@ impl fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Asks nothing yet: an undo that needs no stop must not fail for want of a way.
+    /// Does not check privileges yet: an undo that needs no stop must not fail for lack of them.
     pub fn new(plan: Plan, exec: Arc<dyn Exec>) -> Controller {
-        Controller { plan, exec, means: OnceLock::new() }
+        Controller { plan, exec, prefixes: OnceLock::new() }
     }
 
-    /// Refuses where there is no way to become the owner, or root for systemctl.
-    fn means(&self) -> Result<&Means, ControlError> {
-        if let Some(means) = self.means.get() {
-            return Ok(means);
+    /// Fails if pgio can become neither the owner nor, for systemctl, root.
+    fn prefixes(&self) -> Result<&Prefixes, ControlError> {
+        if let Some(prefixes) = self.prefixes.get() {
+            return Ok(prefixes);
         }
         let (exec, host) = (&*self.exec, self.plan.host.as_str());
         let rights = Rights::find(exec)?;
         let owner = rights.as_user(exec, host, &self.plan.owner);
-        let (as_owner, as_root) = match &self.plan.way {
-            Way::PgCtl(_) => (Some(owner?), Prefix::default()),
-            Way::Systemctl { unit } => {
+        let (as_owner, as_root) = match &self.plan.method {
+            Method::PgCtl(_) => (Some(owner?), Prefix::default()),
+            Method::Systemctl { unit } => {
                 let what = format!("to stop and start {unit}");
                 (owner.ok(), rights.as_root(exec, host, &what, None, &["systemctl"])?)
             }
         };
-        Ok(self.means.get_or_init(|| Means { as_owner, as_root }))
+        Ok(self.prefixes.get_or_init(|| Prefixes { as_owner, as_root }))
     }
 
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Fast shutdown: sessions are ended, dirty pages written. Fine where it is down already.
+    /// Fast shutdown: disconnects sessions and writes dirty pages. Does nothing if the server is
+    /// down.
     pub fn stop(&self) -> Result<(), ControlError> {
-        match &self.plan.way {
-            Way::Systemctl { unit } => self.systemctl("stop", unit)?,
-            Way::PgCtl(program) => {
+        match &self.plan.method {
+            Method::Systemctl { unit } => self.systemctl("stop", unit)?,
+            Method::PgCtl(program) => {
                 if self.state()? == State::Down {
                     return Ok(());
                 }
-                let seconds = LIMIT.as_secs().to_string();
+                let seconds = TIMEOUT.as_secs().to_string();
                 let stop = [&program.pg_ctl(), "stop", "-D", &self.plan.data_directory];
-                let how = ["-m", "fast", "-w", "-s", "-t", &seconds];
-                let done = self.run_as_owner(stop.into_iter().chain(how));
-                // It may have gone by itself in between.
-                if let (Err(error), true) = (done, self.state()? != State::Down) {
+                let options = ["-m", "fast", "-w", "-s", "-t", &seconds];
+                let result = self.run_as_owner(stop.into_iter().chain(options));
+                // Ignore the error if the server went down by itself meanwhile.
+                if let (Err(error), true) = (result, self.state()? != State::Down) {
                     return Err(error);
                 }
             }
@@ -196,13 +199,13 @@ impl Controller {
         match self.state()? {
             State::Down => Ok(()),
             State::Ready => Err(timed_out("stop", "running")),
-            State::Between(state) => Err(timed_out("stop", &state)),
+            State::Transition(state) => Err(timed_out("stop", &state)),
         }
     }
 
-    /// Returns when it takes connections. Fine where it is up already.
+    /// Returns when the server accepts connections. Does nothing if it already does.
     pub fn start(&self) -> Result<(), ControlError> {
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + TIMEOUT;
         let mut launched: Option<Instant> = None;
         loop {
             match self.state()? {
@@ -212,31 +215,34 @@ impl Controller {
                         self.launch()?;
                         launched = Some(Instant::now());
                     }
-                    // systemctl returns at once from a service that does not tell when it is ready.
-                    Some(at) if self.is_systemctl() && at.elapsed() < UNTOLD => thread::sleep(POLL),
+                    // systemctl returns immediately if the service does not report when it is
+                    // ready.
+                    Some(at) if self.is_systemctl() && at.elapsed() < SYSTEMD_GRACE => {
+                        thread::sleep(POLL)
+                    }
                     Some(_) => return Err(timed_out("start", "down")),
                 },
-                // One that is on its way down has to be down before it can be started.
-                State::Between(state) if Instant::now() > deadline => {
+                // Wait for a shutdown to finish before starting the server.
+                State::Transition(state) if Instant::now() > deadline => {
                     return Err(timed_out("start", &state));
                 }
-                State::Between(_) => thread::sleep(POLL),
+                State::Transition(_) => thread::sleep(POLL),
             }
         }
     }
 
     fn is_systemctl(&self) -> bool {
-        matches!(self.plan.way, Way::Systemctl { .. })
+        matches!(self.plan.method, Method::Systemctl { .. })
     }
 
     fn launch(&self) -> Result<(), ControlError> {
-        let program = match &self.plan.way {
-            Way::Systemctl { unit } => return self.systemctl("start", unit),
-            Way::PgCtl(program) => program,
+        let program = match &self.plan.method {
+            Method::Systemctl { unit } => return self.systemctl("start", unit),
+            Method::PgCtl(program) => program,
         };
-        let (pg_ctl, seconds) = (program.pg_ctl(), LIMIT.as_secs().to_string());
+        let (pg_ctl, seconds) = (program.pg_ctl(), TIMEOUT.as_secs().to_string());
         let log = program.log.clone().unwrap_or_default();
-        // pg_ctl hands the options to a shell.
+        // pg_ctl passes the options to a shell.
         let options: Vec<String> =
             program.arguments.iter().map(|word| quoted(word.as_ref())).collect();
         let options = options.join(" ");
@@ -251,16 +257,17 @@ impl Controller {
     }
 
     fn state(&self) -> Result<State, ControlError> {
-        if let (None, Way::Systemctl { unit }) = (&self.means()?.as_owner, &self.plan.way) {
-            let ask = Prefix::default().line(["systemctl", "is-active", "--quiet", "--", unit]);
-            let active = self.exec.output(&ask.timeout(PATIENCE))?.status.success();
+        if let (None, Method::Systemctl { unit }) = (&self.prefixes()?.as_owner, &self.plan.method)
+        {
+            let command = Prefix::default().line(["systemctl", "is-active", "--quiet", "--", unit]);
+            let active = self.exec.output(&command.timeout(COMMAND_TIMEOUT))?.status.success();
             return Ok(if active { State::Ready } else { State::Down });
         }
-        let said = self.run_as_owner(["sh", "-c", STATE, "sh", &self.plan.data_directory])?;
-        Ok(match said.trim() {
+        let state = self.run_as_owner(["sh", "-c", STATE, "sh", &self.plan.data_directory])?;
+        Ok(match state.trim() {
             "down" => State::Down,
             "ready" | "standby" => State::Ready,
-            state => State::Between(state.to_owned()),
+            state => State::Transition(state.to_owned()),
         })
     }
 
@@ -268,14 +275,15 @@ impl Controller {
         &self,
         words: impl IntoIterator<Item = &'a str>,
     ) -> Result<String, ControlError> {
-        let prefix = self.means()?.as_owner.clone().unwrap_or_default();
-        // The owner need not be able to enter the directory that we are in.
-        let line = prefix.line(words).directory("/".as_ref()).timeout(PATIENCE);
+        let prefix = self.prefixes()?.as_owner.clone().unwrap_or_default();
+        // The owner may lack access to our working directory.
+        let line = prefix.line(words).directory("/".as_ref()).timeout(COMMAND_TIMEOUT);
         Ok(self.exec.run(&line)?)
     }
 
     fn systemctl(&self, verb: &str, unit: &str) -> Result<(), ControlError> {
-        let line = self.means()?.as_root.line(["systemctl", verb, "--", unit]).timeout(PATIENCE);
+        let line =
+            self.prefixes()?.as_root.line(["systemctl", verb, "--", unit]).timeout(COMMAND_TIMEOUT);
         Ok(self.exec.run(&line).map(drop)?)
     }
 }

@@ -1,23 +1,23 @@
-//! Where a server keeps what it writes: data, WAL and the tablespaces in use, by its own word.
+//! Reads from the server where it stores data, WAL and the tablespaces in use.
 //!
-//! What lies below them is for [`host::storage`](crate::host::storage) to find out there.
+//! [`host::storage`](crate::host::storage) finds the file systems and devices below them.
 
 use postgres::Client;
 
 const DIRECTORIES: &str = include_str!("sql/directories.sql");
 
-/// What a role needs that is shown none.
+/// The role to grant if the result is empty.
 pub const GRANT: &str = "pg_read_all_settings";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     /// `data`, `wal`, or `tablespace NAME`.
     pub role: String,
-    /// On the server's host.
+    /// Path on the server's host.
     pub path: String,
 }
 
-/// None for a role that may not see them.
+/// Empty if the role may not read data_directory.
 pub fn directories(client: &mut Client) -> Result<Vec<Directory>, postgres::Error> {
     let rows = client.query(DIRECTORIES, &[])?;
     Ok(rows.iter().map(|row| Directory { role: row.get(0), path: row.get(1) }).collect())

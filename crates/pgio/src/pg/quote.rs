@@ -1,19 +1,19 @@
-//! Names and constants in SQL text, and templates with names in braces.
+//! Quotes names and constants in SQL text, and fills templates with names in braces.
 //!
-//! Values travel as parameters; what cannot (names, comments, statements put together from files)
-//! is quoted here and nowhere else.
+//! Values are sent as parameters. Everything else (names, comments, statements assembled from
+//! files) is quoted here and nowhere else.
 
-/// An identifier, quoted whatever it holds.
+/// A quoted identifier, for any name.
 pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A table, qualified, so that neither search_path nor a temporary table can stand in.
+/// A schema-qualified table name, which neither search_path nor a temporary table can redirect.
 pub fn qualified(schema: &str, name: &str) -> String {
     format!("{}.{}", identifier(schema), identifier(name))
 }
 
-/// A string constant, quoted whatever it holds and however the server reads backslashes.
+/// A quoted string constant, independent of standard_conforming_strings.
 pub fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') {
@@ -23,8 +23,8 @@ pub fn literal(text: &str) -> String {
     }
 }
 
-/// The template with each `{name}` replaced, in the order given, so that what is filled in may hold
-/// names that come after it. The values are quoted already.
+/// Replaces each `{name}` in the template, in the given order, so that a value may contain names
+/// that come later. The caller has quoted the values.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(template.to_owned(), |text, (name, value)| {
         text.replace(&format!("{{{name}}}"), value)
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_may_hold_later_names() {
+    fn a_value_may_contain_later_names() {
         assert_eq!(fill("{a}-{b}", &[("a", "x{b}"), ("b", "y")]), "xy-y");
     }
 }

@@ -1,7 +1,7 @@
-//! What a server is and counts: version, settings, statistics, by version where they differ.
+//! Reads a server's version, settings and statistics, with the queries that each version needs.
 //!
-//! Everything degrades: what a role may not read is absent with a warning that names the GRANT,
-//! never an error, unless nothing can be measured without it.
+//! Missing privileges are not errors, unless nothing can be measured without them: the value is
+//! absent and a warning names the GRANT.
 
 use postgres::error::SqlState;
 use postgres::{Client, GenericClient};
@@ -9,21 +9,21 @@ use postgres::{Client, GenericClient};
 use super::words;
 use crate::results::model::{DatabaseRow, ServerInfo, Warning};
 
-/// pg_stat_force_next_flush().
+/// First version with pg_stat_force_next_flush().
 pub const FORCE_FLUSH_SINCE: u32 = 150_000;
-/// pg_stat_wal.
+/// First version with pg_stat_wal.
 const STAT_WAL_SINCE: u32 = 140_000;
-/// num_done in pg_stat_checkpointer.
+/// First version with num_done in pg_stat_checkpointer.
 const CHECKPOINTS_DONE_SINCE: u32 = 180_000;
-/// pg_stat_checkpointer, before it pg_stat_bgwriter.
+/// First version with pg_stat_checkpointer; older ones have pg_stat_bgwriter.
 const STAT_CHECKPOINTER_SINCE: u32 = 170_000;
-/// The oldest major version that is tested.
+/// Oldest supported major version.
 pub const OLDEST: u32 = 13;
-/// The newest major version that is known.
+/// Newest supported major version.
 pub const NEWEST: u32 = 18;
 
-/// Settings, where the version has them, that a user may have and that would cut a measurement
-/// short; 0 is never.
+/// Timeouts that a role may have set and that would abort a measurement; 0 disables them. Older
+/// versions lack some of them.
 pub const TIMEOUTS: &[&str] = &[
     "statement_timeout",
     "lock_timeout",
@@ -39,10 +39,10 @@ pub enum ServerError {
     #[error("the server is PostgreSQL {0}; pgio needs {OLDEST} or newer")]
     TooOld(String),
     #[error(
-        "the session is in database `{found}` but DBNAME is `{asked}`: make CONNECT_STRING and DBNAME name the same database"
+        "the session is connected to database `{found}`, but DBNAME is `{asked}`: specify the same database in CONNECT_STRING and DBNAME"
     )]
     OtherDatabase { asked: String, found: String },
-    #[error("the server is a standby: a workload writes, connect to the primary")]
+    #[error("the server is a standby, and workloads write: connect to the primary")]
     Standby,
 }
 
@@ -50,11 +50,11 @@ fn read(what: &'static str) -> impl Fn(postgres::Error) -> ServerError {
     move |source| ServerError::Read { what, source }
 }
 
-/// What is measured, as it presents itself.
+/// Properties of the server under test.
 #[derive(Debug, Clone)]
 pub struct Server {
     pub info: ServerInfo,
-    /// The first schema of the search path, where tables are made.
+    /// First schema of the search path, where pgio creates tables.
     pub schema: Option<String>,
     pub is_superuser: bool,
     pub warnings: Vec<Warning>,
@@ -66,11 +66,12 @@ impl Server {
     }
 }
 
-/// Lets a session idle, wait and write whatever its role's defaults are: one that coordinates a
-/// run mostly idles. The first thing to be said, and in one message: between two it idles already.
+/// Disables timeouts and read-only transactions that the role's defaults may set: an admin session
+/// is mostly idle. Must be the first statement, in a single message, because idle_session_timeout
+/// applies between two messages.
 pub fn lift_limits(client: &mut Client) -> Result<(), postgres::Error> {
     client.batch_execute(&format!(
-        // 0 is off for a switch.
+        // '0' means off for a boolean.
         "SELECT set_config(name, '0', false) FROM pg_settings \
          WHERE name IN ('default_transaction_read_only', '{}')",
         TIMEOUTS.join("', '")
@@ -80,31 +81,32 @@ pub fn lift_limits(client: &mut Client) -> Result<(), postgres::Error> {
 fn newer_than_known(major: u32) -> Option<Warning> {
     (major > NEWEST).then(|| {
         Warning::new(
-            format!("PostgreSQL {major} is newer than this pgio knows"),
-            format!("it was tested up to {NEWEST}; counters may have moved"),
-            "look for a newer pgio",
+            format!("PostgreSQL {major} is newer than this pgio supports"),
+            format!("pgio was tested up to PostgreSQL {NEWEST}; statistics views may have changed"),
+            "upgrade pgio",
         )
     })
 }
 
-/// Tells servers apart, by whatever way and role they are reached: the cluster's number and the port.
-/// A standby has its primary's number; with the same port on another machine it is taken for the same.
+/// Identifies a server, independent of the connection and the role: system identifier and port. A
+/// standby has its primary's system identifier; with the same port on another machine it counts as
+/// the same server.
 pub fn identity(client: &mut Client) -> Result<String, postgres::Error> {
-    let ask = "SELECT current_setting('port'), system_identifier::text FROM pg_control_system()";
-    let refused = |e: &postgres::Error| e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
-    let row = match client.query_one(ask, &[]) {
-        // Someone revoked it.
-        Err(error) if refused(&error) => client.query_one(
+    let query = "SELECT current_setting('port'), system_identifier::text FROM pg_control_system()";
+    let denied = |e: &postgres::Error| e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+    let row = match client.query_one(query, &[]) {
+        // Execution of pg_control_system() was revoked.
+        Err(error) if denied(&error) => client.query_one(
             "SELECT current_setting('port'), coalesce(host(inet_server_addr()), 'on a socket')",
             &[],
         )?,
-        asked => asked?,
+        result => result?,
     };
     let (port, number): (String, String) = (row.get(0), row.get(1));
     Ok(format!("{number} at port {port}"))
 }
 
-/// Looks at the server; `target` names it without secrets.
+/// Reads the server's properties; `target` names it without secrets.
 pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError> {
     let row = client
         .query_one(
@@ -136,15 +138,15 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
     let mut warnings = Vec::from_iter(newer_than_known(major));
     if replication(client).is_ok_and(|r| r.is_hidden()) {
         warnings.push(Warning::new(
-            "the role may not see the state of standbys",
-            "that commits waited for a synchronous one is taken on trust",
+            "the role may not read the state of standbys",
+            "pgio cannot verify that commits wait for a synchronous standby",
             "GRANT pg_monitor TO the role",
         ));
     }
     Ok(Server { info, schema: row.get(6), is_superuser: row.get(7), warnings })
 }
 
-/// Connections for ordinary roles.
+/// Connections available to ordinary roles.
 #[derive(Debug, Clone, Copy)]
 pub struct Connections {
     pub max: i64,
@@ -163,7 +165,7 @@ pub fn connections(client: &mut impl GenericClient) -> Result<Connections, postg
     Ok(Connections { max, free: (max - reserved - used).max(0) })
 }
 
-/// DBNAME, where it was said, must be the database of the session.
+/// Checks that DBNAME, if given, is the database of the session.
 pub fn check_database(server: &Server, asked: Option<&str>) -> Result<(), ServerError> {
     match asked {
         Some(asked) if asked != server.info.database => Err(ServerError::OtherDatabase {
@@ -192,23 +194,23 @@ pub fn database_row(client: &mut impl GenericClient) -> Result<DatabaseRow, Serv
     })
 }
 
-/// Server-wide counters around a window; absent ones could not be read.
+/// Server-wide counters, read before and after a window; `None` if the role may not read one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counters {
-    /// Bytes of WAL ever written: the insert position.
+    /// Total bytes of WAL: the insert position.
     pub wal_bytes: Option<f64>,
     pub wal_full_page_images: Option<i64>,
-    /// Bytes of a page, as it stands in such an image where it is not compressed and has no hole.
+    /// Page size: the size of a full-page image without compression and without a hole.
     pub block_bytes: Option<f64>,
-    /// Checkpoints ever begun, timed and requested; from 18 on those done.
+    /// Total checkpoints started, timed and requested; completed ones since version 18.
     pub checkpoints: Option<i64>,
-    /// Moves with each that was done. 17 also counts those that were skipped, since nothing had
-    /// been written.
+    /// Advances with each completed checkpoint. The counters of 17 include checkpoints that were
+    /// skipped because nothing had been written.
     pub last_checkpoint: Option<f64>,
 }
 
 impl Counters {
-    /// Done since then.
+    /// Checkpoints since `before`.
     pub fn checkpoints_since(&self, before: &Counters) -> Option<f64> {
         if self.last_checkpoint.is_some() && self.last_checkpoint == before.last_checkpoint {
             return Some(0.0);
@@ -217,7 +219,7 @@ impl Counters {
     }
 }
 
-/// Before 15 counters travel through a collector and arrive late: the caller waits there.
+/// Before version 15 counters arrive late through the statistics collector; the caller must wait.
 pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
     Counters {
         wal_bytes: one(
@@ -250,25 +252,25 @@ fn one<T: for<'a> postgres::types::FromSql<'a>>(
     client.query_one(sql, &[]).ok().and_then(|row| row.try_get(0).ok())
 }
 
-/// A checkpoint before the window, so that none is due inside it. `Err` is the reason as a
-/// warning: the measurement goes on without.
+/// Runs a checkpoint before the window, so that none is due inside it. An `Err` is a warning: the
+/// measurement continues without the checkpoint.
 pub fn checkpoint(client: &mut Client, server: &Server) -> Result<(), Warning> {
     client.batch_execute("CHECKPOINT").map_err(|error| {
         if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
             return Warning::new(
                 "no CHECKPOINT before the window",
-                words::said(&error),
-                "see the server's log",
+                words::message(&error),
+                "check the server log",
             );
         }
         let remedy = if server.major() >= 15 {
             "GRANT pg_checkpoint TO the role, or lengthen the window"
         } else {
-            "use a superuser (before PostgreSQL 15 nobody else may), or lengthen the window"
+            "use a superuser (required before PostgreSQL 15), or lengthen the window"
         };
         Warning::new(
             "no CHECKPOINT before the window",
-            "the role may not run it, so one may fall inside some windows and not inside others",
+            "the role may not run it, so some windows may contain a checkpoint and others may not",
             remedy,
         )
     })
@@ -284,13 +286,13 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// It streams, and commits wait for it.
+    /// Whether it streams and commits wait for it.
     pub fn is_synchronous(&self) -> bool {
         self.state == "streaming" && matches!(self.sync_state.as_deref(), Some("sync" | "quorum"))
     }
 }
 
-/// Who replicates, and whether commits wait for anyone.
+/// Connected standbys, and which of them commits wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Replication {
     pub synchronous_standby_names: String,
@@ -303,7 +305,7 @@ impl Replication {
             && self.standbys.iter().any(Standby::is_synchronous)
     }
 
-    /// In one line, for evidence: `pgio_standby: sync`.
+    /// One line for evidence, such as `pgio_standby: sync`.
     pub fn describe(&self) -> String {
         if self.standbys.is_empty() {
             return "no standby connected".to_owned();
@@ -317,8 +319,8 @@ impl Replication {
         all.join(", ")
     }
 
-    /// Why no commit can be confirmed by a standby, where one is asked for; the names that are
-    /// connected are said, since a name is what mostly is wrong.
+    /// The reason why no standby can confirm a commit although one is required. It lists the
+    /// connected names, because a wrong name is the usual cause.
     pub fn missing(&self) -> Option<String> {
         let names = self.synchronous_standby_names.trim();
         if names.is_empty() || self.has_synchronous() || self.is_hidden() {
@@ -328,7 +330,7 @@ impl Replication {
         connected.sort_unstable();
         connected.dedup();
         Some(match connected.as_slice() {
-            [] => format!("synchronous_standby_names is `{names}` and no standby is connected"),
+            [] => format!("synchronous_standby_names is `{names}`, but no standby is connected"),
             all if self.standbys.iter().all(|s| s.sync_state.as_deref() == Some("async")) => {
                 format!("`{names}` names no connected standby (connected: {})", all.join(", "))
             }
@@ -339,7 +341,7 @@ impl Replication {
         })
     }
 
-    /// Details of pg_stat_replication are hidden from roles without pg_monitor.
+    /// Whether the role lacks pg_monitor, which hides the details of pg_stat_replication.
     pub fn is_hidden(&self) -> bool {
         self.standbys.iter().any(|s| s.sync_state.is_none())
     }
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_matches_no_standby_is_said_beside_those_that_are_connected() {
+    fn an_unmatched_name_is_reported_with_the_connected_names() {
         let replication = |names: &str, standbys: &[(&str, &str, &str)]| Replication {
             synchronous_standby_names: names.to_owned(),
             standbys: standbys
@@ -405,7 +407,7 @@ mod tests {
         );
         assert_eq!(
             replication("x", &[]).missing().unwrap(),
-            "synchronous_standby_names is `x` and no standby is connected"
+            "synchronous_standby_names is `x`, but no standby is connected"
         );
         let lagging = replication("a", &[("a", "catchup", "sync")]).missing().unwrap();
         assert!(lagging.ends_with("`a` but no such standby streams (a: sync)"), "{lagging}");
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_server_warns_and_a_known_one_does_not() {
+    fn only_an_unsupported_newer_server_warns() {
         let warning = newer_than_known(NEWEST + 1).unwrap();
         assert!(warning.what.contains("19 is newer"), "{warning}");
         assert!((OLDEST..=NEWEST).all(|major| newer_than_known(major).is_none()));

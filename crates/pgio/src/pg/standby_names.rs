@@ -1,24 +1,25 @@
-//! `synchronous_standby_names` as the server reads it: how many standbys commits wait for, and which
-//! connected ones it names.
+//! Parses `synchronous_standby_names` as the server does: the number of standbys that commits wait
+//! for, and which connected standbys match.
 //!
-//! Only as much of the grammar (syncrep_gram.y) as that takes; the server itself refuses the rest.
+//! Covers only the necessary part of the grammar (syncrep_gram.y); the server rejects everything
+//! else.
 
 use super::server::{Replication, Standby};
 
-/// A parsed value; of an empty one there is none.
+/// A parsed, non-empty value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandbyNames {
-    /// How many of them must answer.
+    /// Number of standbys that must confirm a commit.
     pub wanted: usize,
     names: Vec<String>,
 }
 
 impl StandbyNames {
-    /// `None` where it is empty or no list of standbys.
+    /// `None` if the text is empty or invalid.
     pub fn parse(text: &str) -> Option<StandbyNames> {
         let text = text.trim();
         let (wanted, list) = match text.split_once('(') {
-            // A quoted name may hold a parenthesis.
+            // A quoted name may contain a parenthesis.
             Some((head, rest)) if !head.contains('"') => {
                 (number(head)?, rest.trim_end().strip_suffix(')')?)
             }
@@ -28,24 +29,26 @@ impl StandbyNames {
         (wanted > 0 && !names.is_empty()).then_some(StandbyNames { wanted, names })
     }
 
-    fn holds(&self, name: &str) -> bool {
-        // The server compares without regard to case.
+    fn matches(&self, name: &str) -> bool {
+        // The server ignores case.
         self.names.iter().any(|n| n == "*" || n.eq_ignore_ascii_case(name))
     }
 
-    /// The standbys of which it would make synchronous ones.
+    /// The streaming standbys that the value names.
     pub fn connected<'a>(&self, replication: &'a Replication) -> Vec<&'a Standby> {
         let all = replication.standbys.iter();
-        all.filter(|s| s.state == "streaming" && self.holds(&s.name)).collect()
+        all.filter(|s| s.state == "streaming" && self.matches(&s.name)).collect()
     }
 }
 
-/// Of `2`, `FIRST 2` and `ANY 2`.
+/// Parses the number in `2`, `FIRST 2` and `ANY 2`.
 fn number(head: &str) -> Option<usize> {
     let words: Vec<&str> = head.split_whitespace().collect();
     match words.as_slice() {
         [n] => n.parse().ok(),
-        [how, n] if ["first", "any"].contains(&how.to_ascii_lowercase().as_str()) => n.parse().ok(),
+        [method, n] if ["first", "any"].contains(&method.to_ascii_lowercase().as_str()) => {
+            n.parse().ok()
+        }
         _ => None,
     }
 }
@@ -68,7 +71,7 @@ fn names(list: &str) -> Option<Vec<String>> {
         names.push(name.to_owned());
         let after = after.trim_start();
         rest = match after.strip_prefix(',') {
-            // Nothing may follow but another name.
+            // Only another name may follow.
             Some(more) if !more.trim().is_empty() => more.trim_start(),
             Some(_) => return None,
             None if after.is_empty() => "",
@@ -83,24 +86,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_read_and_what_is_none_is_not() {
-        let read = |text: &str| StandbyNames::parse(text).map(|n| (n.wanted, n.names.join("|")));
-        let found = |wanted: usize, names: &str| Some((wanted, names.to_owned()));
-        assert_eq!(read("a"), found(1, "a"));
-        assert_eq!(read(" a , \"b c\" "), found(1, "a|b c"));
-        assert_eq!(read("2 (a, b)"), found(2, "a|b"));
-        assert_eq!(read("FIRST 1 (*)"), found(1, "*"));
-        assert_eq!(read("any 2(a,\"b\" , c)"), found(2, "a|b|c"));
-        assert_eq!(read("\"odd (name)\""), found(1, "odd (name)"));
-        for none in
+    fn every_form_is_parsed_and_invalid_text_is_rejected() {
+        let parse = |text: &str| StandbyNames::parse(text).map(|n| (n.wanted, n.names.join("|")));
+        let parsed = |wanted: usize, names: &str| Some((wanted, names.to_owned()));
+        assert_eq!(parse("a"), parsed(1, "a"));
+        assert_eq!(parse(" a , \"b c\" "), parsed(1, "a|b c"));
+        assert_eq!(parse("2 (a, b)"), parsed(2, "a|b"));
+        assert_eq!(parse("FIRST 1 (*)"), parsed(1, "*"));
+        assert_eq!(parse("any 2(a,\"b\" , c)"), parsed(2, "a|b|c"));
+        assert_eq!(parse("\"odd (name)\""), parsed(1, "odd (name)"));
+        for invalid in
             ["", "  ", "ANY 1 (a", "ANY (a)", "SOME 1 (a)", "a,,b", "a,", "0 (a)", "1 ()", "\"a"]
         {
-            assert_eq!(read(none), None, "{none}");
+            assert_eq!(parse(invalid), None, "{invalid}");
         }
     }
 
     #[test]
-    fn only_streaming_standbys_of_that_name_are_meant() {
+    fn only_streaming_standbys_match() {
         let standby = |name: &str, state: &str| Standby {
             name: name.to_owned(),
             state: state.to_owned(),

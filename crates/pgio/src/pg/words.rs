@@ -1,37 +1,37 @@
-//! An error and its causes as one sentence, in the server's own words where it had any, and cut
-//! where a server says more than a person reads.
+//! Formats an error and its causes as one sentence, using the server's own message if there is one,
+//! and truncates long messages.
 //!
-//! The driver spells a server's message once as `db error: ERROR: …` and once as `ERROR: …`; neither
-//! tells a person more than the message itself. Nothing else is rewritten here.
+//! The driver repeats a server's message, once as `db error: ERROR: …` and once as `ERROR: …`; only
+//! the message itself is kept. Nothing else is rewritten.
 
 use std::error::Error;
 
 use postgres::error::DbError;
 
-use crate::printable::{self, SHOWN, cut};
+use crate::printable::{self, MAX_MESSAGE, truncate};
 
-/// Each cause once, without repeating itself.
+/// The error and each of its causes, without repetitions.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
-    let mut text = said(error);
+    let mut text = message(error);
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let words = said(inner);
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let cause_text = message(inner);
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
         }
         cause = inner.source();
     }
-    // Each part is cut by itself, and there are few.
-    cut(&text, 4 * SHOWN).into_owned()
+    // Each part is already truncated; limit the total as well.
+    truncate(&text, 4 * MAX_MESSAGE).into_owned()
 }
 
-/// One error alone.
-pub fn said(error: &(dyn Error + 'static)) -> String {
-    let of_server = error
+/// The error without its causes.
+pub fn message(error: &(dyn Error + 'static)) -> String {
+    let db_error = error
         .downcast_ref::<DbError>()
         .or_else(|| error.downcast_ref::<postgres::Error>().and_then(postgres::Error::as_db_error));
-    let text = match of_server {
-        // A line break of the server's could pass for the end of our sentence.
+    let text = match db_error {
+        // A line break in the server's message could look like the end of ours.
         Some(db) => match db.hint() {
             Some(hint) => {
                 let text = format!("{} ({})", db.message(), hint.trim_end_matches('.'));
@@ -41,7 +41,7 @@ pub fn said(error: &(dyn Error + 'static)) -> String {
         },
         None => error.to_string(),
     };
-    cut(&text, SHOWN).into_owned()
+    truncate(&text, MAX_MESSAGE).into_owned()
 }
 
 #[cfg(test)]
@@ -56,10 +56,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_cannot_fill_the_screen() {
+    fn a_long_server_message_is_truncated() {
         let error = anyhow::anyhow!("x".repeat(50 << 20)).context("the server refused");
         let text = sentence(error.as_ref());
         assert!(text.starts_with("the server refused: xxx"), "{}", &text[..80]);
-        assert!(text.len() < 2 * SHOWN && text.contains("... (52428800 bytes)"), "{}", text.len());
+        assert!(
+            text.len() < 2 * MAX_MESSAGE && text.contains("... (52428800 bytes)"),
+            "{}",
+            text.len()
+        );
     }
 }

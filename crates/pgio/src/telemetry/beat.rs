@@ -1,4 +1,4 @@
-//! A fixed beat: when the next sample is due, and how many came and went unused.
+//! A fixed schedule for samples: when the next one is due, and how many were missed.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Beat {
     first: Instant,
     every: Duration,
-    /// The number of the beat that is due next.
+    /// Index of the beat that is due next.
     next: u32,
     pub(super) missed: u64,
 }
@@ -16,14 +16,14 @@ impl Beat {
         Beat { first, every, next: 0, missed: 0 }
     }
 
-    /// When the next one is due.
+    /// When the next beat is due.
     pub(super) fn due(&self) -> Instant {
         self.first + self.every * self.next
     }
 
-    /// The one that was due has been made use of. Those that passed meanwhile are missed: to make
-    /// up for them would measure the same moment several times.
-    pub(super) fn used(&mut self, now: Instant) {
+    /// Marks the due beat as used and skips the beats that passed meanwhile. They count as missed:
+    /// making up for them would measure the same moment several times.
+    pub(super) fn advance(&mut self, now: Instant) {
         self.next += 1;
         while self.due() + self.every <= now {
             self.next += 1;
@@ -37,15 +37,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beats_that_pass_are_missed_and_the_phase_stays() {
+    fn passed_beats_are_missed_and_the_phase_is_kept() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut beat = Beat::new(start, second);
-        beat.used(start);
+        beat.advance(start);
         assert_eq!((beat.due(), beat.missed), (start + second, 0));
-        // Late, but the next is not yet over.
-        beat.used(start + second * 2);
+        // Late, but the next beat is not over yet.
+        beat.advance(start + second * 2);
         assert_eq!((beat.due(), beat.missed), (start + second * 2, 0));
-        beat.used(start + second * 5 + second / 2);
+        beat.advance(start + second * 5 + second / 2);
         assert_eq!((beat.due(), beat.missed), (start + second * 5, 2));
     }
 }

@@ -1,21 +1,22 @@
-//! What this program itself uses of the processor, to the nanosecond.
+//! CPU time used by pgio itself, in nanoseconds.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// User and system time of all threads so far, ended ones included.
+/// User and system time of all threads so far, including threads that have ended.
 pub(super) fn process() -> Duration {
     duration(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Of the living threads whose names begin so; none where the kernel does not count by thread.
+/// CPU time of the running threads whose names begin with `prefix`; `None` if the kernel does not
+/// account for single threads.
 pub(super) fn threads_named(prefix: &str) -> Option<Duration> {
     let mut used = Duration::ZERO;
     for task in fs::read_dir("/proc/self/task").ok()?.flatten() {
         let read = |file| fs::read_to_string(task.path().join(file)).ok();
-        // A thread may end while it is looked at.
+        // The thread may have ended meanwhile.
         let Some(name) = read("comm") else { continue };
         if name.starts_with(prefix) {
             let schedstat = read("schedstat")?;
@@ -37,20 +38,20 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn work_is_charged_to_the_threads_of_that_name() {
+    fn cpu_time_is_counted_for_threads_with_the_prefix() {
         let all = process();
         let (done, wait) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let worker = thread::Builder::new().name("cpu-test-busy".to_owned()).spawn(move || {
-            let begun = std::time::Instant::now();
-            while begun.elapsed() < Duration::from_millis(50) {
+            let started = std::time::Instant::now();
+            while started.elapsed() < Duration::from_millis(50) {
                 std::hint::spin_loop();
             }
-            done.send(begun.elapsed()).unwrap();
+            done.send(started.elapsed()).unwrap();
             let _ = ended.recv();
         });
         let took = wait.recv().unwrap();
-        // Others may have had the processor for some of that time.
+        // Other processes may have used the CPU for some of that time.
         let used = threads_named("cpu-test-").unwrap();
         let most = took + Duration::from_millis(10);
         assert!(used > Duration::from_millis(1) && used < most, "{used:?} of {took:?}");

@@ -1,6 +1,6 @@
-//! The server's host as it is just now: kernel, governor, how its file systems are mounted and
-//! scheduled, and how DRBD below them is set up. Read before and after each window, so it is one short
-//! script. Next: [`drbd`].
+//! Current settings of the server's host: kernel, CPU governor, mount options and I/O schedulers,
+//! and the configuration of DRBD devices below the file systems. Read before and after each window,
+//! therefore one short script. Next: [`drbd`].
 
 mod drbd;
 
@@ -16,7 +16,7 @@ use crate::results::telemetry::Storage;
 const SCRIPT: &str = include_str!("environment.sh");
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// None where the host does not answer.
+/// `None` if the host does not answer.
 pub(super) fn read(host: &Host, storage: &[Storage]) -> Option<BTreeMap<String, String>> {
     let mut devices: Vec<&str> =
         storage.iter().flat_map(|s| &s.devices).map(|device| device.name.as_str()).collect();
@@ -26,19 +26,20 @@ pub(super) fn read(host: &Host, storage: &[Storage]) -> Option<BTreeMap<String, 
     host.run(&script).ok().map(|text| parse(&text, storage))
 }
 
-/// How another host has set up the DRBD of what was found on the server's; nothing without any.
+/// Configuration on another host of the DRBD resources in `found`, which come from the server's
+/// host; empty without DRBD.
 pub(super) fn of_peer(host: &Host, found: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    if !drbd::is_there(found) {
+    if !drbd::is_present(found) {
         return BTreeMap::new();
     }
     let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).timeout(LIMIT);
     let text = host.run(&script).unwrap_or_default();
-    let (_, text) = text.split_once(drbd::BEGINS).unwrap_or_default();
+    let (_, text) = text.split_once(drbd::HEADER).unwrap_or_default();
     drbd::of_peer(text, host.name(), found)
 }
 
 fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
-    let (text, drbd) = text.split_once(drbd::BEGINS).unwrap_or((text, ""));
+    let (text, drbd) = text.split_once(drbd::HEADER).unwrap_or((text, ""));
     let (facts, mounts) = text.split_once("mounts\n").unwrap_or((text, ""));
     let mounts = mountinfo::parse(mounts);
     let mut found = BTreeMap::new();
@@ -46,37 +47,37 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
     for line in facts.lines() {
         match line.split_once(' ') {
             Some(("scheduler", rest)) => {
-                schedulers.extend(rest.split_once(' ').map(|(device, v)| (device, chosen(v))));
+                schedulers.extend(rest.split_once(' ').map(|(device, v)| (device, selected(v))));
             }
             Some((name, value)) => {
-                found.insert(format!("host.{name}"), chosen(value).to_owned());
+                found.insert(format!("host.{name}"), selected(value).to_owned());
             }
             None => {}
         }
     }
-    for place in storage {
+    for area in storage {
         // A later mount covers an earlier one.
-        let mount = mounts.iter().rfind(|m| m.mount_point == place.mount_point);
+        let mount = mounts.iter().rfind(|m| m.mount_point == area.mount_point);
         let mounted = mount.map_or_else(
             || "not mounted".to_owned(),
             |m| format!("{} {} on {}", m.file_system, m.options, m.mount_point),
         );
-        found.insert(fact::mount(&place.role), mounted);
-        let of_device = |name: &String| {
+        found.insert(fact::mount(&area.role), mounted);
+        let scheduler_of = |name: &String| {
             schedulers.get(name.as_str()).map(|scheduler| format!("{name} {scheduler}"))
         };
         let all: Vec<String> =
-            place.devices.iter().filter_map(|device| of_device(&device.name)).collect();
+            area.devices.iter().filter_map(|device| scheduler_of(&device.name)).collect();
         if !all.is_empty() {
-            found.insert(fact::scheduler(&place.role), all.join(", "));
+            found.insert(fact::scheduler(&area.role), all.join(", "));
         }
     }
     found.extend(drbd::setup(drbd, storage));
     found
 }
 
-/// Of `always [madvise] never` the one in force.
-fn chosen(value: &str) -> &str {
+/// The active value of a list such as `always [madvise] never`.
+fn selected(value: &str) -> &str {
     let inner = value.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     inner.map_or(value, |(word, _)| word)
 }
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_named_and_the_mount_on_top_counts() {
+    fn the_active_value_and_the_topmost_mount_are_reported() {
         let text = "kernel 6.1.0\ngovernor performance\n\
             transparent_hugepage always [madvise] never\nscheduler vdb [none] mq-deadline\nmounts\n\
             25 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_answers() {
+    fn reads_this_machine() {
         let found = read(&Host::local(), &[data("/", "no-such-device")]).unwrap();
         assert!(!found["host.kernel"].is_empty());
         assert!(found["data.mount"].ends_with("on /"), "{found:?}");

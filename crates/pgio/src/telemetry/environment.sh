@@ -1,21 +1,21 @@
-# What must not change while a trial runs; arguments are block devices. Reads only.
+# Prints settings that must not change during a trial; arguments are block devices. Read-only.
 LC_ALL=C
 export LC_ALL
 
-tell() { # NAME FILE: its first line, where it can be read
+show() { # NAME FILE: prints the first line of a readable file
     [ -r "$2" ] && read -r value 2>/dev/null <"$2" && echo "$1 $value"
 }
 
-tell kernel /proc/sys/kernel/osrelease
-tell governor /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
-tell transparent_hugepage /sys/kernel/mm/transparent_hugepage/enabled
+show kernel /proc/sys/kernel/osrelease
+show governor /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
+show transparent_hugepage /sys/kernel/mm/transparent_hugepage/enabled
 for device; do
-    tell "scheduler $device" "/sys/block/$device/queue/scheduler"
+    show "scheduler $device" "/sys/block/$device/queue/scheduler"
 done
 echo mounts
 cat /proc/self/mountinfo
-# DRBD as the kernel runs it, less what is a default, but for what experiments change; names and
-# options may be for root.
+# DRBD's active configuration without defaults, except for options that experiments change. Names
+# and options may require root.
 if [ -r /proc/drbd ]; then
     PATH=$PATH:/usr/sbin:/sbin
     echo '==> drbd <=='

@@ -1,4 +1,5 @@
-//! Finds where to measure what a commit should cost: the two logs and the way between them.
+//! Locates what determines the expected cost of a commit: both WAL directories and the connection
+//! between the servers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,17 +16,17 @@ const WALSENDER: &str = include_str!("sql/walsender.sql");
 const STANDBY_DATA: &str = include_str!("standby_data.sh");
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The standby, as far as the caller knows it.
+/// What the caller knows about the standby.
 #[derive(Debug, Clone, Copy)]
 pub struct Standby<'a> {
-    /// A name in the experiment's hosts.
+    /// A host name of the experiment.
     pub host: &'a str,
-    /// Where it is ours.
+    /// Its data directory, if pgio created the standby.
     pub data: Option<&'a Path>,
 }
 
 impl Scene {
-    /// Takes about a second for each log. Idle servers give the best answer.
+    /// Takes about one second per WAL directory. Run it while the servers are idle.
     pub fn measure_expected(&mut self, standby: Option<Standby<'_>>, admin: &mut Client) {
         let primary = self.server_host.as_ref().and_then(|name| self.hosts.get(name));
         let wal = self.storage.iter().find(|storage| storage.role == "wal");
@@ -49,7 +50,7 @@ impl Scene {
     }
 }
 
-/// The one standby's data directory there.
+/// Data directory of the only standby on this host.
 fn find_data(host: &Host) -> Result<String, String> {
     let name = host.name();
     let script = CommandLine::new("sh").args(["-c", STANDBY_DATA]).timeout(LIMIT);
@@ -57,16 +58,18 @@ fn find_data(host: &Host) -> Result<String, String> {
     let mut found = text.lines();
     match (found.next(), found.next()) {
         (Some(data), None) => Ok(data.to_owned()),
-        (None, _) => Err(format!("no standby seen on host {name}; it may take root to see it")),
-        (Some(_), Some(_)) => {
-            Err(format!("several standbys on host {name}: which one is not known"))
-        }
+        (None, _) => Err(format!(
+            "no standby found on host {name}; connect as root if its processes are hidden"
+        )),
+        (Some(_), Some(_)) => Err(format!(
+            "host {name} runs several standbys, and pgio cannot tell which one is meant"
+        )),
     }
 }
 
 fn walsender(admin: &mut Client) -> Option<Walsender> {
     let row = admin.query_opt(WALSENDER, &[]).ok()??;
-    // -1 is a Unix socket, null hidden.
+    // -1 means a Unix socket; null means hidden from this role.
     let port: i32 = row.get::<_, Option<i32>>(1)?;
     let address: Option<String> = row.get(0);
     Some(Walsender {

@@ -1,9 +1,10 @@
-//! A machine's counters at a fixed cadence, one thread and one shell per host.
+//! Samples a machine's counters at a fixed cadence, with one thread and one shell per host.
 //!
-//! This program sets the pace and the clock: a tick is placed in the middle of asking and answer,
-//! so hosts need no common time. Ticks that cannot be kept are counted, and so is what the sampling
-//! costs there. [`Sampler::mark`] asks for a snapshot now, with all processes, at the window's
-//! ends. A host that falls silent costs its data and makes a warning, never the trial.
+//! All timestamps come from this machine's clock: a sample is dated halfway between request and
+//! answer, so the hosts need no common time. Missed ticks are counted, and so is the CPU time of
+//! the sampling. [`Sampler::mark`] requests an immediate snapshot with all processes; it is used at
+//! both ends of the window. A host that stops answering loses its data and raises a warning; the
+//! trial continues.
 //!
 //! Next: [`window`] for the sums, [`processes`] for foreign load, [`drbd`].
 
@@ -30,20 +31,20 @@ use crate::warning::Warning;
 
 const PRELUDE: &str = include_str!("host/sample.sh");
 
-/// A host that takes longer is left out of this tick.
+/// Timeout for one answer; after it the tick counts as missed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long the end waits for an answer that is under way.
+/// How long `finish` waits for an outstanding answer.
 const END_LIMIT: Duration = Duration::from_secs(4);
 
-/// Of which the quickest tells the clock.
+/// Clock probes per host; the fastest round trip sets the offset.
 const CLOCK_ROUNDS: u32 = 3;
 
-/// Whose processes are not foreign on this host.
+/// Servers whose processes do not count as foreign load on this host.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
-    /// Any backends of each server under test that is said to be on this host. Servers that
-    /// replicate from another are found without.
+    /// One or more backends of each server under test that should run on this host. Standbys need
+    /// not be listed: they are found by their walreceiver.
     pub backend_pids: Vec<i32>,
 }
 
@@ -54,26 +55,27 @@ pub struct Sampler {
     cadence: Duration,
     setup: Setup,
     record: Arc<Mutex<Record>>,
-    /// One mark each. Closed to end the thread.
+    /// Sends one message per mark; dropping it ends the thread.
     marks: Sender<()>,
-    /// Of these.
-    asked: Cell<usize>,
+    /// Number of marks requested so far.
+    requested: Cell<usize>,
     ended: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
-/// Processes on this machine that belong to what is measured, with all below them: virtual hosts.
+/// Environment variable with process ids on this machine that belong to the measured system, such
+/// as virtual hosts; their descendants belong to it too.
 const OURS: &str = "PGIO_OURS";
 
 fn numbers(text: &str) -> impl Iterator<Item = i32> {
     text.split_whitespace().filter_map(|word| word.parse().ok())
 }
 
-/// What the host says of itself at the start.
+/// Facts about the host, read once at the start.
 #[derive(Debug)]
 struct Setup {
     hertz: f64,
-    /// Processes that work for us.
+    /// Processes of pgio: this program, the sampling shell and its sshd.
     ours: BTreeSet<i32>,
     clock: Option<Clock>,
     drbd: drbd::Disks,
@@ -89,26 +91,26 @@ struct Clock {
 struct Record {
     snapshots: Vec<Snapshot>,
     ticks: Vec<Instant>,
-    /// Marks that were answered, or refused.
+    /// Marks that were answered or failed.
     marked: usize,
     missed: Vec<Instant>,
     failure: Option<String>,
 }
 
 impl Sampler {
-    /// Begins to sample at once. Fails if the host cannot run a shell.
+    /// Starts sampling immediately. Fails if the host cannot run a shell.
     pub fn start(host: Arc<Host>, cadence: Duration, watch: Watch) -> Result<Sampler, ExecError> {
         let mut shell = Shell::start(&host, PRELUDE, "answer $ask")?;
         let setup = Setup::of(&host, &mut shell);
         let record = Arc::new(Mutex::new(Record::default()));
-        let (marks, asked) = mpsc::channel();
+        let (marks, requests) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let to = Arc::clone(&record);
+        let shared = Arc::clone(&record);
         let thread = thread::Builder::new()
             .name(format!("pgio-{}", host.name()))
             .spawn(move || {
-                sample(&mut shell, cadence, &asked, &to);
-                // Nobody listens any more if the end came late.
+                sample(&mut shell, cadence, &requests, &shared);
+                // The receiver is gone if `finish` timed out.
                 let _ = end.send(());
             })
             .map_err(|source| ExecError::Start { command: "a thread".to_owned(), source })?;
@@ -119,30 +121,31 @@ impl Sampler {
             setup,
             record,
             marks,
-            asked: Cell::new(0),
+            requested: Cell::new(0),
             ended,
             thread,
         })
     }
 
-    /// A snapshot as soon as the host answers, all processes included; returns at once.
+    /// Requests an immediate snapshot that includes all processes; returns without waiting for it.
     pub fn mark(&self) {
-        self.asked.set(self.asked.get() + 1);
-        // The thread is gone only where the host is, which the end tells.
+        self.requested.set(self.requested.get() + 1);
+        // The thread ends early only if the host is lost; `finish` reports that.
         let _ = self.marks.send(());
     }
 
-    /// Whether a mark that was asked for is still to come.
+    /// Whether a requested mark is still outstanding.
     pub fn is_marking(&self) -> bool {
-        locked(&self.record).marked < self.asked.get() && !self.thread.is_finished()
+        locked(&self.record).marked < self.requested.get() && !self.thread.is_finished()
     }
 
-    /// How many snapshots there are: one that grew after a mark has that mark, or a tick before it.
+    /// Number of snapshots so far. If it grew after a mark, the new one is that mark or an earlier
+    /// tick.
     pub fn answers(&self) -> usize {
         locked(&self.record).snapshots.len()
     }
 
-    /// Sums up for the window between two moments of this machine's clock.
+    /// Summarizes the window between two moments of this machine's clock.
     pub fn finish(self, opened: Instant, closed: Instant) -> (HostUse, Vec<Track>, Vec<Warning>) {
         let Sampler { host, watch, cadence, setup, record, marks, ended, .. } = self;
         drop(marks);
@@ -165,16 +168,16 @@ impl Sampler {
             Warning::new(
                 format!("host {name} was not observed throughout"),
                 why.clone(),
-                "see to the host or the connection, and repeat",
+                "check the host and the connection, then repeat",
             )
         }));
         let all: Vec<&Snapshot> = record.snapshots.iter().collect();
         match Span::nearest(&all, opened, closed) {
-            None => warnings.push(nothing_seen(name)),
+            None => warnings.push(no_samples(name)),
             Some(span) => {
                 span.fill(&mut usage, setup.hertz);
-                usage.drbd = drbd::used(&all, span, &setup.drbd);
-                warnings.extend(off_the_window(name, span, opened, closed, cadence));
+                usage.drbd = drbd::device_use(&all, span, &setup.drbd);
+                warnings.extend(outside_window(name, span, opened, closed, cadence));
             }
         }
         let mut marks = all;
@@ -182,7 +185,7 @@ impl Sampler {
         let span = Span::nearest(&marks, opened, closed);
         match span.and_then(|span| span.foreign_cores(&watch, &setup.ours, setup.hertz)) {
             Some(Ok(cores)) => usage.foreign_cores = Some(cores),
-            Some(Err(pid)) => warnings.push(no_postgres(name, pid)),
+            Some(Err(pid)) => warnings.push(not_postgres(name, pid)),
             None => {}
         }
         (usage, tracks::tracks(name, &record.snapshots, opened), warnings)
@@ -192,12 +195,12 @@ impl Sampler {
 impl Setup {
     fn of(host: &Host, shell: &mut Shell) -> Setup {
         let greeting = shell.greeting().to_owned();
-        let said = |what: &str| {
-            let line = greeting.lines().find_map(|line| line.strip_prefix(what))?;
+        let number_after = |prefix: &str| {
+            let line = greeting.lines().find_map(|line| line.strip_prefix(prefix))?;
             line.trim().parse::<i32>().ok()
         };
         let mut ours: BTreeSet<i32> =
-            [said("self "), said("sshd ")].into_iter().flatten().collect();
+            [number_after("self "), number_after("sshd ")].into_iter().flatten().collect();
         if host.shares_pids_with_this_process() {
             ours.extend(i32::try_from(std::process::id()));
             ours.extend(std::env::var(OURS).iter().flat_map(|pids| numbers(pids)));
@@ -205,7 +208,7 @@ impl Setup {
         let rounds = (0..CLOCK_ROUNDS).filter_map(|_| Clock::ask(shell));
         let clock = rounds.min_by(|a, b| a.error_seconds.total_cmp(&b.error_seconds));
         Setup {
-            hertz: said("hertz ").filter(|n| *n > 0).map_or(100.0, f64::from),
+            hertz: number_after("hertz ").filter(|n| *n > 0).map_or(100.0, f64::from),
             ours,
             clock,
             drbd: drbd::Disks::parse(&greeting),
@@ -217,16 +220,16 @@ impl Clock {
     fn ask(shell: &mut Shell) -> Option<Clock> {
         let before = SystemTime::now();
         let answer = shell.ask("clock", ANSWER_LIMIT).ok()?;
-        let here = before.duration_since(SystemTime::UNIX_EPOCH).ok()? + answer.error();
-        let there: f64 = answer.text.trim().parse().ok()?;
+        let local = before.duration_since(SystemTime::UNIX_EPOCH).ok()? + answer.error();
+        let remote: f64 = answer.text.trim().parse().ok()?;
         Some(Clock {
-            offset_seconds: there - here.as_secs_f64(),
+            offset_seconds: remote - local.as_secs_f64(),
             error_seconds: answer.error().as_secs_f64(),
         })
     }
 }
 
-/// Until nobody can ask for marks any more, or the host is lost.
+/// Samples until the sender of marks is dropped or the host is lost.
 fn sample(shell: &mut Shell, cadence: Duration, marks: &Receiver<()>, record: &Mutex<Record>) {
     let mut due = Instant::now();
     loop {
@@ -249,7 +252,7 @@ fn sample(shell: &mut Shell, cadence: Duration, marks: &Receiver<()>, record: &M
             }
             Err(error) => {
                 record.failure = Some(error.to_string());
-                // Only the silent may speak again.
+                // A host that timed out may answer again; other errors are final.
                 if !matches!(error, ExecError::Host(crate::host::HostError::Silent { .. })) {
                     return;
                 }
@@ -269,21 +272,21 @@ fn sample(shell: &mut Shell, cadence: Duration, marks: &Receiver<()>, record: &M
     }
 }
 
-/// What a thread that died left is as good as before.
+/// Samples stay valid after a panic of the thread.
 fn locked(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn nothing_seen(host: &str) -> Warning {
+fn no_samples(host: &str) -> Warning {
     Warning::new(
         format!("host {host} was not observed"),
-        "it gave no two answers around the window",
-        "take a longer window or a shorter cadence, or see whether /proc can be read there",
+        "it did not answer twice during the window",
+        "use a longer window or a shorter cadence, and check that /proc is readable on the host",
     )
 }
 
-/// Rates of another span than the window's are still worth telling, but not silently.
-fn off_the_window(
+/// Rates over a span other than the window are still useful, but need a warning.
+fn outside_window(
     host: &str,
     span: Span<'_>,
     opened: Instant,
@@ -293,18 +296,18 @@ fn off_the_window(
     let off = distance(span.from.at, opened).max(distance(span.to.at, closed));
     (off > cadence.max(Duration::from_millis(100))).then(|| {
         Warning::new(
-            format!("rates of host {host} are not of the window alone"),
-            format!("the nearest answer came {:.1} s off", off.as_secs_f64()),
-            "the host is overloaded or far away: take a longer window",
+            format!("rates of host {host} cover more or less than the window"),
+            format!("the nearest sample is {:.1} s away from its end", off.as_secs_f64()),
+            "the host is overloaded or far away; use a longer window",
         )
     })
 }
 
-fn no_postgres(host: &str, pid: i32) -> Warning {
+fn not_postgres(host: &str, pid: i32) -> Warning {
     Warning::new(
-        format!("load of others on host {host} is unknown"),
-        format!("process {pid}, our session there by the server's word, is none of PostgreSQL's"),
-        "check [target] host; where the server runs in a container, its process numbers are its own",
+        format!("the foreign load on host {host} is unknown"),
+        format!("process {pid}, the server's backend for pgio, is not a PostgreSQL process there"),
+        "check [target] host; a server in a container has its own process ids",
     )
 }
 

@@ -1,8 +1,8 @@
-//! What a commit should cost from first principles: a flush here, one there, and the way between.
+//! Expected cost of a commit: a flush on the primary, a flush on the standby, and the round trip.
 //!
-//! Measured without PostgreSQL, once per experiment, about a second for each file system. Never an
-//! error: what could not be measured is absent, and the notes say why. Next: `analysis` sets what
-//! the commits really took against it.
+//! Measured without PostgreSQL, once per experiment, in about one second per file system. Probes
+//! never fail: a value that cannot be measured is absent, and the notes give the reason. Next:
+//! `analysis` compares the measured commits with it.
 
 mod flush;
 mod round_trip;
@@ -12,22 +12,22 @@ use std::net::IpAddr;
 use crate::host::Host;
 use crate::results::telemetry::Probes;
 
-/// A host and the directory of the WAL there.
+/// A WAL directory and its host.
 #[derive(Debug, Clone, Copy)]
 pub struct Wal<'a> {
     pub host: &'a Host,
     pub directory: &'a str,
 }
 
-/// The standby's end of its connection, as pg_stat_replication has it.
+/// The standby's end of the replication connection, from pg_stat_replication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Walsender {
-    /// `None`: a Unix socket.
+    /// `None` for a Unix socket.
     pub client_address: Option<IpAddr>,
     pub client_port: u16,
 }
 
-/// Without a standby only the flush of the primary.
+/// Without a standby, measures only the flush of the primary.
 pub fn probe(
     primary: Option<Wal<'_>>,
     standby: Option<Wal<'_>>,
@@ -35,16 +35,16 @@ pub fn probe(
 ) -> Probes {
     let mut notes = Vec::new();
     let mut flush = |wal: Option<Wal<'_>>| {
-        let (found, how) = flush::probe(wal?);
-        notes.push(how);
-        found
+        let (flush, note) = flush::probe(wal?);
+        notes.push(note);
+        flush
     };
     let (flush, standby_flush) = (flush(primary), flush(standby));
     let round_trip_seconds = walsender.and_then(|walsender| {
         let same = primary.zip(standby).is_some_and(|(a, b)| a.host.is_same_machine(b.host));
-        let (found, how) = round_trip::probe(primary.map(|wal| wal.host), same, walsender);
-        notes.push(how);
-        found
+        let (seconds, note) = round_trip::probe(primary.map(|wal| wal.host), same, walsender);
+        notes.push(note);
+        seconds
     });
     Probes {
         flush_seconds: flush.map(|f| f.seconds),
@@ -52,7 +52,7 @@ pub fn probe(
         standby_flush_seconds: standby_flush.map(|f| f.seconds),
         standby_flush_error_seconds: standby_flush.map(|f| f.error),
         round_trip_seconds,
-        // Known when a condition is in force.
+        // Set later, when a condition is applied.
         link_seconds: None,
         notes,
     }

@@ -1,4 +1,5 @@
-//! What there is to observe for one target: found out once, since it takes time and changes seldom.
+//! Discovers what can be observed for one target: once per experiment, because discovery takes time
+//! and the result rarely changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::storage::{self, Place};
+use super::storage::{self, ServerDirectory};
 use super::{Watched, environment, session};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
@@ -22,21 +23,22 @@ pub struct Scene {
     pub(super) cadence: Duration,
     pub(super) watched: Watched,
     pub(super) hosts: Hosts,
-    /// Where the server was seen to run.
+    /// The host on which the server's backend process was found.
     pub(super) server_host: Option<String>,
     pub(super) storage: Vec<Storage>,
     pub(super) probes: Option<Probes>,
     pub(super) warnings: Vec<Warning>,
 }
 
-/// What a survey starts from.
+/// Input of [`Scene::survey`].
 #[derive(Debug)]
 pub struct Survey<'a> {
     pub params: &'a ConnectParams,
     pub server: &'a Server,
     pub cadence: Duration,
     pub hosts: &'a Hosts,
-    /// The server's, by the experiment file; absent: it may be here.
+    /// The server's host according to the experiment file; `None` means that it may be this
+    /// machine.
     pub host: Option<&'a str>,
 }
 
@@ -58,31 +60,32 @@ impl Scene {
         };
         scene.hosts.entry(LOCAL.to_owned()).or_insert_with(|| Arc::new(Host::local()));
         match scene.find_server(host.unwrap_or(LOCAL), admin) {
-            Ok(found) => {
-                scene.find_storage(&found, admin);
-                scene.server_host = Some(found.name().to_owned());
+            Ok(host) => {
+                scene.find_storage(&host, admin);
+                scene.server_host = Some(host.name().to_owned());
             }
             Err(why) => scene.warnings.push(Warning::new(
                 "the devices under the server were not observed",
                 why,
-                "set host in [target] to the server's name in [hosts]",
+                "set host in [target] to the server's host in [hosts]",
             )),
         }
         scene
     }
 
-    /// To be called when the server was started again, or its files may lie elsewhere now.
+    /// Call it after a restart of the server, or when its files may have moved.
     pub fn look_again(&mut self, admin: &mut Client) {
         let host = self.server_host.as_ref().and_then(|name| self.hosts.get(name)).cloned();
         if let Some(host) = host {
-            // What is lacking was said the first time.
+            // The first survey has already warned about what is missing.
             let warnings = std::mem::take(&mut self.warnings);
             self.find_storage(&host, admin);
             self.warnings = warnings;
         }
     }
 
-    /// The server's host as it is now, with DRBD on the others: what must not change while a trial runs.
+    /// Current settings of the server's host, and of DRBD on its peers. They must not change during
+    /// a trial.
     pub fn environment(&self) -> Option<BTreeMap<String, String>> {
         let server = self.server_host()?;
         let mut found = environment::read(server, &self.storage)?;
@@ -92,50 +95,53 @@ impl Scene {
         Some(found)
     }
 
-    /// Where the server was seen to run.
+    /// The host on which the server's backend process was found.
     pub fn server_host(&self) -> Option<&Host> {
         self.hosts.get(self.server_host.as_ref()?).map(Arc::as_ref)
     }
 
-    /// What the server's directories lie on, as far as it could be found out.
+    /// File systems and devices below the server's directories, as far as known.
     pub fn storage(&self) -> &[Storage] {
         &self.storage
     }
 
-    /// What could not be, and why.
+    /// What cannot be observed, and why.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// The host, if the session's process is PostgreSQL's there. Process numbers repeat from one
-    /// machine to the next, so the program is asked for too.
+    /// Returns the host if the admin session's backend is a PostgreSQL process there. The program
+    /// name is checked too, because other machines use the same process ids.
     fn find_server(&self, name: &str, admin: &mut Client) -> Result<Arc<Host>, String> {
-        let host = self.hosts.get(name).ok_or_else(|| format!("host {name} is not known"))?;
+        let host = self.hosts.get(name).ok_or_else(|| format!("unknown host {name}"))?;
         let pid: i32 = admin
             .query_one("SELECT pg_backend_pid()", &[])
-            .map_err(|e| crate::pg::words::said(&e))?
+            .map_err(|e| crate::pg::words::message(&e))?
             .get(0);
         let comm = CommandLine::new("cat").arg(format!("/proc/{pid}/comm"));
         match host.run(&comm) {
             Ok(program) if ["postgres", "postmaster"].contains(&program.trim()) => {
                 Ok(Arc::clone(host))
             }
-            _ => Err(format!("host {name} has no process {pid} of PostgreSQL's")),
+            _ => Err(format!("host {name} has no PostgreSQL process {pid}")),
         }
     }
 
     fn find_storage(&mut self, host: &Host, admin: &mut Client) {
-        let found = directories(admin).unwrap_or_default().into_iter();
-        let places: Vec<Place> = found.map(|d| Place { role: d.role, directory: d.path }).collect();
-        if places.is_empty() {
+        let directories: Vec<ServerDirectory> = directories(admin)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|d| ServerDirectory { role: d.role, directory: d.path })
+            .collect();
+        if directories.is_empty() {
             self.warnings.push(Warning::new(
                 "the devices under the server were not observed",
-                "the role may not see data_directory",
+                "the role may not read data_directory",
                 format!("GRANT {GRANT} TO {}", quote::identifier(&self.watched.params.user)),
             ));
             return;
         }
-        match storage::locate(host, &places) {
+        match storage::locate(host, &directories) {
             Ok((storage, warnings)) => {
                 self.storage = storage;
                 self.warnings.extend(warnings);
@@ -143,7 +149,7 @@ impl Scene {
             Err(error) => self.warnings.push(Warning::new(
                 "the devices under the server were not observed",
                 crate::pg::words::sentence(&error),
-                "see whether commands can be run on the host",
+                "check that pgio can run commands on the host",
             )),
         }
     }

@@ -1,9 +1,9 @@
-//! Counters of the server over time: a thread with a session of its own.
+//! Samples the server's counters on a separate thread and session.
 //!
-//! What is read is in [`sources`], what becomes of it in [`tracks`]. A source that the role may not
-//! read is left out with a warning; nothing here fails a trial. A session's own counts become
-//! visible when its slice ends, so the beat begins a little after the window: then a second holds a
-//! slice, not parts of two.
+//! [`sources`] lists the statements; [`tracks`] turns their readings into series. A source that the
+//! role may not read is skipped with a warning; nothing here fails a trial. A session publishes its
+//! own counts when its time slice ends, so the schedule starts shortly after the window: each
+//! statements then covers one slice, not parts of two.
 
 mod replication;
 mod sources;
@@ -19,23 +19,23 @@ use postgres::{Client, Statement};
 
 use super::beat::Beat;
 use super::session::{self, SessionError};
-use super::{PATIENCE, Span, Watched, lost};
+use super::{SAMPLER_TIMEOUT, Span, Watched, not_observed};
 use crate::pg::{quote, words};
 use crate::results::Warning;
 use crate::results::series::{Moment, Track};
 use crate::results::telemetry::StandbyLag;
 use sources::Source;
 
-/// After the end of a slice its counts are visible within this time, unless the server is starved.
+/// Delay after the end of a slice until its counts are visible, unless the server is overloaded.
 const AFTER_SLICE: Duration = Duration::from_millis(20);
 
 pub(super) struct Sampler {
-    /// Dropped, it ends the thread.
+    /// Dropping it ends the thread.
     mark: Sender<()>,
-    found: Receiver<Found>,
+    samples: Receiver<Samples>,
 }
 
-/// What a window leaves.
+/// Summary of one window.
 #[derive(Debug, Default)]
 pub(super) struct ServerUse {
     pub(super) tracks: Vec<Track>,
@@ -44,8 +44,8 @@ pub(super) struct ServerUse {
     pub(super) warnings: Vec<Warning>,
 }
 
-/// What the thread brings back.
-struct Found {
+/// Everything the thread sampled.
+struct Samples {
     logs: Vec<Log>,
     standbys: Vec<(Instant, Vec<replication::Standby>)>,
     warnings: Vec<Warning>,
@@ -61,76 +61,80 @@ struct Log {
 impl Sampler {
     pub(super) fn start(watched: Watched, cadence: Duration) -> Sampler {
         let (mark, marks) = mpsc::channel();
-        let (tell, found) = mpsc::channel();
-        // Without a thread `found` is closed, which `finish` reports.
+        let (sender, samples) = mpsc::channel();
+        // If the thread cannot start, `samples` is closed, which `finish` reports.
         let _ = thread::Builder::new().name("pgio-server".to_owned()).spawn(move || {
-            let _ = tell.send(sample(&watched, cadence, &marks));
+            let _ = sender.send(sample(&watched, cadence, &marks));
         });
-        Sampler { mark, found }
+        Sampler { mark, samples }
     }
 
-    /// Reads now, and takes up the beat from here.
+    /// Requests a statements now and restarts the schedule from here.
     pub(super) fn mark(&self) {
         let _ = self.mark.send(());
     }
 
     pub(super) fn finish(self, span: Span) -> ServerUse {
         drop(self.mark);
-        match self.found.recv_timeout(PATIENCE) {
-            Ok(found) => found.sum_up(span),
+        match self.samples.recv_timeout(SAMPLER_TIMEOUT) {
+            Ok(samples) => samples.summarize(span),
             Err(_) => ServerUse {
-                warnings: vec![lost("the server's counters", "its sampler does not answer")],
+                warnings: vec![not_observed(
+                    "the server's counters",
+                    "the sampler does not answer",
+                )],
                 ..ServerUse::default()
             },
         }
     }
 }
 
-impl Found {
-    fn sum_up(self, span: Span) -> ServerUse {
-        let mut found = ServerUse { warnings: self.warnings, ..ServerUse::default() };
+impl Samples {
+    fn summarize(self, span: Span) -> ServerUse {
+        let mut usage = ServerUse { warnings: self.warnings, ..ServerUse::default() };
         for log in &self.logs {
-            tracks::add(log, span, &mut found);
+            tracks::add(log, span, &mut usage);
         }
-        (found.standbys, found.tracks) = {
-            let (lags, more) = replication::sum_up(&self.standbys, span);
-            (lags, [found.tracks, more].concat())
-        };
-        found
+        let (lags, lag_tracks) = replication::summarize(&self.standbys, span);
+        usage.standbys = lags;
+        usage.tracks.extend(lag_tracks);
+        usage
     }
 }
 
-fn sample(watched: &Watched, cadence: Duration, marks: &Receiver<()>) -> Found {
-    let mut found = Found { logs: Vec::new(), standbys: Vec::new(), warnings: Vec::new() };
-    if let Err(error) = sample_into(&mut found, watched, cadence, marks) {
-        found.warnings.push(lost("the server's counters", &words::sentence(&error)));
+fn sample(watched: &Watched, cadence: Duration, marks: &Receiver<()>) -> Samples {
+    let mut samples = Samples { logs: Vec::new(), standbys: Vec::new(), warnings: Vec::new() };
+    if let Err(error) = sample_into(&mut samples, watched, cadence, marks) {
+        let warning = not_observed("the server's counters", &words::sentence(&error));
+        samples.warnings.push(warning);
     }
-    found
+    samples
 }
 
 fn sample_into(
-    found: &mut Found,
+    samples: &mut Samples,
     watched: &Watched,
     cadence: Duration,
     marks: &Receiver<()>,
 ) -> Result<(), SessionError> {
     let mut client = session::open(&watched.params)?;
-    let mut reading = prepare(&mut client, watched, found);
+    let mut statements = prepare(&mut client, watched, samples);
     let replication = client.prepare(replication::SQL)?;
     let mut beat = Beat::new(Instant::now(), cadence);
     loop {
-        read_all(&mut client, watched, &mut reading, found);
+        read_all(&mut client, watched, &mut statements, samples);
         let (rows, at) = timed(|| client.query(&replication, &[]));
         if let Ok(rows) = rows {
-            let seen = rows.iter().filter_map(replication::Standby::of).collect();
-            found.standbys.push((at, seen));
+            let standbys = rows.iter().filter_map(replication::Standby::from_row).collect();
+            samples.standbys.push((at, standbys));
         }
         if client.is_closed() {
-            found.warnings.push(lost("the server's counters", "the connection was lost"));
+            let warning = not_observed("the server's counters", "the connection was lost");
+            samples.warnings.push(warning);
             return Ok(());
         }
         let now = Instant::now();
-        beat.used(now);
+        beat.advance(now);
         match marks.recv_timeout(beat.due().saturating_duration_since(now)) {
             Ok(()) => beat = Beat::new(Instant::now() + AFTER_SLICE, cadence),
             Err(RecvTimeoutError::Timeout) => {}
@@ -139,39 +143,39 @@ fn sample_into(
     }
 }
 
-/// The statements of those sources that can be read.
-fn prepare(client: &mut Client, watched: &Watched, found: &mut Found) -> Vec<Statement> {
+/// Prepares a statement for each source that can be read.
+fn prepare(client: &mut Client, watched: &Watched, samples: &mut Samples) -> Vec<Statement> {
     let mut statements = Vec::new();
     for source in sources::of_version(watched.version_num) {
         match client.prepare(source.sql) {
             Ok(statement) => {
                 let names = statement.columns().iter().map(|c| c.name().to_owned()).collect();
-                found.logs.push(Log { source, names, rows: Vec::new() });
+                samples.logs.push(Log { source, names, rows: Vec::new() });
                 statements.push(statement);
             }
-            Err(error) => found.warnings.push(Warning::new(
+            Err(error) => samples.warnings.push(Warning::new(
                 format!("{} cannot be read", source.what),
-                words::said(&error),
-                "look for a newer pgio, if the server is newer",
+                words::message(&error),
+                "if the server is newer than pgio, upgrade pgio",
             )),
         }
     }
     statements
 }
 
-/// One round; a source that is refused is asked no more.
+/// Reads every source once and drops the sources that the role may not read.
 fn read_all(
     client: &mut Client,
     watched: &Watched,
-    reading: &mut Vec<Statement>,
-    found: &mut Found,
+    statements: &mut Vec<Statement>,
+    samples: &mut Samples,
 ) {
     let mut i = 0;
-    while i < reading.len() {
-        let log = &mut found.logs[i];
+    while i < statements.len() {
+        let log = &mut samples.logs[i];
         let (row, at) = timed(|| match log.source.of_database {
-            true => client.query_one(&reading[i], &[&watched.database]),
-            false => client.query_one(&reading[i], &[]),
+            true => client.query_one(&statements[i], &[&watched.database]),
+            false => client.query_one(&statements[i], &[]),
         });
         let values: Result<Vec<Option<f64>>, _> =
             row.and_then(|row| (0..log.names.len()).map(|i| row.try_get(i)).collect());
@@ -180,26 +184,26 @@ fn read_all(
             Err(error) => error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE),
         };
         if refused {
-            found.warnings.push(Warning::new(
+            samples.warnings.push(Warning::new(
                 format!("{} cannot be read", log.source.what),
-                "the role may not see it",
+                "the role lacks the privilege",
                 format!("GRANT pg_monitor TO {}", quote::identifier(&watched.params.user)),
             ));
-            // What it has read so far stays, behind those that are still read.
-            let log = found.logs.remove(i);
-            found.logs.push(log);
-            drop(reading.remove(i));
+            // Keep its readings; move it behind the sources that are still read.
+            let log = samples.logs.remove(i);
+            samples.logs.push(log);
+            drop(statements.remove(i));
         } else {
-            // Whatever else failed, such as a statement that took too long, is a gap.
+            // Any other failure, such as a statement timeout, leaves a gap.
             log.rows.push((at, values.unwrap_or_else(|_| vec![None; log.names.len()])));
             i += 1;
         }
     }
 }
 
-/// The result with the middle between question and answer.
-fn timed<T>(ask: impl FnOnce() -> T) -> (T, Instant) {
-    let asked = Instant::now();
-    let result = ask();
-    (result, asked + asked.elapsed() / 2)
+/// The result and the moment halfway between request and answer.
+fn timed<T>(query: impl FnOnce() -> T) -> (T, Instant) {
+    let start = Instant::now();
+    let result = query();
+    (result, start + start.elapsed() / 2)
 }

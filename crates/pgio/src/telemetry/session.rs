@@ -1,7 +1,9 @@
-//! The sampling sessions: bounded, and where it can be in another database than the workload's.
+//! Opens the sampling sessions: with a statement timeout and, if possible, in another database than
+//! the workload's.
 //!
-//! What a session reads and commits counts for its own database. In the database `postgres` it
-//! stays out of the workload's BEFORE and AFTER; the views it reads show the whole server anyway.
+//! Reads and commits of a session count for its own database. In the database `postgres` they do
+//! not disturb the workload's BEFORE and AFTER statistics, and the views show the whole server
+//! anyway.
 
 use std::time::Duration;
 
@@ -11,23 +13,24 @@ use crate::pg::connect::{self, ConnectError, ConnectParams};
 use crate::pg::server::{self, ServerError};
 use crate::pg::words;
 
-const APART: &str = "postgres";
-/// A sampler that hangs must end by itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SEPARATE_DATABASE: &str = "postgres";
+/// Connect and statement timeout, so that a sampler cannot hang.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Parameters for sampling sessions. Tried out once, since the password file or pg_hba.conf may
-/// let the role in to its own database alone.
+/// Chooses the connection parameters for sampling sessions. Tests the separate database once,
+/// because the password file or pg_hba.conf may allow the role only its own database.
 pub(super) fn choose(params: &ConnectParams) -> ConnectParams {
     let mut own = params.clone();
-    own.connect_timeout.get_or_insert(PATIENCE);
-    let apart = own.clone().with_dbname(APART);
-    if params.dbname != APART && connect::connect(&apart).is_ok() { apart } else { own }
+    own.connect_timeout.get_or_insert(TIMEOUT);
+    let separate = own.clone().with_dbname(SEPARATE_DATABASE);
+    let usable = params.dbname != SEPARATE_DATABASE && connect::connect(&separate).is_ok();
+    if usable { separate } else { own }
 }
 
 pub(super) fn open(params: &ConnectParams) -> Result<Client, SessionError> {
     let mut client = connect::connect(params)?;
     server::lift_limits(&mut client)?;
-    let limit = format!("SET statement_timeout = {}", PATIENCE.as_millis());
+    let limit = format!("SET statement_timeout = {}", TIMEOUT.as_millis());
     client.batch_execute(&limit)?;
     Ok(client)
 }
@@ -38,6 +41,6 @@ pub(super) enum SessionError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Server(#[from] ServerError),
-    #[error("{}", words::said(.0))]
+    #[error("{}", words::message(.0))]
     Postgres(#[from] postgres::Error),
 }

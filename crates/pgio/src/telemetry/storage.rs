@@ -1,7 +1,7 @@
-//! What a server's directories lie on, as it is stored, with a warning where that is unknown.
+//! File systems and devices below a server's directories, in their stored form, with a warning for
+//! those that are unknown.
 //!
-//! Found out once per experiment by `host::storage`; rates of the devices named here are in
-//! [`super::host`].
+//! `host::storage` finds them once per experiment; [`super::host`] samples the rates of these devices.
 
 use crate::host::Host;
 use crate::host::exec::ExecError;
@@ -9,35 +9,38 @@ use crate::host::storage::{self, Location};
 use crate::results::telemetry::{Device, Storage};
 use crate::warning::Warning;
 
-/// A directory and what it is for: `data`, `wal`, `tablespace NAME`.
+/// A directory of the server and its role: `data`, `wal`, `tablespace NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ServerDirectory {
     pub role: String,
     pub directory: String,
 }
 
-pub fn locate(host: &Host, places: &[Place]) -> Result<(Vec<Storage>, Vec<Warning>), ExecError> {
-    let directories: Vec<&str> = places.iter().map(|place| place.directory.as_str()).collect();
-    let located = storage::locate(host, &directories)?;
+pub fn locate(
+    host: &Host,
+    directories: &[ServerDirectory],
+) -> Result<(Vec<Storage>, Vec<Warning>), ExecError> {
+    let paths: Vec<&str> = directories.iter().map(|d| d.directory.as_str()).collect();
+    let located = storage::locate(host, &paths)?;
     let mut found = Vec::new();
     let mut warnings = Vec::new();
-    for (place, location) in places.iter().zip(located) {
+    for (directory, location) in directories.iter().zip(located) {
         match location {
-            None => warnings.push(unreadable(host.name(), place)),
+            None => warnings.push(unreadable(host.name(), directory)),
             Some(location) => {
-                warnings.extend(without_device(place, &location));
-                found.push(stored(host.name(), place, location));
+                warnings.extend(without_device(directory, &location));
+                found.push(to_stored(host.name(), directory, location));
             }
         }
     }
     Ok((found, warnings))
 }
 
-fn stored(host: &str, place: &Place, location: Location) -> Storage {
+fn to_stored(host: &str, directory: &ServerDirectory, location: Location) -> Storage {
     let device =
         |d: storage::Device| Device { name: d.name, kind: d.kind.to_owned(), queue: d.queue };
     Storage {
-        role: place.role.clone(),
+        role: directory.role.clone(),
         host: host.to_owned(),
         directory: location.directory.to_string_lossy().into_owned(),
         mount_point: location.mount.mount_point,
@@ -47,26 +50,26 @@ fn stored(host: &str, place: &Place, location: Location) -> Storage {
     }
 }
 
-fn unreadable(host: &str, place: &Place) -> Warning {
+fn unreadable(host: &str, directory: &ServerDirectory) -> Warning {
     Warning::new(
-        format!("the device of {} is unknown", place.role),
-        format!("directory {} cannot be read on host {host}", place.directory),
-        "check [target] host, and connect to it as the server's own user or as root",
+        format!("the device of {} is unknown", directory.role),
+        format!("directory {} cannot be read on host {host}", directory.directory),
+        "check [target] host, and connect to it as the server's OS user or as root",
     )
 }
 
-fn without_device(place: &Place, location: &Location) -> Option<Warning> {
+fn without_device(area: &ServerDirectory, location: &Location) -> Option<Warning> {
     let Location { directory, mount, devices } = location;
     devices.is_empty().then(|| {
         Warning::new(
-            format!("{} lies on no device that the kernel names", place.role),
+            format!("{} is not on a block device known to the kernel", area.role),
             format!(
                 "{} is on {}, mounted on {}",
                 directory.display(),
                 mount.file_system,
                 mount.mount_point
             ),
-            "compare by the server's own counters; device rates are not known here",
+            "compare the server's own counters; device rates are not available",
         )
     })
 }
@@ -76,20 +79,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_a_warning_and_the_rest_is_found() {
-        let place = |role: &str, directory: &str| Place {
+    fn a_missing_directory_is_a_warning_and_the_rest_is_located() {
+        let directory = |role: &str, directory: &str| ServerDirectory {
             role: role.to_owned(),
             directory: directory.to_owned(),
         };
-        let places = [place("data", "/nonexistent/x"), place("wal", "/proc/sys")];
-        let (found, warnings) = locate(&Host::local(), &places).unwrap();
+        let directories = [directory("data", "/nonexistent/x"), directory("wal", "/proc/sys")];
+        let (found, warnings) = locate(&Host::local(), &directories).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].role.as_str(), found[0].file_system.as_str()), ("wal", "proc"));
         let [unknown, deviceless] = warnings.as_slice() else { panic!("{warnings:?}") };
         assert_eq!(
             unknown.to_string(),
             "the device of data is unknown: directory /nonexistent/x cannot be read on host local; \
-             check [target] host, and connect to it as the server's own user or as root"
+             check [target] host, and connect to it as the server's OS user or as root"
         );
         assert!(deviceless.why.starts_with("/proc/sys is on proc"), "{deviceless}");
     }

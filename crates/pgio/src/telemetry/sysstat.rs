@@ -1,9 +1,9 @@
-//! iostat.out, vmstat.out, mpstat.out and pgio_diskstats.out, as the original leaves them: the
-//! sysstat tools on this machine, every three seconds, until they are killed.
+//! Writes iostat.out, vmstat.out, mpstat.out and pgio_diskstats.out, as the original pgio does:
+//! runs the sysstat tools on this machine, every three seconds, until they are killed.
 //!
-//! They are for eyes and old scripts; nothing of ours reads them. They end with [`Monitors`], and
-//! with this process if it is killed. Start them in the main thread: a child's death signal comes
-//! with the end of the thread that started it.
+//! The files are for people and old scripts; pgio does not read them. The tools end when
+//! [`Monitors`] is dropped, and with this process if it is killed. Start them in the main thread:
+//! the kernel sends a child its death signal when the thread that started it ends.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 
 use crate::files::Directory;
-use crate::host::exec::{CommandLine, ExecError, Ties, spawn};
+use crate::host::exec::{CommandLine, ExecError, SpawnOptions, spawn};
 use crate::results::Warning;
 
 /// File, program, arguments.
@@ -30,24 +30,24 @@ pub struct FileError {
     source: io::Error,
 }
 
-/// The tools at work.
+/// The running tools.
 #[derive(Debug)]
 pub struct Monitors {
     diskstats: (PathBuf, File),
     running: Vec<Child>,
-    /// Which do not run, and what to install.
+    /// Names the tools that do not run and what to install.
     pub warning: Option<Warning>,
 }
 
 impl Monitors {
-    /// Starts those that are installed and takes the first look at /proc/diskstats.
+    /// Starts the installed tools and saves the first copy of /proc/diskstats.
     pub fn start(dir: &Path) -> Result<Monitors, FileError> {
         let (first, mut missing) = (dir.join(TOOLS[0].0), Vec::new());
         let directory = Directory::open(dir).map_err(|source| FileError { path: first, source })?;
-        // Nobody else's file or link of that name is written to.
+        // Never write to an existing file or link of that name.
         let create = |name: &str| {
             let path = dir.join(name);
-            match directory.create_anew(name, 0o644) {
+            match directory.replace(name, 0o644) {
                 Ok(file) => Ok((path, file)),
                 Err(source) => Err(FileError { path, source }),
             }
@@ -60,18 +60,18 @@ impl Monitors {
         for (file, program, args) in TOOLS {
             let (path, out) = create(file)?;
             let cannot = |source| FileError { path: path.clone(), source };
-            let ties = Ties {
+            let ties = SpawnOptions {
                 stdin: Stdio::null(),
                 stderr: out.try_clone().map_err(cannot)?.into(),
                 stdout: out.into(),
-                // On Ctrl-C they would add averages, while the run is still being ended.
+                // On Ctrl-C they would print averages while the run is still ending.
                 own_group: true,
-                when_parent_dies: Some(Signal::KILL),
+                parent_death_signal: Some(Signal::KILL),
             };
             match spawn(&CommandLine::new(program).args(args), ties) {
                 Ok(child) => monitors.running.push(child),
                 Err(ExecError::Start { source, .. }) => {
-                    // An empty file would look like a machine at rest.
+                    // An empty file would look like an idle machine.
                     let _ = directory.remove(file);
                     missing.push(match source.kind() {
                         io::ErrorKind::NotFound => program.to_owned(),
@@ -83,28 +83,28 @@ impl Monitors {
         }
         if !missing.is_empty() {
             monitors.warning = Some(Warning::new(
-                format!("without {}", missing.join(", ")),
-                "not installed, so the files of the same names are not there",
+                format!("cannot run {}", missing.join(", ")),
+                "not installed, so the files of the same names are missing",
                 "install the packages sysstat and, for vmstat, procps",
             ));
         }
-        monitors.diskstats()?;
+        monitors.append_diskstats()?;
         Ok(monitors)
     }
 
-    /// Whether all of them run.
+    /// Whether all tools run.
     pub fn complete(&self) -> bool {
         self.running.len() == TOOLS.len()
     }
 
-    /// Ends them and takes the last look.
+    /// Saves the last copy of /proc/diskstats and ends the tools.
     pub fn finish(mut self) -> Result<(), FileError> {
-        self.diskstats()?;
+        self.append_diskstats()?;
         self.end();
         Ok(())
     }
 
-    fn diskstats(&self) -> Result<(), FileError> {
+    fn append_diskstats(&self) -> Result<(), FileError> {
         let (path, mut file) = (&self.diskstats.0, &self.diskstats.1);
         let mut append = || writeln!(file, "{}", fs::read_to_string("/proc/diskstats")?);
         append().map_err(|source| FileError { path: path.clone(), source })
@@ -112,7 +112,7 @@ impl Monitors {
 
     fn end(&mut self) {
         for child in &mut self.running {
-            // One that has ended by itself cannot be killed, and need not be.
+            // `kill` fails for a tool that has already ended; that is harmless.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -131,12 +131,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tools_end_with_their_owner_and_leave_what_the_original_leaves() {
+    fn the_tools_end_with_their_owner_and_write_the_same_files_as_the_original() {
         let dir = tempfile::tempdir().unwrap();
         let monitors = Monitors::start(dir.path()).unwrap();
         assert!(monitors.complete(), "install sysstat to test: {:?}", monitors.warning);
         let pids: Vec<u32> = monitors.running.iter().map(Child::id).collect();
-        // The first report comes at once.
+        // The tools print their first report immediately.
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap_or_default();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while ["iostat.out", "vmstat.out", "mpstat.out"].iter().any(|f| read(f).is_empty()) {
@@ -149,13 +149,13 @@ mod tests {
         }
         assert!(read("iostat.out").contains("avg-cpu"));
         let diskstats = read("pgio_diskstats.out");
-        let looks: Vec<&str> = diskstats.split("\n\n").filter(|l| !l.is_empty()).collect();
-        assert_eq!(looks.len(), 2, "{diskstats}");
-        assert_eq!(looks[0].lines().count(), looks[1].lines().count());
+        let copies: Vec<&str> = diskstats.split("\n\n").filter(|l| !l.is_empty()).collect();
+        assert_eq!(copies.len(), 2, "{diskstats}");
+        assert_eq!(copies[0].lines().count(), copies[1].lines().count());
     }
 
     #[test]
-    fn a_directory_that_is_gone_is_named() {
+    fn the_error_names_a_missing_directory() {
         let error = Monitors::start(Path::new("/nonexistent")).unwrap_err();
         assert_eq!(error.to_string(), "cannot write /nonexistent/iostat.out");
     }

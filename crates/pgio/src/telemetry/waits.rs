@@ -1,9 +1,9 @@
-//! What our sessions wait for, seen by looking again and again: a thread with a session of its own.
+//! Samples the wait events of the workload's sessions on a separate thread and session.
 //!
-//! A round is one look at all sessions. Rounds fall at a random moment of each interval, since work
-//! that repeats itself (a commit_delay of 20 ms) would meet a regular beat always in the same state.
-//! An interval that passes without a look is missed and counted. Next: `results::waits` groups
-//! events, `analysis` divides latencies by them.
+//! A round samples all sessions once. Each round takes place at a random moment of its interval,
+//! because a regular schedule would always find periodic work (a commit_delay of 20 ms) in the same
+//! state. An interval without a round counts as missed. Next: `results::waits` groups events,
+//! `analysis` divides latencies by them.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::session::{self, SessionError};
-use super::{PATIENCE, Span, Watched, lost};
+use super::{SAMPLER_TIMEOUT, Span, Watched, not_observed};
 use crate::pg::words;
 use crate::results::Warning;
 use crate::results::telemetry::Waits;
@@ -19,30 +19,30 @@ use crate::rng::SplitMix64;
 
 const SQL: &str = include_str!("sql/activity.sql");
 
-/// 20 a second: enough for shares within a few percent over a window, and each look is work for the
-/// server.
-const EVERY: Duration = Duration::from_millis(50);
+/// 20 rounds per second: enough for shares within a few percent over a window, without much load on
+/// the server.
+const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What the server says of a session whose user switched track_activities off.
+/// State that the server reports for a session with track_activities off.
 const DISABLED: &str = "disabled";
 
 pub(super) struct Sampler {
-    /// The sessions to watch; dropped, it ends the thread.
+    /// Sends the sessions to watch; dropping it ends the thread.
     pids: Option<Sender<Vec<i32>>>,
-    found: Receiver<Found>,
+    samples: Receiver<Samples>,
 }
 
-/// What a window leaves.
+/// Summary of one window.
 #[derive(Debug, Default)]
-pub(super) struct WaitsFound {
+pub(super) struct WaitSummary {
     pub(super) waits: Option<Waits>,
     pub(super) warnings: Vec<Warning>,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct Samples {
     sessions: u32,
-    /// Names of events; rounds refer to them by their place.
+    /// Names of events; rounds refer to them by index.
     events: Vec<String>,
     rounds: Vec<Round>,
     warnings: Vec<Warning>,
@@ -51,20 +51,20 @@ struct Found {
 #[derive(Debug)]
 struct Round {
     at: Instant,
-    /// Event and number of sessions seen in it.
-    seen: Vec<(u16, u32)>,
+    /// Event and number of sessions that were in it.
+    counts: Vec<(u16, u32)>,
 }
 
 impl Sampler {
-    /// Connects; it samples once it is told whom.
+    /// Connects; sampling starts with [`Sampler::watch`].
     pub(super) fn start(watched: Watched, seed: u64) -> Sampler {
-        let (pids, whom) = mpsc::channel();
-        let (tell, found) = mpsc::channel();
-        // Without a thread `found` is closed, which `finish` reports.
+        let (pids, watched_pids) = mpsc::channel();
+        let (sender, samples) = mpsc::channel();
+        // If the thread cannot start, `samples` is closed, which `finish` reports.
         let _ = thread::Builder::new().name("pgio-waits".to_owned()).spawn(move || {
-            let _ = tell.send(sample(&watched, seed, &whom));
+            let _ = sender.send(sample(&watched, seed, &watched_pids));
         });
-        Sampler { pids: Some(pids), found }
+        Sampler { pids: Some(pids), samples }
     }
 
     pub(super) fn watch(&self, pids: Vec<i32>) {
@@ -73,37 +73,37 @@ impl Sampler {
         }
     }
 
-    pub(super) fn finish(mut self, span: Span) -> WaitsFound {
+    pub(super) fn finish(mut self, span: Span) -> WaitSummary {
         self.pids = None;
-        match self.found.recv_timeout(PATIENCE) {
-            Ok(found) => found.sum_up(span),
-            Err(_) => WaitsFound {
-                warnings: vec![lost("the sessions' waits", "their sampler does not answer")],
-                ..WaitsFound::default()
+        match self.samples.recv_timeout(SAMPLER_TIMEOUT) {
+            Ok(samples) => samples.summarize(span),
+            Err(_) => WaitSummary {
+                warnings: vec![not_observed("the sessions' waits", "the sampler does not answer")],
+                ..WaitSummary::default()
             },
         }
     }
 }
 
-impl Found {
-    fn sum_up(mut self, span: Span) -> WaitsFound {
+impl Samples {
+    fn summarize(mut self, span: Span) -> WaitSummary {
         let mut sightings = BTreeMap::new();
         let mut rounds = 0;
         for round in self.rounds.iter().filter(|r| r.at >= span.opened && r.at <= span.closed) {
             rounds += 1;
-            for (event, n) in &round.seen {
+            for (event, n) in &round.counts {
                 let name = self.events[usize::from(*event)].clone();
                 *sightings.entry(name).or_default() += u64::from(*n);
             }
         }
-        // Only the barrier before the window sleeps: the last of it is no part of the work.
+        // Only the barrier before the window calls pg_sleep; its end is not part of the workload.
         sightings.remove("Timeout:PgSleep");
         if sightings.remove(DISABLED).is_some() {
-            self.warnings.push(lost_to_setting());
+            self.warnings.push(track_activities_off());
             sightings.clear();
         }
         let seconds = (span.closed - span.opened).as_secs_f64();
-        let due = (seconds / EVERY.as_secs_f64()).floor() as u64;
+        let due = (seconds / INTERVAL.as_secs_f64()).floor() as u64;
         let waits = (!sightings.is_empty()).then(|| Waits {
             rounds,
             missed_rounds: due.saturating_sub(rounds),
@@ -111,72 +111,73 @@ impl Found {
             sessions: self.sessions,
             sightings,
         });
-        WaitsFound { waits, warnings: self.warnings }
+        WaitSummary { waits, warnings: self.warnings }
     }
 
     fn event(&mut self, name: &str) -> u16 {
-        let at = self.events.iter().position(|e| e == name).unwrap_or_else(|| {
+        let index = self.events.iter().position(|e| e == name).unwrap_or_else(|| {
             self.events.push(name.to_owned());
             self.events.len() - 1
         });
-        u16::try_from(at).expect("PostgreSQL has some hundred events")
+        u16::try_from(index).expect("PostgreSQL has a few hundred wait events")
     }
 }
 
-fn lost_to_setting() -> Warning {
+fn track_activities_off() -> Warning {
     Warning::new(
-        "what the sessions waited for is unknown",
+        "the wait events of the sessions are unknown",
         "track_activities is off",
         "turn it on for the role or the database",
     )
 }
 
-fn sample(watched: &Watched, seed: u64, whom: &Receiver<Vec<i32>>) -> Found {
-    let mut found = Found::default();
-    if let Err(error) = sample_into(&mut found, watched, seed, whom) {
-        found.warnings.push(lost("the sessions' waits", &words::sentence(&error)));
+fn sample(watched: &Watched, seed: u64, pids: &Receiver<Vec<i32>>) -> Samples {
+    let mut samples = Samples::default();
+    if let Err(error) = sample_into(&mut samples, watched, seed, pids) {
+        let warning = not_observed("the sessions' waits", &words::sentence(&error));
+        samples.warnings.push(warning);
     }
-    found
+    samples
 }
 
 fn sample_into(
-    found: &mut Found,
+    samples: &mut Samples,
     watched: &Watched,
     seed: u64,
-    whom: &Receiver<Vec<i32>>,
+    watched_pids: &Receiver<Vec<i32>>,
 ) -> Result<(), SessionError> {
     let mut client = session::open(&watched.params)?;
     let statement = client.prepare(SQL)?;
-    // The sender is gone where the sessions could not be made ready.
-    let Ok(pids) = whom.recv() else { return Ok(()) };
-    found.sessions = u32::try_from(pids.len()).unwrap_or(u32::MAX);
+    // The sender was dropped: the sessions could not be opened.
+    let Ok(pids) = watched_pids.recv() else { return Ok(()) };
+    samples.sessions = u32::try_from(pids.len()).unwrap_or(u32::MAX);
 
     let mut moments = SplitMix64::new(seed);
     let mut interval = Instant::now();
     loop {
-        let at = interval + EVERY.mul_f64(moments.next_f64());
-        match whom.recv_timeout(at.saturating_duration_since(Instant::now())) {
+        let at = interval + INTERVAL.mul_f64(moments.next_f64());
+        match watched_pids.recv_timeout(at.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        let asked = Instant::now();
+        let start = Instant::now();
         match client.query(&statement, &[&pids]) {
             Ok(rows) => {
-                let at = asked + asked.elapsed() / 2;
-                let seen = rows
+                let at = start + start.elapsed() / 2;
+                let counts = rows
                     .iter()
-                    .map(|row| (found.event(row.get(0)), row.get::<_, i64>(1) as u32))
+                    .map(|row| (samples.event(row.get(0)), row.get::<_, i64>(1) as u32))
                     .collect();
-                found.rounds.push(Round { at, seen });
+                samples.rounds.push(Round { at, counts });
             }
             Err(error) if client.is_closed() => return Err(error.into()),
-            // One that took too long is a round missed.
+            // A statement timeout is a missed round.
             Err(_) => {}
         }
         let now = Instant::now();
-        interval += EVERY;
-        while interval + EVERY <= now {
-            interval += EVERY;
+        interval += INTERVAL;
+        while interval + INTERVAL <= now {
+            interval += INTERVAL;
         }
     }
 }
@@ -185,24 +186,24 @@ fn sample_into(
 mod tests {
     use super::*;
 
-    fn found(moments: &[u64], opened: Instant) -> Found {
-        let mut found = Found { sessions: 2, ..Found::default() };
-        let (cpu, flush) = (found.event("CPU"), found.event("IO:WALSync"));
+    fn samples(moments: &[u64], opened: Instant) -> Samples {
+        let mut samples = Samples { sessions: 2, ..Samples::default() };
+        let (cpu, flush) = (samples.event("CPU"), samples.event("IO:WALSync"));
         let round = |ms: &u64| Round {
             at: opened + Duration::from_millis(*ms),
-            seen: vec![(cpu, 1), (flush, 1)],
+            counts: vec![(cpu, 1), (flush, 1)],
         };
-        found.rounds = moments.iter().map(round).collect();
-        found
+        samples.rounds = moments.iter().map(round).collect();
+        samples
     }
 
     #[test]
-    fn only_rounds_inside_the_window_count_and_the_missing_are_counted() {
+    fn only_rounds_inside_the_window_count_and_missed_ones_are_reported() {
         let start = Instant::now();
         let opened = start + Duration::from_millis(100);
         let span = Span { opened, closed: opened + Duration::from_millis(200) };
-        // Of four intervals three were looked at; before and after do not count.
-        let waits = found(&[50, 110, 150, 290, 310], start).sum_up(span).waits.unwrap();
+        // Three of four intervals have a round; rounds before and after the window do not count.
+        let waits = samples(&[50, 110, 150, 290, 310], start).summarize(span).waits.unwrap();
         assert_eq!((waits.rounds, waits.missed_rounds, waits.sessions), (3, 1, 2));
         assert!((waits.hertz - 15.0).abs() < 1e-9, "{}", waits.hertz);
         assert_eq!(waits.sightings["CPU"], 3);
@@ -213,18 +214,18 @@ mod tests {
     fn without_a_round_nothing_is_known() {
         let opened = Instant::now();
         let span = Span { opened, closed: opened + Duration::from_secs(1) };
-        let found = found(&[], opened).sum_up(span);
-        assert_eq!(found.waits, None);
+        let summary = samples(&[], opened).summarize(span);
+        assert_eq!(summary.waits, None);
     }
 
     #[test]
-    fn switched_off_activities_are_told_and_not_taken_for_clients() {
+    fn track_activities_off_is_a_warning_and_not_counted_as_client() {
         let opened = Instant::now();
-        let mut off = found(&[10], opened);
+        let mut off = samples(&[10], opened);
         let disabled = off.event(DISABLED);
-        off.rounds[0].seen = vec![(disabled, 2)];
-        let found = off.sum_up(Span { opened, closed: opened + Duration::from_secs(1) });
-        assert_eq!(found.waits, None);
-        assert!(found.warnings[0].why.contains("track_activities"));
+        off.rounds[0].counts = vec![(disabled, 2)];
+        let summary = off.summarize(Span { opened, closed: opened + Duration::from_secs(1) });
+        assert_eq!(summary.waits, None);
+        assert!(summary.warnings[0].why.contains("track_activities"));
     }
 }

@@ -1,9 +1,9 @@
 //! `ballast = "1G"` or `ballast = { leave = "1G", host = "db1", way = "cgroup" }`: leaves only so
 //! much memory free, so that the operating system's cache cannot answer the reads.
 //!
-//! By huge pages nobody uses, which takes memory from the whole host ([`huge_pages`], as the
-//! original's pgio_reduce_free_memory.sh does and `pgio ballast` by itself), or by a limit on the
-//! server's processes alone ([`cgroup`]). Which memory is left for what is said there.
+//! Unused huge pages take memory from the whole host ([`huge_pages`], like the
+//! original's pgio_reduce_free_memory.sh, and like `pgio ballast`); a control group limits the
+//! server's processes alone ([`cgroup`]).
 
 mod cgroup;
 pub mod huge_pages;
@@ -12,15 +12,20 @@ pub mod memory;
 use self::cgroup::Cgroup;
 use self::huge_pages::HugePages;
 use super::body::{self, Body};
-use super::{Kind, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::contract::{Kind, Treatment};
+use super::error::TreatmentError;
+use super::record::Record;
+use super::step::Step;
 use crate::config::experiment::TreatmentSpec;
 use crate::units;
 
+const NAME: &str = huge_pages::KIND;
+
 pub(super) const KIND: Kind = Kind {
-    name: "ballast",
+    name: NAME,
     help: "leaves only so much memory free: \"1G\", or { leave = \"1G\", host = \"…\", way = \"huge_pages\" or \"cgroup\" }, which limits the server's processes alone",
     parse,
-    undo,
+    read,
 };
 
 const KEYS: &[&str] = &["leave", "host", "way"];
@@ -30,7 +35,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     if let toml::Value::String(text) = &spec.body {
         let leave =
             units::parse_bytes(text).map_err(|e| body::error(spec, &spec.kind, &e.to_string()))?;
-        return Ok(Box::new(HugePages::new(leave, None)));
+        return Ok(Box::new(HugePages { leave, host: None }));
     }
     let body = Body::table(spec, KEYS, EXAMPLE)?;
     let leave = body.bytes("leave")?.ok_or_else(|| {
@@ -43,16 +48,14 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
             "contradicts way = \"cgroup\", which limits the server's processes where they are",
         )),
         Some("cgroup") => Ok(Box::new(Cgroup::new(leave))),
-        _ => Ok(Box::new(HugePages::new(leave, host))),
+        _ => Ok(Box::new(HugePages { leave, host })),
     }
 }
 
-fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
-    let host = world.host(step.host.as_deref())?;
-    if step.ours.get("group").is_some() {
-        cgroup::undo(&host, step)
-    } else {
-        huge_pages::undo(&host, step, stranger)
+fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    match cgroup::read(record) {
+        Some(step) => Ok(Box::new(step)),
+        None => Ok(Box::new(huge_pages::read(record)?)),
     }
 }
 

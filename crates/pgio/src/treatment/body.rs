@@ -1,16 +1,16 @@
 //! Typed reading of a treatment's body, the same for all kinds: an error names line and key, and
 //! for an unknown key the nearest known one.
 //!
-//! Only what the file says; whether it can be had is for the treatment's `check`.
+//! Reads the file alone; `check` finds out whether a value is possible.
 
-// Each kind takes what it needs.
+// Each kind uses some of these.
 #![allow(dead_code)]
 
 use std::ops::RangeInclusive;
 
 use toml::{Table, Value};
 
-use super::TreatmentError;
+use super::error::TreatmentError;
 use crate::config::experiment::TreatmentSpec;
 use crate::config::nearest;
 use crate::units;
@@ -22,7 +22,7 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Of a kind that takes a table with these keys; `example` shows one in errors.
+    /// The body of a kind that takes a table with these keys; errors show `example`.
     pub(super) fn table(
         spec: &'a TreatmentSpec,
         keys: &[&str],
@@ -38,7 +38,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// At a key, or of a missing one.
+    /// An error at a key, which may be missing.
     pub(super) fn error(&self, key: &str, message: impl AsRef<str>) -> TreatmentError {
         error(self.spec, &format!("{}.{key}", self.spec.kind), message.as_ref())
     }
@@ -120,7 +120,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Of a treatment that is no table, too.
+/// For a body that is no table, too.
 pub(super) fn error(spec: &TreatmentSpec, key: &str, message: &str) -> TreatmentError {
     TreatmentError::Config(format!("line {}: {key}: {message}", spec.line))
 }

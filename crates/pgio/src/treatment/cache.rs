@@ -1,25 +1,28 @@
 //! `cache = "cold" | "warm"`: what is in memory when a trial begins.
 //!
-//! Cold: PostgreSQL is stopped, the kernel's page cache emptied, PostgreSQL started. Warm: every
-//! table and index of the data set is read into shared_buffers by pg_prewarm; the extension is
-//! created in a transaction that is rolled back, so nothing of it is ever left behind. A warm-up
-//! comes after either, and what it reads is no longer cold.
+//! Cold: PostgreSQL is stopped, the kernel's page cache dropped, PostgreSQL started. Warm: pg_prewarm
+//! reads every table and index of the data set into shared_buffers; the extension is
+//! created in a transaction that is rolled back, so nothing of it remains. The warm-up
+//! comes after either, and warms what it reads.
 //!
-//! What was there is not put back: a cache is nobody's setting. Next: [`resident`], which finds out
+//! The former content of the cache is not restored. Next: [`resident`], which measures
 //! how much of the data set is in memory.
 
 mod resident;
 
-use std::cell::Cell;
 use std::path::Path;
 
 use postgres::Client;
 
 use self::resident::{Relations, Resident};
-use super::{
-    Cost, Kind, Machines, Outlook, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
-    body, stopped,
-};
+use super::context::{Context, Machines};
+use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
+use super::error::TreatmentError;
+use super::journal::Journal;
+use super::record::Record;
+use super::resource::Touch;
+use super::step::Step;
+use super::{body, stopped};
 use crate::config::experiment::TreatmentSpec;
 use crate::config::nearest;
 use crate::host::exec::{CommandLine, Exec};
@@ -28,191 +31,205 @@ use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
 use crate::units::human;
 
+const NAME: &str = "cache";
+
 pub(super) const KIND: Kind = Kind {
-    name: "cache",
+    name: NAME,
     help: "before each trial: \"cold\" (PostgreSQL restarted, the host's page cache dropped) or \"warm\" (the data set read by pg_prewarm)",
     parse,
-    undo,
+    read,
 };
 
 const NAMES: &[&str] = &["cold", "warm"];
 const IN_MEMORY: &str = "data set in memory";
 const WARMED_UP: &str = "data set in memory after the warm-up";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+const NEED: &str = "a cold cache";
 
-/// More of the data set than this in memory is no cold start; the sessions of a trial read a little
-/// while they are made ready.
+/// A larger share of the data set in memory is no cold start; the sessions of a trial read a little
+/// while they are prepared.
 const COLD: f64 = 0.1;
-/// Less than this is no warm one.
+/// A smaller share is no warm cache.
 const WARM: f64 = 0.9;
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum Cache {
-    Cold {
-        /// The server's clock before it was stopped last, in seconds since the epoch.
-        asked: Cell<f64>,
-        /// Whether it has been read since then: the next reading is of after the warm-up.
-        read: Cell<bool>,
-    },
+    Cold,
     Warm,
 }
 
+#[derive(Debug)]
+struct ColdCache {
+    /// The server's clock before it was stopped, in seconds since the epoch.
+    stopped_after: f64,
+    /// Whether evidence was read since: the next reading comes after the warm-up.
+    was_read: bool,
+}
+
+#[derive(Debug)]
+struct WarmCache;
+
 fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     match spec.body.as_str() {
-        Some("cold") => Ok(Box::new(Cache::Cold { asked: Cell::new(0.0), read: Cell::new(false) })),
+        Some("cold") => Ok(Box::new(Cache::Cold)),
         Some("warm") => Ok(Box::new(Cache::Warm)),
         Some(other) => {
             let message = format!("cannot be `{other}`; {}", nearest(other, NAMES));
-            Err(body::error(spec, KIND.name, &message))
+            Err(body::error(spec, NAME, &message))
         }
-        None => Err(body::error(spec, KIND.name, "must be \"cold\" or \"warm\"")),
+        None => Err(body::error(spec, NAME, "must be \"cold\" or \"warm\"")),
     }
 }
 
 impl Treatment for Cache {
-    fn changes(&self) -> Vec<Change> {
-        let value = match self {
-            Cache::Cold { .. } => "cold",
-            Cache::Warm => "warm",
+    fn declared(&self) -> Declared {
+        let (value, costs, intent) = match self {
+            Cache::Cold => (
+                "cold",
+                vec![Cost::Restart],
+                "cache = cold by a stop of PostgreSQL, the host's drop_caches and a start",
+            ),
+            Cache::Warm => {
+                ("warm", Vec::new(), "cache = warm by pg_prewarm of all of the data set")
+            }
         };
-        vec![Change::new(None, Subject::Cache, "cache", value)]
-    }
-
-    fn costs(&self) -> Vec<Cost> {
-        match self {
-            Cache::Cold { .. } => vec![Cost::Restart],
-            Cache::Warm => Vec::new(),
+        Declared {
+            changes: vec![Change::new(None, Subject::Cache, NAME, value)],
+            intents: vec![intent.to_owned()],
+            costs,
+            round_trip: None,
         }
     }
 
-    fn intents(&self) -> Vec<String> {
-        vec![
-            match self {
-                Cache::Cold { .. } => {
-                    "cache = cold by a stop of PostgreSQL, the host's drop_caches and a start"
-                }
-                Cache::Warm => "cache = warm by pg_prewarm of all of the data set",
-            }
-            .to_owned(),
-        ]
-    }
-
-    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
-        let relations = Relations::of_data_set(world.admin()?)?;
-        let now = match Resident::look(world, &relations) {
+    fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
+        let relations = Relations::of_data_set(context.admin()?)?;
+        let now = match Resident::measure(context, &relations) {
             _ if relations.is_empty() => "no data set".to_owned(),
             Ok(found) => found.to_string(),
             Err(_) => "unknown".to_owned(),
         };
         let (then, how) = match self {
-            Cache::Cold { .. } => ("cold", "by a restart and the host's drop_caches"),
+            Cache::Cold => ("cold", "by a restart and the host's drop_caches"),
             Cache::Warm => ("warm", "by pg_prewarm"),
         };
-        Ok(vec![Outlook { what: KIND.name.to_owned(), now, then: then.to_owned(), how }])
+        Ok(vec![Preview { what: NAME.to_owned(), now, then: then.to_owned(), how }])
     }
 
-    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
-        match self {
-            Cache::Cold { .. } => check_drop(machines),
-            Cache::Warm => Ok(()),
-        }
-    }
-
-    fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        match self {
-            Cache::Cold { .. } => check_cold(world),
-            Cache::Warm => check_warm(world),
-        }
-    }
-
-    /// A server of the user's that is stopped has to be started again.
-    fn touches(&self, _world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
+    /// A server of the user's that is stopped must be started again.
+    fn touches(&self, _context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
         Ok(match self {
-            Cache::Cold { .. } => vec![Touch::Server],
+            Cache::Cold => vec![Touch::Server],
             Cache::Warm => Vec::new(),
         })
     }
 
-    fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
         match self {
-            Cache::Cold { asked, read } => {
-                let clock = "SELECT extract(epoch FROM clock_timestamp())::float8";
-                let now = world.admin()?.query_one(clock, &[]);
-                asked.set(now.map_err(failed("read the server's clock"))?.get(0));
-                read.set(false);
-                Ok(vec![stopped::step(world, "a cold cache")?])
-            }
-            Cache::Warm => Ok(Vec::new()),
+            Cache::Cold => check_drop(machines),
+            Cache::Warm => Ok(()),
         }
     }
 
-    fn apply(&self, world: &mut World<'_>, _step: &Step) -> Result<(), TreatmentError> {
-        stopped::apply(world)
+    fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
+        match self {
+            Cache::Cold => check_cold(context)?,
+            Cache::Warm => check_warm(context)?,
+        }
+        Ok(Box::new(*self))
     }
+}
 
-    /// Of a cold cache, whose server is down now.
-    fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        let host = world.host(None)?;
+impl Prepared for Cache {
+    fn put_in_force(
+        &self,
+        context: &mut Context<'_>,
+        journal: &mut Journal,
+    ) -> Result<Box<dyn InForce>, TreatmentError> {
+        match self {
+            Cache::Cold => Ok(Box::new(ColdCache::make(context, journal)?)),
+            Cache::Warm => {
+                let admin = context.admin()?;
+                let relations = Relations::of_data_set(admin)?;
+                resident::prewarm(admin, &relations)?;
+                Ok(Box::new(WarmCache))
+            }
+        }
+    }
+}
+
+impl ColdCache {
+    fn make(context: &mut Context<'_>, journal: &mut Journal) -> Result<ColdCache, TreatmentError> {
+        let clock = "SELECT extract(epoch FROM clock_timestamp())::float8";
+        let now = context.admin()?.query_one(clock, &[]);
+        let stopped_after =
+            now.map_err(TreatmentError::postgres("read the server's clock"))?.get(0);
+        stopped::stop(context, journal, NEED)?;
+        let host = context.host(None)?;
         let drop = CommandLine::new("sh").args(["-c", "sync; echo 3 >\"$1\"", "sh", DROP_CACHES]);
         let dropped = host.run(&drop);
-        // Whatever came of it, the server is not left down.
-        world.start("a cold cache")?;
+        // Start the server even after a failure.
+        context.start_server(NEED)?;
         dropped?;
-        Ok(())
+        Ok(ColdCache { stopped_after, was_read: false })
     }
+}
 
-    fn rest(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        match self {
-            Cache::Cold { .. } => Ok(()),
-            Cache::Warm => {
-                let admin = world.admin()?;
-                let relations = Relations::of_data_set(admin)?;
-                resident::prewarm(admin, &relations)
-            }
-        }
-    }
-
-    /// Only before: the work itself fills the cache.
-    fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence> {
+/// Evidence is read before the window only: the work itself fills the cache.
+impl InForce for ColdCache {
+    fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         if when != When::Before {
             return Vec::new();
         }
         let mut all = Vec::new();
-        let mut what = IN_MEMORY;
-        if let Cache::Cold { asked, read } = self {
-            if read.replace(true) {
-                what = WARMED_UP;
-            }
-            all.extend(world.admin().ok().map(|admin| started(admin, asked.get())));
-        }
-        all.extend(
-            self.resident(world, what)
-                .unwrap_or_else(|error| vec![evidence(what, format!("unknown: {error}"), None)]),
-        );
+        all.extend(context.admin().ok().map(|admin| started(admin, self.stopped_after)));
+        let was_read = std::mem::replace(&mut self.was_read, true);
+        let what = if was_read { WARMED_UP } else { IN_MEMORY };
+        all.extend(in_memory(context, what, |found| match was_read {
+            true => None,
+            false => Some((found <= COLD, "at most 10 %")),
+        }));
         all
     }
 }
 
-impl Cache {
-    fn resident(&self, world: &mut World<'_>, what: &str) -> Result<Vec<Evidence>, TreatmentError> {
-        let relations = Relations::of_data_set(world.admin()?)?;
-        if relations.is_empty() {
-            return Ok(Vec::new());
+impl InForce for WarmCache {
+    fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
+        if when != When::Before {
+            return Vec::new();
         }
-        let found = Resident::look(world, &relations)?;
-        let (holds, wanted) = match self {
-            Cache::Cold { .. } => (found.most().map(|most| most <= COLD), "at most 10 %"),
-            Cache::Warm => {
-                (found.most().map(|most| most >= WARM), "at least 90 % in one of the two")
-            }
-        };
-        let said = found.to_string();
-        if what == WARMED_UP {
-            return Ok(vec![evidence(what, said, None)]);
+        let expected = |found| Some((found >= WARM, "at least 90 % in one of the two"));
+        in_memory(context, IN_MEMORY, expected).into_iter().collect()
+    }
+}
+
+/// None without a data set.
+fn measured(context: &mut Context<'_>) -> Result<Option<Resident>, TreatmentError> {
+    let relations = Relations::of_data_set(context.admin()?)?;
+    if relations.is_empty() {
+        return Ok(None);
+    }
+    Resident::measure(context, &relations).map(Some)
+}
+
+/// How much of the data set is in memory. `expected` gets the share in the cache that holds more, and
+/// returns whether that is right and what would be; none where nothing is expected.
+fn in_memory(
+    context: &mut Context<'_>,
+    what: &str,
+    expected: impl Fn(f64) -> Option<(bool, &'static str)>,
+) -> Option<Evidence> {
+    match measured(context) {
+        Ok(None) => None,
+        Err(error) => Some(evidence(what, format!("unknown: {error}"), None)),
+        Ok(Some(found)) => {
+            let text = found.to_string();
+            // A share that is good enough is its own expectation.
+            let expected = found.most().and_then(expected).map(|(holds, wanted)| match holds {
+                true => text.clone(),
+                false => wanted.to_owned(),
+            });
+            Some(evidence(what, text, expected))
         }
-        // What is found is the expectation itself where it is good enough.
-        let expected = holds.map(|holds| if holds { said.clone() } else { wanted.to_owned() });
-        Ok(vec![evidence(what, said, expected)])
     }
 }
 
@@ -237,19 +254,19 @@ fn started(admin: &mut Client, asked: f64) -> Evidence {
     }
 }
 
-fn check_cold(world: &mut World<'_>) -> Result<(), TreatmentError> {
-    world.control("a cold cache")?;
-    check_drop(&world.machines())
+fn check_cold(context: &mut Context<'_>) -> Result<(), TreatmentError> {
+    context.control(NEED)?;
+    check_drop(&context.machines())
 }
 
 fn check_drop(machines: &Machines<'_>) -> Result<(), TreatmentError> {
     let host = machines.host(None)?;
     let file = Path::new(DROP_CACHES);
-    Ok(check_writable(&*host, host.name(), "a cold cache", &[file], None)?)
+    Ok(check_writable(&*host, host.name(), NEED, &[file], None)?)
 }
 
-fn check_warm(world: &mut World<'_>) -> Result<(), TreatmentError> {
-    let admin = world.admin()?;
+fn check_warm(context: &mut Context<'_>) -> Result<(), TreatmentError> {
+    let admin = context.admin()?;
     let relations = Relations::of_data_set(admin)?;
     if relations.is_empty() {
         return Err(TreatmentError::Refused(
@@ -259,10 +276,10 @@ fn check_warm(world: &mut World<'_>) -> Result<(), TreatmentError> {
     resident::check_extension(admin)?;
     let buffers: i64 = admin
         .query_one("SELECT pg_size_bytes(current_setting('shared_buffers'))", &[])
-        .map_err(failed("read shared_buffers"))?
+        .map_err(TreatmentError::postgres("read shared_buffers"))?
         .get(0);
     let bytes = relations.bytes();
-    let memory = resident::memory(world)?;
+    let memory = resident::memory(context)?;
     if let Some(memory) = memory.filter(|m| bytes > buffers.unsigned_abs().max(*m)) {
         return Err(TreatmentError::Refused(format!(
             "the data set ({}) fits neither into shared_buffers ({}) nor into the host's memory ({}): it cannot be warm",
@@ -274,14 +291,9 @@ fn check_warm(world: &mut World<'_>) -> Result<(), TreatmentError> {
     Ok(())
 }
 
-fn failed(doing: &str) -> impl FnOnce(postgres::Error) -> TreatmentError {
-    let doing = doing.to_owned();
-    move |source| TreatmentError::Postgres { doing, source }
-}
-
-/// Its only step is that of a stopped server, which has an undo of its own.
-fn undo(_: &mut World<'_>, _: &Step, _: Stranger) -> Result<Undone, TreatmentError> {
-    Ok(Undone::PutBack)
+/// Its only step is that of a stopped server, which is of a kind of its own.
+fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    Err(record.misread("a cache has no step").into())
 }
 
 #[cfg(test)]
@@ -292,7 +304,7 @@ mod tests {
     #[test]
     fn two_words_and_no_other() {
         let parsed = |body: toml::Value| {
-            let spec = TreatmentSpec { kind: KIND.name.to_owned(), body, line: 3 };
+            let spec = TreatmentSpec { kind: NAME.to_owned(), body, line: 3 };
             parse(&spec).map(|t| in_words(t.as_ref())).map_err(|e| e.to_string())
         };
         assert_eq!(parsed("cold".into()).unwrap(), ["cache = cold"]);

@@ -2,41 +2,46 @@
 //! data lies on, and `filesystem = { device = "/dev/loop7", type = "xfs", … }`: a new file system
 //! under a private cluster, or with `tablespace = "/srv/pgio"` under the data set of any server.
 //!
-//! Options are changed by a remount where the kernel really does that, else with PostgreSQL stopped
+//! A remount changes options where the kernel really does that, else PostgreSQL is stopped
 //! and the file system unmounted in between ([`remount`]). A device is formatted only if it holds
-//! nothing, or what the file names by its UUID ([`format`]); on it goes a copy of the data directory
-//! ([`over`]) or the data set ([`tablespace`]). The options that can be put back are a
-//! table ([`options`]); what is in force is read from the kernel ([`mounts`]), never believed.
+//! nothing, or what the file names by its UUID ([`format`]); it gets a copy of the data directory
+//! ([`data_directory`]) or the data set ([`tablespace`]). [`options`] is the table of options that can be
+//! restored; [`mounts`] reads from the kernel what is in force.
 
+mod data_directory;
 mod format;
+mod format_step;
+mod mount_namespace;
 mod mounts;
-mod name_space;
 mod options;
-mod over;
+mod options_step;
 mod remount;
 mod tablespace;
+mod tablespace_steps;
 mod tools;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use self::data_directory::{CopyStep, MountOverStep, OnDevice};
 use self::format::NewFileSystem;
-use self::mounts::{Mounted, Mounts};
-use self::options::{FILE_SYSTEMS, Setting};
-use self::over::Over;
-use self::remount::Remounted;
-use self::tablespace::{Spot, Tablespace};
+use self::format_step::FormatStep;
+use self::options::FILE_SYSTEMS;
+use self::options_step::{Options, OptionsStep};
+use self::remount::Remount;
+use self::tablespace::Tablespace;
+use self::tablespace_steps::{MoveStep, PlaceStep, TablespaceStep};
 use super::body::Body;
-use super::{Kind, Step, Stranger, Treatment, TreatmentError, Undone, World};
+use super::contract::{Kind, Treatment};
+use super::error::TreatmentError;
+use super::record::Record;
+use super::step::Step;
 use crate::config::experiment::TreatmentSpec;
-use crate::dataset::place::Relation;
-use crate::results::change as declared;
-use crate::results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
-    name: "filesystem",
+    name: tools::KIND,
     help: "mount options under PostgreSQL, such as { options = \"barrier=0\" }, or a new file system under a private cluster, { device = \"/dev/loop7\", type = \"xfs\", allow_format = true }, or under the data set of any server, with tablespace = \"/srv/pgio\"",
     parse,
-    undo,
+    read,
 };
 
 const KEYS: &[&str] =
@@ -57,7 +62,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         if mount.as_ref().is_some_and(|mount| !mount.starts_with('/')) {
             return Err(body.error("mount", "must be the path of a mount, such as \"/srv/pg\""));
         }
-        return Ok(Box::new(Remounted::new(text, options, mount)));
+        return Ok(Box::new(Remount { text: text.to_owned(), settings: options, mount }));
     };
     if body.has("mount") {
         return Err(body.error(
@@ -86,124 +91,55 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         settings.unwrap_or_default(),
         body.text("uuid")?,
     );
-    let Some(point) = body.text("tablespace")? else { return Ok(Box::new(Over::new(new))) };
+    let Some(point) = body.text("tablespace")? else { return Ok(Box::new(OnDevice { new })) };
     tablespace::check_point(point).map_err(|why| body.error("tablespace", why))?;
-    Ok(Box::new(Tablespace::new(new, point)))
+    Ok(Box::new(Tablespace { new, point: point.to_owned() }))
 }
 
-/// What a step did, as the journal keeps it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Every step of this kind, as the journal keeps it.
+#[derive(Debug, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
-enum Change {
-    Remount {
-        words: Vec<String>,
-        shown: String,
-    },
-    /// Unmounted, and mounted with these.
-    Mount {
-        words: Vec<String>,
-        shown: String,
-    },
-    Format {
-        device: String,
-        file_system: String,
-        uuid: String,
-        mkfs: Vec<String>,
-        shown: String,
-    },
-    /// The data directory is copied to the device, mounted at a directory of ours for that.
-    Copy {
-        device: String,
-        file_system: String,
-        options: String,
-        from: String,
-        to: String,
-    },
-    /// The device is mounted over the data directory.
-    Over {
-        device: String,
-        number: String,
-        file_system: String,
-        options: String,
-        point: String,
-    },
-    /// The device is mounted at a directory that is made for it and belongs to the server then.
-    Place {
-        spot: Spot,
-        /// A directory of the server's, whose owner and rights the new one gets.
-        owner: String,
-    },
-    /// Of our name, there.
-    Tablespace {
-        spot: Spot,
-    },
-    /// The data set goes into that tablespace.
-    Move {
-        spot: Spot,
-        /// In which it is.
-        database: String,
-        /// Each with the tablespace to which it goes back.
-        relations: Vec<Relation>,
-    },
+enum Stored {
+    Remount(Options),
+    Mount(Options),
+    Format(FormatStep),
+    Copy(CopyStep),
+    Over(MountOverStep),
+    Place(PlaceStep),
+    Tablespace(TablespaceStep),
+    Move(MoveStep),
 }
 
-fn change_of(step: &Step) -> Result<Change, TreatmentError> {
-    serde_json::from_value(step.ours.clone()).map_err(|e| {
-        TreatmentError::Config(format!(
-            "the journal's step `{}` cannot be understood ({e}); use the pgio that wrote it",
-            step.what
-        ))
-    })
-}
-
-fn undo(world: &mut World<'_>, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
-    match change_of(step)? {
-        Change::Remount { .. } => remount::undo(world, step, false, stranger),
-        Change::Mount { .. } => remount::undo(world, step, true, stranger),
-        Change::Format { device, uuid, .. } => {
-            format::undo_format(world, step, &device, &uuid, stranger)
+fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    let label = record.label();
+    match record.ours_as()? {
+        Stored::Remount(options) => Ok(Box::new(OptionsStep::read(record, false, &options)?)),
+        Stored::Mount(options) => Ok(Box::new(OptionsStep::read(record, true, &options)?)),
+        Stored::Format(mut step) => {
+            (step.label, step.prior) = (label, record.prior_as()?);
+            Ok(Box::new(step))
         }
-        Change::Copy { to, .. } => over::undo_copy(world, step, &to),
-        Change::Over { number, point, .. } => over::undo_over(world, step, &number, &point),
-        Change::Place { spot, .. } => tablespace::undo_place(world, step, &spot, stranger),
-        Change::Tablespace { spot } => tablespace::undo_tablespace(world, step, &spot, stranger),
-        Change::Move { spot, database, relations } => {
-            tablespace::undo_move(world, step, (&spot, &database, &relations), stranger)
+        Stored::Copy(mut step) => {
+            step.label = label;
+            Ok(Box::new(step))
+        }
+        Stored::Over(mut step) => {
+            step.label = label;
+            Ok(Box::new(step))
+        }
+        Stored::Place(mut step) => {
+            step.label = label;
+            Ok(Box::new(step))
+        }
+        Stored::Tablespace(mut step) => {
+            step.label = label;
+            Ok(Box::new(step))
+        }
+        Stored::Move(mut step) => {
+            step.label = label;
+            Ok(Box::new(step))
         }
     }
-}
-
-/// One fact: the options as the kernel shows them, which is what is expected where all of `settings`
-/// are among them.
-fn evidence(
-    when: When,
-    mounts: Option<&Mounts>,
-    point: Option<&str>,
-    settings: &[Setting],
-) -> Evidence {
-    let mounted = mounts.zip(point).and_then(|(mounts, point)| mounts.at(point));
-    let Some(mounted) = mounted else {
-        let found = "unreadable, or not mounted".to_owned();
-        let what = format!("mount of {}", point.unwrap_or("the data directory"));
-        return Evidence { when, what, found, expected: Some(options::told(settings)) };
-    };
-    let found = format!("{} {}", mounted.file_system, mounted.options);
-    let expected = match in_force(mounted, settings) {
-        true => found.clone(),
-        false => format!("{} with {}", mounted.file_system, options::told(settings)),
-    };
-    Evidence { when, what: format!("mount of {}", mounted.point), found, expected: Some(expected) }
-}
-
-fn in_force(mounted: &Mounted, settings: &[Setting]) -> bool {
-    let known = mounted.known();
-    settings.iter().all(|setting| setting.found(&known) == setting.word)
-}
-
-/// Each option by its name in the table, so that two values of one are one difference.
-fn options_of(settings: &[Setting], path: Option<&str>) -> impl Iterator<Item = declared::Change> {
-    let subject = declared::Subject::Mount { path: path.map(str::to_owned) };
-    settings.iter().map(move |s| declared::Change::new(None, subject.clone(), s.name(), &s.word))
 }
 
 #[cfg(test)]

@@ -1,33 +1,33 @@
-//! A `sh` on a host that puts something back when this program is gone, however it went.
+//! A `sh` on a host that undoes a change when this program ends, however it ends.
 //!
 //! It sees the end of its stdin, also after kill -9 and when a connection breaks, and then runs
 //! the release. The journal stays the authority: the release must leave alone what is not ours,
-//! and be harmless where there is nothing to release, for it also runs when all is well.
+//! and be harmless where nothing is left to release, for it runs after a normal end as well.
 //!
-//! What it watches over is applied by the same shell, so that a change that is under way when we are
-//! killed is finished first and then released; a process of its own would go on behind our back.
+//! The same shell applies the change, so that a change that is under way when pgio is
+//! killed is finished first and then released; a process of its own would come after the release.
 //!
-//! It pays where what is left behind harms the host: memory that is taken, a link that is slow.
-//! The shell answers what verification asks as well, which spares a process of ours each time.
+//! Used where a change that is left behind harms the host: memory that is taken, a link that is slow.
+//! The shell also answers for verification, which saves a process each time.
 
 use std::time::Duration;
 
-use super::TreatmentError;
+use super::error::TreatmentError;
 use crate::host::{Host, Shell};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
-/// Caches may have to be written back on the way.
+/// Caches may have to be written back.
 const APPLY_LIMIT: Duration = Duration::from_mins(10);
 
 /// Shell text.
 #[derive(Debug)]
 pub(super) struct Script<'a> {
-    /// For the others to use.
+    /// Functions that the other parts call.
     pub(super) functions: &'a str,
     pub(super) apply: &'a str,
     pub(super) release: &'a str,
-    /// To the question `$ask`, which is never `apply`.
+    /// Answers the question in `$ask`, which is never `apply`.
     pub(super) answer: &'a str,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Nothing is applied yet.
+    /// Starts the shell; nothing is applied yet.
     pub(super) fn start(host: &Host, script: &Script<'_>) -> Result<Guard, TreatmentError> {
         let prelude = prelude(script.functions, script.release);
         let Script { apply, answer, .. } = script;
-        // In a subshell, which may exit.
+        // A subshell, since the text may exit.
         let body = format!(
             "if [ \"$ask\" = apply ]; then\n(\n{apply}\n) 2>&1\necho \"status $?\"\nelse\n{answer}\nfi"
         );
@@ -51,13 +51,13 @@ impl Guard {
 
     pub(super) fn apply(&mut self) -> Result<(), TreatmentError> {
         let text = self.shell.ask("apply", APPLY_LIMIT)?.text;
-        let (said, status) = text.trim_end().rsplit_once("status ").unwrap_or((&text, "unknown"));
+        let (output, status) = text.trim_end().rsplit_once("status ").unwrap_or((&text, "unknown"));
         match status {
             "0" => Ok(()),
             _ => Err(TreatmentError::Refused(format!(
                 "what was to be changed on host {} failed with status {status}: {}",
                 self.host,
-                said.trim()
+                output.trim()
             ))),
         }
     }
@@ -67,8 +67,8 @@ impl Guard {
     }
 }
 
-/// Without its last line a signal would end the shell past its trap: that of a broken pipe, too,
-/// where we are killed while it answers.
+/// Without the last line a signal would end the shell without its trap, SIGPIPE included, which it
+/// gets when pgio is killed while it answers.
 fn prelude(functions: &str, release: &str) -> String {
     format!(
         "{functions}\nrelease() {{\n{release}\n}}\ntrap release EXIT\ntrap exit HUP INT PIPE TERM"

@@ -1,10 +1,10 @@
 //! The write-ahead journal: what is about to be changed, on disk before it is changed.
 //!
-//! One file a run, a JSON object a line, each line fsynced. The running tool holds a lock on its
-//! file, so that an unfinished journal is told apart from one that is being written. A run that
-//! changes nothing writes nothing; a run that took everything back removes its file. `undo` runs what
-//! it finds here, so the directory and the files must be nobody else's ([`OwnDir`]). Next: [`found`],
-//! which reads them, and [`claim`], by which two runs never change the same thing.
+//! One file per run, one JSON object per line, each line fsynced. The running process holds a lock on its
+//! file, which tells a journal that is being written from an unfinished one. A run that
+//! changes nothing writes nothing; a run that undid everything removes its file. `undo` runs what
+//! it finds here, so nobody else may own or write the directory and the files ([`OwnDir`]). Next: [`found`],
+//! which reads them, and [`claim`], which keeps two runs from changing the same resource.
 
 mod claim;
 mod found;
@@ -20,19 +20,20 @@ use serde::{Deserialize, Serialize};
 
 pub use self::claim::{Claims, Holder};
 pub use self::found::{
-    Found, Subject, Unfinished, check, check_finished, left_by, steps_of, unfinished,
+    JournalStatus, Subject, Unfinished, check, check_finished, left_by, steps_of, unfinished,
 };
-use super::{Resource, Step};
+use super::record::Record;
+use super::resource::Resource;
 use crate::config::experiment::HostSpec;
 use crate::host::lock::{LockError, lock_within};
-use crate::host::own_dir::{OwnDir, OwnDirError, Readers};
+use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::pg::control::Plan;
 
 pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
 
 const EXTENSION: &str = "journal";
 
-/// Whoever looks holds a lock for a moment, and so does a process between fork and exec.
+/// A reader holds the lock for a moment, and so does a child process between fork and exec.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -60,11 +61,11 @@ enum Line {
         schema: String,
         run: String,
         #[serde(flatten)]
-        ground: Box<Ground>,
+        target: Box<UndoTarget>,
     },
     Intent {
         number: u32,
-        step: Step,
+        step: Record,
     },
     Done {
         number: u32,
@@ -74,22 +75,22 @@ enum Line {
     },
 }
 
-/// Where steps are taken: all that `undo` needs to get there again, and no password.
+/// The server and the hosts that steps change: all that `undo` needs to reach them, and no password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ground {
+pub struct UndoTarget {
     pub connect: String,
-    /// The server goes at the end whatever is done to it, so only steps on hosts have to be kept.
+    /// A private server is removed at the end, so only steps on hosts go to disk.
     #[serde(default)]
     pub private: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<String, HostSpec>,
-    /// How the server is stopped and started, where its target says so.
+    /// How the server is stopped and started, where [target] configures it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Plan>,
-    /// Whose conditions are put in force; empty where it is none's.
+    /// The experiment whose conditions are put in force; empty without one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub experiment: String,
-    /// What may be changed there. Empty: not known, as in journals of earlier versions.
+    /// What may be changed. Empty: not known, as in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub touches: Vec<Resource>,
 }
@@ -99,10 +100,10 @@ pub struct Ground {
 pub struct Journal {
     run: String,
     dir: Option<PathBuf>,
-    ground: Ground,
+    target: UndoTarget,
     /// Opened with the first intent.
     file: Option<Opened>,
-    steps: Vec<(u32, Step)>,
+    steps: Vec<(u32, Record)>,
     next: u32,
 }
 
@@ -121,15 +122,15 @@ impl Opened {
         self.directory.path_of(&self.name)
     }
 
-    /// When this returns the line is on disk; else there is nothing of it, so that the next one begins
-    /// a line.
+    /// Returns when the line is on disk. After an error nothing of it is left, so that the next one
+    /// begins a line.
     fn append(&mut self, line: &Line) -> Result<(), JournalError> {
         let text = serde_json::to_string(line).expect("plain data always serializes") + "\n";
         self.write(text.as_bytes()).map_err(|e| failed("write", &self.path(), e))
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        // Of a line that was cut short and could not be taken off then.
+        // Remove the rest of a line that was cut short, if that failed at the time.
         if self.file.metadata()?.len() != self.whole {
             self.file.set_len(self.whole)?;
         }
@@ -143,7 +144,7 @@ impl Opened {
 }
 
 impl Journal {
-    /// Kept in memory until it is [turned to](Journal::turn_to) someone's server.
+    /// Nothing is written before the first step; [`Journal::set_target`] comes before that.
     pub fn new(dir: &Path, run: &str) -> Journal {
         Journal { dir: Some(dir.to_owned()), ..Journal::in_memory(run) }
     }
@@ -152,32 +153,32 @@ impl Journal {
         Journal {
             run: run.to_owned(),
             dir: None,
-            ground: Ground::default(),
+            target: UndoTarget::default(),
             file: None,
             steps: Vec::new(),
             next: 1,
         }
     }
 
-    /// The next steps are taken there. All steps on the former ground must have been taken back: a
-    /// journal is undone in one place.
-    pub fn turn_to(&mut self, ground: Ground) -> Result<(), JournalError> {
-        if self.ground != ground && self.steps.is_empty() {
+    /// Where the next steps are made. Ignored while steps on the former target are open: all steps of a
+    /// journal are undone on one target.
+    pub fn set_target(&mut self, target: UndoTarget) -> Result<(), JournalError> {
+        if self.target != target && self.steps.is_empty() {
             self.remove()?;
-            self.ground = ground;
+            self.target = target;
         }
         Ok(())
     }
 
-    pub fn ground(&self) -> &Ground {
-        &self.ground
+    pub fn target(&self) -> &UndoTarget {
+        &self.target
     }
 
     /// Appends the intent; when this returns it is on disk.
-    pub fn intent(&mut self, step: &Step) -> Result<u32, JournalError> {
+    pub fn intent(&mut self, step: &Record) -> Result<u32, JournalError> {
         let number = self.next;
-        // What is done to a private cluster itself goes with it, and could not be undone later.
-        if step.host.is_some() || !self.ground.private {
+        // Changes of a private cluster itself go with it, and could not be undone later.
+        if step.host.is_some() || !self.target.private {
             self.open()?;
             self.write(&Line::Intent { number, step: step.clone() })?;
         }
@@ -196,13 +197,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Steps begun and not taken back, the last one first. An intent without `done` is among
-    /// them: whether it was applied is for its undo to find out.
-    pub fn open_steps(&self) -> Vec<(u32, Step)> {
+    /// Steps that were begun and not undone, the last one first. An intent without `done` is among
+    /// them: its undo finds out whether it was applied.
+    pub fn open_steps(&self) -> Vec<(u32, Record)> {
         self.steps.iter().rev().cloned().collect()
     }
 
-    /// Removes the file, when nothing is left to take back.
+    /// Removes the file, unless a step is still open.
     pub fn finish(mut self) -> Result<(), JournalError> {
         if self.steps.is_empty() { self.remove() } else { Ok(()) }
     }
@@ -218,24 +219,24 @@ impl Journal {
         let (Some(dir), None) = (&self.dir, &self.file) else {
             return Ok(());
         };
-        let directory = Arc::new(OwnDir::create(dir, Readers::Nobody)?);
+        let directory = Arc::new(OwnDir::create(dir, DirMode::Private)?);
         let name = format!("{}.{EXTENSION}", self.run);
         if directory.open_file(&name)?.is_some() {
             let path = directory.path_of(&name);
             return Err(failed("create", &path, io::ErrorKind::AlreadyExists.into()));
         }
-        // Locked before it has a journal's name, or an undo would take it for a dead run's.
+        // Lock it before it has a journal's name, or an undo would take it for that of a dead run.
         let unnamed = format!("{name}.{}", std::process::id());
         let file = directory.create_file(&unnamed)?;
         let mut opened = Opened { directory: directory.clone(), name: unnamed, file, whole: 0 };
-        let (run, ground) = (self.run.clone(), Box::new(self.ground.clone()));
-        let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, ground };
+        let (run, target) = (self.run.clone(), Box::new(self.target.clone()));
+        let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, target };
         let begun = lock_within(&opened.file, PATIENCE)
             .map_err(|source| JournalError::Lock { path: opened.path(), source })
             .and_then(|()| opened.append(&begin))
             .and_then(|()| Ok(directory.rename_file(&opened.name, &name)?))
             .and_then(|()| Ok(directory.sync()?));
-        // One that does not say where its steps were taken is worth nothing.
+        // A journal without its target cannot be undone.
         begun.inspect_err(|_| drop(directory.remove_file(&opened.name)))?;
         opened.name = name;
         self.file = Some(opened);
@@ -246,7 +247,7 @@ impl Journal {
         self.file.as_mut().map_or(Ok(()), |opened| opened.append(line))
     }
 
-    /// As where there is no room: for tests of who has to go on all the same.
+    /// Makes writes fail, as on a full disk.
     #[cfg(test)]
     pub(super) fn refuse_writes(&mut self) {
         let opened = self.file.as_mut().expect("an intent opened it");

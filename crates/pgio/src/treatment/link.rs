@@ -1,29 +1,34 @@
-//! `link = { interface = "eth1", delay = "1ms", … }`: a slower way between two machines.
+//! `link = { interface = "eth1", delay = "1ms", … }`: a slower link between two machines.
 //!
-//! By tc netem on an interface of a host ([`netem`]), on both ends where a list or `hosts` says
-//! so; or, for a private primary and standby, by a relay of our own between them ([`relayed`]),
-//! which needs neither root nor netem. What a link does to what passes it is [`shape`].
+//! By tc netem on an interface of a host ([`netem`]), on both ends with a list or `hosts`;
+//! or, for a private primary and standby, by a relay of our own between them ([`through_relay`]),
+//! which needs neither root nor netem. [`shape`] is the delay, jitter, loss and rate.
 
 mod netem;
 mod proof;
 mod qdisc;
 mod relay;
-mod relayed;
 mod shape;
 mod survey;
+mod through_relay;
 
-use self::netem::{End, Netem};
-use self::relayed::Relayed;
-use self::shape::Shape;
+use self::netem::Netem;
+use self::shape::{End, Shape};
+use self::through_relay::ThroughRelay;
 use super::body::{self, Body};
-use super::{Kind, Treatment, TreatmentError};
+use super::contract::{Kind, Treatment};
+use super::error::TreatmentError;
+use super::record::Record;
+use super::step::Step;
 use crate::config::experiment::TreatmentSpec;
 
+const NAME: &str = netem::KIND;
+
 pub(super) const KIND: Kind = Kind {
-    name: "link",
+    name: NAME,
     help: "a slower way between machines: { interface = \"eth1\", delay = \"1ms\", jitter, loss = \"1%\", rate = \"100mbit\" } by tc netem on host = \"…\", or on both hosts = [..], or a list of such tables; ping = \"ADDRESS\" measures the round trip; { relay = true, delay, jitter, rate } between a private primary and its standby, delayed each way",
     parse,
-    undo: netem::undo,
+    read,
 };
 
 const KEYS: &[&str] =
@@ -57,7 +62,15 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
             return Err(body::error(spec, &spec.kind, &message));
         }
     }
-    Ok(Box::new(Netem::new(ends)))
+    Ok(Box::new(Netem { ends }))
+}
+
+/// A step on a host is netem's.
+fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    match record.host {
+        Some(_) => netem::read(record),
+        None => through_relay::read(record),
+    }
 }
 
 fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
@@ -70,12 +83,12 @@ fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
         let why = "is for tc netem: a relay passes a stream on, of which nothing can be lost";
         return Err(body.error("loss", why));
     }
-    Ok(Box::new(Relayed::new(Shape::read(body)?)))
+    Ok(Box::new(ThroughRelay { shape: Shape::read(body)? }))
 }
 
 fn ends_of(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
     let interface = body.required("interface", "such as \"eth1\"; or relay = true")?;
-    // As the kernel has them; so none can pass for an option of tc's.
+    // The kernel's rules for names; so none can pass for an option of tc.
     let is_name = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
     if interface.len() > 15 || interface.starts_with('-') || !interface.chars().all(is_name) {
         return Err(
@@ -101,7 +114,7 @@ fn ends_of(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
         host,
         interface: interface.to_owned(),
         shape: shape.clone(),
-        // Once is enough, and from the first host.
+        // One measurement is enough, from the first host.
         ping: ping.clone().filter(|_| at == 0),
     };
     Ok(hosts.into_iter().enumerate().map(end).collect())
@@ -162,7 +175,10 @@ mod tests {
                 "line 5: link.delya: is an unknown key; the nearest valid one is `delay`",
             ),
             ("{ interface = \"eth1\", delay = \"1\" }", "line 5: link.delay: `1` is not a delay"),
-            ("{ interface = \"eth1\", loss = \"2\" }", "line 5: link.loss: `2` is not a share"),
+            (
+                "{ interface = \"eth1\", loss = \"2\" }",
+                "line 5: link.loss: `2` is not a percentage",
+            ),
             ("{ interface = \"eth1\", rate = \"1MB\" }", "line 5: link.rate: `1MB` is not a rate"),
             (
                 "{ interface = \"eth1\", jitter = \"1ms\" }",

@@ -1,7 +1,7 @@
-//! What an experiment may change and must have to itself: a server, a device, a mount, a link, memory.
+//! What an experiment may change and must not share: a server, a device, a mount, a link, memory.
 //!
-//! Two experiments that share none of these run at the same time. A resource is known by its text, so
-//! that each pgio that reaches it, whatever the experiment calls its host, writes the same. Next:
+//! Two experiments without a common resource may run at the same time. The text identifies a resource,
+//! so every pgio writes the same text for it, whatever name the experiment gives to the host. Next:
 //! [`journal::claim`](super::journal), which locks them.
 
 use std::fmt;
@@ -15,18 +15,18 @@ use crate::host::{Host, storage};
 pub struct Resource(String);
 
 impl Resource {
-    /// By what [`crate::pg::server::identity`] says.
+    /// `identity` is that of [`crate::pg::server::identity`].
     pub fn server(identity: &str) -> Resource {
         Resource(format!("server {identity}"))
     }
 
-    /// By the machine's own name, which outlives a reboot. Machines of one name are taken for one: an
-    /// experiment may then be refused for nothing, and never runs beside one that it must not meet.
+    /// Named by the machine's own name, which outlives a reboot. Two machines of one name count as one: an
+    /// experiment may be refused without need, and never runs beside one that it must not meet.
     pub fn on(host: &Host, what: impl fmt::Display) -> Resource {
         Resource(format!("{what} on {}", host.node()))
     }
 
-    /// A partition is a part of its disk, and every path in /dev means the same.
+    /// The whole disk, whichever partition or path in /dev names it.
     pub fn device(host: &Host, path: &str) -> Resource {
         match storage::whole_disk(host, path) {
             Ok(Some(disk)) => Resource::on(host, format!("device {}", disk.number)),
@@ -41,12 +41,12 @@ impl fmt::Display for Resource {
     }
 }
 
-/// What a treatment may change.
+/// What a treatment changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touch {
     /// The server of the target: its settings, or whether it runs.
     Server,
-    Of(Resource),
+    Resource(Resource),
 }
 
 #[cfg(test)]

@@ -1,41 +1,59 @@
-//! The step of treatments that need PostgreSQL down for a while: no kind of its own in a condition.
+//! The step of treatments that need PostgreSQL down for a while; no kind of its own in a condition, and short,
+//! since several treatments share it.
 //!
-//! Journaled before the server is stopped and taken back last, when all that came after it is taken
-//! back: then the server runs, whoever stopped it and whenever. So a treatment puts [`step`] before
-//! its others, calls [`apply`] for it, starts the server in its `settle`, and may stop it again in
-//! its `undo`.
+//! Journaled before the server is stopped and undone last, after all steps that came later: then
+//! the server runs, whoever stopped it. So a treatment calls [`stop`] before its other
+//! steps, starts the server when they are done, and may stop it again in their undo.
 
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
-use super::{Step, Stranger, TreatmentError, Undone, World};
+use super::context::Context;
+use super::error::TreatmentError;
+use super::journal::Journal;
+use super::record::{Label, Record};
+use super::step::{OnConflict, Step, Undone, carry_out};
 
-pub(super) const KIND: &str = "stopped";
+pub(super) const STEP: &str = "stopped";
 
-/// Refused where nothing says how to stop the server. `what` needs it, such as `mkfs`.
-pub(super) fn step(world: &mut World<'_>, what: &str) -> Result<Step, TreatmentError> {
-    world.control(what)?;
-    Ok(Step {
-        kind: KIND.to_owned(),
-        what: "PostgreSQL".to_owned(),
-        // A private cluster's server is gone with pgio, and needs no start then.
-        host: world.server_host.filter(|_| !world.private).map(str::to_owned),
-        prior: json!("running"),
-        ours: json!("stopped"),
-    })
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Running,
+    Stopped,
 }
 
-pub(super) fn is(step: &Step) -> bool {
-    step.kind == KIND
+#[derive(Debug)]
+struct StopStep {
+    label: Label,
 }
 
-pub(super) fn apply(world: &mut World<'_>) -> Result<(), TreatmentError> {
-    world.stop("this treatment")
+/// Refused where nothing configures how to stop the server. `what` needs it, such as `mkfs`.
+pub(super) fn stop(
+    context: &mut Context<'_>,
+    journal: &mut Journal,
+    what: &str,
+) -> Result<(), TreatmentError> {
+    context.control(what)?;
+    // The server of a private cluster ends with pgio and needs no start then.
+    let host = context.server_host.filter(|_| !context.private).map(str::to_owned);
+    let step = StopStep { label: Label { what: "PostgreSQL".to_owned(), host } };
+    carry_out(journal, &step, || context.stop_server("this treatment"))
 }
 
-pub(super) fn undo(world: &mut World<'_>, _: &Step, _: Stranger) -> Result<Undone, TreatmentError> {
-    // A private cluster that is gone needs no start.
-    if !world.private || world.control.is_some() {
-        world.start("to undo a stop")?;
+pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    Ok(Box::new(StopStep { label: record.label() }))
+}
+
+impl Step for StopStep {
+    fn record(&self) -> Record {
+        Record::new(STEP, &self.label, State::Running, State::Stopped)
     }
-    Ok(Undone::PutBack)
+
+    fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
+        // A private cluster that is gone needs no start.
+        if !context.private || context.control.is_some() {
+            context.start_server("to undo a stop")?;
+        }
+        Ok(Undone::Restored)
+    }
 }

@@ -1,42 +1,43 @@
-//! A world for tests of treatments: this machine under some names, and a server that is not there.
+//! A context for tests of treatments: this machine under some names, and a server that does not exist. Short,
+//! since all kinds share it.
 
 use std::sync::Arc;
 
-use super::{Door, Treatment, World};
+use super::context::{AdminSession, Context, Layout};
+use super::contract::Treatment;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect;
 
-/// What it says that it changes.
+/// Its declared changes, in words.
 pub(super) fn in_words(treatment: &dyn Treatment) -> Vec<String> {
-    treatment.changes().iter().map(ToString::to_string).collect()
+    treatment.declared().changes.iter().map(ToString::to_string).collect()
 }
 
-/// With the server on this machine.
-pub(super) fn in_world<T>(act: impl FnOnce(&mut World<'_>) -> T) -> T {
-    in_world_of(&[LOCAL], Some(LOCAL), act)
+/// A context with the server on this machine.
+pub(super) fn in_context<T>(act: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    in_context_of(&[LOCAL], Some(LOCAL), act)
 }
 
 /// `names` are all of this machine.
-pub(super) fn in_world_of<T>(
+pub(super) fn in_context_of<T>(
     names: &[&str],
     server_host: Option<&str>,
-    act: impl FnOnce(&mut World<'_>) -> T,
+    act: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
     let host = |name: &&str| Arc::new(Host::connect(name, &Default::default()).unwrap());
     let hosts: Hosts = names.iter().map(|name| ((*name).to_owned(), host(name))).collect();
     let text = "host=/nonexistent user=nobody dbname=none";
     let params = connect::resolve(text, &connect::Env::default()).unwrap();
-    let mut world = World {
+    let mut context = Context {
         params: &params,
-        door: Door::OnDemand(Box::default()),
+        session: AdminSession::OnDemand(Box::default()),
         hosts: &hosts,
         server_host,
         control: None,
         private: false,
-        moved: Vec::new(),
-        replicas: Vec::new(),
+        layout: Layout::default(),
         stop: Stop::new(),
     };
-    act(&mut world)
+    act(&mut context)
 }

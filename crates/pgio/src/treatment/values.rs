@@ -1,8 +1,8 @@
-//! What a setting's value means, without asking the server: whether two spellings are the same
-//! (`5min` and `300`, `on` and `true`), and whether the server would take it.
+//! Compares the values of settings without the server: whether two spellings mean the same
+//! (`5min` and `300`, `on` and `true`), and whether the server would accept a value.
 //!
-//! The server's own check comes with SET or ALTER SYSTEM, which is too late for a value that is
-//! applied after hours of other trials. Texts are not judged here: only the server knows.
+//! The server checks at SET or ALTER SYSTEM, which is too late for a value that is
+//! applied after hours of other trials. Only the server can judge the values of string settings.
 
 /// A setting as pg_settings describes it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -11,9 +11,9 @@ pub(super) struct Described {
     pub unit: Option<String>,
     pub vartype: String,
     pub context: String,
-    /// Of a number.
+    /// The range of a number.
     pub range: Option<(f64, f64)>,
-    /// Of an enum; hidden synonyms are not among them.
+    /// The values of an enum, without hidden synonyms.
     pub choices: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn agree(described: &Described, asked: &str) -> bool {
     }
 }
 
-/// As the server reads a boolean, unambiguous prefixes left out.
+/// Parses a boolean as the server does, without unambiguous prefixes.
 fn truth(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" | "t" | "y" => Some(true),
@@ -78,7 +78,7 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// A number with an optional unit of time or memory, in the setting's own unit.
+/// Parses a number with an optional unit of time or memory, in the setting's own unit.
 fn number(text: &str, own: Option<&str>) -> Option<f64> {
     let text = text.trim();
     let digits = text.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c)));
@@ -109,7 +109,7 @@ enum Dimension {
     Time,
 }
 
-/// In bytes or microseconds.
+/// The factor to bytes or microseconds.
 fn scale(unit: &str) -> Option<(Dimension, f64)> {
     use Dimension::{Memory, Time};
     Some(match unit {

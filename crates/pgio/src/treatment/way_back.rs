@@ -1,62 +1,76 @@
-//! The way back: every step that a journal still holds, the last one first, as far as it goes.
+//! The way back: undoes every step that a journal still holds, the last one first, as far as possible.
 //!
-//! A step that cannot be undone keeps those from being undone that were taken before it on the same
-//! machine, and no others: a host that is away must not leave the rest of the world changed. What is
-//! left stays in the journal. Next: [`super::journal`], and `cli::undo`, which tells it.
+//! A step that cannot be undone blocks those that were made before it on the same machine, and no
+//! others: a host that cannot be reached must not leave everything else changed. The remaining steps
+//! stay in the journal. Next: [`super::journal`]; `cli::undo` prints the report.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::context::Context;
+use super::error::TreatmentError;
 use super::journal::{Journal, JournalError};
-use super::{Step, Stranger, TreatmentError, Undone, World, undo_of};
+use super::kinds;
+use super::record::Record;
+use super::step::{OnConflict, Undone};
 use crate::pg::{interrupt, words};
 
 /// Hosts that cannot be reached, each with the reason.
-pub type Away = BTreeMap<String, String>;
+pub type Unreachable = BTreeMap<String, String>;
 
-/// What was undone, and what is left.
+/// The steps that were undone, and those that remain.
 #[derive(Debug, Default)]
-pub struct TakenBack {
-    pub undone: Vec<(Step, Undone)>,
-    pub left: Vec<Left>,
-    /// Why the journal still holds a step that is undone: the first time that it could not be written.
+pub struct UndoReport {
+    pub undone: Vec<Restored>,
+    pub left: Vec<Remaining>,
+    /// The first failure to write the journal, which then still holds a step that is undone.
     pub unwritten: Option<JournalError>,
+}
+
+/// A step that was undone.
+#[derive(Debug)]
+pub struct Restored {
+    pub step: Record,
+    /// The value from before the step, in words.
+    pub prior: String,
+    pub undone: Undone,
 }
 
 /// A step that is still in place.
 #[derive(Debug)]
-pub struct Left {
-    pub step: Step,
-    pub why: Why,
+pub struct Remaining {
+    pub step: Record,
+    pub why: Blocker,
 }
 
+/// Why a step is still in place.
 #[derive(Debug)]
-pub enum Why {
+pub enum Blocker {
     Failed(TreatmentError),
-    /// Its host cannot be reached.
-    Away(String),
-    /// What has to be undone before it.
+    /// Its host cannot be reached, for this reason.
+    Unreachable(String),
+    /// A later step that must be undone before it.
     After(String),
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Failed(error) => f.write_str(&words::sentence(error)),
-            Why::Away(reason) => f.write_str(reason),
-            Why::After(what) => write!(f, "{what} has to be put back before it"),
+            Blocker::Failed(error) => f.write_str(&words::sentence(error)),
+            Blocker::Unreachable(reason) => f.write_str(reason),
+            Blocker::After(what) => write!(f, "{what} has to be put back before it"),
         }
     }
 }
 
-impl TakenBack {
-    /// For whoever can go on only if nothing is left.
-    pub fn complete(self) -> Result<Vec<(Step, Undone)>, TreatmentError> {
+impl UndoReport {
+    /// The undone steps, or an error where any remains.
+    pub fn complete(self) -> Result<Vec<Restored>, TreatmentError> {
         let failed = self.left.into_iter().filter_map(|left| match left.why {
-            Why::Failed(error) => Some(error),
-            Why::Away(reason) => Some(TreatmentError::Refused(reason)),
-            // Its reason is among the others.
-            Why::After(_) => None,
+            Blocker::Failed(error) => Some(error),
+            Blocker::Unreachable(reason) => Some(TreatmentError::Refused(reason)),
+            // The blocking step is among the others.
+            Blocker::After(_) => None,
         });
         let unwritten = self.unwritten.map(TreatmentError::from);
         let mut errors: Vec<TreatmentError> = failed.chain(unwritten).collect();
@@ -65,7 +79,7 @@ impl TakenBack {
             1 => Err(errors.remove(0)),
             _ => {
                 let mut all: Vec<String> = errors.iter().map(|e| words::sentence(e)).collect();
-                // A host that is away is so for each of its steps.
+                // One unreachable host is the reason of each of its steps.
                 all.dedup();
                 Err(TreatmentError::Several(all.join("; ")))
             }
@@ -73,58 +87,65 @@ impl TakenBack {
     }
 }
 
-/// Takes back every step that the journal still holds, as far as that is possible.
-pub fn take_back(
-    world: &mut World<'_>,
+/// Undoes every step that the journal still holds, as far as possible.
+pub fn undo_all(
+    context: &mut Context<'_>,
     journal: &mut Journal,
-    stranger: Stranger,
-    away: &Away,
-) -> TakenBack {
-    let mut taken = TakenBack::default();
-    let _restoring = world.stop.restoring();
-    interrupt::settle(&world.stop);
+    on_conflict: OnConflict,
+    unreachable: &Unreachable,
+) -> UndoReport {
+    let mut report = UndoReport::default();
+    let _restoring = context.stop.restoring();
+    interrupt::settle(|| context.stop.urgent());
     for (number, step) in journal.open_steps() {
-        let absent = step.host.as_ref().and_then(|host| away.get(host));
-        let first = taken.left.iter().find(|left| waits_for(world, &step, &left.step));
-        let why = match (absent, first) {
-            (Some(reason), _) => Why::Away(reason.clone()),
-            (None, Some(first)) => Why::After(first.step.to_string()),
-            (None, None) => {
-                match undo_of(&step).and_then(|undo| undo(world, &step, stranger)) {
-                    Ok(undone) => {
-                        // It can be undone once more; those that it holds up might not be later.
-                        if let Err(error) = journal.undone(number) {
-                            taken.unwritten.get_or_insert(error);
-                        }
-                        taken.undone.push((step, undone));
-                        continue;
+        let reason = step.host.as_ref().and_then(|host| unreachable.get(host));
+        let first = report.left.iter().find(|left| waits_for(context, &step, &left.step));
+        let why = match (reason, first) {
+            (Some(reason), _) => Blocker::Unreachable(reason.clone()),
+            (None, Some(first)) => Blocker::After(first.step.to_string()),
+            (None, None) => match undo(context, &step, on_conflict) {
+                Ok((undone, prior)) => {
+                    // A second undo does no harm; the steps that this one blocks may not wait.
+                    if let Err(error) = journal.undone(number) {
+                        report.unwritten.get_or_insert(error);
                     }
-                    Err(error) => Why::Failed(error),
+                    report.undone.push(Restored { step, prior, undone });
+                    continue;
                 }
-            }
+                Err(error) => Blocker::Failed(error),
+            },
         };
-        taken.left.push(Left { step, why });
+        report.left.push(Remaining { step, why });
     }
-    taken
+    report
 }
 
-/// Whether a step has to wait until `later`, which was taken after it, is undone.
-fn waits_for(world: &World<'_>, step: &Step, later: &Step) -> bool {
+fn undo(
+    context: &mut Context<'_>,
+    record: &Record,
+    on_conflict: OnConflict,
+) -> Result<(Undone, String), TreatmentError> {
+    let step = kinds::step(record)?;
+    Ok((step.undo(context, on_conflict)?, step.prior()))
+}
+
+/// Whether a step must wait until `later`, which was made after it, is undone.
+fn waits_for(context: &Context<'_>, step: &Record, later: &Record) -> bool {
     match (step.host.as_deref(), later.host.as_deref()) {
         (None, None) => true,
-        // Whoever puts a setting back may start the server, on a file system that is not back yet.
+        // Restoring a setting may start the server, on a file system that is not restored yet.
         (None, Some(later)) => {
-            world.server_host.is_some_and(|server| is_one_machine(world, server, later))
+            context.server_host.is_some_and(|server| is_one_machine(context, server, later))
         }
-        // No device or file system depends on what a server was told through a session.
+        // No device or file system depends on a setting of the server.
         (Some(_), None) => false,
-        (Some(step), Some(later)) => is_one_machine(world, step, later),
+        (Some(step), Some(later)) => is_one_machine(context, step, later),
     }
 }
 
 /// One machine may have two names.
-fn is_one_machine(world: &World<'_>, one: &str, other: &str) -> bool {
-    let both = world.hosts.get(one).zip(world.hosts.get(other));
+fn is_one_machine(context: &Context<'_>, one: &str, other: &str) -> bool {
+    let both = context.hosts.get(one).zip(context.hosts.get(other));
     one == other || both.is_some_and(|(one, other)| one.is_same_machine(other))
 }
 

@@ -68,7 +68,7 @@ pub enum CommandError {
     Unproven { settings: String },
     #[error("{0}")]
     Refused(String),
-    #[error("{doing} failed: {}", words::said(.source))]
+    #[error("{doing} failed: {}", words::message(.source))]
     Postgres { doing: &'static str, source: postgres::Error },
     #[error("cannot connect with the settings given to the command")]
     Connect(#[from] ConnectError),
@@ -126,7 +126,7 @@ impl Command {
         admin: &mut Client,
     ) -> Result<Command, CommandError> {
         let spec = &settings.spec;
-        if params.is_by_socket() && !host.is_here() && spec.needs_server() {
+        if params.is_by_socket() && !host.is_local() && spec.needs_server() {
             return Err(CommandError::Refused(format!(
                 "the target is reached by a socket of this machine, which host {} does not have: write host=, such as its address, in the target's dsn",
                 host.name()
@@ -241,7 +241,7 @@ impl Workload for Command {
         for (key, text) in texts {
             keys.extend(text.as_ref().map(|text| (key.to_owned(), json!(text))));
         }
-        if spec.says("sessions") {
+        if spec.uses_placeholder("sessions") {
             keys.insert("sessions".to_owned(), json!(sessions));
         }
         keys.extend(run_time.map(|d| ("run_time".to_owned(), json!(d.as_secs_f64()))));

@@ -23,7 +23,7 @@ pub enum EngineError {
     TooFewDescriptors { needed: u32, limit: u64 },
     #[error("role {role} may not {what}, which its sessions need; run: GRANT {grant} TO {role}")]
     Privilege { role: String, what: String, grant: String },
-    #[error("{doing} failed in a session: {}", words::said(.source))]
+    #[error("{doing} failed in a session: {}", words::message(.source))]
     Postgres { doing: &'static str, source: postgres::Error },
     #[error("{doing} failed in a session: {source}")]
     Wire { doing: &'static str, source: WireError },

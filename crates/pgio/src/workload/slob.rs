@@ -228,7 +228,7 @@ impl Sessions for Slob {
     }
 
     fn turns(&self) -> u32 {
-        self.settings.tables_each()
+        self.settings.tables_per_session()
     }
 
     fn script(&self, session: u32) -> Script {

@@ -64,6 +64,11 @@ fn none_is_issued_where_none_is_wanted() {
 fn spread_windows_hold_whole_cycles_or_are_refused() {
     let (cluster, dir) = cluster(&[("checkpoint_timeout", "30s"), ("max_wal_size", "8GB")]);
     let dsn = cluster.primary_conninfo();
+    // Half a minute of updates as fast as they can be would take a processor from the other tests.
+    let updates = |dsn: &str, keys: &str, conditions: &str| {
+        let rests = "think_pct = 100\nthink_min = \"1ms\"\nthink_max = \"1ms\"\nupdate_pct";
+        updates(dsn, keys, conditions).replace("update_pct", rests)
+    };
     let refused = |keys: &str, conditions: &str, texts: &[&str]| {
         let keys = format!("{keys}\ncheckpoint = \"spread\"");
         dir.compare(&updates(&dsn, &keys, conditions)).expect(4, texts);

@@ -366,7 +366,7 @@ fn an_interrupt_while_clients_wait_for_a_standby_leaves_nothing() {
     running.until("all waiting", || sessions_waiting_for_standby(&dsn) == 3);
     running.signal(Signal::INT);
     running.wait_for(Duration::from_secs(20)).expect(130, &["kept in out"]);
-    crate::workdir::wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+    wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
     assert_eq!(dir.trials()[0]["outcome"]["state"], "interrupted");
 }
 
@@ -410,15 +410,13 @@ fn passwords_and_tls_are_as_everywhere() {
         .expect(3, &["password authentication failed"]);
 }
 
+/// One of each kind: the others are tried beside the rule, in `config::engine`.
 #[test]
 fn keys_that_contradict_each_other_are_refused_before_anything() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
     for (arguments, words) in [
         (&["--rate", "100"][..], ["RATE", "ENGINE=client"]),
-        (&["--pipeline", "4"], ["PIPELINE", "ENGINE=client"]),
-        (&["--engine", "client", "--commit-every", "10"], ["COMMIT_EVERY", "ENGINE=server"]),
-        (&["--engine", "client", "--arrivals", "poisson"], ["ARRIVALS", "RATE"]),
         (&["--engine", "both"], ["server or client", "both"]),
     ] {
         let said = place.pgio(&[&["run", "--run-time", "1"], arguments].concat());

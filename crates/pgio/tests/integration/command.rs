@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use postgres::Client;
 use postgres::config::{Config, Host};
@@ -11,6 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fixture::{connect, fresh_database, pgio, shared_primary};
+pub(crate) use crate::polling::wait_until;
 
 /// A working directory, and a database that the PG* variables lead to.
 pub(crate) struct Place {
@@ -179,13 +178,5 @@ impl Said {
             assert!(self.err.contains(word), "`{word}` in {self:?}");
         }
         assert!(!self.err.contains("db error"), "{self:?}");
-    }
-}
-
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < deadline, "still not: {what}");
-        thread::sleep(Duration::from_millis(20));
     }
 }

@@ -198,7 +198,9 @@ fn schemas(dsn: &str) -> i64 {
 
 #[test]
 fn a_stop_or_a_kill_leaves_no_program_and_no_session() {
-    for (signal, word) in [(Signal::INT, "7301"), (Signal::KILL, "7302")] {
+    for (signal, digit) in [(Signal::INT, 1), (Signal::KILL, 2)] {
+        // In the line of no other process, another run of the tests included.
+        let word = &format!("7{digit}{:08}", std::process::id());
         let dir = Workdir::new();
         let dsn = fresh_database(shared_primary(INSTALLED));
         let run = format!("psql -Xc 'SELECT pg_sleep({word})' & sleep {word} & sleep {word}");

@@ -260,7 +260,7 @@ fn errors_are_told_apart() {
     assert!(message.contains("password authentication failed"), "{error}");
 
     let error = refusal(&format!("{at} user=keen"), &env);
-    assert!(error.to_string().contains("asks for a password and none was given"), "{error}");
+    assert!(error.to_string().contains("requires a password, and none was given"), "{error}");
     let error = refusal(&format!("{at} user=nobody_knows"), &env);
     assert!(error.to_string().contains("role \"nobody_knows\" does not exist"), "{error}");
     let error = refusal(&format!("{at} user=limited"), &env);

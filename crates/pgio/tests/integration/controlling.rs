@@ -15,6 +15,7 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use crate::fixture::{INSTALLED, connect};
+use crate::timing;
 use crate::workdir::{Workdir, auto_conf, experiment_on, failed_checks, show, wait_until};
 
 /// A server as `pg_ctl start -l` leaves it; stopped and removed with this value.
@@ -30,6 +31,7 @@ impl Managed {
     }
 
     pub(crate) fn start_in(base: &str, options: &str) -> Managed {
+        timing::begin();
         let bin = find(Some(VersionRequest::major(INSTALLED))).unwrap().directory;
         let directory = tempfile::Builder::new().prefix("pgio-test-").tempdir_in(base).unwrap();
         let server = Managed { directory, bin };
@@ -220,7 +222,7 @@ fn refused_before_anything_is_changed() {
     let dsn = server.dsn();
     refused(
         &format!("dsn = {dsn:?}\ncontrol = \"systemctl no-such-unit\""),
-        &["has no unit no-such-unit.service that is active"],
+        &["has no active unit no-such-unit.service"],
     );
     connect(&dsn)
         .batch_execute("CREATE ROLE plain LOGIN; GRANT ALL ON SCHEMA public TO plain")

@@ -196,12 +196,12 @@ fn a_block_device_is_read_and_not_written_without_a_word() {
     let said = device(&dir, &[path, "--rounds", "1"]).expect(0, &["is only read", "random reads"]);
     assert!(!said.out.contains("writes"), "{said}");
     let all = ["--destroy", "--uuid", uuid.as_str()];
-    device(&dir, &[path, "--destroy"]).expect(4, &["holds ext4", &uuid, "--uuid"]);
-    device(&dir, &[path, "--destroy", "--uuid", "0000"]).expect(4, &["holds ext4", &uuid]);
+    device(&dir, &[path, "--destroy"]).expect(4, &["contains ext4", &uuid, "--uuid"]);
+    device(&dir, &[path, "--destroy", "--uuid", "0000"]).expect(4, &["contains ext4", &uuid]);
     // Nor by the back door.
     let image = device_.image();
     let image = [text(&image), "--rounds", "1"];
-    device(&dir, &[&image[..], &all].concat()).expect(4, &["is in use (below loop"]);
+    device(&dir, &[&image[..], &all].concat()).expect(4, &["is in use (used by loop"]);
 
     let point = device_.mount();
     let refused = format!("in use (mounted on {})", point.display());
@@ -216,7 +216,8 @@ fn a_block_device_is_read_and_not_written_without_a_word() {
     let mut holder = OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut holder, libc_o_excl());
     let held = holder.read(true).open(path).unwrap();
-    device(&dir, &[&[path][..], &all].concat()).expect(4, &["is in use", "has it open"]);
+    device(&dir, &[&[path][..], &all].concat())
+        .expect(4, &["is in use", "opened by the kernel or a program"]);
     drop(held);
     assert!(content() == mounted_once, "whatever was refused changed nothing");
 
@@ -237,13 +238,14 @@ fn what_drbd_or_a_partition_table_is_on_stays_as_it_is() {
     let superblock = SIZE - 4096;
     file.write_all_at(&(SIZE / 512).to_be_bytes(), superblock).unwrap();
     file.write_all_at(&[0x83, 0x74, 0x02, 0x6b], superblock + 60).unwrap();
-    device(&dir, &[path, "--destroy"]).expect(4, &["metadata of DRBD", "name the DRBD device"]);
+    device(&dir, &[path, "--destroy"])
+        .expect(4, &["contains DRBD metadata", "use the DRBD device"]);
     file.write_all_at(&[0; 64], superblock).unwrap();
 
     file.write_all_at(&[0x55, 0xaa], 510).unwrap();
     // One partition, of type Linux.
     file.write_all_at(&[0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0], 446).unwrap();
-    device(&dir, &[path, "--destroy"]).expect(4, &["holds dos"]);
+    device(&dir, &[path, "--destroy"]).expect(4, &["contains dos"]);
     file.write_all_at(&[0; 66], 446).unwrap();
     device(&dir, &[path, "--destroy", "--rounds", "1"]).expect(0, &["throughput"]);
 }
@@ -265,7 +267,7 @@ fn a_disk_that_drbd_is_configured_for_is_never_written() {
         command.env("PATH", format!("{}:{others}", dir.path().display()));
         dir.start(command).wait()
     };
-    measure(&["--destroy"]).expect(4, &["metadata of DRBD", "name the DRBD device"]);
+    measure(&["--destroy"]).expect(4, &["contains DRBD metadata", "use the DRBD device"]);
     assert!(fs::read(device_.image()).unwrap().iter().all(|byte| *byte == 0));
     measure(&[]).expect(0, &["is only read"]);
 }

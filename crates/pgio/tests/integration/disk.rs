@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use pgio::host::exec::{Exec, Local};
 use pgio::host::loop_disk::in_namespace;
+use rustix::fs::{StatVfs, statvfs};
 use tempfile::TempDir;
+
+use crate::timing;
 
 /// In a test's process that runs in a mount namespace of its own.
 const INSIDE: &str = "PGIO_TEST_INSIDE";
@@ -31,6 +34,7 @@ pub(crate) fn is_inside(test: &str) -> bool {
 
 /// Runs a test, by its whole path, again as a process in a mount namespace of its own.
 pub(crate) fn run_inside(test: &str) {
+    timing::begin();
     let line = in_namespace(std::env::current_exe().unwrap())
         .arg(test)
         .args(["--exact", "--nocapture"])
@@ -50,23 +54,49 @@ pub(crate) fn lock_free_devices() -> File {
     lock
 }
 
+/// Where images lie: in memory if there is room for several at a time. What is tested is the loop
+/// device with its file system, queue and limits, which are the same above any file; a real disk below
+/// only makes mkfs, copies and umount slow.
+fn place_of_images() -> &'static str {
+    const MEMORY: &str = "/dev/shm";
+    const ROOM: u64 = 4 << 30;
+    let free = |space: StatVfs| space.f_bavail * space.f_frsize;
+    let has_room = statvfs(MEMORY).is_ok_and(|space| free(space) >= ROOM);
+    if has_room && available_memory().is_some_and(|bytes| bytes >= ROOM) {
+        MEMORY
+    } else {
+        "/var/tmp"
+    }
+}
+
+/// A memory file system may be larger than the memory.
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
+    /// For what is mounted, and what lies beside it.
     dir: TempDir,
+    image: TempDir,
     pub(crate) path: String,
 }
 
 impl LoopDevice {
     pub(crate) fn new(bytes: u64) -> LoopDevice {
+        timing::begin();
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         // A server on it runs as another user.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let image = dir.path().join("image");
-        File::create(&image).unwrap().set_len(bytes).unwrap();
+        let image = tempfile::tempdir_in(place_of_images()).unwrap();
+        let file = image.path().join("image");
+        File::create(&file).unwrap().set_len(bytes).unwrap();
         let lock = lock_free_devices();
-        let path = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
+        let path = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
         drop(lock);
-        LoopDevice { dir, path: path.trim().to_owned() }
+        LoopDevice { dir, image, path: path.trim().to_owned() }
     }
 
     /// The UUID of the new file system.
@@ -76,7 +106,12 @@ impl LoopDevice {
     }
 
     pub(crate) fn image(&self) -> PathBuf {
-        self.dir.path().join("image")
+        self.image.path().join("image")
+    }
+
+    /// A path that nothing has yet.
+    pub(crate) fn place(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     /// Mounted on a directory beside its image until it is dropped.

@@ -46,21 +46,25 @@ fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
     let server = said.out.split_once("Server: ").unwrap().1;
     let rows = server.lines().skip(3).take_while(|line| !line.is_empty());
     let server = rows.collect::<Vec<_>>().join("\n");
-    insta::with_settings!({ filters => vec![
-        // Remedies, continued lines, widths: they follow verdicts, and those what other tests do.
-        (r"\n +→ [^\n]*", ""),
-        (r"\n {10,}", " "),
-        (r"(?m)^(ok|warning) +(\S+) +", "[verdict] $2: "),
-        (r"PostgreSQL \d.*", "PostgreSQL [version]"),
-        (r"\d+ connected, none at work|\d+ of \d+ are at work at this moment", "[others]"),
-        (r"\n\[verdict\] sessions-of-pgio: .*", ""),
-        (r"(storage: \w+): .*", "$1: [place]"),
-        (r"room-for-data: .*", "room-for-data: [room]"),
-        (r"\d+ are free", "[n] are free"),
-        (r"takes [\d.,]+ .?s;", "takes [time];"),
-        (r"memory [\d.]+ GiB", "memory [size]"),
-        (r"on, and at rest .*|\d+ workers .*", "[autovacuum]"),
-    ]}, { insta::assert_snapshot!(server, @r"
+    let server = crate::redact::replace(
+        &server,
+        &[
+            // Remedies, continued lines, widths: they follow verdicts, and those what other tests do.
+            (r"\n +→ [^\n]*", ""),
+            (r"\n {10,}", " "),
+            (r"(?m)^(ok|warning) +(\S+) +", "[verdict] $2: "),
+            (r"PostgreSQL \d.*", "PostgreSQL [version]"),
+            (r"\d+ connected, none at work|\d+ of \d+ are at work at this moment", "[others]"),
+            (r"\n\[verdict\] sessions-of-pgio: .*", ""),
+            (r"(storage: \w+): .*", "$1: [place]"),
+            (r"room-for-data: .*", "room-for-data: [room]"),
+            (r"\d+ are free", "[n] are free"),
+            (r"takes [\d.,]+ .?s;", "takes [time];"),
+            (r"memory [\d.]+ GiB", "memory [size]"),
+            (r"on, and at rest .*|\d+ workers .*", "[autovacuum]"),
+        ],
+    );
+    insta::assert_snapshot!(server, @r"
     [verdict] server-reachable: PostgreSQL [version]
     [verdict] privileges: the role is a superuser
     [verdict] standbys: commits wait for none; no standby connected
@@ -75,7 +79,7 @@ fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
     [verdict] storage: data: [place]
     [verdict] storage: wal: [place]
     [verdict] room-for-data: [room]
-    "); });
+    ");
     dir.pgio(&["destroy", "--connect-string", &dsn]).expect(0, &[]);
 }
 
@@ -112,7 +116,7 @@ fn a_private_server_needs_its_directory() {
     let target = "private = true\ndirectory = \"/no/such/place\"";
     dir.write("e.toml", &experiment_on(target, "blocks = 1", "", &[("a", "")]));
     assert_eq!(check(&doctor(&dir, &["e.toml"], 4), "directory")["verdict"], "invalid");
-    dir.pgio(&["compare", "e.toml"]).expect(4, &["/no/such/place is no directory"]);
+    dir.pgio(&["compare", "e.toml"]).expect(4, &["/no/such/place is not a directory"]);
     assert!(!dir.path().join("pgio-results").exists());
 }
 

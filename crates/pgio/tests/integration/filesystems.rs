@@ -60,7 +60,7 @@ impl Disk {
     fn new(file_system: &str, options: &str) -> Disk {
         let device = LoopDevice::new(SIZE);
         run(&format!("mkfs.{file_system}"), &["-q", &device.path]);
-        let point = device.image().with_file_name("a mount");
+        let point = device.place("a mount");
         fs::create_dir(&point).unwrap();
         run("chmod", &["a+x", point.parent().unwrap().to_str().unwrap()]);
         run("mount", &["-o", options, &device.path, point.to_str().unwrap()]);
@@ -514,7 +514,7 @@ fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
     let mut command = dir.command(&["compare", "e.toml"]);
     let path = std::env::var("PATH").unwrap();
     command.env("PATH", format!("{}:{path}", dir.path().display()));
-    dir.start(command).wait().expect(4, &["metadata of DRBD"]);
+    dir.start(command).wait().expect(4, &["contains DRBD metadata"]);
     assert_eq!(holds(&device), "");
 }
 

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
 use postgres::{Client, NoTls};
 
+use crate::timing;
+
 /// The version that Debian 12 installs.
 #[allow(dead_code)]
 pub(crate) const INSTALLED: u32 = 15;
@@ -21,6 +23,7 @@ pub(crate) const INSTALLED: u32 = 15;
 pub(crate) const NEWEST: u32 = 18;
 
 pub(crate) fn pgio_exe() -> PathBuf {
+    timing::begin();
     env!("CARGO_BIN_EXE_pgio").into()
 }
 
@@ -47,6 +50,7 @@ pub(crate) fn shared_pair(major: u32) -> &'static PrivateCluster {
 type Slot = Arc<OnceLock<&'static PrivateCluster>>;
 
 fn shared(major: u32, standby: bool) -> &'static PrivateCluster {
+    timing::begin();
     static SLOTS: Mutex<BTreeMap<(u32, bool), Slot>> = Mutex::new(BTreeMap::new());
     let slot = SLOTS.lock().unwrap().entry((major, standby)).or_default().clone();
     // The map is free again while the servers start.
@@ -59,7 +63,8 @@ fn shared(major: u32, standby: bool) -> &'static PrivateCluster {
 /// An empty database that no other test uses; returns how to connect to it.
 pub(crate) fn fresh_database(cluster: &PrivateCluster) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    let name = format!("test{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    // No name is the beginning of another one.
+    let name = format!("test{:04}", NEXT.fetch_add(1, Ordering::Relaxed));
     connect(&cluster.primary_conninfo()).batch_execute(&format!("CREATE DATABASE {name}")).unwrap();
     cluster.primary_conninfo_to(&name)
 }

@@ -224,7 +224,7 @@ fn held(how: Attack, left: &Left) {
         Attack::Silence | Attack::Trickle => "within connect_timeout=2",
         // No notice comes before the password was asked for.
         Attack::Notices { after_ok: false } => "check that a PostgreSQL server listens there",
-        Attack::Notices { after_ok: true } => "notices before the login was over",
+        Attack::Notices { after_ok: true } => "notices before the login was complete",
         Attack::Parameters => "parameters",
         Attack::Length | Attack::Error | Attack::LaterLength => "the header of a message of",
         Attack::Rows => "in answer to one statement",

@@ -13,6 +13,7 @@ use pgio::host::exec::{CommandLine, Exec};
 use pgio::host::{Host, Shell};
 
 use self::sshd::Sshd;
+use crate::polling::wait_until;
 
 /// Far beyond what anything here takes, far below a hang.
 const SOON: Duration = Duration::from_secs(60);
@@ -42,10 +43,10 @@ fn a_command_there_is_a_command_here() {
         assert_eq!(a.status.code(), b.status.code(), "{command}");
     }
     let error = there.output(&CommandLine::new("pgio-no-such")).unwrap_err();
-    let expected = "program `pgio-no-such` is not on host box: install it there";
+    let expected = "program `pgio-no-such` is not installed on host box; install it there";
     assert_eq!(error.to_string(), expected);
     let slow = CommandLine::new("sleep").arg("600").timeout(Duration::from_millis(300));
-    assert!(there.output(&slow).unwrap_err().to_string().contains("did not end within 0.3 s"));
+    assert!(there.output(&slow).unwrap_err().to_string().contains("did not finish within 0.3 s"));
     assert!(there.is_same_machine(&here) && there.shares_pids_with_this_process());
 }
 
@@ -57,7 +58,7 @@ fn two_names_of_one_machine_are_refused() {
     assert_eq!(pgio::host::connect_all(&one.clone().into()).unwrap().len(), 2);
     let both = [one[0].clone(), ("here".to_owned(), HostSpec::default())];
     let error = pgio::host::connect_all(&both.into()).unwrap_err().to_string();
-    assert!(error.starts_with("hosts box and here are one machine, "), "{error}");
+    assert!(error.starts_with("hosts box and here are the same machine, "), "{error}");
     assert!(error.contains("[hosts.box] or [hosts.here]"), "{error}");
 }
 
@@ -89,14 +90,17 @@ fn a_key_that_is_not_known_or_another_one() {
     let sshd = Sshd::start();
     fs::write(sshd.path("known_hosts"), "").unwrap();
     let error = refusal(&sshd);
-    assert!(error.starts_with("host box is not known to this user's ssh: run `ssh"), "{error}");
+    assert!(error.starts_with("the key of host box is not in known_hosts; run `ssh"), "{error}");
     let other = Sshd::start();
     let known = fs::read_to_string(other.path("known_hosts")).unwrap();
     let key = known.split_once(' ').unwrap().1;
     let line = format!("[127.0.0.1]:{} {key}", sshd.port());
     fs::write(sshd.path("known_hosts"), line).unwrap();
     let error = refusal(&sshd);
-    assert!(error.starts_with("host box shows another key than the known one"), "{error}");
+    assert!(
+        error.starts_with("the key of host box differs from the one in known_hosts"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -104,10 +108,7 @@ fn permission_denied() {
     let sshd = Sshd::start();
     fs::write(sshd.path("authorized_keys"), "").unwrap();
     let error = refusal(&sshd);
-    assert!(
-        error.starts_with("host box refuses to let this user in without a password"),
-        "{error}"
-    );
+    assert!(error.starts_with("host box refuses a login without a password"), "{error}");
     assert!(error.contains("Permission denied (publickey)"), "{error}");
 }
 
@@ -120,7 +121,7 @@ fn a_connection_that_drops_is_told_at_once() {
     sshd.drop_connections();
     let began = Instant::now();
     let error = shell.ask("", SOON).unwrap_err().to_string();
-    assert!(error.starts_with("the connection to host box broke off: "), "{error}");
+    assert!(error.starts_with("lost connection to host box: "), "{error}");
     assert!(began.elapsed() < SOON, "by the end of the connection, not by time");
     assert!(shell.ask("", SOON).is_err());
     // sshd itself still stands: a command connects anew.
@@ -136,11 +137,11 @@ fn a_command_in_flight_when_the_connection_drops() {
         let script = format!("touch {}; sleep 30", marker.display());
         let host = &host;
         let running = scope.spawn(move || host.output(&sh(&script)).unwrap_err().to_string());
-        sshd::wait_for(|| marker.exists());
+        wait_until("the marker is there", || marker.exists());
         sshd.drop_connections();
         running.join().unwrap()
     });
-    assert!(error.starts_with("the connection to host box broke off: "), "{error}");
+    assert!(error.starts_with("lost connection to host box: "), "{error}");
 }
 
 /// What [`a_kill_leaves_nothing_on_the_host`] kills: not a test of its own.
@@ -171,11 +172,15 @@ fn a_kill_leaves_nothing_on_the_host() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    sshd::wait_for(|| fs::read_to_string(&marker).is_ok_and(|text| text.contains(' ')));
+    wait_until("both shells have written", || {
+        fs::read_to_string(&marker).is_ok_and(|text| text.contains(' '))
+    });
     let shells = fs::read_to_string(&marker).unwrap();
     assert!(shells.split(' ').all(|pid| Path::new("/proc").join(pid).exists()));
     owner.kill().unwrap();
     owner.wait().unwrap();
     sshd.wait_until_idle();
-    sshd::wait_for(|| shells.split(' ').all(|pid| !Path::new("/proc").join(pid).exists()));
+    wait_until("both shells are gone", || {
+        shells.split(' ').all(|pid| !Path::new("/proc").join(pid).exists())
+    });
 }

@@ -15,6 +15,7 @@ use pgio::workload::{Setup, WindowEvent, Workload};
 use postgres::Client;
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::polling::wait_until;
 
 fn are_there(admin: &mut Client, pids: &[i32]) -> usize {
     let sql = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1)";
@@ -49,6 +50,6 @@ fn nobody_leaves_before_the_end_is_heard_out() {
         });
         assert!(ran.unwrap().error.is_none());
         assert_eq!((pids.len(), there), (4, Some(4)), "{engine:?}");
-        crate::workdir::wait_until("they have left", || are_there(&mut admin, &pids) == 0);
+        wait_until("they have left", || are_there(&mut admin, &pids) == 0);
     }
 }

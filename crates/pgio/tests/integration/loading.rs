@@ -218,7 +218,7 @@ fn a_run_gets_what_fits_and_no_more() {
     assert!(found.warnings.is_empty());
     assert!(matches!(
         check_for_run(&mut client, 3, None),
-        Err(DatasetError::Missing { found: 2, asked: 3, .. })
+        Err(DatasetError::Missing { found: 2, requested: 3, .. })
     ));
     client.batch_execute("DROP INDEX pgio2_idx").unwrap();
     assert!(matches!(check_for_run(&mut client, 2, None), Err(DatasetError::NoIndex { .. })));
@@ -236,7 +236,10 @@ fn a_users_own_table_is_refused_before_anything_changes() {
     client.batch_execute("CREATE TABLE pgio3 AS SELECT 1 AS precious").unwrap();
     let before = relations(&mut client);
     let error = refused(&conninfo, &spec(4, 1024));
-    assert!(error.to_string().starts_with("public.pgio3 exists and is not pgio's"), "{error}");
+    assert!(
+        error.to_string().starts_with("public.pgio3 exists but was not created by this pgio"),
+        "{error}"
+    );
     assert_eq!(relations(&mut client), before);
     // It is in nobody's way when only two tables are asked for, and stays.
     load(&conninfo, &spec(2, 1024));
@@ -264,7 +267,7 @@ fn destroy_takes_ours_and_leaves_the_rest() {
         .unwrap();
     let destroyed = dataset::destroy(&mut client).unwrap();
     assert_eq!(destroyed.dropped, ["pgio_visit", "pgio_commit", "pgio1", "pgio2", "pgio_base"]);
-    assert_eq!(destroyed.left, ["pgio_own", "pgio_notes", "pgio9"]);
+    assert_eq!(destroyed.kept, ["pgio_own", "pgio_notes", "pgio9"]);
     assert_eq!(tables(&mut client), "accounts pgio9 pgio_notes");
     assert_eq!(dataset::destroy(&mut client).unwrap().dropped, Vec::<String>::new());
 }
@@ -309,7 +312,7 @@ fn what_a_role_lacks_is_said_with_the_grant() {
     assert_eq!(
         error.to_string(),
         format!(
-            "role {role} may not create tables in schema public; as its owner run: GRANT CREATE ON SCHEMA public TO {role}"
+            "role {role} may not create tables in schema public; as the schema's owner, run: GRANT CREATE ON SCHEMA public TO {role}"
         )
     );
     client.batch_execute(&format!("GRANT CREATE ON SCHEMA public TO {role}")).unwrap();

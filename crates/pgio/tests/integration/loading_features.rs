@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use pgio::dataset::mark::Part;
-use pgio::dataset::{self, DatasetError, LoadSpec, as_loaded, check_for_run};
+use pgio::dataset::{self, DatasetError, LoadSpec, check_for_run, loaded_spec};
 use pgio::pg::private::PrivateCluster;
 use pgio::units::layout::WIDEST_UPDATED;
 use pgio::units::{Filler, Layout};
@@ -160,7 +160,7 @@ fn unlogged_tables_are_unlogged_with_their_indexes_and_stay_so() {
         assert_eq!(found.warnings.len(), 1);
         client.batch_execute("ALTER TABLE pgio1 SET LOGGED").unwrap();
         let error = check_for_run(&mut client, 1, None).unwrap_err();
-        assert!(matches!(error, DatasetError::Altered { what: "unlogged", .. }), "{error}");
+        assert!(matches!(error, DatasetError::Altered { property: "unlogged", .. }), "{error}");
     }
 }
 
@@ -202,7 +202,7 @@ fn a_users_own_scan_table_is_refused_and_otherwise_left_alone() {
     assert!(matches!(error, DatasetError::NotOurs { .. }), "{error}");
     load(&conninfo, &spec(1, 1024));
     assert_eq!(check_for_run(&mut client, 1, None).unwrap().scan, None);
-    assert_eq!(dataset::destroy(&mut client).unwrap().left, ["pgio_scan"]);
+    assert_eq!(dataset::destroy(&mut client).unwrap().kept, ["pgio_scan"]);
     assert_eq!(number(&mut client, "SELECT precious::bigint FROM pgio_scan"), 1);
 }
 
@@ -217,7 +217,7 @@ fn a_reload_makes_the_same_again() {
     let mut client = connect(&conninfo);
     let fillers = "SELECT md5(string_agg(filler, '' ORDER BY mykey)) FROM pgio2";
     let before = text(&mut client, fillers);
-    let again = as_loaded(&mut client).unwrap().unwrap();
+    let again = loaded_spec(&mut client).unwrap().unwrap();
     assert_eq!(again, asked);
     load(&conninfo, &again);
     assert_eq!(text(&mut client, fillers), before);
@@ -251,8 +251,8 @@ fn what_is_asked_is_what_is_there_or_it_is_refused() {
     assert!(said.out.contains("Scan table loading time: "), "{said:?}");
 
     let run = |more: &[&str]| place.pgio(&[&["run", "--run-time", "200ms"], more].concat());
-    run(&["--filler", "plain"]).refused(4, &["FILLER=plain is asked for", "FILLER=random"]);
-    run(&["--unlogged", "FALSE"]).refused(4, &["UNLOGGED=false is asked for"]);
+    run(&["--filler", "plain"]).refused(4, &["FILLER=plain was requested", "FILLER=random"]);
+    run(&["--unlogged", "FALSE"]).refused(4, &["UNLOGGED=false was requested"]);
     run(&["--scan-scale", "16M"]).refused(4, &["SCAN_SCALE=16M", "SCAN_SCALE=8M"]);
     let said = run(&["--filler", "random", "--scan-scale", "1024", "--update-pct", "100"]);
     assert_eq!(said.code, Some(0), "{said:?}");

@@ -321,14 +321,20 @@ fn bad_values_and_contradictions_are_refused_before_anything() {
         ("server = \"m:24\"\nthreads = 0", &["workload.threads"]),
         ("server = \"m:24\"\nthreads = 5000", &["1 to 1000"]),
         ("server = \"m:24\"\nmessages_rate = \"fast\"", &["1500/min or 25/s"]),
-        ("server = \"m:24\"\nrecipients = \"a b\"", &["`a b` is no address"]),
-        ("server = \"m:24\"\nrecipients_per_message = 200", &["more than there are recipients"]),
-        ("server = \"m:24\"\nsize_distribution = \"fixed\"\nsize_spread = 5", &["contradicts"]),
+        ("server = \"m:24\"\nrecipients = \"a b\"", &["`a b` is not an address"]),
+        (
+            "server = \"m:24\"\nrecipients_per_message = 200",
+            &["larger than the number of recipients"],
+        ),
+        (
+            "server = \"m:24\"\nsize_distribution = \"fixed\"\nsize_spread = 5",
+            &["conflicts with size_distribution"],
+        ),
         ("server = \"m:24\"\nmaildir = \"/srv/mail\"", &["write {user}"]),
         ("server = \"m:24\"\nmaildir = \"/m/{user}\"\nmail_host = \"x\"", &["no host `x`"]),
         ("server = \"m:24\"\nmessage_size = \"600\"", &["at least 1K"]),
-        ("server = \"m:24\"\nsessions = 3", &["means nothing to the workload `mail`"]),
-        ("server = \"m:24\"\nreply_timeout = \"0s\"", &["longer than zero"]),
+        ("server = \"m:24\"\nsessions = 3", &["does not apply to the workload `mail`"]),
+        ("server = \"m:24\"\nreply_timeout = \"0s\"", &["a duration above zero"]),
     ] {
         said.push(delivered(&dir, workload, "").expect(2, texts));
         assert!(!dir.out().exists(), "{workload}");

@@ -10,7 +10,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use pgio::pg::private::{Error, Origin, PrivateCluster, Spec, VersionRequest, sweep};
 use rustix::process::{Pid, Signal, geteuid, getpgid, kill_process, kill_process_group};
@@ -19,6 +18,7 @@ use tempfile::TempDir;
 use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, pgio_exe, shared_pair, shared_primary, spec,
 };
+use crate::polling::wait_until;
 
 fn show(conninfo: &str, setting: &str) -> String {
     connect(conninfo).query_one(&format!("SHOW {setting}"), &[]).unwrap().get(0)
@@ -62,14 +62,6 @@ fn parent(pid: i32) -> Option<i32> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     if state == "Z" { None } else { fields.next()?.parse().ok() }
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < deadline, "still not: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn wait_until_gone(pids: &[i32]) {

@@ -137,9 +137,12 @@ fn a_users_own_table_is_never_dropped() {
     let before = place.relations();
     for tables in ["3", "4"] {
         let said = place.pgio(&["setup", "--scale", "8M", "--num-schemas", tables]);
-        said.refused(4, &["public.pgio3", "not pgio's", "drop it yourself"]);
+        said.refused(
+            4,
+            &["public.pgio3", "was not created by this pgio", "drop it if you do not need it"],
+        );
         let said = place.pgio(&["run", "--num-schemas", tables, "--run-time", "1"]);
-        said.refused(4, &["pgio3", "not pgio's"]);
+        said.refused(4, &["pgio3", "was not created by this pgio"]);
     }
     assert_eq!(place.relations(), before);
     // It is in nobody's way here.

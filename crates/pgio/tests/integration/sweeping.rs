@@ -110,7 +110,7 @@ fn a_grid_is_shown_before_it_is_run_and_refused_beyond_the_limit() {
     assert!(said.out.contains("sync") && !dir.out().exists(), "nothing is touched: {said}");
     let limited = format!("{keys}\ncells_limit = 11");
     let text = experiment(&dsn, &limited, LISTS, &CONDITIONS);
-    dir.compare(&text).expect(2, &["has 12 cells, and 11 are allowed", "cells_limit = 12"]);
+    dir.compare(&text).expect(2, &["has 12 cells, but only 11 are allowed", "cells_limit = 12"]);
     assert!(!dir.out().exists());
 }
 

@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex, Weak};
 use pgio::pg::connect::Env;
 use tempfile::TempDir;
 
+use crate::timing;
+
 pub(crate) const PASSWORD: &str = r"s3cr:et\word";
 
 const HBA: &str = "\
@@ -55,6 +57,7 @@ pub(crate) fn shared() -> Option<Arc<TlsServer>> {
     if !possible() {
         return None;
     }
+    timing::begin();
     static SHARED: Mutex<Weak<TlsServer>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap();
     Some(shared.upgrade().unwrap_or_else(|| {

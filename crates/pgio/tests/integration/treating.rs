@@ -49,9 +49,9 @@ const PREFIX: &str = "pgio-test-";
 fn disk(bytes: u64) -> LoopDisk {
     let groups = controller().unwrap().mount_point.to_string_lossy().into_owned();
     // What failed tests could not take away: a busy mount, and a group with processes in it.
-    loop_disk::sweep(PREFIX, &[loop_disk::PLACE, &groups]);
+    loop_disk::sweep(PREFIX, &[loop_disk::BASE_DIR, &groups]);
     let _lock = lock_free_devices();
-    LoopDisk::make(&format!("{PREFIX}{}-", std::process::id()), bytes).unwrap()
+    LoopDisk::create(&format!("{PREFIX}{}-", std::process::id()), bytes).unwrap()
 }
 
 fn controller() -> Option<Controller> {
@@ -503,7 +503,7 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&as_postgres.stderr);
-    for text in ["cannot be written", "sudo rule", "CAP_DAC_OVERRIDE"] {
+    for text in ["is not writable by", "sudo rule", "CAP_DAC_OVERRIDE"] {
         assert!(said.contains(text), "{said}");
     }
     assert_eq!(server.limit(Limit::WriteIops), None);

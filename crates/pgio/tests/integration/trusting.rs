@@ -43,7 +43,7 @@ fn a_planted_journal_is_not_run() {
     let pwned = dir.path().join("pwned");
     let refused = |text: &str| {
         for command in [&["undo"][..], &["run", "--connect-string", "host=/nonexistent"]] {
-            dir.pgio(command).expect(4, &[text, "nothing there is trusted"]);
+            dir.pgio(command).expect(4, &[text, "does not trust it"]);
             assert!(!pwned.exists(), "{text}");
         }
     };
@@ -55,7 +55,7 @@ fn a_planted_journal_is_not_run() {
         chown(&path, Some(0), None).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         chmod(&path, mode | 0o020);
-        refused("can be written by other users");
+        refused("is writable by other users");
         chmod(&path, mode);
     }
     dir.pgio(&["doctor"]).expect(4, &["pgio undo"]);

@@ -198,7 +198,8 @@ fn a_host_that_is_away_keeps_nothing_of_others_in_place() {
         dir.start(undo).wait()
     };
     let said = undo().expect(6, &["Put back command `here` on host local", "some changes are"]);
-    let left = "Still in place: command `there` on host box: host box refuses to let this user in";
+    let left =
+        "Still in place: command `there` on host box: host box refuses a login without a password";
     assert!(said.out.contains(left), "{said}");
     assert!(!here.exists() && there.exists());
     assert_eq!(dir.journals().len(), 1);

@@ -15,6 +15,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fixture::{connect, pgio_exe};
+use crate::polling::poll;
+pub(crate) use crate::polling::wait_until;
+use crate::timing;
 
 const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -51,6 +54,7 @@ impl std::fmt::Display for Said {
 
 impl Workdir {
     pub(crate) fn new() -> Workdir {
+        timing::begin();
         Workdir { dir: tempfile::tempdir().unwrap() }
     }
 
@@ -173,13 +177,12 @@ impl Running {
 
     /// Waits for something while pgio runs; one that ends before it fails the test.
     #[track_caller]
-    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
+    pub(crate) fn until(&mut self, what: &str, condition: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
-        while !condition() {
+        poll(condition, || {
             assert!(self.is_running(), "pgio ended before {what}: {}", self.said(None));
             assert!(Instant::now() < deadline, "still not {what}: {}", self.said(None));
-            thread::sleep(Duration::from_millis(10));
-        }
+        });
     }
 
     fn said(&self, code: Option<i32>) -> Said {
@@ -284,16 +287,6 @@ fn sessions_of_ours_with(conninfo: &str, filter: &str) -> i64 {
          AND application_name LIKE 'pgio:%' AND {filter}"
     );
     connect(conninfo).query_one(&sql, &[]).unwrap().get(0)
-}
-
-/// Waits for what has no pgio to watch.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "still not: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// The checks of a stored trial that did not pass, by their ids.

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Bench, metric, spread};
-use crate::cli::exit::{FAILED, Failure, REFUSED};
-use crate::cli::{Outcome, output, run};
+use super::server::Bench;
+use super::versus::{metric, spread};
+use crate::cli::exit::{FAILED, Failure, Outcome, REFUSED};
+use crate::cli::output;
 use crate::config::Layer;
 use crate::config::value::EngineName;
 use crate::pg::private::VersionRequest;
@@ -135,7 +136,7 @@ fn ours(bench: &mut Bench, connections: u32, seconds: u64) -> Result<Figures, Fa
         engine: Some(EngineName::Client),
         ..Layer::default()
     };
-    let slob: Arc<dyn Workload> = Arc::new(run::loaded_slob(layer, &mut bench.admin)?);
+    let slob: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
     let connecting = connect(bench, &slob)?;
     let begun = Instant::now();
     let mut span = None;

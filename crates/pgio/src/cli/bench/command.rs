@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use benchmath::effect::{self, Decision, Paired};
 
-use super::{Bench, metric};
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::{Outcome, output};
+use super::server::Bench;
+use super::versus::metric;
+use crate::cli::exit::{FAILED, Failure, Outcome};
+use crate::cli::output;
 use crate::config::CommandSettings;
 use crate::config::experiment;
 use crate::host::exec::{CommandLine, Exec, Local};

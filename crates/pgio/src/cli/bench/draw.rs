@@ -7,9 +7,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::{Bench, spread};
-use crate::cli::exit::{Failure, TRIAL};
-use crate::cli::{Outcome, output};
+use super::server::Bench;
+use super::versus::spread;
+use crate::cli::exit::{Failure, Outcome, TRIAL};
+use crate::cli::output;
 use crate::config::resolve::{HotSpot, Visits};
 use crate::config::value::Decimal;
 use crate::pg::private::VersionRequest;
@@ -45,7 +46,7 @@ pub(super) fn run(draws: u32, rounds: usize, pg: Option<VersionRequest>) -> Outc
 }
 
 fn all() -> [(&'static str, Visits); 6] {
-    let zipf = |n| Visits::Zipf { exponent: Decimal::of_thousandths(n) };
+    let zipf = |n| Visits::Zipf { exponent: Decimal::from_thousandths(n) };
     let spot = HotSpot { offset: KEYS / 2, blocks: KEYS / 100, pct: Decimal::whole(90) };
     [
         ("uniform", Visits::Uniform),

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::Bench;
-use crate::cli::{Outcome, output};
+use super::server::Bench;
+use crate::cli::exit::Outcome;
+use crate::cli::output;
 use crate::config::resolve::Extent;
 use crate::pg::private::VersionRequest;
 use crate::results::model::{DatasetInfo, WorkloadInfo};

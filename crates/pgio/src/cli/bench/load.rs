@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use postgres::SimpleQueryMessage;
 
-use super::{Bench, Versus, missing, spread, upstream};
-use crate::cli::exit::{FAILED, FILES, Failure};
-use crate::cli::{Outcome, output};
+use super::server::Bench;
+use super::upstream;
+use super::versus::{Versus, missing, spread};
+use crate::cli::exit::{FAILED, FILES, Failure, Outcome};
+use crate::cli::output;
 use crate::dataset;
 use crate::host::exec::{CommandLine, Exec, Local};
 use crate::pg::connect::Endpoint;

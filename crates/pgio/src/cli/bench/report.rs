@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use benchmath::summary;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::cli::exit::{FAILED, FILES, Failure};
-use crate::cli::{Outcome, output};
+use crate::cli::exit::{FAILED, FILES, Failure, Outcome};
+use crate::cli::output;
 use crate::experiment::judging::Judge;
 use crate::experiment::trial;
 use crate::histogram::Histogram;

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use benchmath::effect::{self, Decision, Paired};
 use postgres::Client;
 
-use super::{Bench, metric};
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::{Outcome, connection, output, run};
+use super::server::Bench;
+use super::versus::metric;
+use crate::cli::exit::{FAILED, Failure, Outcome};
+use crate::cli::{connection, output};
 use crate::config::{ConnectString, Layer};
 use crate::host::Hosts;
 use crate::pg::private::VersionRequest;
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         run_time: Some(window),
         ..Layer::default()
     };
-    let workload: Arc<dyn Workload> = Arc::new(run::loaded_slob(layer, &mut bench.admin)?);
+    let workload: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
     let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
     let survey = Survey { params, server, cadence, hosts, host: None };
     let scene = Scene::survey(&survey, &mut bench.admin);

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bench, metric};
-use crate::cli::{Outcome, output, run};
+use super::server::Bench;
+use super::versus::metric;
+use crate::cli::exit::Outcome;
+use crate::cli::output;
 use crate::config::Layer;
 use crate::pg::private::VersionRequest;
 use crate::units::{Scale, human};
@@ -23,7 +25,7 @@ pub(super) fn run(window: Duration, pg: Option<VersionRequest>) -> Outcome {
         run_time: Some(window),
         ..Layer::default()
     };
-    let workload: Arc<dyn Workload> = Arc::new(run::loaded_slob(layer, &mut bench.admin)?);
+    let workload: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
     let trial = bench.trial(&workload, Duration::ZERO)?;
     let size = trial.dataset.as_ref().map_or((0, 0), |d| (d.bytes_before, d.bytes_after));
     output::line(&format!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use postgres::Client;
 
-use super::missing;
+use super::versus::missing;
 use crate::cli::exit::{CONNECT, Failure};
 
 /// Where its scripts are: the checkout itself, or the archive in it unpacked to pgio/.

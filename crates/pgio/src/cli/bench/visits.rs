@@ -7,9 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Bench, Versus, metric, spread, upstream};
-use crate::cli::exit::{Failure, TRIAL};
-use crate::cli::{Outcome, output, run};
+use super::server::Bench;
+use super::upstream;
+use super::versus::{Versus, metric, spread};
+use crate::cli::exit::{Failure, Outcome, TRIAL};
+use crate::cli::output;
 use crate::config::Layer;
 use crate::units::Scale;
 use crate::workload::Workload;
@@ -46,7 +48,7 @@ pub(super) fn run(versus: &Versus) -> Outcome {
             run_time: Some(Duration::from_secs(versus.seconds)),
             ..Layer::default()
         };
-        let ours: Arc<dyn Workload> = Arc::new(run::loaded_slob(layer, &mut bench.admin)?);
+        let ours: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
         let (mut counted, mut touched) = (Vec::new(), Vec::new());
         for _ in 0..versus.rounds {
             let original = original(&mut bench, &scale, *work_unit, versus.seconds)?;

@@ -3,9 +3,9 @@
 use postgres::{Client, Row};
 
 use super::subject::{Subject, Work};
-use crate::cli::run;
 use crate::config::experiment::WorkloadKind;
 use crate::dataset::{self, Dataset, verify};
+use crate::experiment::slob;
 use crate::pg::words;
 use crate::results::Check;
 use crate::units::human;
@@ -46,10 +46,10 @@ fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
     let said = |error: dataset::DatasetError| words::sentence(&error);
     let mark = verify::read_mark(client).map_err(said)?;
     let mark = mark.ok_or_else(|| words::sentence(&dataset::DatasetError::NoDataset))?;
-    let settings = run::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
+    let settings = slob::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
     let blocks = Some(settings.scale.blocks());
     let found = dataset::check_for_run(client, settings.tables(), blocks).map_err(said)?;
-    found.must_be(&work.layer).map_err(said)?;
+    found.check_keys(&work.layer).map_err(said)?;
     Ok(found)
 }
 

@@ -3,8 +3,9 @@
 use std::env;
 use std::path::Path;
 
-use super::Section;
-use crate::cli::state;
+use super::telling::Section;
+use crate::experiment::state;
+use crate::pg::words;
 use crate::results::Check;
 use crate::treatment::journal::{self, JournalError};
 use crate::units::human;
@@ -27,7 +28,7 @@ const JOURNAL: &str = "journal";
 pub(super) fn look() -> Section {
     let journal = state::journal_dir().map(|dir| unfinished(journal::check_finished(&dir)));
     let journal = journal.unwrap_or_else(|failure| {
-        Check::invalid(JOURNAL, failure.sentence(), "set PGIO_STATE_DIR")
+        Check::invalid(JOURNAL, words::sentence(&failure), "set PGIO_STATE_DIR")
     });
     let path = env::var_os("PATH").unwrap_or_default();
     let there = |program: &str| {
@@ -43,7 +44,7 @@ pub(super) fn look() -> Section {
 
 fn unfinished(journal: Result<(), JournalError>) -> Check {
     const ID: &str = JOURNAL;
-    let words = |error: &JournalError| crate::pg::words::sentence(error);
+    let words = |error: &JournalError| words::sentence(error);
     match journal {
         Ok(()) => Check::ok(ID, "no interrupted run has left changes in place"),
         Err(error @ JournalError::Busy { .. }) => {

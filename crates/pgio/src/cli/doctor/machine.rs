@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Section;
+use super::telling::Section;
 use crate::config::experiment::HostSpec;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{self, Host, Hosts, LOCAL};
@@ -37,7 +37,7 @@ pub(super) fn look(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) 
         }
         hosts.extend(found.ok().map(|host| (name.clone(), Arc::new(host))));
     }
-    if let Err(error) = host::refuse_twins(specs, &hosts) {
+    if let Err(error) = host::refuse_duplicates(specs, &hosts) {
         let remedy = "an experiment on these hosts is refused as they are";
         let twins = Check::invalid("hosts-distinct", words::sentence(&error), remedy);
         sections.push(section("Hosts".to_owned(), vec![twins]));

@@ -11,9 +11,10 @@ use std::time::Duration;
 use postgres::{Client, Row};
 
 use super::subject::{Reach, Subject};
-use super::{Section, data, storage};
-use crate::cli::state;
-use crate::experiment::live;
+use super::telling::Section;
+use super::{data, storage};
+use crate::experiment::admin::check_unpooled;
+use crate::experiment::state;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
 use crate::host::stop::Stop;
@@ -24,7 +25,7 @@ use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
 use crate::results::Check;
 use crate::telemetry::{Scene, Survey};
-use crate::treatment::{Door, Machines, World};
+use crate::treatment::{AdminSession, Context, Layout, Machines};
 
 const FACTS: &str = include_str!("server.sql");
 
@@ -89,7 +90,7 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
         }
     };
     let mut checks = vec![Check::ok(ID, format!("PostgreSQL {}", found.info.version))];
-    if let Err(error) = live::check_unpooled(&mut client, &params) {
+    if let Err(error) = check_unpooled(&mut client, &params) {
         let remedy = "connect to the server itself";
         checks.push(Check::invalid("pooler", words::sentence(&error), remedy));
         return checks;
@@ -211,22 +212,20 @@ fn conditions(
 ) -> Option<Check> {
     let mut refused = Vec::new();
     for arm in &subject.conditions {
-        let mut world = World {
+        let mut context = Context {
             params,
-            door: Door::Open(client),
+            session: AdminSession::Open(client),
             hosts,
             server_host: subject.host.as_deref(),
             control: None,
             private: false,
-            moved: Vec::new(),
-            replicas: Vec::new(),
+            layout: Layout::default(),
             stop: Stop::new(),
         };
-        for treatment in &arm.treatments {
-            if let Err(error) = treatment.check(&mut world) {
+        for treatment in arm.treatments.iter() {
+            if let Err(error) = treatment.check(&mut context) {
                 refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
             }
-            world.moved.extend(treatment.moves());
         }
     }
     told(subject, &refused, "can be put in force")
@@ -237,7 +236,7 @@ fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
     let machines = Machines { hosts, server: Some(LOCAL) };
     let mut refused = Vec::new();
     for arm in &subject.conditions {
-        for treatment in &arm.treatments {
+        for treatment in arm.treatments.iter() {
             if let Err(error) = treatment.check_rights(&machines) {
                 refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
             }

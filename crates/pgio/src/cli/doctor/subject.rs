@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::cli::compare::Job;
-use crate::cli::exit::{FILES, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::flags::{ForDoctor, Source};
-use crate::cli::{connection, files, state};
+use crate::cli::{connection, jobs};
 use crate::config::command::CommandSpec;
-use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::experiment::{HostSpec, Target, WorkloadKind, WorkloadSpec};
 use crate::config::resolve::Extent;
 use crate::config::{CommitSettings, Layer};
+use crate::experiment::application::Job;
+use crate::experiment::state;
 use crate::pg::connect::ConnectParams;
-use crate::treatment::{self, Treatment};
+use crate::treatment::{self, Treatments};
 
 /// All that a run would meet.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ pub(super) struct Work {
 #[derive(Debug)]
 pub(super) struct Arm {
     pub(super) name: String,
-    pub(super) treatments: Vec<Box<dyn Treatment>>,
+    pub(super) treatments: Treatments,
 }
 
 impl Subject {
@@ -75,7 +75,7 @@ impl Subject {
 
     /// Whether every condition sets it itself.
     pub(super) fn declares(&self, setting: &str) -> bool {
-        let says = |arm: &Arm| treatment::declare(&arm.treatments, setting);
+        let says = |arm: &Arm| treatment::declares(&arm.treatments, setting);
         !self.conditions.is_empty() && self.conditions.iter().all(says)
     }
 }
@@ -107,7 +107,7 @@ pub(super) fn scope(
 
 fn of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
     let given = connection::given(source)?;
-    let params = given.params(&state::new_run_id())?;
+    let params = connection::params_of(&given, &state::new_run_id())?;
     let layer = given.layer;
     Ok(Subject {
         title: format!("Server: {}", params.describe()),
@@ -120,11 +120,7 @@ fn of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
 }
 
 fn of_experiment(file: &Path) -> Result<Scope, Failure> {
-    let shown = file.display().to_string();
-    let text = files::read_text(file, FILE_BYTES)
-        .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {shown}")))?;
-    let stem = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
-    let job = Job::parse(&text, &shown, &stem)?;
+    let job = jobs::read(file)?;
     let targets = job.experiment.targets.iter().map(|(name, target)| (Some(name), Some(target)));
     // Without any, pgio.conf or the environment says where.
     let none = job.experiment.targets.is_empty().then_some((None, None));
@@ -152,7 +148,7 @@ fn of_target(
         Some(Target::Server { dsn, .. }) => {
             Reach::Server(Box::new(connection::params(dsn, &run_id)?))
         }
-        None => Reach::Server(Box::new(job.below.params(&run_id)?)),
+        None => Reach::Server(Box::new(connection::params_of(&job.below, &run_id)?)),
     };
     let what = match &reach {
         Reach::Server(params) => params.describe(),
@@ -172,7 +168,7 @@ fn of_target(
             for point in workload.points(e.sweep) {
                 let specs = workload.treatments_at(condition, &point);
                 if !seen.contains(&specs) {
-                    let treatments = treatment::parse_all(&specs)?;
+                    let treatments = job.treatments.get(&specs);
                     conditions.push(Arm { name: condition.name.clone(), treatments });
                     seen.push(specs);
                 }

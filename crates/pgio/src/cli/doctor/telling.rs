@@ -2,10 +2,16 @@
 
 use serde::Serialize;
 
-use super::Section;
 use crate::report::table::{Column, Document, Table};
 use crate::report::text;
 use crate::results::{Check, CheckVerdict};
+
+/// The checks of one subject.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub(super) title: String,
+    pub(super) checks: Vec<Check>,
+}
 
 pub const DOCTOR_SCHEMA: &str = "pgio.doctor/1";
 

@@ -1,11 +1,11 @@
-//! A text with placeholders in braces, and a command line made of such texts.
+//! Texts with placeholders in braces, and command lines made of such texts.
 //!
-//! Only `{name}` in lower case is a placeholder: `${HOME}`, `{print $1}` and JSON stay what they are,
-//! and `{{name}}` is `{name}` itself. Pure: what a placeholder stands for is the caller's.
+//! Only `{name}` in lower case is a placeholder: `${HOME}`, `{print $1}` and JSON are not, and
+//! `{{name}}` is a literal `{name}`. Pure: callers supply the values of placeholders.
 
 use std::ffi::OsStr;
 
-/// A text as it was written.
+/// A text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(String);
 
@@ -19,7 +19,7 @@ impl Template {
         Self(text.into())
     }
 
-    /// As written.
+    /// The text as written.
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -31,7 +31,7 @@ impl Template {
         })
     }
 
-    /// With each placeholder's value in its place; one without a value stays as it is.
+    /// Replaces each placeholder by its value; a placeholder without a value stays.
     pub fn fill(&self, value: &dyn Fn(&str) -> Option<String>) -> String {
         let filled = self.pieces().into_iter().map(|piece| match piece {
             Piece::Text(text) => text.to_owned(),
@@ -43,9 +43,9 @@ impl Template {
     fn pieces(&self) -> Vec<Piece<'_>> {
         let mut pieces = Vec::new();
         let text = self.0.as_str();
-        // What is before `from` is in `pieces` already.
+        // The text before `from` is already in `pieces`.
         let (mut from, mut at) = (0, 0);
-        while let Some(open) = text[at..].find('{').map(|found| at + found) {
+        while let Some(open) = text[at..].find('{').map(|offset| at + offset) {
             let doubled = text[open + 1..].starts_with('{');
             let name_at = open + 1 + usize::from(doubled);
             let name = name(&text[name_at..]);
@@ -71,7 +71,7 @@ impl Template {
     }
 }
 
-/// The longest name that the text begins with.
+/// Returns the longest name at the beginning of the text.
 fn name(text: &str) -> &str {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let end = text.find(|c| !plain(c)).unwrap_or(text.len());
@@ -81,7 +81,7 @@ fn name(text: &str) -> &str {
     }
 }
 
-/// What is run: a program with its arguments, or a text for `sh`.
+/// A command line: a program with its arguments, or a text for `sh`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// Never empty.
@@ -98,7 +98,7 @@ impl Line {
         .iter()
     }
 
-    /// The program and its arguments. In a text for `sh` values are quoted where they need it.
+    /// Returns the program and its arguments. In a text for `sh`, values are quoted if necessary.
     pub fn fill(
         &self,
         value: &dyn Fn(&str) -> Option<String>,
@@ -113,7 +113,7 @@ impl Line {
         }
     }
 
-    /// What people call it: the program, or the shell.
+    /// The program to show in messages: the first word, or `sh`.
     pub fn program(&self) -> &str {
         match self {
             Line::Words(words) => words.first().map_or("", Template::text),
@@ -121,7 +121,7 @@ impl Line {
         }
     }
 
-    /// As written, for people.
+    /// The line as written, for display.
     pub fn shown(&self) -> String {
         self.texts().map(Template::text).collect::<Vec<_>>().join(" ")
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_told_from_other_braces() {
+    fn placeholders_differ_from_other_braces() {
         for (text, filled) in [
             ("-T {seconds}", "-T <seconds>"),
             ("{a}{b_1}", "<a><b_1>"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_words_and_a_shell_gets_them_quoted() {
+    fn words_stay_separate_and_shell_text_is_quoted() {
         let words = Line::Words(["p", "{a} b", ""].map(Template::new).to_vec());
         let quoted: fn(&OsStr) -> String = |word| format!("'{}'", word.to_string_lossy());
         assert_eq!(words.fill(&value, quoted), ["p", "<a> b", ""]);
@@ -167,10 +167,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_lost(text in "[{}$a-c ü]{0,24}") {
+        fn filling_loses_no_text(text in "[{}$a-c ü]{0,24}") {
             let same = |name: &str| Some(format!("{{{name}}}"));
             let undoubled = Template::new(text.clone()).fill(&same);
-            // Only the doubling of braces goes.
+            // Only doubled braces change.
             prop_assert_eq!(undoubled.replace(['{', '}'], ""), text.replace(['{', '}'], ""));
             if !text.contains("{{") {
                 prop_assert_eq!(undoubled, text);

@@ -1,8 +1,8 @@
-//! `[[condition]]`: a name, perhaps a target, and treatments.
+//! `[[condition]]`: a name, an optional target, and treatments.
 //!
-//! A treatment is any other key: its kind is the key, its body stays a TOML value for
-//! the treatment itself to read. Conditions differ by treatments (and by the server they
-//! run on) only: the work is the same under all of them, or nothing is being compared.
+//! Any other key is a treatment: the key is its kind, and its body stays a TOML value that the
+//! treatment parses. Conditions differ only in treatments and in the server: a comparison requires
+//! that all conditions run the same workload.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Key;
 use crate::config::sections;
 
-/// What the baseline's twin has after its name, so no condition may be called so.
+/// Suffix of the A/A condition's name; the name of a condition must not end with it.
 pub const AA_SUFFIX: &str = " (A/A)";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
     pub name: String,
-    /// A key of the experiment's targets; absent only where it has none.
+    /// A key of the experiment's targets; absent only if the experiment has no targets.
     pub target: Option<String>,
     /// In the order of the file.
     pub treatments: Vec<TreatmentSpec>,
-    /// Whether it runs at every point of a sweep; else at the middle one only.
+    /// Whether the condition runs at every point of a sweep; otherwise only at the middle point.
     pub sweep: bool,
 }
 
@@ -31,11 +31,11 @@ pub struct Condition {
 pub struct TreatmentSpec {
     pub kind: String,
     pub body: toml::Value,
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
 }
 
-/// At least one.
+/// Parses all conditions; at least one is required.
 pub(super) fn parse(
     root: &Section<'_>,
     treatments: &[&str],
@@ -51,7 +51,7 @@ pub(super) fn parse(
         conditions.push(condition);
     }
     if conditions.is_empty() {
-        let message = "has no condition: write [[condition]] with a name and treatments";
+        let message = "has no condition; write [[condition]] with a name and treatments";
         return Err(root.error_here(message));
     }
     Ok(conditions)
@@ -63,12 +63,10 @@ fn condition(
     targets: &BTreeMap<String, Target>,
 ) -> Result<Condition, ConfigError> {
     let Some(name) = section.name("name")? else {
-        return Err(
-            section.error_here("has no name: write name = \"...\", as reports will call it")
-        );
+        return Err(section.error_here("has no name; write name = \"...\""));
     };
     if name.ends_with(AA_SUFFIX.trim_start()) {
-        let message = "must not end in (A/A), which is the baseline's twin that pgio adds itself";
+        let message = "must not end with (A/A), which is the name of the condition that pgio adds";
         return Err(section.error("name", message));
     }
     let mut specs = Vec::new();
@@ -77,14 +75,14 @@ fn condition(
             return Err(section.error(key, unknown(key, treatments)));
         }
         let line = section.line_of(key);
-        let (count, most) = (section.count(key), limits::TREATMENTS);
-        if specs.len() + count > most {
+        let (count, limit) = (section.count(key), limits::TREATMENTS);
+        if specs.len() + count > limit {
             let count = specs.len() + count;
-            let message = format!("makes {count} treatments, at most {most} are taken");
+            let message = format!("makes {count} treatments; the maximum is {limit}");
             return Err(section.error(key, message));
         }
         let spec = |body| TreatmentSpec { kind: key.to_owned(), body, line };
-        specs.extend(one_or_several(key, section.value(key)?).into_iter().map(spec));
+        specs.extend(split_list(key, section.value(key)?).into_iter().map(spec));
     }
     Ok(Condition {
         name,
@@ -94,14 +92,15 @@ fn condition(
     })
 }
 
-/// Its tables are the ends of one link, and it is the treatment that knows whether they go together.
-const LISTS_ITSELF: &str = "link";
+/// The treatment whose body may be a list: the tables are the ends of one link, and the treatment
+/// checks whether they match.
+const TREATMENT_WITH_LIST: &str = "link";
 
-/// A list of tables is as many treatments of the kind, such as a throttle on each of two hosts.
-fn one_or_several(kind: &str, body: toml::Value) -> Vec<toml::Value> {
+/// Splits a list of tables into one treatment each, such as a throttle on each of two hosts.
+fn split_list(kind: &str, body: toml::Value) -> Vec<toml::Value> {
     match body {
         toml::Value::Array(items)
-            if kind != LISTS_ITSELF
+            if kind != TREATMENT_WITH_LIST
                 && !items.is_empty()
                 && items.iter().all(toml::Value::is_table) =>
         {
@@ -119,16 +118,16 @@ fn target(
     match (section.string("target")?, names.as_slice()) {
         (None, [] | [_]) => Ok(names.first().map(|name| (*name).to_owned())),
         (None, _) => {
-            let message = format!("needs target = one of {}", names.join(", "));
+            let message = format!("has no target; set target to one of {}", names.join(", "));
             Err(section.error_here(message))
         }
         (Some(name), _) if names.contains(&name) => Ok(Some(name.to_owned())),
         (Some(name), [] | [SINGLE_TARGET]) => {
-            let message = format!("`{name}` is no target: write [targets.{name}] for it");
+            let message = format!("`{name}` is not a target; add [targets.{name}]");
             Err(section.error("target", message))
         }
         (Some(name), _) => {
-            let message = format!("`{name}` is no target; {}", nearest(name, &names));
+            let message = format!("`{name}` is not a target; {}", nearest(name, &names));
             Err(section.error("target", message))
         }
     }
@@ -136,8 +135,8 @@ fn target(
 
 fn unknown(key: &str, treatments: &[&str]) -> String {
     if key == "workload" || Key::named(key).is_some() {
-        return "is no treatment: conditions differ by treatments only, the work is the same \
-                under all and stands in [workload]"
+        return "is not a treatment; conditions differ only in treatments, so write workload keys \
+                in [workload]"
             .to_owned();
     }
     let valid = [&sections::CONDITION.names(), treatments].concat();

@@ -1,10 +1,10 @@
-//! How large an experiment file and what it asks for may be.
+//! Limits on the size of an experiment file and of the experiment that it describes.
 //!
-//! Far above what can be measured in a sensible time, and below what would take this process minutes or
-//! gigabytes to plan: what is beyond is a slip, and is refused with its line before anything is made of
-//! it. docs/KEYS.md lists them. The limits of single keys of a workload stand in `config::keys`.
+//! The limits are far above what can be measured in reasonable time, and below what would take minutes
+//! or gigabytes to plan. A larger value is a typo, and the parser refuses it with its line. docs/KEYS.md
+//! lists the limits. `config::keys` has the limits of single workload keys.
 
-/// One limit as docs/KEYS.md shows it.
+/// A limit as shown in docs/KEYS.md.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitDef {
     pub what: &'static str,
@@ -22,11 +22,11 @@ pub(super) const HOSTS: usize = 100;
 pub(super) const AXES: usize = 10;
 pub(super) const VALUES: usize = 200;
 pub(super) const CELLS: u64 = 10_000;
-/// Of a workload, in all blocks that may be run.
+/// Trials of a workload in the maximum number of blocks.
 pub(super) const TRIALS: u64 = 100_000;
 
 pub const LIMITS: &[LimitDef] = &[
-    LimitDef { what: "bytes of an experiment file or pgio.conf", most: FILE_BYTES },
+    LimitDef { what: "size of an experiment file or pgio.conf in bytes", most: FILE_BYTES },
     LimitDef { what: "`blocks`, `max_blocks`", most: BLOCKS },
     LimitDef { what: "`repeats` of an invalid trial", most: REPEATS },
     LimitDef { what: "`[[condition]]`", most: CONDITIONS as u64 },
@@ -38,7 +38,7 @@ pub const LIMITS: &[LimitDef] = &[
     LimitDef { what: "values of an axis", most: VALUES as u64 },
     LimitDef { what: "`cells_limit`: conditions at points of a workload", most: CELLS },
     LimitDef {
-        what: "trials of a workload: its cells in all blocks that may be run",
+        what: "trials of a workload: its cells times the maximum number of blocks",
         most: TRIALS,
     },
 ];
@@ -52,14 +52,14 @@ mod tests {
 
     const TWO: &str = "[[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\n";
 
-    /// Refused with a sentence that has these words, and without work that grows with the square.
+    /// Checks that the text is refused with these words, and in less than quadratic time.
     #[track_caller]
     fn refused(text: &str, words: &[&str]) {
         let began = Instant::now();
         let error = parse(text, "f.toml", "f", &["postgres", "throttle"], &[]).unwrap_err();
         let shown = error.to_string();
         assert!(words.iter().all(|word| shown.contains(word)), "{shown}");
-        // Reading a few MB of TOML takes a debug build some seconds at most; the rest is to take none.
+        // A debug build parses a few MB of TOML in seconds; everything else must be negligible.
         assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     }
 
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_with_its_line() {
+    fn values_above_the_limits_are_refused_with_their_line() {
         let head = |keys: &str| format!("[experiment]\n{keys}\n{TWO}");
         refused(&head("blocks = 20000000"), &["f.toml:2", "blocks", "from 1 to 10000"]);
         refused(&head("precision = \"5%\"\nmax_blocks = 20000"), &["max_blocks", "to 10000"]);
@@ -80,14 +80,14 @@ mod tests {
         for n in 0..20_000 {
             let _ = write!(many, "[[condition]]\nname = \"c{n}\"\n");
         }
-        refused(&many, &["has 20000 tables", "at most 200"]);
+        refused(&many, &["has 20000 tables", "maximum is 200"]);
         let body = vec!["{ device = \"/dev/x\", write_iops = 100 }"; 51].join(", ");
         let throttled = format!("[[condition]]\nname = \"a\"\nthrottle = [{body}]\n");
-        refused(&throttled, &["51 treatments", "at most 50"]);
+        refused(&throttled, &["51 treatments", "maximum is 50"]);
 
         let work = |keys: &str| format!("[workload]\nkind = \"commit\"\n{keys}\n{TWO}");
         let axis = format!("sessions = [{}]", numbers(20_000));
-        refused(&work(&axis), &["sessions", "20000 values", "at most 200"]);
+        refused(&work(&axis), &["sessions", "20000 values", "maximum is 200"]);
         refused(&work("sessions = 2000000"), &["sessions", "from 1 to 10000"]);
         refused(&work("run_time = \"721h\""), &["run_time", "at most 720h"]);
         let axis = format!(
@@ -95,11 +95,11 @@ mod tests {
             work(""),
             numbers(20_000)
         );
-        refused(&axis, &["20000 values", "at most 200"]);
+        refused(&axis, &["20000 values", "maximum is 200"]);
     }
 
     #[test]
-    fn many_small_numbers_make_no_large_one() {
+    fn products_of_small_numbers_are_limited() {
         let head = "[experiment]\nblocks = 10000\nsweep = \"grid\"\nduration = \"1s\"\ncells_limit = 10000\n";
         let lists = |n: usize| {
             format!(
@@ -107,15 +107,15 @@ mod tests {
                 numbers(n)
             )
         };
-        refused(&lists(10), &["2010000 trials", "at most 100000"]);
+        refused(&lists(10), &["2010000 trials", "maximum is 100000"]);
         let more = lists(100).replace("= 10000\nsweep", "= 1\nsweep");
-        refused(&more, &["20000 cells", "10000 are allowed"]);
+        refused(&more, &["20000 cells", "only 10000 are allowed"]);
         let limit = lists(2).replace("cells_limit = 10000", "cells_limit = 20000");
         refused(&limit, &["cells_limit", "from 1 to 10000"]);
         let many_targets: String = (0..51).fold(TWO.to_owned(), |mut text, n| {
             let _ = write!(text, "[targets.t{n}]\nprivate = true\n");
             text
         });
-        refused(&many_targets, &["has 51", "at most 50"]);
+        refused(&many_targets, &["has 51", "maximum is 50"]);
     }
 }

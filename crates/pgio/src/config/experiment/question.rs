@@ -1,37 +1,40 @@
-//! Of `[experiment]`: which comparisons answer the question, and the effect that is planned for.
+//! Keys of `[experiment]` that declare the question: the comparisons to judge, and the effect to
+//! plan for.
 
 use super::rules::share;
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
 
-/// Declared before the first trial, or it is no declaration.
+/// The question that the experiment answers, fixed before the first trial.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Question {
-    /// The conditions whose primary comparison is judged; empty: all of them, as one family. One
-    /// alone is judged by its own test.
+    /// Conditions whose primary comparison is judged; empty: all of them, as one family. A single
+    /// condition is judged by its own test.
     pub judge: Vec<String>,
-    /// Metrics that are judged beside the primary one, in the same family.
+    /// Metrics that are judged in addition to the primary one, in the same family.
     pub also_judge: Vec<String>,
-    /// Of a ratio: 0.05 is 5 %. The report says how many blocks detect it.
+    /// The effect as a fraction: 0.05 is 5 %. The report shows how many blocks detect it.
     pub effect: Option<f64>,
 }
 
 pub(super) fn parse(head: &Section<'_>, conditions: &[&str]) -> Result<Question, ConfigError> {
     let judge = head.strings("judge")?.unwrap_or_default();
     if head.has("judge") && judge.is_empty() {
-        return Err(head.error("judge", "names no condition: name one, or leave it out for all"));
+        return Err(
+            head.error("judge", "names no condition; name one, or remove judge to judge all")
+        );
     }
     if let Some(unknown) = judge.iter().find(|name| !conditions.contains(&name.as_str())) {
         let nearest = nearest(unknown, conditions);
-        let message = format!("`{unknown}` is not a condition beside the baseline; {nearest}");
+        let message = format!("`{unknown}` is not a condition other than the baseline; {nearest}");
         return Err(head.error("judge", message));
     }
     let also_judge = head.strings("also_judge")?.unwrap_or_default();
-    let twice = |all: &[String]| {
+    let duplicate = |all: &[String]| {
         all.iter().enumerate().find(|(i, name)| all[..*i].contains(name)).map(|(_, n)| n.clone())
     };
     for (key, all) in [("judge", &judge), ("also_judge", &also_judge)] {
-        if let Some(name) = twice(all) {
+        if let Some(name) = duplicate(all) {
             return Err(head.error(key, format!("names `{name}` twice")));
         }
     }

@@ -1,5 +1,5 @@
-//! Of `[experiment]`: when trials are repeated, how far blocks go on, what is made anew before each
-//! trial, which checks are tolerated.
+//! Keys of `[experiment]` for the trial loop: repeats, precision, reset, checkpoints and tolerated
+//! checks.
 
 use super::limits;
 use super::question::{self, Question};
@@ -7,14 +7,14 @@ use super::section::Section;
 use super::target::Target;
 use crate::config::error::{ConfigError, nearest};
 
-/// How the loop goes on beyond its blocks and back to a trial.
+/// Rules of the trial loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Of a ratio: 0.05 is ±5 %. Blocks are added until every primary interval is as narrow.
+    /// Fraction of a ratio: 0.05 is ±5 %. pgio adds blocks until every primary interval is as narrow.
     pub precision: Option<f64>,
-    /// At most so many blocks; without a precision they are `blocks`.
+    /// Maximum number of blocks; equals `blocks` without `precision`.
     pub max_blocks: u32,
-    /// How often an invalid trial is repeated.
+    /// Maximum number of times to repeat an invalid trial.
     pub repeats: u32,
     pub reset: Reset,
     pub checkpoint: Checkpoint,
@@ -23,28 +23,28 @@ pub struct Rules {
     pub question: Question,
 }
 
-/// What is made the same again before each trial.
+/// What pgio restores before each trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reset {
-    /// Nothing but a CHECKPOINT, which every trial begins with.
+    /// Only the CHECKPOINT at the start of every trial.
     Checkpoint,
-    /// What updates and deletes left behind is given back, for the next trial to use again.
+    /// Vacuum dead rows, so that the next trial can reuse their space.
     Vacuum,
-    /// The data set is loaded again.
+    /// Reload the data set.
     Reload,
-    /// The database is dropped and made again. `named` is its name, said twice so that no slip
-    /// drops another; absent only where all servers are private.
+    /// Drop and re-create the database. `named` repeats the database's name, so that a typo cannot
+    /// drop another one; absent only if all servers are private.
     Recreate { named: Option<String> },
 }
 
-/// Which checkpoints a window meets.
+/// Checkpoints that affect a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checkpoint {
-    /// A CHECKPOINT before each warm-up: windows at the beginning of a cycle.
+    /// Issue a CHECKPOINT before each warm-up, so that windows are at the start of a cycle.
     Before,
-    /// Windows of whole checkpoint cycles.
+    /// Make windows of whole checkpoint cycles.
     Spread,
-    /// pgio issues none.
+    /// Issue no CHECKPOINT.
     None,
 }
 
@@ -74,7 +74,7 @@ impl Reset {
 
 const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 
-/// Where `precision` says when to stop, so many blocks are enough for anything worth it.
+/// Default maximum number of blocks with `precision`.
 const MAX_BLOCKS: u32 = 30;
 const REPEATS: u32 = 2;
 
@@ -88,13 +88,13 @@ pub(super) fn parse<'a>(
     let precision =
         share(head, "precision", "must be a share from 0.1% to below 100% such as \"5%\"")?;
     let whole = |key, low: u32, most: u64, default: u32| -> Result<u32, ConfigError> {
-        let found = head.whole(key, u64::from(low)..=most)?;
-        Ok(found.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
+        let number = head.whole(key, u64::from(low)..=most)?;
+        Ok(number.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
     };
     let max_blocks = match precision {
         Some(_) => whole("max_blocks", blocks, limits::BLOCKS, MAX_BLOCKS.max(blocks))?,
         None if head.has("max_blocks") => {
-            let message = "limits precision = \"5%\" or the like: add that, or write blocks =";
+            let message = "requires precision; add precision = \"5%\", or set blocks instead";
             return Err(head.error("max_blocks", message));
         }
         None => blocks,
@@ -119,7 +119,7 @@ fn checkpoint(head: &Section<'_>) -> Result<Checkpoint, ConfigError> {
     })
 }
 
-/// A share of a ratio, such as `"5%"`.
+/// Reads a percentage such as `"5%"` as a fraction.
 pub(super) fn share(head: &Section<'_>, key: &str, rule: &str) -> Result<Option<f64>, ConfigError> {
     let Some(text) = head.string(key)? else { return Ok(None) };
     let percent = text.strip_suffix('%').and_then(|n| n.trim_end().parse::<f64>().ok());
@@ -134,7 +134,7 @@ fn reset<'a>(
     mut targets: impl Iterator<Item = &'a Target>,
 ) -> Result<Reset, ConfigError> {
     let named = head.name("recreate_database")?;
-    let reset = said_reset(head, RESETS, &named)?.unwrap_or(Reset::Checkpoint);
+    let reset = parse_reset(head, RESETS, &named)?.unwrap_or(Reset::Checkpoint);
     let mut none = true;
     let private = targets.all(|t| {
         none = false;
@@ -143,23 +143,23 @@ fn reset<'a>(
     match (&reset, &named) {
         (Reset::Recreate { .. }, None) if !private => Err(head.error(
             "reset",
-            "recreate drops the database: name it once more, recreate_database = \"NAME\"",
+            "recreate drops the database; to confirm, set recreate_database = \"NAME\"",
         )),
         (Reset::Recreate { .. }, _) | (_, None) => Ok(reset),
-        (_, Some(_)) => Err(head.error("recreate_database", "goes with reset = \"recreate\" only")),
+        (_, Some(_)) => Err(head.error("recreate_database", "requires reset = \"recreate\"")),
     }
 }
 
-/// What a workload says instead. To drop the database is said once, for all of them.
+/// Reads the reset of a workload. `recreate` is valid only for the whole experiment.
 pub(super) fn reset_of_workload(section: &Section<'_>) -> Result<Option<Reset>, ConfigError> {
     if section.string("reset")? == Some("recreate") {
-        let message = "recreate belongs to [experiment], where it holds for every workload";
+        let message = "recreate is valid only in [experiment], where it applies to every workload";
         return Err(section.error("reset", message));
     }
-    said_reset(section, &RESETS[..3], &None)
+    parse_reset(section, &RESETS[..3], &None)
 }
 
-fn said_reset(
+fn parse_reset(
     section: &Section<'_>,
     valid: &[&str],
     named: &Option<String>,
@@ -171,7 +171,7 @@ fn said_reset(
         Some("reload") => Ok(Some(Reset::Reload)),
         Some("recreate") => Ok(Some(Reset::Recreate { named: named.clone() })),
         Some(other) => {
-            let message = format!("`{other}` is no reset; {}", nearest(other, valid));
+            let message = format!("cannot be `{other}`; {}", nearest(other, valid));
             Err(section.error("reset", message))
         }
     }
@@ -181,7 +181,10 @@ fn tolerate(head: &Section<'_>, checks: &[&str]) -> Result<Vec<String>, ConfigEr
     let tolerated = head.strings("tolerate")?.unwrap_or_default();
     match tolerated.iter().find(|id| !checks.contains(&id.as_str())) {
         Some(id) => {
-            let message = format!("`{id}` is no check that invalidates; {}", nearest(id, checks));
+            let message = format!(
+                "`{id}` is not a check that can make a trial invalid; {}",
+                nearest(id, checks)
+            );
             Err(head.error("tolerate", message))
         }
         None => Ok(tolerated),

@@ -1,7 +1,7 @@
-//! Typed reading of one table of a TOML file, with lines in every error.
+//! Typed access to one table of a TOML file, with line numbers in every error.
 //!
-//! The only place that sees the TOML crate's spans. What the keys mean is known by the
-//! callers, which also list the valid ones, so that unknown keys are errors.
+//! Only this module uses the TOML crate's spans. Callers interpret the keys and list the valid
+//! ones, so that unknown keys are errors.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer};
 use crate::config::name;
 use crate::config::sections::SectionDef;
-use crate::config::value::{Kind, LONGEST};
+use crate::config::value::{Kind, MAX_DURATION};
 use crate::units;
 
 pub(super) type Item<'a> = Spanned<DeValue<'a>>;
 
-/// The file, for turning places into lines.
+/// The file; converts offsets to line numbers.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     pub(super) file: &'a str,
@@ -28,7 +28,7 @@ pub(super) struct Document<'a> {
 
 impl<'a> Document<'a> {
     pub(super) fn parse(&self) -> Result<Spanned<DeTable<'a>>, ConfigError> {
-        // The crate's Display shows the line, which may hold a password; its message does not.
+        // The crate's Display output contains the line, and thus perhaps a password; its message does not.
         DeTable::parse(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             self.error(at, None, error.message().replace('\n', ", "))
@@ -47,7 +47,7 @@ impl<'a> Document<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Section<'a> {
     document: &'a Document<'a>,
-    /// As in the file: `workload`, `targets.a`; empty for the file itself.
+    /// The title in the file: `workload`, `targets.a`; empty for the top level.
     title: String,
     table: &'a DeTable<'a>,
     at: usize,
@@ -62,7 +62,7 @@ impl<'a> Section<'a> {
         self.table.contains_key(key)
     }
 
-    /// The keys in the order of the file.
+    /// Returns the keys in the order of the file.
     pub(super) fn keys(&self) -> Vec<&'a str> {
         let mut keys: Vec<_> =
             self.table.keys().map(|key| (key.span().start, key.get_ref().as_ref())).collect();
@@ -71,15 +71,15 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn line_of(&self, key: &str) -> usize {
-        self.document.line(self.place_of(key))
+        self.document.line(self.offset_of(key))
     }
 
-    /// An error at a key, or at the head of the section where the key is missing.
+    /// Returns an error at a key, or at the section header if the key is absent.
     pub(super) fn error(&self, key: &str, message: impl Into<String>) -> ConfigError {
-        self.document.error(self.place_of(key), Some(self.path(key)), message.into())
+        self.document.error(self.offset_of(key), Some(self.path(key)), message.into())
     }
 
-    /// An error of the section as a whole.
+    /// Returns an error at the section header.
     pub(super) fn error_here(&self, message: impl Into<String>) -> ConfigError {
         let key = Some(self.title.clone()).filter(|title| !title.is_empty());
         self.document.error(self.at, key, message.into())
@@ -94,7 +94,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Refuses every key that the table of sections does not have.
+    /// Refuses every key that is not in the table of sections.
     pub(super) fn only_keys_of(&self, table: &SectionDef) -> Result<(), ConfigError> {
         self.only(&table.names())
     }
@@ -103,7 +103,7 @@ impl<'a> Section<'a> {
         self.table.get(key).map(|item| self.subsection(key, item)).transpose()
     }
 
-    /// The sections of `[[key]]`, or the only one of `[key]` where a caller takes both.
+    /// Returns the sections of `[[key]]`; a single `[key]` counts as one.
     pub(super) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>, ConfigError> {
         let Some(item) = self.table.get(key) else { return Ok(Vec::new()) };
         match item.get_ref() {
@@ -112,31 +112,31 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// As [`Self::sections`], and no more than `most`.
+    /// Like [`Self::sections`], but refuses more than `limit`.
     pub(super) fn sections_within(
         &self,
         key: &str,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<Section<'a>>, ConfigError> {
         let items = self.table.get(key).and_then(|item| item.get_ref().as_array());
         let count = items.map_or(0, |items| items.len());
-        if count > most {
-            return Err(self.error(key, format!("has {count} tables, at most {most} are taken")));
+        if count > limit {
+            return Err(self.error(key, format!("has {count} tables; the maximum is {limit}")));
         }
         self.sections(key)
     }
 
-    /// How many there are of a key: of a list its items, else one.
+    /// Returns the number of values of a key: the length of a list, else one.
     pub(super) fn count(&self, key: &str) -> usize {
         let items = self.table.get(key).and_then(|item| item.get_ref().as_array());
         items.map_or(1, |items| items.len())
     }
 
-    /// Refuses more keys than `most`.
-    pub(super) fn at_most(&self, most: usize) -> Result<(), ConfigError> {
+    /// Refuses more than `limit` keys.
+    pub(super) fn at_most(&self, limit: usize) -> Result<(), ConfigError> {
         match self.table.len() {
-            count if count > most => {
-                Err(self.error_here(format!("has {count} entries, at most {most} are taken")))
+            count if count > limit => {
+                Err(self.error_here(format!("has {count} entries; the maximum is {limit}")))
             }
             _ => Ok(()),
         }
@@ -151,17 +151,17 @@ impl<'a> Section<'a> {
         self.typed(key, "a string", DeValue::as_str)
     }
 
-    /// A text that is shown in a line of a report.
+    /// Reads one line of text for display in reports.
     pub(super) fn name(&self, key: &str) -> Result<Option<String>, ConfigError> {
         let Some(text) = self.string(key)? else { return Ok(None) };
         if text.trim().is_empty() || text.trim() != text || text.chars().any(char::is_control) {
-            let message = "must be one line of text without spaces at its ends";
+            let message = "must be one line of text without leading or trailing spaces";
             return Err(self.error(key, message));
         }
         Ok(Some(text.to_owned()))
     }
 
-    /// The name of a directory, too.
+    /// Reads a name that is also used as a directory name.
     pub(super) fn file_name(&self, key: &str) -> Result<Option<String>, ConfigError> {
         let Some(text) = self.string(key)? else { return Ok(None) };
         name::check(text).map_err(|message| self.error(key, message))?;
@@ -203,18 +203,18 @@ impl<'a> Section<'a> {
         };
         match units::parse_duration(&text) {
             Ok(duration) if duration.is_zero() && !zero => {
-                Err(self.error(key, "must be longer than zero"))
+                Err(self.error(key, "must be above zero"))
             }
-            Ok(duration) if duration > LONGEST => {
-                let most = units::exact_duration(LONGEST);
-                Err(self.error(key, format!("must be at most {most}")))
+            Ok(duration) if duration > MAX_DURATION => {
+                let limit = units::exact_duration(MAX_DURATION);
+                Err(self.error(key, format!("must be at most {limit}")))
             }
             Ok(duration) => Ok(Some(duration)),
             Err(error) => Err(self.error(key, error.to_string())),
         }
     }
 
-    /// A workload key, read by the one table of them.
+    /// Reads a workload key according to the table of keys.
     pub(super) fn set(&self, key: &Key, layer: &mut Layer) -> Result<(), ConfigError> {
         let Some(item) = self.table.get(key.name) else { return Ok(()) };
         let value = item.get_ref();
@@ -231,7 +231,7 @@ impl<'a> Section<'a> {
         key.set(layer, &text).map_err(|message| self.error(key.name, message))
     }
 
-    /// The value as it is, for those who know what it means.
+    /// Returns the raw value, for callers that interpret it.
     pub(super) fn value(&self, key: &str) -> Result<toml::Value, ConfigError> {
         let item = self.table[key].clone();
         toml::Value::deserialize(toml::de::ValueDeserializer::from(item))
@@ -242,11 +242,11 @@ impl<'a> Section<'a> {
         self.table.get(key).is_some_and(|item| item.get_ref().is_array())
     }
 
-    /// Of a list, each as it is; no more than `most`.
-    pub(super) fn items(&self, key: &str, most: usize) -> Result<Vec<toml::Value>, ConfigError> {
+    /// Returns the raw values of a list; refuses more than `limit`.
+    pub(super) fn items(&self, key: &str, limit: usize) -> Result<Vec<toml::Value>, ConfigError> {
         let items = self.table.get(key).and_then(|item| item.get_ref().as_array());
-        if let Some(count) = items.map(|items| items.len()).filter(|count| *count > most) {
-            return Err(self.error(key, format!("has {count} values, at most {most} are taken")));
+        if let Some(count) = items.map(|items| items.len()).filter(|count| *count > limit) {
+            return Err(self.error(key, format!("has {count} values; the maximum is {limit}")));
         }
         match self.value(key)? {
             toml::Value::Array(items) => Ok(items),
@@ -265,11 +265,11 @@ impl<'a> Section<'a> {
     }
 
     fn wrong_type(&self, key: &str, expected: &str) -> ConfigError {
-        let found = self.table.get(key).map_or("nothing", |item| item.get_ref().type_str());
-        self.error(key, format!("must be {expected}, and this is of type {found}"))
+        let actual = self.table.get(key).map_or("none", |item| item.get_ref().type_str());
+        self.error(key, format!("must be {expected}, but is of type {actual}"))
     }
 
-    fn place_of(&self, key: &str) -> usize {
+    fn offset_of(&self, key: &str) -> usize {
         self.table.get_key_value(key).map_or(self.at, |(key, _)| key.span().start)
     }
 
@@ -278,7 +278,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Decimal, whatever base it is written in; a number over 64 bits stays as it is.
+/// Converts an integer of any base to decimal; a number of more than 64 bits stays unchanged.
 fn integer_text(value: &DeValue<'_>) -> Option<String> {
     let integer = value.as_integer()?;
     let decimal = u64::from_str_radix(integer.as_str(), integer.radix()).map(|n| n.to_string());

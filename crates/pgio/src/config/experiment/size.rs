@@ -1,8 +1,8 @@
-//! How large an experiment is: cells, trials, time; and what is too large to be begun by a slip.
+//! The size of an experiment in cells, trials and time, and limits against accidental large sweeps.
 //!
-//! A list too many multiplies a grid, so a sweep beyond [`CELLS`] or [`HOURS`] is refused unless the
-//! file says that it is meant. Times are those of warm-up and windows: what comes between them is
-//! not known beforehand.
+//! One additional list multiplies a grid, so a sweep above [`DEFAULT_CELLS_LIMIT`] or [`MAX_HOURS`] is
+//! refused unless the file sets `cells_limit`. Times include only warm-ups and windows, because the
+//! time between them is not known in advance.
 
 use std::time::Duration;
 
@@ -14,29 +14,29 @@ use super::workload::WorkloadSpec;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::resolve::Extent;
 
-/// Cells of a workload.
-const CELLS: u64 = 200;
-/// Of warm-up and windows in all blocks that are asked for.
-const HOURS: u64 = 8;
+/// Default maximum number of cells of a workload.
+const DEFAULT_CELLS_LIMIT: u64 = 200;
+/// Default maximum time of warm-ups and windows in all requested blocks.
+const MAX_HOURS: u64 = 8;
 
-/// Keys of `[experiment]` that mean nothing without a sweep.
+/// Keys of `[experiment]` that require a sweep.
 const KEYS: &[&str] = &["sweep", "cells_limit"];
 const KINDS: &[(&str, SweepKind)] =
     &[("one-at-a-time", SweepKind::OneAtATime), ("grid", SweepKind::Grid)];
 
-/// How much a workload asks for.
+/// The size of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Conditions at points; the baseline's twin repeats one of them.
+    /// Number of conditions at points, without the A/A condition.
     pub cells: u64,
-    /// One for each cell, and the twin.
+    /// Trials per block: one per cell, and one for the A/A condition.
     pub trials_of_a_block: u64,
-    /// Of warm-up and window; absent where the work does not end by time.
+    /// Time of warm-up and window; absent if time does not limit the window.
     pub trial: Option<Duration>,
 }
 
 impl Size {
-    /// Warm-up and windows of so many blocks.
+    /// Returns the time of warm-ups and windows in a number of blocks.
     pub fn lasts(&self, blocks: u32) -> Option<Duration> {
         let trials = self.trials_of_a_block.saturating_mul(u64::from(blocks));
         let trials = u32::try_from(trials).unwrap_or(u32::MAX);
@@ -47,8 +47,8 @@ impl Size {
 impl Experiment {
     pub fn size_of(&self, workload: &WorkloadSpec) -> Size {
         let points = workload.count_points(self.sweep);
-        let of = |swept: bool| if swept { points } else { 1 };
-        let cells: u64 = self.conditions_of(workload).map(|c| of(c.sweep)).sum();
+        let points_of = |swept: bool| if swept { points } else { 1 };
+        let cells: u64 = self.conditions_of(workload).map(|c| points_of(c.sweep)).sum();
         let trial = match self.window_of(workload) {
             Some(Extent::Time(window)) => Some(self.warmup_of(workload) + window),
             _ => None,
@@ -60,14 +60,15 @@ impl Experiment {
         workload.layer.warmup.unwrap_or(self.warmup)
     }
 
-    /// What ends a window; absent where its command does when it likes.
+    /// Returns what ends a window; absent if the command decides.
     pub fn window_of(&self, workload: &WorkloadSpec) -> Option<Extent> {
         let layer = &workload.layer;
-        let by_itself = workload.command.as_ref().is_some_and(|c| !c.says("seconds"));
+        let command_decides =
+            workload.command.as_ref().is_some_and(|c| !c.uses_placeholder("seconds"));
         let amount = layer.transactions.map(Extent::Transactions);
         let amount = amount.or(layer.work_loop.map(Extent::Calls));
         let time = Extent::Time(layer.run_time.unwrap_or(self.duration));
-        (!by_itself).then_some(amount.unwrap_or(time))
+        (!command_decides).then_some(amount.unwrap_or(time))
     }
 }
 
@@ -76,16 +77,16 @@ pub(super) fn kind(head: &Section<'_>) -> Result<SweepKind, ConfigError> {
     let found = KINDS.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
     found.ok_or_else(|| {
         let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
-        head.error("sweep", format!("`{text}` is no way to sweep; {}", nearest(text, &names)))
+        head.error("sweep", format!("cannot be `{text}`; {}", nearest(text, &names)))
     })
 }
 
-/// Refuses what makes no sense beside the axes, and a sweep that is larger than may be meant.
+/// Refuses sweep keys without axes, and sweeps that are probably larger than intended.
 pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), ConfigError> {
     let swept = |w: &&WorkloadSpec| !w.axes.is_empty();
     let any = experiment.workloads.iter().any(|w| swept(&w));
     if let Some(key) = KEYS.iter().find(|key| head.has(key) && !any) {
-        let message = "means nothing without an axis: write a list, such as sessions = [1, 4, 16], or [[axis]]";
+        let message = "requires an axis; write a list, such as sessions = [1, 4, 16], or [[axis]]";
         return Err(head.error(key, message));
     }
     let stated = head.whole("cells_limit", 1..=limits::CELLS)?;
@@ -95,24 +96,24 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
     }
     for workload in experiment.workloads.iter().filter(swept) {
         let size = experiment.size_of(workload);
-        let allowed = stated.unwrap_or(CELLS);
+        let allowed = stated.unwrap_or(DEFAULT_CELLS_LIMIT);
         let key = if stated.is_some() { "cells_limit" } else { "sweep" };
         let (name, cells) = (&workload.name, size.cells);
         if cells > allowed {
-            let way = match cells <= limits::CELLS {
-                true => format!(", or write cells_limit = {cells}"),
+            let hint = match cells <= limits::CELLS {
+                true => format!(", or set cells_limit = {cells}"),
                 false => String::new(),
             };
             let message = format!(
-                "workload `{name}` has {cells} cells, and {allowed} are allowed: take values away{way}"
+                "workload `{name}` has {cells} cells, but only {allowed} are allowed; remove values{hint}"
             );
             return Err(head.error(key, message));
         }
         let blocks = experiment.blocks;
         let lasts = size.lasts(blocks).unwrap_or_default();
-        if stated.is_none() && lasts > Duration::from_secs(HOURS * 3600) {
+        if stated.is_none() && lasts > Duration::from_secs(MAX_HOURS * 3600) {
             let message = format!(
-                "workload `{name}` has {cells} cells in {blocks} blocks, {:.1} h of warm-up and windows, and more than {HOURS} h must be meant: take values away, or write cells_limit = {cells}",
+                "workload `{name}` has {cells} cells in {blocks} blocks, which take {:.1} h of warm-ups and windows; remove values, or set cells_limit = {cells} to allow more than {MAX_HOURS} h",
                 lasts.as_secs_f64() / 3600.0
             );
             return Err(head.error(key, message));
@@ -122,17 +123,17 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
 }
 
 fn refuse_too_many_axes(head: &Section<'_>, workload: &WorkloadSpec) -> Result<(), ConfigError> {
-    let (name, axes, most) = (&workload.name, workload.axes.len(), limits::AXES);
-    match axes > most {
+    let (name, axes, limit) = (&workload.name, workload.axes.len(), limits::AXES);
+    match axes > limit {
         true => {
             Err(head
-                .error_here(format!("workload `{name}` has {axes} axes, at most {most} are taken")))
+                .error_here(format!("workload `{name}` has {axes} axes; the maximum is {limit}")))
         }
         false => Ok(()),
     }
 }
 
-/// Of all blocks that there may be.
+/// Refuses too many trials in the maximum number of blocks.
 fn refuse_too_many_trials(
     head: &Section<'_>,
     experiment: &Experiment,
@@ -140,12 +141,12 @@ fn refuse_too_many_trials(
 ) -> Result<(), ConfigError> {
     let blocks = u64::from(experiment.rules.max_blocks);
     let trials = experiment.size_of(workload).trials_of_a_block.saturating_mul(blocks);
-    let (name, most) = (&workload.name, limits::TRIALS);
-    match trials > most {
+    let (name, limit) = (&workload.name, limits::TRIALS);
+    match trials > limit {
         true => Err(head.error(
             "blocks",
             format!(
-                "workload `{name}` has {trials} trials in {blocks} blocks, at most {most} are taken"
+                "workload `{name}` has {trials} trials in {blocks} blocks; the maximum is {limit}"
             ),
         )),
         false => Ok(()),
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_known_before_anything_is_run() {
+    fn size_of_sweeps() {
         let lists = "sessions = [1, 4, 16]\nrows_per_transaction = [1, 10]";
         for (sweep, cells) in [("one-at-a-time", 8), ("grid", 12)] {
             let e =
@@ -180,7 +181,7 @@ mod tests {
         let e = read("aa = false", "transactions = 100").unwrap();
         let size = e.size_of(&e.workloads[0]);
         assert_eq!((size.trials_of_a_block, size.trial), (2, None));
-        // What does not end by time is refused for no length, whatever the duration would make of it.
+        // The time limit does not apply if the window does not end by time.
         let hours = "duration = \"9h\"";
         read(hours, "sessions = [1, 2]\ntransactions = 100").unwrap();
         read(hours, "sessions = [1, 2]").unwrap_err();
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_meant_is_refused_unless_it_is_said() {
+    fn large_sweeps_require_cells_limit() {
         let many: Vec<String> = (1..=16).map(|n| n.to_string()).collect();
         let grid = format!(
             "sessions = [{0}]\nrows_per_transaction = [{0}]\npayload = [{0}]",
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(error.line, 2);
         assert_eq!(
             error.message,
-            "workload `commit` has 8192 cells, and 200 are allowed: take values away, or write \
+            "workload `commit` has 8192 cells, but only 200 are allowed; remove values, or set \
              cells_limit = 8192"
         );
         let limited = |limit: u64| read(&format!("{head}\ncells_limit = {limit}"), &grid);
@@ -218,15 +219,15 @@ mod tests {
         let lists = "sessions = [1, 2, 3]";
         let long = "duration = \"1h\"";
         let error = read(long, lists).unwrap_err();
-        assert!(error.message.contains("6 cells in 6 blocks, 42.0 h of"), "{error}");
+        assert!(error.message.contains("6 cells in 6 blocks, which take 42.0 h of"), "{error}");
         assert!(read(&format!("{long}\ncells_limit = 6"), lists).is_ok());
-        assert!(read(long, "").is_ok(), "without a sweep nothing multiplies");
+        assert!(read(long, "").is_ok(), "the limit applies only to sweeps");
     }
 
     #[test]
-    fn keys_of_sweeps_need_one() {
+    fn sweep_keys_require_an_axis() {
         let error = read("sweep = \"grid\"", "").unwrap_err();
-        assert!(error.message.starts_with("means nothing without an axis"), "{error}");
+        assert!(error.message.starts_with("requires an axis"), "{error}");
         let error = read("sweep = \"gird\"", "sessions = [1, 2]").unwrap_err();
         assert!(error.message.ends_with("the nearest valid one is `grid`"), "{error}");
     }

@@ -1,11 +1,11 @@
-//! Axes: what is varied beside the conditions, and the cells that come of it.
+//! Axes: parameters that a sweep varies in addition to the conditions.
 //!
-//! A key of `[workload]` with a list of values is an axis of the work; `[[axis]]` is one of the
-//! world: treatments, with the value in the place of `{name}`, that every condition gets, the
-//! baseline as well. A point has a value of every axis. The middle point is where the primary metric
-//! is judged; from it one axis is followed at a time, or a grid takes every combination. A cell is a
-//! condition at a point, and each block holds every cell once. How large that becomes is
-//! [`super::size`]'s.
+//! A key of `[workload]` with a list of values is an axis of the workload. `[[axis]]` is an axis of
+//! the environment: treatments that contain `{name}` in place of the value and that apply to every
+//! condition, the baseline included. A point has one value of every axis. The primary metric is judged
+//! at the middle point; a sweep varies one axis at a time from there, or a grid runs every
+//! combination. A cell is a condition at a point, and each block contains every cell once.
+//! [`super::size`] computes the size of a sweep.
 
 use super::Experiment;
 use super::condition::{Condition, TreatmentSpec};
@@ -23,29 +23,30 @@ pub use crate::units::sweep::SweepKind;
 pub struct AxisSpec {
     pub name: String,
     pub unit: Option<String>,
-    /// In the order of the file, at least two.
+    /// At least two values, in the order of the file.
     pub values: Vec<AxisValueSpec>,
-    /// An index into the values.
+    /// Index of the middle value.
     pub middle: usize,
-    /// What every condition gets, with the value's place marked; none for an axis of the work.
+    /// Treatments for every condition, with a placeholder for the value; empty for an axis of the
+    /// workload.
     pub templates: Vec<TreatmentSpec>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxisValueSpec {
     pub value: toml::Value,
-    /// Where it lies on a scale: the number, or seconds or bytes; absent for a word.
+    /// The value as a number (seconds for durations, bytes for sizes); absent for text.
     pub at: Option<f64>,
-    /// The key that it sets, for an axis of the work.
+    /// The key that the value sets, for an axis of the workload.
     pub layer: Layer,
 }
 
-/// A value of every axis of a workload, by its index.
+/// A point: the index of a value for every axis of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointSpec(Vec<usize>);
 
 impl AxisSpec {
-    /// Whether it changes the work; else the conditions.
+    /// Returns whether the axis varies the workload; otherwise it varies the environment.
     pub fn of_work(&self) -> bool {
         self.values.iter().any(|v| v.layer != Layer::default())
     }
@@ -54,21 +55,21 @@ impl AxisSpec {
         format!("{{{}}}", self.name)
     }
 
-    /// Its values as they are told in errors.
-    fn told(&self) -> String {
+    /// Returns the list of values for error messages.
+    fn values_text(&self) -> String {
         self.values.iter().map(AxisValueSpec::text).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl AxisValueSpec {
-    /// As it is written in a file, without quotes.
+    /// Returns the value as written in a file, without quotes.
     pub fn text(&self) -> String {
         text_of(&self.value)
     }
 }
 
 impl WorkloadSpec {
-    /// The middle one first.
+    /// Returns all points, the middle point first.
     pub fn points(&self, kind: SweepKind) -> Vec<PointSpec> {
         let middle: Vec<usize> = self.axes.iter().map(|axis| axis.middle).collect();
         let mut points = vec![middle.clone()];
@@ -97,7 +98,7 @@ impl WorkloadSpec {
         points.into_iter().map(PointSpec).collect()
     }
 
-    /// How many, without making them: a grid may be too large for that.
+    /// Counts the points without creating them: a grid may be too large.
     pub fn count_points(&self, kind: SweepKind) -> u64 {
         let values = self.axes.iter().map(|axis| axis.values.len() as u64);
         match kind {
@@ -106,7 +107,7 @@ impl WorkloadSpec {
         }
     }
 
-    /// Each axis with its value there.
+    /// Returns each axis with its value at the point.
     pub fn at<'a>(
         &'a self,
         point: &'a PointSpec,
@@ -114,27 +115,27 @@ impl WorkloadSpec {
         self.axes.iter().zip(&point.0).map(|(axis, value)| (axis, &axis.values[*value]))
     }
 
-    /// The workload's keys there.
+    /// Returns the workload's keys at the point.
     pub fn layer_at(&self, point: &PointSpec) -> Layer {
         let all = self.at(point).map(|(_, value)| value.layer.clone());
         all.fold(self.layer.clone(), |layer, value| value.over(layer))
     }
 
-    /// What an axis alone puts in force at one of its values, all others at their middle.
+    /// Returns the treatments of a single axis at one of its values, with all other axes at their middle.
     pub fn templates_at(&self, axis: usize, value: usize) -> Vec<TreatmentSpec> {
         let mut point: Vec<usize> = self.axes.iter().map(|axis| axis.middle).collect();
         point[axis] = value;
         self.filled(self.axes[axis].templates.clone(), &PointSpec(point))
     }
 
-    /// A condition's treatments there: its own and those of the axes.
+    /// Returns the treatments of a condition at a point: its own and those of the axes.
     pub fn treatments_at(&self, condition: &Condition, point: &PointSpec) -> Vec<TreatmentSpec> {
         let mut specs = condition.treatments.clone();
         for template in self.axes.iter().flat_map(|axis| &axis.templates) {
             match specs.iter_mut().find(|spec| spec.kind == template.kind) {
-                // That both are tables without a common key was seen when the file was read.
+                // The parser has checked that both are tables without a common key.
                 Some(own) => {
-                    join(&mut own.body, &template.body);
+                    merge(&mut own.body, &template.body);
                 }
                 None => specs.push(template.clone()),
             }
@@ -152,26 +153,26 @@ impl WorkloadSpec {
     }
 }
 
-/// What neither makes a curve nor leaves the trials comparable.
-const NO_AXES: &[&str] = &["run_time", "warmup", "transactions", "seed"];
+/// Keys that cannot be an axis: they make no curve and leave the trials incomparable.
+const NOT_SWEEPABLE: &[&str] = &["run_time", "warmup", "transactions", "seed"];
 
-/// A key of `[workload]` with a list of values.
-pub(super) fn of_key(section: &Section<'_>, key: &'static Key) -> Result<AxisSpec, ConfigError> {
+/// Parses a key of `[workload]` with a list of values.
+pub(super) fn parse_key(section: &Section<'_>, key: &'static Key) -> Result<AxisSpec, ConfigError> {
     let name = key.name;
-    // How many tables are loaded at a time changes nothing about them.
+    // The number of tables loaded in parallel does not change the data set.
     if key.uses.contains(&Use::Load) && name != "num_threads" && name != "seed" {
         return Err(section.error(
             name,
-            "cannot be a list: each value needs another data set, which is loaded once; write an experiment for each",
+            "cannot be a list, because each value needs another data set; write a separate experiment for each value",
         ));
     }
     let is_number = matches!(key.kind, Kind::Whole(_) | Kind::Duration { .. } | Kind::Bytes);
-    if NO_AXES.contains(&name) {
-        let message = "cannot be a list: it says how a trial is measured, and trials of one experiment are measured alike; write an experiment for each value";
+    if NOT_SWEEPABLE.contains(&name) {
+        let message = "cannot be a list, because all trials of an experiment must be measured in the same way; write a separate experiment for each value";
         return Err(section.error(name, message));
     }
     if !is_number {
-        let message = "cannot be a list: only whole numbers, durations and sizes in bytes make a curve; write an experiment for each value, or [[axis]] where a treatment makes the difference";
+        let message = "cannot be a list, because only whole numbers, durations and sizes in bytes make a curve; write a separate experiment for each value, or use [[axis]] with a treatment";
         return Err(section.error(name, message));
     }
     let mut values = Vec::new();
@@ -194,8 +195,7 @@ pub(super) fn of_key(section: &Section<'_>, key: &'static Key) -> Result<AxisSpe
     Ok(AxisSpec { name: name.to_owned(), unit: None, values, middle: 0, templates: Vec::new() })
 }
 
-/// `middle = { sessions = 4 }` in `[workload]`; an axis that it does not name begins at its first
-/// value.
+/// Applies `middle = { sessions = 4 }` of `[workload]`; the middle of other axes is their first value.
 pub(super) fn set_middle(section: &Section<'_>, axes: &mut [AxisSpec]) -> Result<(), ConfigError> {
     let Some(middle) = section.section("middle")? else { return Ok(()) };
     for key in middle.keys() {
@@ -203,10 +203,10 @@ pub(super) fn set_middle(section: &Section<'_>, axes: &mut [AxisSpec]) -> Result
         let Some(axis) = axes.iter_mut().find(|axis| axis.name == key) else {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let valid = match names.as_slice() {
-                [] => "no key of this workload is a list".to_owned(),
+                [] => "no key of this workload has a list".to_owned(),
                 names => nearest(key, names),
             };
-            return Err(middle.error(key, format!("is no list of this workload; {valid}")));
+            return Err(middle.error(key, format!("is not a list of this workload; {valid}")));
         };
         axis.middle = index_of(&middle, key, axis)?;
     }
@@ -215,13 +215,12 @@ pub(super) fn set_middle(section: &Section<'_>, axes: &mut [AxisSpec]) -> Result
 
 fn index_of(section: &Section<'_>, key: &str, axis: &AxisSpec) -> Result<usize, ConfigError> {
     let text = text_of(&section.value(key)?);
-    axis.values
-        .iter()
-        .position(|value| value.text() == text)
-        .ok_or_else(|| section.error(key, format!("must be one of {}, not `{text}`", axis.told())))
+    axis.values.iter().position(|value| value.text() == text).ok_or_else(|| {
+        section.error(key, format!("must be one of {}, not `{text}`", axis.values_text()))
+    })
 }
 
-/// Every `[[axis]]`.
+/// Parses every `[[axis]]`.
 pub(super) fn parse(
     root: &Section<'_>,
     treatments: &[&str],
@@ -235,13 +234,13 @@ pub(super) fn parse(
             return Err(section.error("name", message));
         }
         for condition in conditions {
-            joins(&section, condition, &axes, &axis)?;
+            check_conflicts(&section, condition, &axes, &axis)?;
         }
         let own = conditions.iter().flat_map(|c| &c.treatments);
-        let mark = axis.placeholder();
-        if !axis.templates.iter().chain(own).any(|spec| mentions(&spec.body, &mark)) {
+        let placeholder = axis.placeholder();
+        if !axis.templates.iter().chain(own).any(|spec| contains(&spec.body, &placeholder)) {
             let message = format!(
-                "changes nothing: write a treatment here with {mark} in it, such as link = {{ relay = true, delay = \"{mark}ms\" }}"
+                "has no effect; add a treatment that contains {placeholder}, such as link = {{ relay = true, delay = \"{placeholder}ms\" }}"
             );
             return Err(section.error_here(message));
         }
@@ -250,8 +249,7 @@ pub(super) fn parse(
     Ok(axes)
 }
 
-/// Refuses a condition that is held back from a sweep where that means nothing or takes the
-/// comparison away.
+/// Refuses `sweep` in a condition if there is no sweep, and `sweep = false` for the baseline.
 pub(super) fn check_conditions(
     root: &Section<'_>,
     experiment: &Experiment,
@@ -259,12 +257,12 @@ pub(super) fn check_conditions(
     let swept = experiment.workloads.iter().any(|w| !w.axes.is_empty());
     for section in root.sections_within("condition", limits::CONDITIONS)? {
         if section.has("sweep") && !swept {
-            let message = "means nothing without an axis: write a list in [workload], or [[axis]]";
+            let message = "requires an axis; write a list in [workload], or [[axis]]";
             return Err(section.error("sweep", message));
         }
         let is_baseline = section.string("name")? == Some(experiment.baseline.as_str());
         if section.boolean("sweep")? == Some(false) && is_baseline {
-            let message = "cannot be false for the baseline, with which the others are compared at every point";
+            let message = "cannot be false for the baseline, because the others are compared with it at every point";
             return Err(section.error("sweep", message));
         }
     }
@@ -273,25 +271,25 @@ pub(super) fn check_conditions(
 
 fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigError> {
     let Some(name) = section.name("name")? else {
-        return Err(section.error_here("has no name: write name = \"delay\" or the like"));
+        return Err(section.error_here("has no name; write for example name = \"delay\""));
     };
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.chars().all(is_word) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
-        let message = "must be a word of a to z, digits and _, since {name} stands for its value";
+        let message = "must be a word of a to z, digits and _, because {name} is its placeholder";
         return Err(section.error("name", message));
     }
     if Key::named(&name).is_some() {
-        let message = format!("`{name}` is a key of workloads: write the list in [workload]");
+        let message = format!("`{name}` is a workload key; write the list in [workload]");
         return Err(section.error("name", message));
     }
     if !section.has("values") {
-        return Err(section.error_here("has no values: write values = [0, 1, 5] or the like"));
+        return Err(section.error_here("has no values; write for example values = [0, 1, 5]"));
     }
     let value = |value: toml::Value| match &value {
         toml::Value::Integer(n) => Ok((Some(*n as f64), value)),
         toml::Value::Float(n) if n.is_finite() => Ok((Some(*n), value)),
         toml::Value::String(text) if !text.trim().is_empty() => Ok((None, value)),
-        _ => Err(section.error("values", "must be a list of numbers, or of texts")),
+        _ => Err(section.error("values", "must be a list of numbers or of strings")),
     };
     let items = section.items("values", limits::VALUES)?.into_iter().map(value);
     let values = items
@@ -299,7 +297,7 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigEr
         .collect::<Result<Vec<_>, _>>()?;
     distinct(section, "values", &values)?;
     if values.iter().any(|v| v.at.is_some() != values[0].at.is_some()) {
-        return Err(section.error("values", "must be all numbers or all texts"));
+        return Err(section.error("values", "must be all numbers or all strings"));
     }
     let mut templates = Vec::new();
     for key in section.keys().into_iter().filter(|key| !sections::AXIS.has(key)) {
@@ -319,7 +317,8 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigEr
 
 fn distinct(section: &Section<'_>, key: &str, values: &[AxisValueSpec]) -> Result<(), ConfigError> {
     if values.len() < 2 {
-        let message = "is a list of fewer than two values: write at least two, or one without [ ]";
+        let message =
+            "has fewer than two values; write at least two, or a single value without [ ]";
         return Err(section.error(key, message));
     }
     for (n, value) in values.iter().enumerate() {
@@ -327,14 +326,14 @@ fn distinct(section: &Section<'_>, key: &str, values: &[AxisValueSpec]) -> Resul
             earlier.text() == value.text() || earlier.at.is_some() && earlier.at == value.at
         };
         if values[..n].iter().any(same) {
-            return Err(section.error(key, format!("has `{}` twice", value.text())));
+            return Err(section.error(key, format!("contains `{}` twice", value.text())));
         }
     }
     Ok(())
 }
 
-/// Refuses where a condition, or an axis before this one, says the same thing as a template.
-fn joins(
+/// Refuses a template that conflicts with a condition or with an earlier axis.
+fn check_conflicts(
     section: &Section<'_>,
     condition: &Condition,
     earlier: &[AxisSpec],
@@ -345,17 +344,17 @@ fn joins(
         let same = |spec: &&TreatmentSpec| spec.kind == template.kind;
         let tables = |spec: &TreatmentSpec| spec.body.as_array().map_or(1, Vec::len);
         if condition.treatments.iter().filter(same).map(tables).sum::<usize>() > 1 {
-            let (kind, mark) = (&template.kind, axis.placeholder());
+            let (kind, placeholder) = (&template.kind, axis.placeholder());
             let message = format!(
-                "which `{kind}` of condition `{}` it would join cannot be told, as that has several: write {mark} there instead",
+                "is ambiguous, because condition `{}` has several treatments `{kind}`; write {placeholder} there instead",
                 condition.name
             );
             return Err(section.error(kind, message));
         }
         for other in condition.treatments.iter().chain(before.clone()).filter(same) {
-            if !join(&mut other.body.clone(), &template.body) {
+            if !merge(&mut other.body.clone(), &template.body) {
                 let message = format!(
-                    "contradicts `{}` in line {}, which condition `{}` has too: no two can say the same of one thing",
+                    "conflicts with `{}` in line {}, which also applies to condition `{}`; set each key only once",
                     other.kind, other.line, condition.name
                 );
                 return Err(section.error(&template.kind, message));
@@ -365,8 +364,8 @@ fn joins(
     Ok(())
 }
 
-/// Adds the keys of a table to another; false where one of the two is no table or a key is in both.
-fn join(own: &mut toml::Value, other: &toml::Value) -> bool {
+/// Merges a table into another; returns false if either is not a table or if both have a key.
+fn merge(own: &mut toml::Value, other: &toml::Value) -> bool {
     let (Some(own), Some(other)) = (own.as_table_mut(), other.as_table()) else { return false };
     if other.keys().any(|key| own.contains_key(key)) {
         return false;
@@ -375,21 +374,25 @@ fn join(own: &mut toml::Value, other: &toml::Value) -> bool {
     true
 }
 
-fn mentions(body: &toml::Value, mark: &str) -> bool {
+fn contains(body: &toml::Value, placeholder: &str) -> bool {
     match body {
-        toml::Value::String(text) => text.contains(mark),
-        toml::Value::Array(items) => items.iter().any(|item| mentions(item, mark)),
-        toml::Value::Table(table) => table.values().any(|value| mentions(value, mark)),
+        toml::Value::String(text) => text.contains(placeholder),
+        toml::Value::Array(items) => items.iter().any(|item| contains(item, placeholder)),
+        toml::Value::Table(table) => table.values().any(|value| contains(value, placeholder)),
         _ => false,
     }
 }
 
-fn fill(body: &mut toml::Value, mark: &str, value: &str) {
+fn fill(body: &mut toml::Value, placeholder: &str, value: &str) {
     match body {
-        toml::Value::String(text) if text.contains(mark) => *text = text.replace(mark, value),
-        toml::Value::Array(items) => items.iter_mut().for_each(|item| fill(item, mark, value)),
+        toml::Value::String(text) if text.contains(placeholder) => {
+            *text = text.replace(placeholder, value);
+        }
+        toml::Value::Array(items) => {
+            items.iter_mut().for_each(|item| fill(item, placeholder, value));
+        }
         toml::Value::Table(table) => {
-            table.iter_mut().for_each(|(_, inner)| fill(inner, mark, value));
+            table.iter_mut().for_each(|(_, inner)| fill(inner, placeholder, value));
         }
         _ => {}
     }

@@ -1,6 +1,6 @@
-//! `[target]`, or several `[targets.NAME]`: the servers that conditions run on.
+//! `[target]`, or several `[targets.NAME]`: the servers that conditions use.
 //!
-//! Only what the file says; finding, starting and connecting is done in `pg`.
+//! This module only parses; `pg` finds and starts servers and connects to them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,51 +13,51 @@ use crate::config::name;
 use crate::config::sections;
 use crate::config::value::ConnectString;
 
-/// The name of the one `[target]`.
+/// The name of a single `[target]`.
 pub const SINGLE_TARGET: &str = "target";
 
-/// The oldest PostgreSQL that pgio runs on.
+/// The oldest supported major version of PostgreSQL.
 const OLDEST_MAJOR: u64 = 13;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Server {
         dsn: ConnectString,
-        /// Names in the experiment's hosts; absent: not known, so no device is watched.
+        /// A name in the experiment's hosts; absent: unknown, so pgio observes no device.
         host: Option<String>,
         standby_host: Option<String>,
-        /// The block device to be measured, by the kernel's name: data and WAL must lie on it.
+        /// Kernel name of the block device to measure: data and WAL must be on it.
         device: Option<String>,
-        /// Absent: the server is never stopped.
-        control: Option<ControlWay>,
+        /// Absent: pgio never stops the server.
+        control: Option<ControlMethod>,
     },
-    /// A cluster of our own for the length of the experiment.
+    /// A private cluster that exists only during the experiment.
     Private {
-        /// PostgreSQL's major version; absent: the newest at hand.
+        /// Major version of PostgreSQL; absent: the newest installed.
         major: Option<u32>,
         standby: bool,
-        /// Where its directory is made; absent: in /var/tmp.
+        /// Parent of the cluster's directory; absent: /var/tmp.
         directory: Option<PathBuf>,
     },
 }
 
-/// By what a server of the user's may be stopped and started.
+/// How pgio may stop and start a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ControlWay {
+pub enum ControlMethod {
     PgCtl,
     Systemctl { unit: String },
 }
 
-impl ControlWay {
-    fn parse(text: &str) -> Option<ControlWay> {
+impl ControlMethod {
+    fn parse(text: &str) -> Option<ControlMethod> {
         let mut words = text.split_whitespace();
         match (words.next()?, words.next(), words.next()) {
-            ("pg_ctl", None, None) => Some(ControlWay::PgCtl),
+            ("pg_ctl", None, None) => Some(ControlMethod::PgCtl),
             ("systemctl", Some(unit), None) if !unit.starts_with('-') => {
-                // As systemctl itself completes it.
+                // systemctl completes the name in the same way.
                 let unit =
                     if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
-                Some(ControlWay::Systemctl { unit })
+                Some(ControlMethod::Systemctl { unit })
             }
             _ => None,
         }
@@ -70,7 +70,7 @@ pub(super) fn parse(
 ) -> Result<BTreeMap<String, Target>, ConfigError> {
     match (root.section("target")?, root.section("targets")?) {
         (Some(_), Some(targets)) => {
-            Err(targets.error_here("stands beside [target]: make that one [targets.NAME] too"))
+            Err(targets.error_here("conflicts with [target]; rename [target] to [targets.NAME]"))
         }
         (Some(single), None) => {
             Ok(BTreeMap::from([(SINGLE_TARGET.to_owned(), target(&single, hosts)?)]))
@@ -98,12 +98,14 @@ fn target(
     let dsn = section.string("dsn")?;
     if section.boolean("private")?.unwrap_or(false) {
         if dsn.is_some() {
-            return Err(section.error("dsn", "contradicts private = true: keep one of the two"));
+            return Err(
+                section.error("dsn", "conflicts with private = true; keep only one of them")
+            );
         }
         if let Some(key) =
             ["host", "standby_host", "device", "control"].into_iter().find(|key| section.has(key))
         {
-            return Err(section.error(key, "is for a server of yours: a private one is here"));
+            return Err(section.error(key, "cannot be set with private = true"));
         }
         let major = section.whole("pg", OLDEST_MAJOR..=99)?;
         return Ok(Target::Private {
@@ -113,7 +115,7 @@ fn target(
         });
     }
     if let Some(key) = ["pg", "standby", "directory"].into_iter().find(|key| section.has(key)) {
-        return Err(section.error(key, "is for private = true only"));
+        return Err(section.error(key, "requires private = true"));
     }
     match dsn {
         Some(dsn) => Ok(Target::Server {
@@ -123,7 +125,7 @@ fn target(
             device: section.name("device")?,
             control: control(section)?,
         }),
-        None => Err(section.error_here("needs dsn = \"...\" or private = true")),
+        None => Err(section.error_here("requires dsn = \"...\" or private = true")),
     }
 }
 
@@ -135,10 +137,10 @@ fn directory(section: &Section<'_>) -> Result<Option<PathBuf>, ConfigError> {
     }
 }
 
-fn control(section: &Section<'_>) -> Result<Option<ControlWay>, ConfigError> {
+fn control(section: &Section<'_>) -> Result<Option<ControlMethod>, ConfigError> {
     let Some(text) = section.string("control")? else { return Ok(None) };
-    let way = ControlWay::parse(text);
-    way.map(Some).ok_or_else(|| {
+    let method = ControlMethod::parse(text);
+    method.map(Some).ok_or_else(|| {
         section.error(
             "control",
             "must be \"pg_ctl\" or \"systemctl UNIT\", such as \"systemctl postgresql@15-main\"",

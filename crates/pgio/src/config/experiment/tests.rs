@@ -1,4 +1,4 @@
-//! The experiment file as a whole. Long, since every key and every mistake has its case here.
+//! Tests of whole experiment files. The file is long because every key and every error has a case.
 
 use std::path::PathBuf;
 
@@ -20,12 +20,12 @@ fn error(text: &str) -> String {
     parse(text, "x.toml", "x", TREATMENTS, CHECKS).unwrap_err().to_string()
 }
 
-/// The error of a file that is right but for these lines in front.
+/// Returns the error of a valid file with these lines in front.
 fn error_of(lines: &str) -> String {
     error(&format!("{lines}\n[[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\n"))
 }
 
-/// The same for lines at the end, within the second condition.
+/// Returns the error of a valid file with these lines in the second condition.
 fn condition_error(lines: &str) -> String {
     error(&format!("[[condition]]\nname = 'a'\n[[condition]]\n{lines}\n"))
 }
@@ -50,7 +50,7 @@ fn telemetry_may_be_off() {
 }
 
 #[test]
-fn a_name_is_all_that_must_be_said() {
+fn only_the_name_of_a_condition_is_required() {
     let seconds = Duration::from_secs;
     assert_eq!(
         read("[[condition]]\nname = 'a'\n"),
@@ -101,25 +101,25 @@ fn a_name_is_all_that_must_be_said() {
 }
 
 #[test]
-fn a_workload_may_say_another_reset_than_the_experiment() {
+fn workloads_may_override_the_reset() {
     let text = |reset: &str| {
         format!(
             "[experiment]\nreset = 'reload'\n[[workload]]\nname = 'x'\nreset = '{reset}'\n\
              [[workload]]\nkind = 'commit'\n[[condition]]\nname = 'a'\n"
         )
     };
-    for (said, its_own) in [("checkpoint", Reset::Checkpoint), ("vacuum", Reset::Vacuum)] {
-        let experiment = read(&text(said));
+    for (name, own) in [("checkpoint", Reset::Checkpoint), ("vacuum", Reset::Vacuum)] {
+        let experiment = read(&text(name));
         let resets: Vec<_> = experiment.workloads.iter().map(|w| experiment.reset_of(w)).collect();
-        assert_eq!(resets, [&its_own, &Reset::Reload]);
+        assert_eq!(resets, [&own, &Reset::Reload]);
     }
-    let said = |reset| parse(&text(reset), "x.toml", "x", &[], &[]).unwrap_err().to_string();
-    assert!(said("recreate").contains("x.toml:5: workload.reset: recreate belongs to"));
-    assert!(said("relaod").contains("the nearest valid one is `reload`"), "{}", said("relaod"));
+    let error = |reset| parse(&text(reset), "x.toml", "x", &[], &[]).unwrap_err().to_string();
+    assert!(error("recreate").contains("x.toml:5: workload.reset: recreate is valid only in"));
+    assert!(error("relaod").contains("the nearest valid one is `reload`"), "{}", error("relaod"));
 }
 
 #[test]
-fn a_list_of_tables_is_as_many_treatments() {
+fn a_list_of_tables_is_split_into_treatments() {
     let experiment = read(
         "[[condition]]\nname = 'a'\ndrbd = {}\nthrottle = [{ host = 'x' }, { host = 'y' }]\n\
          postgres = []\n",
@@ -131,7 +131,7 @@ fn a_list_of_tables_is_as_many_treatments() {
 }
 
 #[test]
-fn a_burn_in_comes_first_where_trials_share_a_data_set() {
+fn burn_in_runs_by_default_if_trials_share_a_data_set() {
     for (workload, key, expected) in [
         ("kind = 'slob'", "", true),
         ("kind = 'commit'", "", false),
@@ -151,20 +151,20 @@ fn a_burn_in_comes_first_where_trials_share_a_data_set() {
 }
 
 #[test]
-fn which_checkpoints_a_window_meets() {
-    let of = |key: &str| {
+fn checkpoint_modes() {
+    let mode = |key: &str| {
         let text = format!("[experiment]\n{key}\n[[condition]]\nname = 'a'\n");
         parse(&text, "x.toml", "x", TREATMENTS, CHECKS).map(|e| e.rules.checkpoint)
     };
-    assert_eq!(of("").unwrap(), Checkpoint::Before);
-    assert_eq!(of("checkpoint = 'spread'").unwrap(), Checkpoint::Spread);
-    assert_eq!(of("checkpoint = 'none'").unwrap(), Checkpoint::None);
-    let error = of("checkpoint = 'never'").unwrap_err();
+    assert_eq!(mode("").unwrap(), Checkpoint::Before);
+    assert_eq!(mode("checkpoint = 'spread'").unwrap(), Checkpoint::Spread);
+    assert_eq!(mode("checkpoint = 'none'").unwrap(), Checkpoint::None);
+    let error = mode("checkpoint = 'never'").unwrap_err();
     assert_eq!(error.message, "must be one of before, spread, none, not `never`");
 }
 
 #[test]
-fn all_that_can_be_said() {
+fn all_keys_are_read() {
     let experiment = read(
         "[experiment]\nname = 'sync commit'\nblocks = 12\nwarmup = 0\nduration = '500ms'\n\
          seed = 0xffff_ffff_ffff_ffff\nbaseline = 'b'\naa = false\nprimary = 'wal_bytes'\n\
@@ -202,12 +202,12 @@ fn all_that_can_be_said() {
 
     let slob = SlobSettings::resolve(experiment.workloads[0].layer.clone()).unwrap();
     assert_eq!(slob.scale, "200M".parse().unwrap());
-    assert_eq!(slob.run_time, Duration::from_secs(60), "its own wins over the experiment's");
+    assert_eq!(slob.run_time, Duration::from_secs(60), "overrides the experiment's duration");
     assert_eq!(slob.warmup, Duration::ZERO);
 }
 
 #[test]
-fn one_target_serves_all_conditions() {
+fn a_single_target_applies_to_all_conditions() {
     for text in ["[target]\ndsn = 'pgio'", "[targets.one]\ndsn = 'pgio'"] {
         let experiment = read(&format!("{text}\n[[condition]]\nname = 'a'\n"));
         let target = experiment.target_of(&experiment.conditions[0]);
@@ -216,7 +216,7 @@ fn one_target_serves_all_conditions() {
 }
 
 #[test]
-fn hosts_and_which_of_them_are_the_servers() {
+fn targets_name_their_hosts() {
     let experiment = read(
         "[hosts.db1]\nssh = 'postgres@db1'\n[hosts.db2]\nssh = 'db2'\nssh_config = '/x/ssh'\n\
          [hosts.here]\n[targets.a]\ndsn = 'x'\nhost = 'db1'\nstandby_host = 'db2'\ndevice = 'vdb'\n\
@@ -236,69 +236,69 @@ fn hosts_and_which_of_them_are_the_servers() {
     assert_eq!((host.as_deref(), standby_host.as_deref()), (Some("db1"), Some("db2")));
     assert_eq!(device.as_deref(), Some("vdb"));
     let Target::Server { host, .. } = &experiment.targets["b"] else { panic!() };
-    assert_eq!(host.as_deref(), Some("local"), "needs no section of its own");
+    assert_eq!(host.as_deref(), Some("local"), "requires no section");
 }
 
 #[test]
-fn how_a_server_may_be_stopped() {
+fn control_methods() {
     let control = |text: &str| {
         let file = format!("[target]\ndsn = 'x'\ncontrol = '{text}'\n[[condition]]\nname = 'a'\n");
         parse(&file, "x.toml", "x", &[], &[])
     };
-    let of = |text: &str| match &control(text).unwrap().targets[SINGLE_TARGET] {
+    let method = |text: &str| match &control(text).unwrap().targets[SINGLE_TARGET] {
         Target::Server { control, .. } => control.clone().unwrap(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(of("pg_ctl"), ControlWay::PgCtl);
-    let unit = |name: &str| ControlWay::Systemctl { unit: name.to_owned() };
-    assert_eq!(of("systemctl postgresql@15-main"), unit("postgresql@15-main.service"));
-    assert_eq!(of("systemctl pg.service"), unit("pg.service"));
+    assert_eq!(method("pg_ctl"), ControlMethod::PgCtl);
+    let unit = |name: &str| ControlMethod::Systemctl { unit: name.to_owned() };
+    assert_eq!(method("systemctl postgresql@15-main"), unit("postgresql@15-main.service"));
+    assert_eq!(method("systemctl pg.service"), unit("pg.service"));
     for wrong in ["", "pg_ctl restart", "systemctl", "systemctl a b", "systemctl --user", "service"]
     {
-        let said = control(wrong).unwrap_err().to_string();
-        assert!(said.starts_with("x.toml:3: target.control: must be \"pg_ctl\" or"), "{said}");
+        let error = control(wrong).unwrap_err().to_string();
+        assert!(error.starts_with("x.toml:3: target.control: must be \"pg_ctl\" or"), "{error}");
     }
 }
 
 #[test]
-fn what_is_wrong_with_hosts_names_its_line() {
+fn errors_in_hosts_name_the_line() {
     for (lines, expected) in [
         (
             "[target]\ndsn = 'x'\nhost = 'db1'",
-            "x.toml:3: target.host: `db1` is no host: write [hosts.db1] with ssh = \"user@host\"",
+            "x.toml:3: target.host: `db1` is not a host; add [hosts.db1] with ssh = \"user@host\"",
         ),
         (
             "[hosts.db1]\n[target]\ndsn = 'x'\nstandby_host = 'db2'",
-            "x.toml:4: target.standby_host: `db2` is no host; the nearest valid one is `db1`",
+            "x.toml:4: target.standby_host: `db2` is not a host; the nearest valid one is `db1`",
         ),
         (
             "[hosts.db1]\nport = 22",
-            "x.toml:2: hosts.db1.port: is an unknown key; valid are ssh, ssh_config",
+            "x.toml:2: hosts.db1.port: is an unknown key; valid names: ssh, ssh_config",
         ),
         (
             "[hosts.db1]\nssh = 'a -p 22'",
-            "x.toml:2: hosts.db1.ssh: must be one word as ssh takes it, such as \"postgres@db1\"; a port \
-          or a key belongs into ~/.ssh/config or ssh_config",
+            "x.toml:2: hosts.db1.ssh: must be one word, such as \"postgres@db1\"; write ports and keys in \
+             ~/.ssh/config or in ssh_config",
         ),
         (
             "[hosts.db1]\nssh_config = 'x'",
-            "x.toml:2: hosts.db1.ssh_config: has no use without ssh = \"user@host\"",
+            "x.toml:2: hosts.db1.ssh_config: requires ssh = \"user@host\"",
         ),
         (
             "[hosts.local]\nssh = 'a'",
-            "x.toml:2: hosts.local.ssh: contradicts the name `local`, which is this machine: use another \
-          name",
+            "x.toml:2: hosts.local.ssh: cannot be set for `local`, which is always this machine; use another \
+             name",
         ),
         (
             "[hosts.local]\n[hosts.db1]\nssh = 'db1'\n[hosts.db2]",
-            "x.toml:1: hosts.local: is this machine, as it has no ssh, and so is `db2`: write ssh = \"user@host\" \
-          in one of the two, or leave it out",
+            "x.toml:1: hosts.local: is this machine, because it has no ssh, and so is `db2`; write ssh = \"user@host\" \
+             in one of them, or remove one",
         ),
-        ("[hosts.'a b']", "x.toml:1: hosts.a b: is no name for a host: use one word"),
-        ("[hosts]\ndb1 = 'x'", "x.toml:2: hosts.db1: must be a table, and this is of type string"),
+        ("[hosts.'a b']", "x.toml:1: hosts.a b: is not a valid host name; use one word"),
+        ("[hosts]\ndb1 = 'x'", "x.toml:2: hosts.db1: must be a table, but is of type string"),
         (
             "[hosts.db1]\n[target]\nprivate = true\nhost = 'db1'",
-            "x.toml:4: target.host: is for a server of yours: a private one is here",
+            "x.toml:4: target.host: cannot be set with private = true",
         ),
     ] {
         assert_eq!(error_of(lines), expected);
@@ -325,7 +325,7 @@ fn the_shipped_examples() {
 }
 
 #[test]
-fn text_that_is_no_toml_names_its_line() {
+fn invalid_toml_names_its_line() {
     assert_eq!(
         error("[experiment]\nname = unquoted\n"),
         "x.toml:2: string values must be quoted, expected literal string"
@@ -336,7 +336,7 @@ fn text_that_is_no_toml_names_its_line() {
 }
 
 #[test]
-fn unknown_keys_name_the_nearest() {
+fn unknown_keys_suggest_the_nearest_key() {
     for (lines, message) in [
         ("[experimnt]", "1: experimnt: is an unknown key; the nearest valid one is `experiment`"),
         (
@@ -360,34 +360,31 @@ fn unknown_keys_name_the_nearest() {
 #[test]
 fn wrong_types() {
     for (lines, message) in [
-        ("experiment = 1", "1: experiment: must be a table, and this is of type integer"),
-        (
-            "[experiment]\nname = 1",
-            "2: experiment.name: must be a string, and this is of type integer",
-        ),
+        ("experiment = 1", "1: experiment: must be a table, but is of type integer"),
+        ("[experiment]\nname = 1", "2: experiment.name: must be a string, but is of type integer"),
         (
             "[experiment]\naa = 'yes'",
-            "2: experiment.aa: must be true or false, and this is of type string",
+            "2: experiment.aa: must be true or false, but is of type string",
         ),
         (
             "[experiment]\nblocks = '6'",
-            "2: experiment.blocks: must be a whole number, and this is of type string",
+            "2: experiment.blocks: must be a whole number, but is of type string",
         ),
         (
             "[experiment]\nwarmup = 1.5",
-            "2: experiment.warmup: must be a duration such as \"10s\", and this is of type float",
+            "2: experiment.warmup: must be a duration such as \"10s\", but is of type float",
         ),
         (
             "[workload]\nupdate_pct = '10'",
-            "2: workload.update_pct: must be of type integer, and this is of type string",
+            "2: workload.update_pct: must be of type integer, but is of type string",
         ),
         (
             "[workload]\nscale = 1.5",
-            "2: workload.scale: must be of type string or integer, and this is of type float",
+            "2: workload.scale: must be of type string or integer, but is of type float",
         ),
         (
             "[workload]\nconditions = ['a', 1]",
-            "2: workload.conditions: must be an array of strings, and this is of type array",
+            "2: workload.conditions: must be an array of strings, but is of type array",
         ),
     ] {
         assert_eq!(error_of(lines), format!("x.toml:{message}"));
@@ -399,14 +396,14 @@ fn values_out_of_range() {
     for (lines, message) in [
         ("blocks = 0", "blocks: must be a whole number from 1 to 10000, not `0`"),
         ("blocks = -6", "blocks: must be a whole number from 1 to 10000, not `-6`"),
-        ("duration = 0", "duration: must be longer than zero"),
+        ("duration = 0", "duration: must be above zero"),
         (
             "duration = 'long'",
-            "duration: `long` is not a duration: write a whole number with ms, s, m or h, for \
+            "duration: `long` is not a duration: use a whole number with ms, s, m or h, for \
              example 500ms or 2s",
         ),
-        ("name = ' '", "name: must be one line of text without spaces at its ends"),
-        ("name = \"a\\nb\"", "name: must be one line of text without spaces at its ends"),
+        ("name = ' '", "name: must be one line of text without leading or trailing spaces"),
+        ("name = \"a\\nb\"", "name: must be one line of text without leading or trailing spaces"),
     ] {
         assert_eq!(
             error_of(&format!("[experiment]\n{lines}")),
@@ -423,7 +420,7 @@ fn values_out_of_range() {
 fn a_baseline_must_be_a_condition() {
     assert_eq!(
         error_of("[experiment]\nbaseline = 'aa'"),
-        "x.toml:2: experiment.baseline: `aa` is no condition; the nearest valid one is `a`"
+        "x.toml:2: experiment.baseline: `aa` is not a condition; the nearest valid one is `a`"
     );
 }
 
@@ -432,14 +429,14 @@ fn targets() {
     for (lines, message) in [
         (
             "[target]\ndsn = 'a'\n[targets.b]\ndsn = 'b'",
-            "3: targets: stands beside [target]: make that one [targets.NAME] too",
+            "3: targets: conflicts with [target]; rename [target] to [targets.NAME]",
         ),
-        ("[target]", "1: target: needs dsn = \"...\" or private = true"),
+        ("[target]", "1: target: requires dsn = \"...\" or private = true"),
         (
             "[target]\nprivate = true\ndsn = 'a'",
-            "3: target.dsn: contradicts private = true: keep one of the two",
+            "3: target.dsn: conflicts with private = true; keep only one of them",
         ),
-        ("[target]\ndsn = 'a'\npg = 18", "3: target.pg: is for private = true only"),
+        ("[target]\ndsn = 'a'\npg = 18", "3: target.pg: requires private = true"),
         (
             "[target]\nprivate = true\ndirectory = 'here'",
             "3: target.directory: must be an absolute path, such as \"/mnt/disk\"",
@@ -450,18 +447,18 @@ fn targets() {
         ),
         (
             "[targets.b]\ndsn = 'b'\n[targets.c]\ndsn = 'c'",
-            "5: condition: needs target = one of b, c",
+            "5: condition: has no target; set target to one of b, c",
         ),
     ] {
         assert_eq!(error_of(lines), format!("x.toml:{message}"));
     }
     assert_eq!(
         condition_error("name = 'b'\ntarget = 'east'"),
-        "x.toml:5: condition.target: `east` is no target: write [targets.east] for it"
+        "x.toml:5: condition.target: `east` is not a target; add [targets.east]"
     );
     assert_eq!(
         condition_error("name = 'b'\ntarget = 'eats'\n[targets.east]\ndsn = ''"),
-        "x.toml:5: condition.target: `eats` is no target; the nearest valid one is `east`"
+        "x.toml:5: condition.target: `eats` is not a target; the nearest valid one is `east`"
     );
 }
 
@@ -469,11 +466,11 @@ fn targets() {
 fn conditions() {
     assert_eq!(
         error("[experiment]\n"),
-        "x.toml:1: has no condition: write [[condition]] with a name and treatments"
+        "x.toml:1: has no condition; write [[condition]] with a name and treatments"
     );
     assert_eq!(
         condition_error("drbd = 'C'"),
-        "x.toml:3: condition: has no name: write name = \"...\", as reports will call it"
+        "x.toml:3: condition: has no name; write name = \"...\""
     );
     assert_eq!(
         condition_error("name = 'a'"),
@@ -482,8 +479,8 @@ fn conditions() {
     for name in ["a (A/A)", "(A/A)"] {
         assert_eq!(
             condition_error(&format!("name = '{name}'")),
-            "x.toml:4: condition.name: must not end in (A/A), which is the baseline's twin that \
-             pgio adds itself"
+            "x.toml:4: condition.name: must not end with (A/A), which is the name of the condition \
+             that pgio adds"
         );
     }
     for key in ["workload = {}", "update_pct = 10"] {
@@ -491,8 +488,8 @@ fn conditions() {
         assert_eq!(
             condition_error(&format!("name = 'b'\n{key}")),
             format!(
-                "x.toml:5: condition.{name}: is no treatment: conditions differ by treatments \
-                 only, the work is the same under all and stands in [workload]"
+                "x.toml:5: condition.{name}: is not a treatment; conditions differ only in \
+                 treatments, so write workload keys in [workload]"
             )
         );
     }
@@ -508,37 +505,37 @@ fn workloads() {
     for (lines, message) in [
         (
             "[workload]\nkind = 'tpcc'",
-            "2: workload.kind: `tpcc` is no workload; valid are slob, commit, device, command, mail",
+            "2: workload.kind: `tpcc` is not a workload; valid names: slob, commit, device, command, mail",
         ),
         (
             "[workload]\nkind = 'commit'\nupdate_pct = 10",
-            "3: workload.update_pct: means nothing to the workload `commit`: delete it",
+            "3: workload.update_pct: does not apply to the workload `commit`; delete it",
         ),
         (
             "[workload]\nconnect_string = 'x'",
-            "2: workload.connect_string: belongs to the target: write dsn = \"...\" in [target]",
+            "2: workload.connect_string: belongs to the target; write dsn = \"...\" in [target]",
         ),
         (
             "[workload]\nkind = 'commit'\nrun_time = 10\ntransactions = 5",
-            "4: workload.transactions: contradicts run_time: keep one of the two",
+            "4: workload.transactions: conflicts with run_time; keep only one of them",
         ),
         (
             "[[workload]]\nkind = 'slob'\n[[workload]]\nkind = 'slob'",
-            "3: workload.name: `slob` is the name of two workloads: name each",
+            "3: workload.name: `slob` is the name of two workloads; use different names",
         ),
         (
             "[workload]\nname = '../../x'",
-            "2: workload.name: must be a name for a directory: letters a to z and A to Z, digits, \
-             `_`, `-`, `.` and spaces within, at most 64 of them, not beginning with `.` or `-`",
+            "2: workload.name: must be usable as a directory name: letters a to z and A to Z, digits, \
+             `_`, `-`, `.` and inner spaces, at most 64 characters, not beginning with `.` or `-`",
         ),
         (
             "[workload]\nconditions = ['a', 'c']",
-            "2: workload.conditions: `c` is no condition; the nearest valid one is `a`",
+            "2: workload.conditions: `c` is not a condition; the nearest valid one is `a`",
         ),
         (
             "[workload]\nconditions = ['b']",
-            "2: workload.conditions: lack the baseline `a`, with which the others are compared: \
-             add it",
+            "2: workload.conditions: must include the baseline `a`, because the others are \
+             compared with it",
         ),
     ] {
         assert_eq!(error_of(lines), format!("x.toml:{message}"));
@@ -546,7 +543,7 @@ fn workloads() {
 }
 
 #[test]
-fn a_fixed_number_of_transactions_has_no_duration() {
+fn a_number_of_transactions_replaces_the_duration() {
     let text = "[experiment]\nduration = 5\n[workload]\nkind = 'commit'\ntransactions = 10\n\
                 [[condition]]\nname = 'a'\n";
     assert_eq!(read(text).workloads[0].layer.run_time, None);
@@ -554,12 +551,12 @@ fn a_fixed_number_of_transactions_has_no_duration() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in "(\\PC|\n|\r|\t)*") {
+    fn arbitrary_text_does_not_panic(text in "(\\PC|\n|\r|\t)*") {
         let _ = parse(&text, "x", "x", TREATMENTS, CHECKS);
     }
 
     #[test]
-    fn no_file_of_keys_and_values_panics(lines in prop::collection::vec(
+    fn arbitrary_keys_and_values_do_not_panic(lines in prop::collection::vec(
         prop::sample::select(&[
             "[experiment]", "[target]", "[targets.a]", "[workload]", "[[workload]]",
             "[[condition]]", "[condition.drbd]", "name = 'a'", "name = 'b'", "name = ''",
@@ -573,7 +570,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quoted_name_is_read_back(name in "[^\\pC\\s]([^\\pC]*[^\\pC\\s])?") {
+    fn quoted_names_round_trip(name in "[^\\pC\\s]([^\\pC]*[^\\pC\\s])?") {
         prop_assume!(!name.ends_with("(A/A)"));
         let quoted = toml::Value::String(name.clone());
         prop_assert_eq!(&read(&format!("[[condition]]\nname = {quoted}\n")).baseline, &name);
@@ -584,12 +581,12 @@ proptest! {
 fn rules_of_the_loop() {
     let rules =
         |lines: &str| read(&format!("[experiment]\n{lines}\n[[condition]]\nname = 'a'\n")).rules;
-    let asked =
+    let parsed =
         rules("precision = '2.5 %'\nrepeats = 0\nreset = 'reload'\ntolerate = ['foreign-load']");
-    assert_eq!(asked.precision, Some(0.025));
-    assert_eq!((asked.max_blocks, asked.repeats), (30, 0));
-    assert_eq!(asked.reset, Reset::Reload);
-    assert_eq!(asked.tolerate, ["foreign-load"]);
+    assert_eq!(parsed.precision, Some(0.025));
+    assert_eq!((parsed.max_blocks, parsed.repeats), (30, 0));
+    assert_eq!(parsed.reset, Reset::Reload);
+    assert_eq!(parsed.tolerate, ["foreign-load"]);
     assert_eq!(rules("blocks = 40\nprecision = '5%'").max_blocks, 40);
     assert_eq!(rules("precision = '5%'\nmax_blocks = 8").max_blocks, 8);
     let named = Reset::Recreate { named: Some("bench".to_owned()) };
@@ -600,23 +597,23 @@ fn rules_of_the_loop() {
 }
 
 #[test]
-fn rules_that_make_no_sense() {
+fn invalid_rules_are_refused() {
     let error_of = |line: &str| error_of(&format!("[experiment]\n{line}"));
     insta::assert_snapshot!(error_of("precision = '5'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `5`");
     insta::assert_snapshot!(error_of("precision = '0%'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `0%`");
-    insta::assert_snapshot!(error_of("max_blocks = 9"), @"x.toml:2: experiment.max_blocks: limits precision = \"5%\" or the like: add that, or write blocks =");
+    insta::assert_snapshot!(error_of("max_blocks = 9"), @"x.toml:2: experiment.max_blocks: requires precision; add precision = \"5%\", or set blocks instead");
     insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number from 6 to 10000, not `5`");
-    insta::assert_snapshot!(error_of("reset = 'relaod'"), @"x.toml:2: experiment.reset: `relaod` is no reset; the nearest valid one is `reload`");
-    insta::assert_snapshot!(error_of("reset = 'recreate'"), @"x.toml:2: experiment.reset: recreate drops the database: name it once more, recreate_database = \"NAME\"");
-    insta::assert_snapshot!(error_of("recreate_database = 'x'"), @"x.toml:2: experiment.recreate_database: goes with reset = \"recreate\" only");
-    insta::assert_snapshot!(error_of("tolerate = ['forein-load']"), @"x.toml:2: experiment.tolerate: `forein-load` is no check that invalidates; the nearest valid one is `foreign-load`");
-    insta::assert_snapshot!(error_of("tolerate = 'all'"), @"x.toml:2: experiment.tolerate: must be an array of strings, and this is of type string");
+    insta::assert_snapshot!(error_of("reset = 'relaod'"), @"x.toml:2: experiment.reset: cannot be `relaod`; the nearest valid one is `reload`");
+    insta::assert_snapshot!(error_of("reset = 'recreate'"), @"x.toml:2: experiment.reset: recreate drops the database; to confirm, set recreate_database = \"NAME\"");
+    insta::assert_snapshot!(error_of("recreate_database = 'x'"), @"x.toml:2: experiment.recreate_database: requires reset = \"recreate\"");
+    insta::assert_snapshot!(error_of("tolerate = ['forein-load']"), @"x.toml:2: experiment.tolerate: `forein-load` is not a check that can make a trial invalid; the nearest valid one is `foreign-load`");
+    insta::assert_snapshot!(error_of("tolerate = 'all'"), @"x.toml:2: experiment.tolerate: must be an array of strings, but is of type string");
 }
 
-/// A file that is right, with these lines in one of its sections.
+/// Returns a valid file with these lines in one of its sections.
 fn with_lines_in(title: &str, lines: &str) -> String {
     let at = |section: &str, own: &str| {
-        // A key that is tried takes the place of the file's own.
+        // The key under test replaces the file's own.
         let tried = lines.split(' ').next().filter(|_| section == title);
         let own = own.lines().filter(|line| line.split(' ').next() != tried);
         let own = own.collect::<Vec<_>>().join("\n");
@@ -629,7 +626,7 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         }
         false => at("[workload], [[workload]]", "kind = 'commit'"),
     };
-    // The key that is tried may be the array itself, or contradict what stands beside it.
+    // The key under test may be the array itself, or conflict with regex.
     let find = if lines.starts_with("json ") { "" } else { "regex = 'x'" };
     let metric = match is_command && !lines.starts_with("metric ") {
         true => format!(
@@ -653,10 +650,10 @@ fn with_lines_in(title: &str, lines: &str) -> String {
     )
 }
 
-/// Every key of the table is read: a value that no key takes is refused by its name. That the parser
-/// accepts no key beside those is the job of `only_keys_of`.
+/// The parser reads every key of the table: it refuses a value that no key takes, and names the key.
+/// `only_keys_of` refuses all other keys.
 #[test]
-fn the_parser_reads_every_key_of_the_table_and_no_other() {
+fn the_parser_reads_exactly_the_keys_of_the_table() {
     const NO_VALUE: &str = "1979-05-27T07:32:00Z";
     let refused = |title: &str, key: &str| {
         let text = with_lines_in(title, &format!("{key} = {NO_VALUE}"));
@@ -677,7 +674,7 @@ fn the_parser_reads_every_key_of_the_table_and_no_other() {
 }
 
 #[test]
-fn what_is_judged_is_declared_and_known() {
+fn judged_conditions_and_metrics_must_exist() {
     let file = |head: &str| {
         format!(
             "[experiment]\n{head}\n[[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\n\
@@ -686,16 +683,16 @@ fn what_is_judged_is_declared_and_known() {
     };
     let question =
         |head: &str| parse(&file(head), "f.toml", "f", &[], &[]).map(|e| e.rules.question);
-    let found = question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'").unwrap();
-    let wanted = Question {
+    let parsed = question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'").unwrap();
+    let expected = Question {
         judge: vec!["c".to_owned()],
         also_judge: vec!["riops".to_owned()],
         effect: Some(0.05),
     };
-    assert_eq!(found, wanted);
+    assert_eq!(parsed, expected);
     for (head, message) in [
-        ("judge = ['d']", "`d` is not a condition beside the baseline"),
-        ("judge = ['a']", "`a` is not a condition beside the baseline"),
+        ("judge = ['d']", "`d` is not a condition other than the baseline"),
+        ("judge = ['a']", "`a` is not a condition other than the baseline"),
         ("judge = []", "names no condition"),
         ("judge = ['b', 'b']", "names `b` twice"),
         ("effect = '0%'", "must be a share from 0.1% to below 100%"),

@@ -1,8 +1,8 @@
-//! `[workload]`, or several `[[workload]]`: what is run.
+//! `[workload]`, or several `[[workload]]`: the workloads.
 //!
-//! The keys are those of `config::keys`; here is only which kind takes which, and under
-//! which conditions the workload runs. Settings are made of it in `config::resolve`, over
-//! a pgio.conf and under the flags.
+//! `config::keys` defines the keys; this module decides which kind takes which key and which
+//! conditions run the workload. `config::resolve` makes settings of it, above a pgio.conf and below
+//! the flags.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use crate::config::value::{DeviceTest, DeviceTests};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadSpec {
-    /// Unique in the file; the kind's name where it gives itself none.
+    /// Unique in the file; by default the name of the kind.
     pub name: String,
     pub kind: WorkloadKind,
-    /// With the experiment's warm-up and duration where it has none of its own; of keys that are
-    /// lists the middle value.
+    /// The workload's keys, with the experiment's warm-up and duration as defaults; for a list, the
+    /// middle value.
     pub layer: Layer,
-    /// Of its own keys, then the experiment's.
+    /// The axes of the workload's keys, followed by those of the experiment.
     pub axes: Vec<AxisSpec>,
-    /// Of the kind `command`.
+    /// Present for the kind `command`.
     pub command: Option<CommandSpec>,
-    /// Absent: all.
+    /// Absent: all conditions.
     pub conditions: Option<Vec<String>>,
     /// Absent: the experiment's.
     pub reset: Option<Reset>,
@@ -65,7 +65,7 @@ impl WorkloadKind {
         }
     }
 
-    /// `slob` runs on a data set, so it takes what says how that is loaded.
+    /// `slob` runs on a data set, so it also takes the keys that describe the data set.
     fn uses(self) -> &'static [Use] {
         match self {
             Self::Slob => &[Use::Slob, Use::Load],
@@ -81,7 +81,7 @@ impl WorkloadKind {
     }
 }
 
-/// Keys that are no part of the work.
+/// Keys of the section that are not workload keys.
 fn own_keys(kind: WorkloadKind) -> Vec<&'static str> {
     let mut keys = sections::WORKLOAD.names();
     if kind == WorkloadKind::Command {
@@ -103,15 +103,16 @@ pub(super) fn parse(
         let mut workload = workload(section)?;
         check_conditions(section, &workload, baseline, conditions)?;
         if workload.command.as_ref().is_some_and(|command| !command.warms_up()) {
-            // The experiment's own means nothing to it, and the record is to say so.
+            // The experiment's warm-up does not apply, and the record must show that.
             workload.layer.warmup = Some(Duration::ZERO);
         }
         fill_in(&mut workload.layer, warmup, duration);
         if workloads.iter().any(|earlier| earlier.name == workload.name) {
-            let message = format!("`{}` is the name of two workloads: name each", workload.name);
+            let message =
+                format!("`{}` is the name of two workloads; use different names", workload.name);
             return Err(section.error("name", message));
         }
-        workloads.extend(one_for_each_test(workload));
+        workloads.extend(split_tests(workload));
     }
     if workloads.is_empty() {
         let mut layer = Layer::default();
@@ -130,22 +131,23 @@ pub(super) fn parse(
     Ok(workloads)
 }
 
-/// A window is of one kind of I/O, so `test = "all"` is a workload for each.
-fn one_for_each_test(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
+/// Splits `test = "all"` into one workload per test, because a window measures one kind of I/O.
+fn split_tests(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
     match workload.layer.test {
         None | Some(DeviceTests::All) if workload.kind == WorkloadKind::Device => {
-            let of = |test: DeviceTest| WorkloadSpec {
+            let with_test = |test: DeviceTest| WorkloadSpec {
                 name: format!("{}-{}", workload.name, test.name()),
                 layer: Layer { test: Some(DeviceTests::One(test)), ..workload.layer.clone() },
                 ..workload.clone()
             };
-            DeviceTest::ALL.map(of).into()
+            DeviceTest::ALL.map(with_test).into()
         }
         _ => vec![workload],
     }
 }
 
-/// Here and not among the defaults, since a pgio.conf beside the file must not win.
+/// Sets the experiment's warm-up and duration. They are not among the defaults, because they have
+/// precedence over a pgio.conf.
 fn fill_in(layer: &mut Layer, warmup: Duration, duration: Duration) {
     layer.warmup.get_or_insert(warmup);
     if layer.transactions.is_none() && layer.work_loop.is_none() {
@@ -162,12 +164,12 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
         match Key::named(name) {
             _ if own_keys.contains(&name) => {}
             Some(key) if kind.takes(key) && section.is_list(name) => {
-                axes.push(sweep::of_key(section, key)?);
+                axes.push(sweep::parse_key(section, key)?);
             }
             Some(key) if kind.takes(key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
             None if sections::COMMAND.has(name) => {
-                return Err(section.error(name, means_nothing(kind)));
+                return Err(section.error(name, not_applicable(kind)));
             }
             None => {
                 let keys = KEYS.iter().filter(|key| kind.takes(key)).map(|key| key.name);
@@ -178,10 +180,10 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
         }
     }
     if layer.run_time.is_some() && layer.transactions.is_some() {
-        return Err(section.error("transactions", "contradicts run_time: keep one of the two"));
+        return Err(section.error("transactions", "conflicts with run_time; keep only one of them"));
     }
     if layer.run_time.is_some() && layer.work_loop.is_some() {
-        return Err(section.error("work_loop", "contradicts run_time: keep one of the two"));
+        return Err(section.error("work_loop", "conflicts with run_time; keep only one of them"));
     }
     sweep::set_middle(section, &mut axes)?;
     let middle = axes.iter().map(|axis| axis.values[axis.middle].layer.clone());
@@ -206,19 +208,20 @@ fn kind(section: &Section<'_>) -> Result<WorkloadKind, ConfigError> {
     let found = WorkloadKind::ALL.iter().copied().find(|kind| kind.name() == name);
     found.ok_or_else(|| {
         let names: Vec<&str> = WorkloadKind::ALL.iter().map(|kind| kind.name()).collect();
-        section.error("kind", format!("`{name}` is no workload; valid are {}", names.join(", ")))
+        section
+            .error("kind", format!("`{name}` is not a workload; valid names: {}", names.join(", ")))
     })
 }
 
 fn misplaced(key: &Key, kind: WorkloadKind) -> String {
     if key.uses.contains(&Use::Connect) {
-        return "belongs to the target: write dsn = \"...\" in [target]".to_owned();
+        return "belongs to the target; write dsn = \"...\" in [target]".to_owned();
     }
-    means_nothing(kind)
+    not_applicable(kind)
 }
 
-fn means_nothing(kind: WorkloadKind) -> String {
-    format!("means nothing to the workload `{}`: delete it", kind.name())
+fn not_applicable(kind: WorkloadKind) -> String {
+    format!("does not apply to the workload `{}`; delete it", kind.name())
 }
 
 fn check_conditions(
@@ -230,12 +233,13 @@ fn check_conditions(
     let Some(chosen) = &workload.conditions else { return Ok(()) };
     let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
     if let Some(name) = chosen.iter().find(|name| !names.contains(&name.as_str())) {
-        let message = format!("`{name}` is no condition; {}", nearest(name, &names));
+        let message = format!("`{name}` is not a condition; {}", nearest(name, &names));
         return Err(section.error("conditions", message));
     }
     if !workload.runs_under(baseline) {
-        let message =
-            format!("lack the baseline `{baseline}`, with which the others are compared: add it");
+        let message = format!(
+            "must include the baseline `{baseline}`, because the others are compared with it"
+        );
         return Err(section.error("conditions", message));
     }
     Ok(())

@@ -1,7 +1,6 @@
-//! One line of pgio.conf: `KEY=VALUE`, with the shell's quoting and nothing else of it.
+//! Parses one line of pgio.conf: `KEY=VALUE` with the shell's quoting, but no other shell syntax.
 //!
-//! Messages never repeat the value, since it may hold a password. What a key means is
-//! known one level up.
+//! Messages never repeat the value, because it may contain a password. The caller interprets keys.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -11,13 +10,13 @@ pub(super) struct Assignment<'a> {
     pub(super) value: String,
 }
 
-pub(super) struct Wrong<'a> {
+pub(super) struct LineError<'a> {
     pub(super) key: Option<&'a str>,
     pub(super) message: String,
 }
 
-/// None for a blank line or a comment.
-pub(super) fn parse(line: &str) -> Result<Option<Assignment<'_>>, Wrong<'_>> {
+/// Parses a line; returns `None` for a blank line or a comment.
+pub(super) fn parse(line: &str) -> Result<Option<Assignment<'_>>, LineError<'_>> {
     let line = line.trim_start_matches(is_blank);
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -35,15 +34,15 @@ pub(super) fn parse(line: &str) -> Result<Option<Assignment<'_>>, Wrong<'_>> {
             },
             None => NO_SPACES.to_owned(),
         };
-        return Err(Wrong { key: Some(key), message });
+        return Err(LineError { key: Some(key), message });
     }
-    let message = "is not KEY=VALUE: write one such setting in a line, or # before a comment";
-    Err(Wrong { key: None, message: message.to_owned() })
+    let message = "is not KEY=VALUE; write one setting per line, or # before a comment";
+    Err(LineError { key: None, message: message.to_owned() })
 }
 
-const NO_SPACES: &str = "has spaces around `=`: write KEY=VALUE without them";
+const NO_SPACES: &str = "has spaces around `=`; write KEY=VALUE without spaces";
 
-/// The shell's blanks; a no-break space is a character like any other.
+/// The shell's blanks; a no-break space is an ordinary character.
 fn is_blank(c: char) -> bool {
     c == ' ' || c == '\t'
 }
@@ -56,7 +55,7 @@ fn name_length(text: &str) -> usize {
     text.find(|c| !is_part(c)).unwrap_or(text.len())
 }
 
-/// The word after `=`, quotes removed, and nothing but a comment behind it.
+/// Returns the word after `=` without quotes; only a comment may follow it.
 fn value_of(text: &str) -> Result<String, String> {
     let mut value = String::new();
     let mut chars = text.chars().peekable();
@@ -71,7 +70,7 @@ fn value_of(text: &str) -> Result<String, String> {
             '$' | '`' | '\\' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => {
                 return Err(needs_shell(c));
             }
-            // A home directory, for bash also in lists such as PATH.
+            // Bash expands a home directory here, also in lists such as PATH.
             '~' if value.is_empty() || value.ends_with(':') => return Err(needs_shell(c)),
             _ => value.push(c),
         }
@@ -87,7 +86,7 @@ fn after_value(rest: &str, whole: &str) -> Result<(), String> {
     } else if whole.starts_with(is_blank) {
         Err(NO_SPACES.to_owned())
     } else {
-        Err("has several words: put the value in quotes, or the next setting on its own line"
+        Err("has several words; quote the value, or write the next setting on its own line"
             .to_owned())
     }
 }
@@ -107,7 +106,7 @@ fn double_quoted(chars: &mut Peekable<Chars<'_>>, value: &mut String) -> Result<
         match c {
             '"' => return Ok(()),
             '$' | '`' => return Err(needs_shell(c)),
-            // Before anything else the backslash stands for itself.
+            // Before other characters, the backslash is literal.
             '\\' => match chars.next_if(|next| "\"\\$`".contains(*next)) {
                 Some(escaped) => value.push(escaped),
                 None => value.push('\\'),
@@ -119,12 +118,12 @@ fn double_quoted(chars: &mut Peekable<Chars<'_>>, value: &mut String) -> Result<
 }
 
 fn unbalanced(quote: char) -> String {
-    format!("has an opening {quote} without its closing one in the same line: add it")
+    format!("has an unterminated {quote}; close it on the same line")
 }
 
 fn needs_shell(c: char) -> String {
     format!(
-        "has a {c} that only a shell could act on, and this file is not executed: write the \
+        "contains {c}, which only a shell can evaluate, but pgio does not execute this file; write the \
          resulting value, or put a literal {c} in single quotes"
     )
 }

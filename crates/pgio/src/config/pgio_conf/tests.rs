@@ -20,7 +20,7 @@ fn connect(text: &str) -> String {
 }
 
 #[test]
-fn a_file_of_the_original_means_what_it_says() {
+fn files_of_the_original_are_accepted() {
     let text = "UPDATE_PCT=10\nRUN_TIME=120\nNUM_SCHEMAS=1\nNUM_THREADS=1\nWORK_UNIT=255\n\
                 UPDATE_WORK_UNIT=8\nSCALE=200M\nDBNAME=pgio\nCONNECT_STRING=\"pgio\"\n\
                 CREATE_BASE_TABLE=TRUE\n";
@@ -43,7 +43,7 @@ fn a_file_of_the_original_means_what_it_says() {
 }
 
 #[test]
-fn the_shipped_example_is_that_file_with_comments() {
+fn the_shipped_example_parses() {
     let shipped = layer(include_str!("../../../../../examples/pgio.conf"));
     assert_eq!(shipped.update_work_unit, Some(8));
     assert_eq!(shipped.connect_string, Some(ConnectString::new("pgio")));
@@ -52,11 +52,11 @@ fn the_shipped_example_is_that_file_with_comments() {
         .lines()
         .filter(|line| line.split_once('=').is_some_and(|(k, _)| k == k.to_ascii_uppercase()));
     let read = layer(&keys.collect::<Vec<_>>().join("\n"));
-    assert_eq!(read.tablespace.as_deref(), Some("fast"), "what is commented out is right too");
+    assert_eq!(read.tablespace.as_deref(), Some("fast"), "commented-out keys are valid too");
 }
 
 #[test]
-fn keys_of_ours_are_keys_too() {
+fn keys_added_by_pgio_are_accepted() {
     let read = layer("ACCESS=bitmap\nCOMMIT_EVERY=0\nSEED=42\nWARMUP=2s\nTABLESPACE=fast\n");
     assert_eq!(read.access, Some(Access::Bitmap));
     assert_eq!(read.commit_every, Some(0));
@@ -73,7 +73,7 @@ fn an_empty_file_sets_nothing() {
 }
 
 #[test]
-fn what_editors_leave_behind_is_tolerated() {
+fn editor_artifacts_are_tolerated() {
     let expected = Layer { work_unit: Some(8), update_pct: Some(5), ..Layer::default() };
     for text in [
         "\u{feff}WORK_UNIT=8\nUPDATE_PCT=5",
@@ -87,7 +87,7 @@ fn what_editors_leave_behind_is_tolerated() {
 }
 
 #[test]
-fn quotes_mean_what_they_mean_to_bash() {
+fn quotes_work_as_in_bash() {
     assert_eq!(connect("CONNECT_STRING=\"host=a dbname=b\""), "host=a dbname=b");
     assert_eq!(connect("CONNECT_STRING='host=a pass=$x`;'"), "host=a pass=$x`;");
     assert_eq!(connect(r#"CONNECT_STRING="a\"b\\c\$d\`e\f""#), r#"a"b\c$d`e\f"#);
@@ -100,7 +100,7 @@ fn quotes_mean_what_they_mean_to_bash() {
 }
 
 #[test]
-fn what_needs_a_shell_is_refused() {
+fn shell_syntax_is_refused() {
     for (value, c) in [
         ("$HOME", '$'),
         ("\"$(date)\"", '$'),
@@ -120,8 +120,8 @@ fn what_needs_a_shell_is_refused() {
         assert_eq!(
             error(&format!("\nDBNAME={value}")),
             format!(
-                "pgio.conf:2: DBNAME: has a {c} that only a shell could act on, and this file is \
-                 not executed: write the resulting value, or put a literal {c} in single quotes"
+                "pgio.conf:2: DBNAME: contains {c}, which only a shell can evaluate, but pgio does \
+                 not execute this file; write the resulting value, or put a literal {c} in single quotes"
             ),
             "{value}"
         );
@@ -129,14 +129,34 @@ fn what_needs_a_shell_is_refused() {
 }
 
 #[test]
-fn unbalanced_quotes() {
+fn wrong_lines_are_named_by_file_line_and_key() {
+    for (line, key, words) in [
+        ("UPDATE_PTC=10", "UPDATE_PTC", "the nearest valid one is `UPDATE_PCT`"),
+        ("COLOUR=blue", "COLOUR", "valid names: "),
+        ("SCALE=0", "SCALE", "too small"),
+        ("SCALE=1023", "SCALE", "too small"),
+        ("SCALE=12X", "SCALE", "not a size"),
+        ("SCALE=-8M", "SCALE", "not a size"),
+        ("UPDATE_PCT=101", "UPDATE_PCT", "from 0 to 100"),
+        ("UPDATE_PCT=ten", "UPDATE_PCT", "from 0 to 100"),
+        ("SCALE=$(touch x)", "SCALE", "contains $, which only a shell"),
+        ("SCALE=`touch x`", "SCALE", "contains `, which only a shell"),
+        ("SCALE=8M; touch x", "SCALE", "contains ;, which only a shell"),
+        ("CONNECT_STRING=\"$(touch x)\"", "CONNECT_STRING", "contains $"),
+    ] {
+        // The line's number counts comments and blank lines.
+        let error = error(&format!("# ours\n\nNUM_SCHEMAS=1\n{line}\n"));
+        assert!(error.starts_with(&format!("pgio.conf:4: {key}")), "{line}: {error}");
+        assert!(error.contains(words), "{line}: {error}");
+    }
+}
+
+#[test]
+fn unterminated_quotes() {
     for (value, quote) in [("\"pgio", '"'), ("'pgio", '\''), ("\"pgio\\\"", '"'), ("a'", '\'')] {
         assert_eq!(
             error(&format!("DBNAME={value}\nSCALE=1G\"'")),
-            format!(
-                "pgio.conf:1: DBNAME: has an opening {quote} without its closing one in the same \
-                 line: add it"
-            )
+            format!("pgio.conf:1: DBNAME: has an unterminated {quote}; close it on the same line")
         );
     }
 }
@@ -146,7 +166,7 @@ fn spaces_around_the_equals_sign() {
     for line in ["SCALE = 1G", "SCALE =1G", "SCALE= 1G"] {
         assert_eq!(
             error(line),
-            "pgio.conf:1: SCALE: has spaces around `=`: write KEY=VALUE without them"
+            "pgio.conf:1: SCALE: has spaces around `=`; write KEY=VALUE without spaces"
         );
     }
 }
@@ -156,37 +176,36 @@ fn several_words() {
     for line in ["DBNAME=my base", "DBNAME=a SCALE=1G", "DBNAME='a' b"] {
         assert_eq!(
             error(line),
-            "pgio.conf:1: DBNAME: has several words: put the value in quotes, or the next setting \
+            "pgio.conf:1: DBNAME: has several words; quote the value, or write the next setting \
              on its own line"
         );
     }
 }
 
 #[test]
-fn lines_that_are_no_assignment() {
+fn lines_that_are_not_assignments() {
     for line in ["SCALE", "source other.conf", "if true; then", "=1", "1A=2", "A-B=1", "A+=1"] {
         assert_eq!(
             error(line),
-            "pgio.conf:1: is not KEY=VALUE: write one such setting in a line, or # before a \
-             comment"
+            "pgio.conf:1: is not KEY=VALUE; write one setting per line, or # before a comment"
         );
     }
 }
 
 #[test]
-fn unknown_keys_name_the_nearest() {
+fn unknown_keys_suggest_the_nearest_key() {
     assert_eq!(
         error("SCALE=1G\n\nUPDTE_PCT=10\n"),
-        "pgio.conf:3: UPDTE_PCT: is no key of pgio.conf; the nearest valid one is `UPDATE_PCT`"
+        "pgio.conf:3: UPDTE_PCT: is not a key of pgio.conf; the nearest valid one is `UPDATE_PCT`"
     );
     assert_eq!(
         error("update_pct=10"),
-        "pgio.conf:1: update_pct: is no key of pgio.conf; the nearest valid one is `UPDATE_PCT`"
+        "pgio.conf:1: update_pct: is not a key of pgio.conf; the nearest valid one is `UPDATE_PCT`"
     );
     assert_eq!(
         error("export PGPORT=5433"),
-        "pgio.conf:1: PGPORT: is no key of pgio.conf: put host=, port=, user= and the like into \
-         CONNECT_STRING, or export the variable before starting pgio"
+        "pgio.conf:1: PGPORT: is not a key of pgio.conf; set host=, port=, user= and so on in \
+         CONNECT_STRING, or export the variable before you start pgio"
     );
 }
 
@@ -194,19 +213,19 @@ fn unknown_keys_name_the_nearest() {
 fn values_out_of_range_name_key_and_line() {
     for (line, message) in [
         ("UPDATE_PCT=101", "must be a whole number from 0 to 100, not `101`"),
-        ("UPDATE_PCT=", "has no value, must be a whole number from 0 to 100"),
+        ("UPDATE_PCT=", "has no value; it must be a whole number from 0 to 100"),
         ("NUM_SCHEMAS=8193", "must be a whole number from 1 to 8192, not `8193`"),
         ("NUM_THREADS=0", "must be a whole number from 1 to 10000, not `0`"),
         ("WORK_UNIT=0", "must be a whole number of at least 1, not `0`"),
         (
             "RUN_TIME=0",
-            "must be a duration longer than zero such as 500ms, 2s or 10m, at most 720h, not `0`",
+            "must be a duration above zero such as 500ms, 2s or 10m, at most 720h, not `0`",
         ),
         ("CREATE_BASE_TABLE=1", "must be TRUE or FALSE, not `1`"),
-        ("DBNAME=\"\"", "has no value, must be a text that is not empty"),
+        ("DBNAME=\"\"", "has no value; it must be a non-empty string"),
         (
             "SCALE=12X",
-            "`12X` is not a size: write N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
+            "`12X` is not a size: use N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
              same), at least 1024 blocks (8M)",
         ),
     ] {
@@ -216,7 +235,7 @@ fn values_out_of_range_name_key_and_line() {
 }
 
 #[test]
-fn the_last_of_repeated_keys_counts_with_a_warning() {
+fn repeated_keys_cause_a_warning_and_the_last_takes_effect() {
     let conf = parse("SCALE=1G\nWORK_UNIT=8\nSCALE=2G\nSCALE=3G\n", "my.conf").unwrap();
     assert_eq!(conf.layer.scale, Some("3G".parse().unwrap()));
     assert_eq!(conf.warnings.len(), 2);
@@ -224,7 +243,7 @@ fn the_last_of_repeated_keys_counts_with_a_warning() {
         conf.warnings[0],
         Warning {
             what: "my.conf: SCALE is set in line 1 and again in line 3".to_owned(),
-            why: "the last one counts, as in the original".to_owned(),
+            why: "the last setting takes effect, as in the original".to_owned(),
             try_this: "delete line 1".to_owned(),
         }
     );
@@ -255,22 +274,22 @@ fn double_quoted(value: &str) -> String {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in "(\\PC|\n|\r|\t)*") {
+    fn arbitrary_text_does_not_panic(text in "(\\PC|\n|\r|\t)*") {
         let _ = parse(&text, "x");
     }
 
     #[test]
-    fn no_text_of_shell_characters_panics(text in "[A-Z_=\"'\\\\$`#;&|<>~ \t\r\n0-9]*") {
+    fn arbitrary_shell_characters_do_not_panic(text in "[A-Z_=\"'\\\\$`#;&|<>~ \t\r\n0-9]*") {
         let _ = parse(&text, "x");
     }
 
     #[test]
-    fn a_double_quoted_value_is_read_back(value in "\\PC*") {
+    fn double_quoted_values_round_trip(value in "\\PC*") {
         prop_assert_eq!(connect(&format!("CONNECT_STRING={}", double_quoted(&value))), value);
     }
 
     #[test]
-    fn a_single_quoted_value_is_read_back(value in "[^'\n\r]*") {
+    fn single_quoted_values_round_trip(value in "[^'\n\r]*") {
         prop_assert_eq!(connect(&format!("CONNECT_STRING='{value}' # c")), value);
     }
 }

@@ -1,52 +1,51 @@
-//! What `slob` does beyond uniform visits in reads and updates, and what contradicts what there.
+//! Features of `slob` beyond uniform reads and updates, and the contradictions between their keys.
 //!
-//! Everything is off by default, and a run that asks for none of it does exactly what it did
-//! before these keys were there. Sizes are resolved against the table here, so that nothing is
-//! left to be found out in mid-run. Next: `workload::slob`, which makes SQL of it.
+//! All features are off by default. This module resolves sizes against the table size, so that errors
+//! are found before the run starts. Next: `workload::slob` generates the SQL.
 
 use std::time::Duration;
 
 use super::super::keys::Layer;
-use super::super::value::{Decimal, Skew, Stretch, TableModel};
-use super::{SlobSettings, given};
+use super::super::value::{Decimal, Skew, TableModel, TablePortion};
+use super::{SlobSettings, required};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
     pub visits: Visits,
     pub hot_table: Option<HotTable>,
-    /// Of all calls, in percent.
+    /// Percent of all calls.
     pub scan_pct: Decimal,
-    /// Inserts, and as many deletes; of all calls, in percent.
+    /// Inserts in percent of all calls; deletes have the same share.
     pub turnover_pct: Decimal,
     /// Bytes of filler.
     pub update_width: u32,
     pub think: Option<Think>,
-    /// Calls of each session.
+    /// Calls per session.
     pub work_loop: Option<u64>,
-    /// Within the warm-up.
+    /// Part of the warm-up.
     pub ramp: Duration,
-    /// All sessions are on pgio1.
+    /// All sessions use pgio1.
     pub single_table: bool,
 }
 
-/// Where in its table a call begins.
+/// The distribution of the first key of each call over the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Visits {
     #[default]
     Uniform,
     HotSpot(HotSpot),
-    /// Key k in proportion to 1 / k^exponent.
+    /// The probability of key k is proportional to 1 / k^exponent.
     Zipf {
         exponent: Decimal,
     },
-    /// In percent of the table; what falls outside is drawn again.
+    /// Mean and standard deviation in percent of the table; keys outside the table are redrawn.
     Gaussian {
         mean: Decimal,
         sd: Decimal,
     },
 }
 
-/// Keys after the first `offset`, as many as `blocks`, get `pct` % of the calls, all others the rest.
+/// The `blocks` keys after the first `offset` keys get `pct` % of the calls; all others share the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HotSpot {
     pub offset: u64,
@@ -56,13 +55,13 @@ pub struct HotSpot {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HotTable {
-    /// From 1.
+    /// Counted from 1.
     pub number: u32,
-    /// Of reads and updates.
+    /// Percent of reads and updates.
     pub pct: Decimal,
 }
 
-/// Rests after some of the calls, each of a length drawn between the two.
+/// Pauses after a share of the calls; each length is drawn between `shortest` and `longest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Think {
     pub pct: Decimal,
@@ -70,70 +69,74 @@ pub struct Think {
     pub longest: Duration,
 }
 
-/// Keys that are right one by one and wrong together.
+/// Keys that are valid by themselves but contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
-    #[error("WORK_LOOP and RUN_TIME both say how long a run is: keep one of the two")]
-    Lengths,
-    #[error("HOT_SPOT and SKEW both say where visits go: keep one of the two")]
-    TwoPlaces,
-    #[error("{key} means nothing without {needs}: give that too, or delete {key}")]
-    Lacks { key: &'static str, needs: &'static str },
+    #[error("WORK_LOOP and RUN_TIME both set the length of a run; keep only one of them")]
+    RunLength,
+    #[error("HOT_SPOT and SKEW both set the distribution of visits; keep only one of them")]
+    HotSpotWithSkew,
+    #[error("{key} requires {requires}; set {requires} or delete {key}")]
+    Requires { key: &'static str, requires: &'static str },
     #[error(
-        "the hot spot (blocks {first} to {last}) does not lie in a table of {blocks} blocks: lower HOT_SPOT or HOT_OFFSET"
+        "the hot spot (blocks {first} to {last}) is outside the table, which has {blocks} blocks; lower HOT_SPOT or HOT_OFFSET"
     )]
     HotSpotOutside { first: u64, last: u64, blocks: u64 },
     #[error(
-        "a hot spot of {hot} blocks has no room for {key} = {unit}: raise HOT_SPOT or lower {key}"
+        "a hot spot of {hot} blocks is too small for {key} = {unit}; raise HOT_SPOT or lower {key}"
     )]
     HotSpotTooSmall { hot: u64, key: &'static str, unit: u64 },
     #[error(
-        "beside the hot spot there is no room for {key} = {unit}: lower HOT_SPOT or {key}, or send all there by HOT_PCT = 100"
+        "the rest of the table is too small for {key} = {unit}; lower HOT_SPOT or {key}, or send all calls to the hot spot with HOT_PCT = 100"
     )]
-    NothingBeside { key: &'static str, unit: u64 },
-    #[error("HOT_TABLE is {number} and there are {tables} tables: choose one of them")]
+    NoRoomOutsideHotSpot { key: &'static str, unit: u64 },
+    #[error(
+        "HOT_TABLE is {number}, but the number of tables is {tables}; choose an existing table"
+    )]
     NoSuchTable { number: u32, tables: u32 },
-    #[error("with TABLE_MODEL single all sessions share a table already: delete HOT_TABLE")]
-    HotTableAlone,
     #[error(
-        "UPDATE_PCT, SCAN_PCT, INSERT_PCT and DELETE_PCT add up to {0} %: lower them to 100 at most"
+        "HOT_TABLE has no effect with TABLE_MODEL = single, because all sessions share one table; delete HOT_TABLE"
     )]
-    OverFull(Decimal),
+    HotTableWithSingleTable,
     #[error(
-        "INSERT_PCT is {inserts} and DELETE_PCT is {deletes}: make them the same, or the table would grow or run empty"
+        "UPDATE_PCT, SCAN_PCT, INSERT_PCT and DELETE_PCT add up to {0} %; lower them to 100 % or less"
     )]
-    Unbalanced { inserts: Decimal, deletes: Decimal },
-    #[error("INSERT_PCT goes with COMMIT_EVERY = 1, so that what is deleted can be cleared away")]
-    TurnoverUncommitted,
+    MixOver100(Decimal),
     #[error(
-        "BATCH draws its keys in SQL and uniformly, so it does not go with {0}: delete one of the two"
+        "INSERT_PCT ({inserts}) differs from DELETE_PCT ({deletes}), so the table would grow or become empty; make them equal"
+    )]
+    InsertsDifferFromDeletes { inserts: Decimal, deletes: Decimal },
+    #[error("INSERT_PCT requires COMMIT_EVERY = 1, so that deleted rows can be removed")]
+    TurnoverRequiresCommits,
+    #[error(
+        "BATCH cannot be combined with {0}, because it draws uniform keys in SQL; delete one of them"
     )]
     Batch(&'static str),
-    #[error("THINK_MIN is longer than THINK_MAX: exchange them")]
-    ThinkTimes,
-    #[error("RAMP lies within WARMUP, and is longer here: raise WARMUP or lower RAMP")]
+    #[error("THINK_MIN is longer than THINK_MAX; swap them")]
+    ThinkMinOverMax,
+    #[error("RAMP is longer than WARMUP, of which it is a part; raise WARMUP or lower RAMP")]
     RampOverWarmup,
-    #[error("GAUSSIAN_SD is 0: give the visits some width, or use HOT_SPOT")]
-    NoWidth,
+    #[error("GAUSSIAN_SD is 0; set a larger value, or use HOT_SPOT")]
+    ZeroDeviation,
 }
 
-/// `all` is complete; `base` holds what is resolved already.
+/// Resolves the features. `all` is complete; `base` contains the settings resolved so far.
 pub(super) fn resolve(all: &Layer, base: &SlobSettings) -> Result<Features, Contradiction> {
-    let single_table = given(all.table_model) == TableModel::Single;
+    let single_table = required(all.table_model) == TableModel::Single;
     let features = Features {
         visits: visits(all, base)?,
         hot_table: hot_table(all, base, single_table)?,
-        scan_pct: given(all.scan_pct),
-        turnover_pct: given(all.insert_pct),
-        update_width: given(all.update_width),
+        scan_pct: required(all.scan_pct),
+        turnover_pct: required(all.insert_pct),
+        update_width: required(all.update_width),
         think: think(all)?,
         work_loop: all.work_loop,
-        ramp: given(all.ramp),
+        ramp: required(all.ramp),
         single_table,
     };
     check_mix(all, base)?;
     if features.update_width > 0 && base.update_pct == 0 {
-        return Err(Contradiction::Lacks { key: "UPDATE_WIDTH", needs: "UPDATE_PCT" });
+        return Err(Contradiction::Requires { key: "UPDATE_WIDTH", requires: "UPDATE_PCT" });
     }
     if features.ramp > base.warmup {
         return Err(Contradiction::RampOverWarmup);
@@ -142,7 +145,7 @@ pub(super) fn resolve(all: &Layer, base: &SlobSettings) -> Result<Features, Cont
 }
 
 fn visits(all: &Layer, base: &SlobSettings) -> Result<Visits, Contradiction> {
-    let skew = given(all.skew);
+    let skew = required(all.skew);
     let zipf = [("ZIPF_EXPONENT", all.zipf_exponent.is_some())];
     let gaussian = [
         ("GAUSSIAN_MEAN", all.gaussian_mean.is_some()),
@@ -153,7 +156,7 @@ fn visits(all: &Layer, base: &SlobSettings) -> Result<Visits, Contradiction> {
     only_with("SKEW = gaussian", skew == Skew::Gaussian, &gaussian)?;
     only_with("HOT_SPOT", all.hot_spot.is_some(), &hot)?;
     let (visits, key) = match (all.hot_spot, skew) {
-        (Some(_), Skew::Zipf | Skew::Gaussian) => return Err(Contradiction::TwoPlaces),
+        (Some(_), Skew::Zipf | Skew::Gaussian) => return Err(Contradiction::HotSpotWithSkew),
         (Some(size), Skew::Uniform) => (Visits::HotSpot(hot_spot(size, all, base)?), "HOT_SPOT"),
         (None, Skew::Uniform) => return Ok(Visits::Uniform),
         (None, Skew::Zipf) => {
@@ -164,7 +167,7 @@ fn visits(all: &Layer, base: &SlobSettings) -> Result<Visits, Contradiction> {
             let mean = all.gaussian_mean.unwrap_or(Decimal::whole(50));
             let sd = all.gaussian_sd.unwrap_or(Decimal::whole(10));
             if sd.is_zero() {
-                return Err(Contradiction::NoWidth);
+                return Err(Contradiction::ZeroDeviation);
             }
             (Visits::Gaussian { mean, sd }, "SKEW")
         }
@@ -173,18 +176,23 @@ fn visits(all: &Layer, base: &SlobSettings) -> Result<Visits, Contradiction> {
 }
 
 fn only_with(
-    needs: &'static str,
-    there: bool,
+    requires: &'static str,
+    present: bool,
     keys: &[(&'static str, bool)],
 ) -> Result<(), Contradiction> {
-    match keys.iter().find(|(_, said)| *said && !there) {
-        Some((key, _)) => Err(Contradiction::Lacks { key, needs }),
+    match keys.iter().find(|(_, set)| *set && !present) {
+        Some((key, _)) => Err(Contradiction::Requires { key, requires }),
         None => Ok(()),
     }
 }
 
-fn hot_spot(size: Stretch, all: &Layer, base: &SlobSettings) -> Result<HotSpot, Contradiction> {
-    let pct = all.hot_pct.ok_or(Contradiction::Lacks { key: "HOT_SPOT", needs: "HOT_PCT" })?;
+fn hot_spot(
+    size: TablePortion,
+    all: &Layer,
+    base: &SlobSettings,
+) -> Result<HotSpot, Contradiction> {
+    let pct =
+        all.hot_pct.ok_or(Contradiction::Requires { key: "HOT_SPOT", requires: "HOT_PCT" })?;
     let table = base.scale.blocks();
     let (offset, blocks) = (all.hot_offset.map_or(0, |o| o.blocks(table)), size.blocks(table));
     let last = offset.saturating_add(blocks);
@@ -200,7 +208,7 @@ fn hot_spot(size: Stretch, all: &Layer, base: &SlobSettings) -> Result<HotSpot, 
             return Err(Contradiction::HotSpotTooSmall { hot: blocks, key, unit });
         }
         if unit > offset && unit > table - last && pct < Decimal::whole(100) {
-            return Err(Contradiction::NothingBeside { key, unit });
+            return Err(Contradiction::NoRoomOutsideHotSpot { key, unit });
         }
     }
     Ok(HotSpot { offset, blocks, pct })
@@ -215,14 +223,14 @@ fn hot_table(
         (None, None) => return Ok(None),
         (Some(number), Some(pct)) => (number, pct),
         (Some(_), None) => {
-            return Err(Contradiction::Lacks { key: "HOT_TABLE", needs: "HOT_TABLE_PCT" });
+            return Err(Contradiction::Requires { key: "HOT_TABLE", requires: "HOT_TABLE_PCT" });
         }
         (None, Some(_)) => {
-            return Err(Contradiction::Lacks { key: "HOT_TABLE_PCT", needs: "HOT_TABLE" });
+            return Err(Contradiction::Requires { key: "HOT_TABLE_PCT", requires: "HOT_TABLE" });
         }
     };
     if single_table {
-        return Err(Contradiction::HotTableAlone);
+        return Err(Contradiction::HotTableWithSingleTable);
     }
     if number > base.num_schemas {
         return Err(Contradiction::NoSuchTable { number, tables: base.num_schemas });
@@ -231,33 +239,33 @@ fn hot_table(
 }
 
 fn think(all: &Layer) -> Result<Option<Think>, Contradiction> {
-    let pct = given(all.think_pct);
+    let pct = required(all.think_pct);
     if pct.is_zero() {
         let times =
             [("THINK_MIN", all.think_min.is_some()), ("THINK_MAX", all.think_max.is_some())];
         only_with("THINK_PCT", false, &times)?;
         return Ok(None);
     }
-    let lacks = Contradiction::Lacks { key: "THINK_PCT", needs: "THINK_MAX" };
-    let (shortest, longest) = (all.think_min.unwrap_or_default(), all.think_max.ok_or(lacks)?);
+    let missing = Contradiction::Requires { key: "THINK_PCT", requires: "THINK_MAX" };
+    let (shortest, longest) = (all.think_min.unwrap_or_default(), all.think_max.ok_or(missing)?);
     if shortest > longest {
-        return Err(Contradiction::ThinkTimes);
+        return Err(Contradiction::ThinkMinOverMax);
     }
     Ok(Some(Think { pct, shortest, longest }))
 }
 
 fn check_mix(all: &Layer, base: &SlobSettings) -> Result<(), Contradiction> {
-    let (inserts, deletes) = (given(all.insert_pct), given(all.delete_pct));
+    let (inserts, deletes) = (required(all.insert_pct), required(all.delete_pct));
     let updates = Decimal::whole(u32::from(base.update_pct));
-    let sum = [updates, given(all.scan_pct), inserts, deletes].into_iter().sum();
+    let sum = [updates, required(all.scan_pct), inserts, deletes].into_iter().sum();
     if sum > Decimal::whole(100) {
-        return Err(Contradiction::OverFull(sum));
+        return Err(Contradiction::MixOver100(sum));
     }
     if inserts != deletes {
-        return Err(Contradiction::Unbalanced { inserts, deletes });
+        return Err(Contradiction::InsertsDifferFromDeletes { inserts, deletes });
     }
     if !inserts.is_zero() && base.commit_every != 1 {
-        return Err(Contradiction::TurnoverUncommitted);
+        return Err(Contradiction::TurnoverRequiresCommits);
     }
     Ok(())
 }
@@ -277,13 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_nothing_on() {
+    fn features_are_off_by_default() {
         assert_eq!(resolved(&[]), Ok(Features::default()));
         assert_eq!(resolved(&[("skew", "uniform"), ("scan_pct", "0")]), Ok(Features::default()));
     }
 
     #[test]
-    fn what_is_said_is_resolved_against_the_table() {
+    fn sizes_are_resolved_against_the_table() {
         let hot = resolved(&[("hot_spot", "10%"), ("hot_offset", "50%"), ("hot_pct", "90")]);
         let spot = HotSpot { offset: 512, blocks: 102, pct: Decimal::whole(90) };
         assert_eq!(hot.unwrap().visits, Visits::HotSpot(spot));
@@ -294,27 +302,33 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused_by_name() {
+    fn contradictions_name_the_keys() {
         let cases: &[(&[(&str, &str)], &str)] = &[
-            (&[("work_loop", "9"), ("run_time", "5s")], "WORK_LOOP and RUN_TIME both say"),
+            (&[("work_loop", "9"), ("run_time", "5s")], "WORK_LOOP and RUN_TIME both set"),
             (&[("hot_spot", "9"), ("hot_pct", "9"), ("skew", "zipf")], "HOT_SPOT and SKEW"),
-            (&[("hot_spot", "9")], "HOT_SPOT means nothing without HOT_PCT"),
-            (&[("hot_pct", "9")], "HOT_PCT means nothing without HOT_SPOT"),
-            (&[("zipf_exponent", "1.2")], "ZIPF_EXPONENT means nothing without SKEW = zipf"),
-            (&[("gaussian_sd", "9"), ("skew", "zipf")], "GAUSSIAN_SD means nothing without"),
+            (&[("hot_spot", "9")], "HOT_SPOT requires HOT_PCT"),
+            (&[("hot_pct", "9")], "HOT_PCT requires HOT_SPOT"),
+            (&[("zipf_exponent", "1.2")], "ZIPF_EXPONENT requires SKEW = zipf"),
+            (&[("gaussian_sd", "9"), ("skew", "zipf")], "GAUSSIAN_SD requires SKEW = gaussian"),
             (&[("gaussian_sd", "0"), ("skew", "gaussian")], "GAUSSIAN_SD is 0"),
             (
                 &[("hot_spot", "9"), ("hot_offset", "1020"), ("hot_pct", "9")],
-                "the hot spot (blocks 1021 to 1029) does not lie in a table of 1024 blocks",
+                "the hot spot (blocks 1021 to 1029) is outside the table, which has 1024 blocks",
             ),
-            (&[("hot_spot", "0%"), ("hot_pct", "9")], "does not lie in a table"),
+            (&[("hot_spot", "0%"), ("hot_pct", "9")], "is outside the table"),
             (
                 &[("hot_spot", "9"), ("hot_pct", "9"), ("work_unit", "10")],
-                "a hot spot of 9 blocks has no room for WORK_UNIT = 10",
+                "a hot spot of 9 blocks is too small for WORK_UNIT = 10",
             ),
-            (&[("hot_spot", "100%"), ("hot_pct", "90")], "beside the hot spot there is no room"),
-            (&[("hot_table", "1")], "HOT_TABLE means nothing without HOT_TABLE_PCT"),
-            (&[("hot_table", "2"), ("hot_table_pct", "9")], "HOT_TABLE is 2 and there are 1"),
+            (
+                &[("hot_spot", "100%"), ("hot_pct", "90")],
+                "the rest of the table is too small for WORK_UNIT",
+            ),
+            (&[("hot_table", "1")], "HOT_TABLE requires HOT_TABLE_PCT"),
+            (
+                &[("hot_table", "2"), ("hot_table_pct", "9")],
+                "HOT_TABLE is 2, but the number of tables is 1",
+            ),
             (
                 &[("hot_table", "1"), ("hot_table_pct", "9"), ("table_model", "single")],
                 "delete HOT_TABLE",
@@ -323,20 +337,23 @@ mod tests {
                 &[("update_pct", "60"), ("scan_pct", "40.001")],
                 "UPDATE_PCT, SCAN_PCT, INSERT_PCT and DELETE_PCT add up to 100.001 %",
             ),
-            (&[("insert_pct", "5")], "INSERT_PCT is 5 and DELETE_PCT is 0"),
+            (&[("update_pct", "90"), ("scan_pct", "11")], "add up to 101 %"),
+            (&[("insert_pct", "5")], "INSERT_PCT (5) differs from DELETE_PCT (0)"),
+            (&[("insert_pct", "5"), ("delete_pct", "4")], "make them equal"),
+            (&[("ramp", "3")], "RAMP is longer than WARMUP"),
             (
                 &[("insert_pct", "5"), ("delete_pct", "5"), ("commit_every", "0")],
-                "INSERT_PCT goes with COMMIT_EVERY = 1",
+                "INSERT_PCT requires COMMIT_EVERY = 1",
             ),
-            (&[("batch", "9"), ("skew", "zipf")], "so it does not go with SKEW"),
-            (&[("think_max", "9s")], "THINK_MAX means nothing without THINK_PCT"),
-            (&[("think_pct", "9")], "THINK_PCT means nothing without THINK_MAX"),
+            (&[("batch", "9"), ("skew", "zipf")], "BATCH cannot be combined with SKEW"),
+            (&[("think_max", "9s")], "THINK_MAX requires THINK_PCT"),
+            (&[("think_pct", "9")], "THINK_PCT requires THINK_MAX"),
             (
                 &[("think_pct", "9"), ("think_min", "2s"), ("think_max", "1s")],
                 "THINK_MIN is longer than THINK_MAX",
             ),
-            (&[("ramp", "2s"), ("warmup", "1s")], "RAMP lies within WARMUP"),
-            (&[("update_width", "9")], "UPDATE_WIDTH means nothing without UPDATE_PCT"),
+            (&[("ramp", "2s"), ("warmup", "1s")], "RAMP is longer than WARMUP"),
+            (&[("update_width", "9")], "UPDATE_WIDTH requires UPDATE_PCT"),
         ];
         for (pairs, words) in cases {
             let error = resolved(pairs).expect_err(words);
@@ -345,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_mix_may_be_used_up() {
+    fn shares_may_add_up_to_100_percent() {
         let full = [("update_pct", "60"), ("scan_pct", "20"), ("insert_pct", "10")];
         assert!(resolved(&[&full[..], &[("delete_pct", "10")]].concat()).is_ok());
         assert!(resolved(&[("hot_spot", "100%"), ("hot_pct", "100")]).is_ok());

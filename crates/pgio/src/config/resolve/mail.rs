@@ -1,33 +1,33 @@
-//! What `mail` runs, and what of its keys contradicts each other.
+//! Settings of the workload `mail`, and the contradictions between its keys.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{ResolveError, given};
+use super::{ResolveError, required};
 use crate::config::keys::{Layer, Use};
 use crate::config::value::mail::{
     MailProtocol, MailRate, MailServer, SizeDistribution, is_address,
 };
 
-/// Header and one line of text.
-pub const SMALLEST_MESSAGE: u64 = 1024;
+/// Size of the header and one line of text.
+pub const MIN_MESSAGE_BYTES: u64 = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MailSettings {
     pub server: MailServer,
     pub protocol: MailProtocol,
-    /// Sessions that deliver at a time.
+    /// Concurrent delivery sessions.
     pub threads: u32,
     pub sizes: MessageSizes,
     pub sender: String,
     pub recipients: Vec<String>,
-    /// Different ones.
+    /// Number of different recipients per message.
     pub recipients_per_message: u32,
-    /// 0: as many as come.
+    /// 0: unlimited.
     pub messages_per_connection: u32,
-    /// Absent: as fast as they are taken.
+    /// Absent: as fast as the server accepts messages.
     pub rate: Option<MailRate>,
-    /// For one answer.
+    /// Timeout for one reply.
     pub timeout: Duration,
     pub maildir: Option<Maildir>,
     pub run_time: Duration,
@@ -42,69 +42,69 @@ pub struct MessageSizes {
     pub spread: u32,
 }
 
-/// Where delivered messages are looked for.
+/// Where pgio looks up delivered messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Maildir {
-    /// With `{user}` and `{domain}`.
+    /// A path with `{user}` and `{domain}`.
     pub path: String,
-    /// By its name in the file; absent: the target's.
+    /// The host's name in the file; absent: the target's host.
     pub host: Option<String>,
 }
 
 impl Maildir {
-    /// Of one recipient.
-    pub fn of(&self, recipient: &str) -> String {
+    /// Returns the path of a recipient's Maildir.
+    pub fn path_of(&self, recipient: &str) -> String {
         let (user, domain) = recipient.split_once('@').unwrap_or((recipient, ""));
         self.path.replace("{user}", user).replace("{domain}", domain)
     }
 }
 
 impl MailSettings {
-    /// `target` is what `{target}` stands for.
+    /// Resolves the settings; `target` replaces `{target}`.
     pub fn resolve(layer: Layer, target: &str) -> Result<Self, ResolveError> {
         let all = layer.over(Layer::defaults(Use::Mail));
         let wrong = |text: &str| Err(ResolveError::Mail(text.to_owned()));
         let Some(server) = all.server else {
-            return wrong("the workload `mail` has no server: write server = \"host:port\"");
+            return wrong("the workload `mail` has no server; write server = \"host:port\"");
         };
         let server = match server {
             MailServer::Tcp(address) => MailServer::Tcp(address.replace("{target}", target)),
             socket @ MailServer::Socket(_) => socket,
         };
-        let distribution = given(all.size_distribution);
+        let distribution = required(all.size_distribution);
         let spread = match (distribution, all.size_spread) {
             (SizeDistribution::Fixed, Some(_)) => {
-                return wrong("size_spread contradicts size_distribution = \"fixed\"");
+                return wrong("size_spread conflicts with size_distribution = \"fixed\"");
             }
             (SizeDistribution::Fixed, None) => 0,
             (SizeDistribution::Uniform, Some(spread)) if spread > 100 => {
                 return wrong(
-                    "size_spread is at most 100 with size_distribution = \"uniform\": no message is smaller than nothing",
+                    "size_spread must be at most 100 with size_distribution = \"uniform\", because message sizes cannot be negative",
                 );
             }
             (_, spread) => spread.unwrap_or(100),
         };
-        let sizes = MessageSizes { mean: given(all.message_size).0, distribution, spread };
-        if sizes.mean < SMALLEST_MESSAGE {
-            return wrong("message_size is at least 1K: the header alone takes half of it");
+        let sizes = MessageSizes { mean: required(all.message_size).0, distribution, spread };
+        if sizes.mean < MIN_MESSAGE_BYTES {
+            return wrong("message_size must be at least 1K, because the header takes half of it");
         }
-        let sender = given(all.sender);
+        let sender = required(all.sender);
         if !is_address(&sender) {
-            return wrong("sender is no address such as pgio@example.org");
+            return wrong("sender must be an address such as pgio@example.org");
         }
-        let recipients = given(all.recipients)
+        let recipients = required(all.recipients)
             .all(target)
             .map_err(|why| ResolveError::Mail(format!("recipients: {why}")))?;
-        let recipients_per_message = given(all.recipients_per_message);
+        let recipients_per_message = required(all.recipients_per_message);
         if recipients_per_message as usize > recipients.len() {
-            return wrong("recipients_per_message is more than there are recipients");
+            return wrong("recipients_per_message is larger than the number of recipients");
         }
         let different: BTreeSet<&String> = recipients.iter().collect();
         if different.len() < recipients.len() {
-            return wrong("an address is in recipients twice");
+            return wrong("recipients contains an address twice");
         }
         let maildir = match (all.maildir, all.mail_host) {
-            (None, Some(_)) => return wrong("mail_host says where maildir is: add maildir"),
+            (None, Some(_)) => return wrong("mail_host requires maildir; add maildir"),
             (None, None) => None,
             (Some(path), host) => {
                 let path = path.replace("{target}", target);
@@ -117,26 +117,26 @@ impl MailSettings {
                     "maildir must be an absolute path such as \"/srv/mail/{user}/Maildir\"",
                 );
             }
-            let places: BTreeSet<String> = recipients.iter().map(|r| maildir.of(r)).collect();
-            if places.len() < recipients.len() {
+            let paths: BTreeSet<String> = recipients.iter().map(|r| maildir.path_of(r)).collect();
+            if paths.len() < recipients.len() {
                 return wrong(
-                    "maildir is the same for two recipients: write {user} in it, and {domain} where there are several",
+                    "maildir is the same for two recipients; write {user} in it, and {domain} if there are several domains",
                 );
             }
         }
         Ok(Self {
             server,
-            protocol: given(all.protocol),
-            threads: given(all.threads),
+            protocol: required(all.protocol),
+            threads: required(all.threads),
             sizes,
             sender,
             recipients,
             recipients_per_message,
-            messages_per_connection: given(all.messages_per_connection),
+            messages_per_connection: required(all.messages_per_connection),
             rate: all.messages_rate,
-            timeout: given(all.reply_timeout),
+            timeout: required(all.reply_timeout),
             maildir,
-            run_time: given(all.run_time),
+            run_time: required(all.run_time),
         })
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_study() {
+    fn defaults() {
         let mail = resolve(&[("server", "mail:24")]).unwrap();
         assert_eq!((mail.threads, mail.sizes.mean, mail.sizes.spread), (12, 70 << 10, 100));
         assert_eq!((mail.recipients.len(), mail.recipients_per_message), (100, 1));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_targets_name_stands_wherever_it_is_asked_for() {
+    fn target_placeholders_are_replaced() {
         let mail = resolve(&[
             ("server", "{target}:24"),
             ("recipients", "u{1..2}@{target}"),
@@ -172,17 +172,20 @@ mod tests {
         .unwrap();
         assert_eq!(mail.server.to_string(), "drbd:24");
         assert_eq!(mail.recipients, ["u1@drbd", "u2@drbd"]);
-        assert_eq!(mail.maildir.unwrap().of("u2@drbd"), "/srv/drbd/drbd/u2");
+        assert_eq!(mail.maildir.unwrap().path_of("u2@drbd"), "/srv/drbd/drbd/u2");
     }
 
     #[test]
     fn contradictions_are_refused() {
-        for (more, said) in [
+        for (more, expected) in [
             (&[][..], "has no server"),
-            (&[("size_distribution", "fixed"), ("size_spread", "10")], "contradicts"),
+            (&[("size_distribution", "fixed"), ("size_spread", "10")], "conflicts with"),
             (&[("size_distribution", "uniform"), ("size_spread", "101")], "at most 100"),
             (&[("message_size", "600")], "at least 1K"),
-            (&[("recipients", "a,b"), ("recipients_per_message", "3")], "more than there are"),
+            (
+                &[("recipients", "a,b"), ("recipients_per_message", "3")],
+                "larger than the number of recipients",
+            ),
             (&[("recipients", "a,b,a")], "twice"),
             (&[("mail_host", "primary")], "add maildir"),
             (&[("maildir", "mail/{user}")], "absolute path"),
@@ -192,7 +195,7 @@ mod tests {
         ] {
             let server: &[(&str, &str)] = if more.is_empty() { &[] } else { &[("server", "m:24")] };
             let error = resolve(&[server, more].concat()).unwrap_err();
-            assert!(error.contains(said), "{more:?}: {error}");
+            assert!(error.contains(expected), "{more:?}: {error}");
         }
     }
 }

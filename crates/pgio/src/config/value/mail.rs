@@ -1,17 +1,17 @@
-//! The values that only the workload `mail` takes: where a server is, who gets mail, how often.
+//! Values of the workload `mail`: server, recipients, sizes and rate.
 //!
-//! Read from text here and checked one by one; what contradicts another key is found in
-//! `config::resolve`.
+//! This module parses and checks each value by itself; `config::resolve` finds contradictions
+//! between keys.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::{Kind, Value};
 
-/// Where mail is delivered to.
+/// The mail server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailServer {
-    /// `host:port`, as the resolver takes it.
+    /// `host:port`, passed to the resolver unchanged.
     Tcp(String),
     Socket(PathBuf),
 }
@@ -38,12 +38,12 @@ impl Value for MailServer {
     }
 }
 
-/// How a message is handed over.
+/// The delivery protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MailProtocol {
-    /// RFC 2033: an answer for each recipient, when it is delivered.
+    /// RFC 2033: one reply per recipient, after delivery.
     Lmtp,
-    /// RFC 5321: one answer, when it is taken over.
+    /// RFC 5321: one reply, when the server accepts the message.
     Smtp,
 }
 
@@ -66,7 +66,7 @@ impl Value for MailProtocol {
     }
 }
 
-/// How the sizes of messages are distributed about their mean.
+/// The distribution of message sizes around their mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SizeDistribution {
     Fixed,
@@ -94,54 +94,54 @@ impl Value for SizeDistribution {
     }
 }
 
-/// Messages begun in a span of time, by all threads together.
+/// The rate at which all threads together start messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MailRate {
     messages: u32,
-    by_minute: bool,
+    per_minute: bool,
 }
 
 impl MailRate {
     pub fn per_second(self) -> f64 {
-        f64::from(self.messages) / if self.by_minute { 60.0 } else { 1.0 }
+        f64::from(self.messages) / if self.per_minute { 60.0 } else { 1.0 }
     }
 }
 
 impl fmt::Display for MailRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.messages, if self.by_minute { "min" } else { "s" })
+        write!(f, "{}/{}", self.messages, if self.per_minute { "min" } else { "s" })
     }
 }
 
 impl Value for MailRate {
     fn from_text(text: &str, _: &Kind) -> Result<Self, String> {
-        let found = text.split_once('/').and_then(|(messages, span)| {
-            let by_minute = match span {
+        let rate = text.split_once('/').and_then(|(messages, unit)| {
+            let per_minute = match unit {
                 "min" => true,
                 "s" => false,
                 _ => return None,
             };
             let digits = messages.bytes().all(|b| b.is_ascii_digit());
             let messages = messages.parse().ok().filter(|n| digits && *n > 0)?;
-            Some(Self { messages, by_minute })
+            Some(Self { messages, per_minute })
         });
-        found.ok_or_else(|| format!("must be a rate such as 1500/min or 25/s, not `{text}`"))
+        rate.ok_or_else(|| format!("must be a rate such as 1500/min or 25/s, not `{text}`"))
     }
 }
 
-/// Who gets mail, as written: addresses with commas between, each with at most one `{1..100}`.
+/// Recipients as written: addresses separated by commas, each with at most one range `{1..100}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipients(String);
 
-/// Of all addresses together: more are no more work for a server, only more memory here.
-const MOST: u64 = 100_000;
+/// Maximum number of addresses; more would only cost memory in pgio, not load the server more.
+const MAX_ADDRESSES: u64 = 100_000;
 
 impl Recipients {
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// All of them, in order; `target` is what `{target}` stands for.
+    /// Returns all addresses in order; `target` replaces `{target}`.
     pub fn all(&self, target: &str) -> Result<Vec<String>, String> {
         expand(&self.0.replace("{target}", target))
     }
@@ -166,31 +166,33 @@ fn expand(text: &str) -> Result<Vec<String>, String> {
                 });
                 let Some((low, high, after)) = range.filter(|(low, high, _)| low <= high) else {
                     return Err(format!(
-                        "`{part}` is no pattern such as user{{1..100}}@example.org"
+                        "`{part}` is not a pattern such as user{{1..100}}@example.org"
                     ));
                 };
-                if high - low >= MOST {
-                    return Err(format!("`{part}` is more than {MOST} addresses"));
+                if high - low >= MAX_ADDRESSES {
+                    return Err(format!("`{part}` expands to more than {MAX_ADDRESSES} addresses"));
                 }
                 all.extend((low..=high).map(|n| format!("{before}{n}{after}")));
             }
         }
     }
     match all.iter().find(|address| !is_address(address)) {
-        Some(wrong) => Err(format!("`{wrong}` is no address such as user1@example.org")),
-        None if all.len() as u64 > MOST => Err(format!("are more than {MOST}")),
+        Some(wrong) => Err(format!("`{wrong}` is not an address such as user1@example.org")),
+        None if all.len() as u64 > MAX_ADDRESSES => {
+            Err(format!("must be at most {MAX_ADDRESSES} addresses"))
+        }
         None => Ok(all),
     }
 }
 
-/// Without a leading zero, which would be lost.
+/// Parses a number; leading zeros are refused because they would be lost.
 fn whole(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let plain = digits && (text == "0" || !text.starts_with('0'));
     text.parse().ok().filter(|_| plain)
 }
 
-/// Plain enough to stand in a command of the protocol, in a header and in a path as it is.
+/// Returns whether the address is safe in a protocol command, in a header and in a path, unescaped.
 pub(crate) fn is_address(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-=?^_`|~.".contains(c);
     let (local, domain) = text.split_once('@').unwrap_or((text, "localhost"));
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_a_port_or_a_socket() {
+    fn servers_are_host_and_port_or_a_socket() {
         assert_eq!(read("mail:24"), Ok(MailServer::Tcp("mail:24".to_owned())));
         assert_eq!(read("[::1]:24"), Ok(MailServer::Tcp("[::1]:24".to_owned())));
         assert_eq!(read("/run/lmtp"), Ok(MailServer::Socket("/run/lmtp".into())));
@@ -218,17 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_by_the_second_or_the_minute() {
+    fn rates_are_per_second_or_per_minute() {
         assert_eq!(read::<MailRate>("25/s").unwrap().per_second(), 25.0);
-        let by_minute = read::<MailRate>("1500/min").unwrap();
-        assert_eq!((by_minute.per_second(), by_minute.to_string().as_str()), (25.0, "1500/min"));
+        let per_minute = read::<MailRate>("1500/min").unwrap();
+        assert_eq!((per_minute.per_second(), per_minute.to_string().as_str()), (25.0, "1500/min"));
         for wrong in ["", "25", "0/s", "-1/s", "+1/s", "2.5/s", "25/h", "25/ s", "/s"] {
             assert!(read::<MailRate>(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn patterns_and_lists_are_spelled_out() {
+    fn patterns_and_lists_are_expanded() {
         let all = |text: &str| read::<Recipients>(text).and_then(|r| r.all("drbd"));
         assert_eq!(all("u{9..11}@a.b").unwrap(), ["u9@a.b", "u10@a.b", "u11@a.b"]);
         assert_eq!(all("root, u{1..2}").unwrap(), ["root", "u1", "u2"]);

@@ -1,6 +1,6 @@
-//! Everything that can be refused, refused before anything is changed.
+//! Checks before a load, so that it is refused before it changes anything.
 //!
-//! Next: `load`, which goes on from here.
+//! Next: `load` continues.
 
 use postgres::Client;
 
@@ -10,21 +10,21 @@ use crate::dataset::plan::LoadSpec;
 use crate::dataset::sql;
 use crate::units::BLOCK_BYTES;
 
-/// The server as a load finds it.
+/// The state of the server before a load.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct Preflight {
     pub(super) schema: String,
     pub(super) tablespace: String,
-    /// Empty for a tablespace inside the data directory.
+    /// Empty for a tablespace in the data directory.
     pub(super) tablespace_location: String,
-    /// Tables of ours from an earlier load.
-    pub(super) ours: Vec<Named>,
+    /// Marked tables of an earlier load.
+    pub(super) existing: Vec<Named>,
 }
 
-pub(super) fn preflight(client: &mut Client, spec: &LoadSpec) -> Result<Ground, DatasetError> {
+pub(super) fn check(client: &mut Client, spec: &LoadSpec) -> Result<Preflight, DatasetError> {
     let row = client
         .query_one(sql::PREFLIGHT, &[&spec.tablespace])
-        .map_err(|e| DatasetError::from_pg("look at", "the server", e))?;
+        .map_err(|e| DatasetError::from_pg("inspect", "the server", e))?;
     let schema: Option<String> = row.get("schema");
     let role: String = row.get("role");
     let tablespace: String = row.get("tablespace");
@@ -40,30 +40,33 @@ pub(super) fn preflight(client: &mut Client, spec: &LoadSpec) -> Result<Ground, 
     if !row.get::<_, bool>("tablespace_exists") {
         return Err(DatasetError::NoTablespace(tablespace));
     }
-    let named =
-        mark::find(client).map_err(|e| DatasetError::from_pg("look for", "the data set", e))?;
-    let ours = replaceable(named, spec, &schema, &role)?;
+    let named = mark::find(client).map_err(|e| DatasetError::from_pg("find", "the data set", e))?;
+    let existing = replaceable(named, spec, &schema, &role)?;
     if !row.get::<_, bool>("may_create") {
         return Err(DatasetError::NoCreate { schema, role });
     }
     if !row.get::<_, bool>("tablespace_usable") {
         return Err(DatasetError::TablespacePrivilege { tablespace, role });
     }
-    Ok(Ground { schema, tablespace, tablespace_location: row.get("tablespace_location"), ours })
+    Ok(Preflight {
+        schema,
+        tablespace,
+        tablespace_location: row.get("tablespace_location"),
+        existing,
+    })
 }
 
-/// The tables of ours that this load replaces or drops. Names beyond those that it needs are the
-/// user's own affair.
+/// Returns the marked tables that this load replaces or drops. Tables with other names are not checked.
 fn replaceable(
     named: Vec<Named>,
     spec: &LoadSpec,
     schema: &str,
     role: &str,
 ) -> Result<Vec<Named>, DatasetError> {
-    let mut ours = Vec::new();
+    let mut existing = Vec::new();
     for found in named {
         let needed = spec.makes(found.part);
-        // Nothing reads pgio_base, so one of another load misleads nobody.
+        // Nothing reads pgio_base, so a base table of another load is harmless.
         let surplus = !needed && found.part != Part::Base;
         let (schema, name) = (schema.to_owned(), found.part.to_string());
         match found.mark {
@@ -72,11 +75,11 @@ fn replaceable(
                 let (owner, role) = (found.owner, role.to_owned());
                 return Err(DatasetError::NotOwner { schema, name, owner, role });
             }
-            Some(_) if needed || surplus => ours.push(found),
+            Some(_) if needed || surplus => existing.push(found),
             _ => {}
         }
     }
-    Ok(ours)
+    Ok(existing)
 }
 
 #[cfg(test)]
@@ -104,21 +107,21 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_needed_must_be_ours() {
-        let strangers = || vec![named(Part::Base, false, true), named(Part::Table(3), false, true)];
+    fn only_required_names_must_be_marked() {
+        let unmarked = || vec![named(Part::Base, false, true), named(Part::Table(3), false, true)];
         let refused =
-            |tables, base| replaceable(strangers(), &spec(tables, base), "s", "r").is_err();
+            |tables, base| replaceable(unmarked(), &spec(tables, base), "s", "r").is_err();
         assert!(!refused(2, false));
         assert!(refused(2, true));
         assert!(refused(3, false));
     }
 
     #[test]
-    fn surplus_tables_of_ours_are_known_and_must_be_owned() {
+    fn surplus_tables_are_found_and_must_be_owned() {
         let found = vec![named(Part::Base, true, true), named(Part::Table(7), true, true)];
-        let ours = replaceable(found, &spec(2, false), "s", "r").unwrap();
-        assert_eq!(ours.iter().map(|n| n.part).collect::<Vec<_>>(), [Part::Table(7)]);
-        // A scan table that is not asked for would be of another load than the tables.
+        let existing = replaceable(found, &spec(2, false), "s", "r").unwrap();
+        assert_eq!(existing.iter().map(|n| n.part).collect::<Vec<_>>(), [Part::Table(7)]);
+        // A scan table that is not requested would belong to another load.
         let found = vec![named(Part::Scan, true, true)];
         assert_eq!(replaceable(found, &spec(2, false), "s", "r").unwrap().len(), 1);
         let others = vec![named(Part::Table(7), true, false)];

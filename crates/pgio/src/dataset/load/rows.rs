@@ -1,8 +1,8 @@
-//! Rows in the binary format of COPY, encoded straight into one large reused buffer.
+//! Encodes rows in the binary format of COPY into one large, reused buffer.
 //!
-//! Per row only two numbers change, and the filler where it is random; everything else of a chunk is
-//! written once. Knows nothing of connections. Format: PostgreSQL documentation, COPY, "Binary
-//! Format". Next: `stream` sends them.
+//! Only two numbers change per row, and the filler if it is random; the rest of a chunk is written
+//! once. This module does not use connections. Format: PostgreSQL documentation, COPY, "Binary
+//! Format". Next: `stream` sends the rows.
 
 use std::ops::Range;
 
@@ -17,18 +17,18 @@ pub(super) const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 const KEY_AT: usize = 2 + 4;
 const SCRATCH_AT: usize = KEY_AT + 8 + 4;
 const FILLER_AT: usize = SCRATCH_AT + 8 + 4;
-/// Of a chunk: large enough that calls do not count, small enough to stay in the cache.
+/// Size of a chunk: large enough to make call overhead negligible, small enough for the CPU cache.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// As in the original, so that `sum(scratch)` and increments are far from overflow.
+/// The original's limit, which keeps `sum(scratch)` and increments far from overflow.
 const SCRATCH_LIMIT: u64 = 1_000_000_000;
 
-/// The rows of one table: keys 1 to N in an order of the table's own, each once.
+/// The rows of one table: each key from 1 to N once, in an order specific to the table.
 #[derive(Debug)]
 pub(super) struct Rows {
     keys: Permutation,
     scratch: SplitMix64,
-    /// Absent where the filler is plain.
+    /// Absent if the filler is plain.
     filler: Option<SplitMix64>,
     row_bytes: usize,
     buffer: Vec<u8>,
@@ -53,18 +53,18 @@ impl Rows {
         }
     }
 
-    /// The most that [`Rows::chunk`] gives at a time.
+    /// Returns the maximum number of rows that [`Rows::chunk`] returns.
     pub(super) fn chunk_rows(&self) -> u64 {
         (self.buffer.len() / self.row_bytes) as u64
     }
 
-    /// The encoded rows at these positions of the table.
+    /// Returns the encoded rows at these positions of the table.
     pub(super) fn chunk(&mut self, positions: Range<u64>) -> &[u8] {
         debug_assert!(positions.end - positions.start <= self.chunk_rows());
         let rows = (positions.end - positions.start) as usize;
         for (position, row) in positions.zip(self.buffer.chunks_exact_mut(self.row_bytes)) {
             let key = self.keys.get(position) as i64 + 1;
-            // The slight bias of the remainder does not matter for a column that is only summed.
+            // The slight modulo bias is irrelevant, because the column is only summed.
             let scratch = (self.scratch.next_u64() % SCRATCH_LIMIT) as i64;
             row[KEY_AT..KEY_AT + 8].copy_from_slice(&key.to_be_bytes());
             row[SCRATCH_AT..SCRATCH_AT + 8].copy_from_slice(&scratch.to_be_bytes());
@@ -88,13 +88,13 @@ fn template_row(filler_width: u32) -> Vec<u8> {
     row
 }
 
-/// Seven random bits a byte, the most that is text in every encoding of a server: there a compressor
-/// finds nothing but that the eighth is 0. A byte of 0, which no text may hold, becomes 1.
+/// Fills with seven random bits per byte, the maximum that is valid text in every server encoding. A
+/// compressor can only remove the eighth bit. A zero byte, which is invalid in text, becomes 1.
 fn fill(filler: &mut [u8], stream: &mut SplitMix64) {
     const SEVEN_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     for bytes in filler.chunks_mut(8) {
         let word = stream.next_u64() & SEVEN_BITS;
-        // The top bit of each byte that is not 0; no byte carries into the next.
+        // Sets the top bit of each byte that is not 0; no byte carries into the next.
         let not_zero = (word + SEVEN_BITS) & !SEVEN_BITS;
         let word = word | (!not_zero & !SEVEN_BITS) >> 7;
         bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
@@ -110,7 +110,7 @@ mod tests {
         i64::from_be_bytes(bytes.try_into().unwrap())
     }
 
-    /// All of a table, row by row.
+    /// Returns all rows of a table.
     fn table(part: Part, blocks: u64, seed: u64, layout: Layout) -> Vec<Vec<u8>> {
         let mut rows = Rows::new(part, blocks, seed, layout);
         let mut all = Vec::new();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_laid_out_as_copy_wants_it() {
+    fn rows_have_the_binary_copy_format() {
         let mut rows = Rows::new(Part::Table(1), 1024, 42, Layout::default());
         let row = rows.chunk(0..1);
         assert_eq!(row.len(), 1054);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_comes_once_and_tables_differ() {
+    fn each_key_occurs_once_and_tables_differ() {
         let mut first = keys(Part::Table(1), 2000, 42);
         assert_ne!(first, keys(Part::Table(2), 2000, 42));
         assert_ne!(first, keys(Part::Scan, 2000, 42));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_filler_is_seeded_text_and_no_two_rows_share_it() {
+    fn random_fillers_are_seeded_and_differ_between_rows() {
         let rows = fillers(Part::Table(1), 42);
         assert_eq!(rows, fillers(Part::Table(1), 42));
         assert!(rows != fillers(Part::Table(1), 43) && rows != fillers(Part::Table(2), 42));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_filler_has_seven_bits_of_entropy_a_byte() {
+    fn random_fillers_have_seven_bits_of_entropy_per_byte() {
         let mut counts = [0u64; 256];
         for byte in fillers(Part::Table(1), 42).iter().flatten() {
             counts[usize::from(*byte)] += 1;
@@ -181,13 +181,13 @@ mod tests {
         let share = |n: &u64| *n as f64 / all as f64;
         let entropy: f64 =
             counts.iter().filter(|n| **n > 0).map(|n| -share(n) * share(n).log2()).sum();
-        // 0 and 1 fall together: 7 - 2/128 of a bit.
+        // Values 0 and 1 are merged: the entropy is 7 - 2/128 bits.
         assert!((6.98..7.0).contains(&entropy), "{entropy}");
     }
 
     proptest! {
         #[test]
-        fn a_filler_of_any_width_is_filled_to_its_end(width in 0usize..40, seed: u64) {
+        fn fillers_of_any_width_are_filled_completely(width in 0usize..40, seed: u64) {
             let mut filler = vec![0; width];
             fill(&mut filler, &mut SplitMix64::new(seed));
             prop_assert!(filler.iter().all(|byte| (1..128).contains(byte)));

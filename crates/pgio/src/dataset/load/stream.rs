@@ -1,7 +1,7 @@
-//! One table by one connection: all in one transaction, so that it is there complete or not at all.
+//! Loads one table with one connection, in one transaction, so that it is either complete or absent.
 //!
-//! The former table of ours goes in the same transaction; whatever fails leaves it in place. Next:
-//! `load`, which runs several of these.
+//! The same transaction drops the earlier table, so that any failure keeps it. Next: `load` runs
+//! several streams.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,45 +17,46 @@ use crate::host::stop::Stop;
 use crate::pg::server;
 use crate::units::Layout;
 
-/// Rows per COPY statement, 128 MiB of table. The driver does not see the server's error before the
-/// end of a COPY (it goes on sending, the server goes on discarding), so a COPY must have an end.
+/// Rows per COPY statement, 128 MiB of table. The driver reports a server error only at the end of a
+/// COPY (until then it continues to send, and the server discards the data), so each COPY is limited.
 const COPY_ROWS: u64 = 16_384;
 
-/// From 16 on the server extends a table by up to 64 pages at a time. What the last COPY left unused
-/// is at the end of the file, and VACUUM cuts it off.
-const EXTENDED_AHEAD: u64 = 64;
+/// Since version 16 the server extends a table by up to 64 pages at a time. VACUUM truncates the unused
+/// pages at the end of the file.
+const MAX_EXTENSION: u64 = 64;
 
-/// What all streams of a load share.
+/// State shared by all streams of a load.
 #[derive(Debug)]
 pub(super) struct Shared<'a> {
     pub(super) spec: &'a LoadSpec,
     pub(super) schema: &'a str,
     pub(super) tablespace: &'a str,
-    /// Tables of ours that are there already, to be replaced.
+    /// Existing marked tables to replace.
     pub(super) replaced: &'a [Part],
     pub(super) stop: &'a Stop,
-    /// Another stream has failed.
+    /// Whether a stream has failed.
     pub(super) failed: AtomicBool,
-    /// Bytes of table loaded so far, over all streams.
+    /// Bytes loaded so far by all streams.
     pub(super) loaded: AtomicU64,
 }
 
 impl Shared<'_> {
-    pub(super) fn halting(&self) -> bool {
+    pub(super) fn should_stop(&self) -> bool {
         self.stop.requested() || self.failed.load(Ordering::Relaxed)
     }
 }
 
-/// Stopping is no error of the stream; which one it becomes, the coordinator knows.
+/// Why a stream ended early. `Stopped` is not an error of the stream; the coordinator reports the
+/// reason.
 #[derive(Debug)]
-pub(super) enum Ended {
-    Halted,
+pub(super) enum StreamError {
+    Stopped,
     Failed(DatasetError),
 }
 
-impl From<DatasetError> for Ended {
-    fn from(error: DatasetError) -> Ended {
-        Ended::Failed(error)
+impl From<DatasetError> for StreamError {
+    fn from(error: DatasetError) -> StreamError {
+        StreamError::Failed(error)
     }
 }
 
@@ -65,42 +66,46 @@ pub(super) fn prepare(client: &mut Client) -> Result<(), DatasetError> {
         .map_err(|e| DatasetError::from_pg("set up", "a session", e))
 }
 
-pub(super) fn load_part(client: &mut Client, shared: &Shared<'_>, part: Part) -> Result<(), Ended> {
+pub(super) fn load_part(
+    client: &mut Client,
+    shared: &Shared<'_>,
+    part: Part,
+) -> Result<(), StreamError> {
     let name = part.to_string();
     let table = sql::qualified(shared.schema, &name);
-    let ended = |e| ended(shared, &name, e);
+    let failed = |e| stream_error(shared, &name, e);
 
-    let mut transaction = client.build_transaction().read_only(false).start().map_err(ended)?;
-    create(&mut transaction, shared, part, &table).map_err(ended)?;
+    let mut transaction = client.build_transaction().read_only(false).start().map_err(failed)?;
+    create(&mut transaction, shared, part, &table).map_err(failed)?;
     copy(&mut transaction, shared, part, &table)?;
     check_layout(&mut transaction, shared, part, &table)?;
     if matches!(part, Part::Table(_)) {
         let index = sql::identifier(&format!("{name}_idx"));
         let tablespace = sql::identifier(shared.tablespace);
         let names = [("index", &*index), ("table", &*table), ("tablespace", &*tablespace)];
-        transaction.batch_execute(&sql::fill(sql::INDEX, &names)).map_err(ended)?;
+        transaction.batch_execute(&sql::fill(sql::INDEX, &names)).map_err(failed)?;
     }
     let mark = shared.spec.mark(part).comment(part);
     let comment = [("table", &*table), ("comment", &*sql::literal(&mark))];
-    transaction.batch_execute(&sql::fill(sql::COMMENT_TABLE, &comment)).map_err(ended)?;
-    if shared.halting() {
-        return Err(Ended::Halted);
+    transaction.batch_execute(&sql::fill(sql::COMMENT_TABLE, &comment)).map_err(failed)?;
+    if shared.should_stop() {
+        return Err(StreamError::Stopped);
     }
-    transaction.commit().map_err(ended)?;
+    transaction.commit().map_err(failed)?;
 
-    // The table is complete from here on; a stop in between costs only its statistics.
+    // The table is now complete; a stop from here on only loses its statistics.
     match client.batch_execute(&sql::fill(sql::SETTLE, &[("table", &table)])) {
-        Err(_) if shared.halting() => Ok(()),
-        settled => settled.map_err(ended),
+        Err(_) if shared.should_stop() => Ok(()),
+        settled => settled.map_err(failed),
     }
 }
 
-fn ended(shared: &Shared<'_>, name: &str, error: postgres::Error) -> Ended {
-    let cancelled = error.code() == Some(&postgres::error::SqlState::QUERY_CANCELED);
-    if cancelled && shared.halting() {
-        return Ended::Halted;
+fn stream_error(shared: &Shared<'_>, name: &str, error: postgres::Error) -> StreamError {
+    let canceled = error.code() == Some(&postgres::error::SqlState::QUERY_CANCELED);
+    if canceled && shared.should_stop() {
+        return StreamError::Stopped;
     }
-    Ended::Failed(DatasetError::from_pg("load", name, error))
+    StreamError::Failed(DatasetError::from_pg("load", name, error))
 }
 
 fn create(
@@ -128,8 +133,8 @@ fn create(
     transaction.batch_execute(&sql::fill(statement, &names))
 }
 
-/// Storage parameters. The larger target is all that a block holds: such a row is neither compressed
-/// nor moved out, whatever it holds.
+/// Returns the storage parameters. A toast_tuple_target as large as a block prevents that a row is
+/// compressed or moved out of line.
 fn parameters(layout: Layout) -> String {
     let whole = if layout.must_be_kept_whole() { ", toast_tuple_target = 8160" } else { "" };
     format!("fillfactor = {}{whole}", layout.fillfactor)
@@ -140,7 +145,7 @@ fn copy(
     shared: &Shared<'_>,
     part: Part,
     table: &str,
-) -> Result<(), Ended> {
+) -> Result<(), StreamError> {
     let blocks = shared.spec.rows(part);
     let name = part.to_string();
     let mut rows = Rows::new(part, blocks, shared.spec.seed, shared.spec.layout_of(part));
@@ -149,13 +154,14 @@ fn copy(
     let mut position = 0;
     while position < blocks {
         let until = (position + COPY_ROWS).min(blocks);
-        let mut writer = transaction.copy_in(&*statement).map_err(|e| ended(shared, &name, e))?;
-        // A write that fails means that the connection is gone; finish() then says why.
+        let mut writer =
+            transaction.copy_in(&*statement).map_err(|e| stream_error(shared, &name, e))?;
+        // If a write fails, the connection is lost, and finish() returns the reason.
         let mut healthy = writer.write_all(HEADER).is_ok();
         while healthy && position < until {
-            if shared.halting() {
-                // Dropped unfinished, the writer tells the server to abort the COPY.
-                return Err(Ended::Halted);
+            if shared.should_stop() {
+                // Dropping the unfinished writer makes the server abort the COPY.
+                return Err(StreamError::Stopped);
             }
             let end = (position + rows.chunk_rows()).min(until);
             healthy = writer.write_all(rows.chunk(position..end)).is_ok();
@@ -164,30 +170,30 @@ fn copy(
             position = end;
         }
         let _ = writer.write_all(&TRAILER);
-        arrived += writer.finish().map_err(|e| ended(shared, &name, e))?;
+        arrived += writer.finish().map_err(|e| stream_error(shared, &name, e))?;
     }
     if arrived != blocks {
-        return Err(DatasetError::Short { table: name, loaded: arrived, blocks }.into());
+        return Err(DatasetError::MissingRows { table: name, loaded: arrived, blocks }.into());
     }
     Ok(())
 }
 
-/// One row per page is what the whole method rests on, so it is looked at and not assumed.
+/// Checks that the table has one row per page, on which the whole method depends.
 fn check_layout(
     transaction: &mut Transaction<'_>,
     shared: &Shared<'_>,
     part: Part,
     table: &str,
-) -> Result<(), Ended> {
+) -> Result<(), StreamError> {
     if part == Part::Base {
         return Ok(());
     }
     let row = transaction
         .query_one(sql::PAGES, &[&table])
-        .map_err(|e| ended(shared, &part.to_string(), e))?;
+        .map_err(|e| stream_error(shared, &part.to_string(), e))?;
     let pages = row.get::<_, i64>(0).unsigned_abs();
     let blocks = shared.spec.rows(part);
-    if (blocks..blocks + EXTENDED_AHEAD).contains(&pages) {
+    if (blocks..blocks + MAX_EXTENSION).contains(&pages) {
         return Ok(());
     }
     Err(DatasetError::Layout { table: part.to_string(), pages, blocks }.into())

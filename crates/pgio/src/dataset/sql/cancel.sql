@@ -1,6 +1,6 @@
--- Our own loading sessions only, and only while they execute.
+-- Cancels only pgio's loading sessions, and only while they execute a statement.
 SELECT pg_catalog.pg_cancel_backend(a.pid)
-  FROM unnest($1::int[], $2::bigint[]) AS ours (pid, began)
+  FROM unnest($1::int[], $2::bigint[]) AS sessions (pid, started)
   JOIN pg_catalog.pg_stat_activity a
-    ON a.pid = ours.pid AND (extract(epoch FROM a.backend_start) * 1000000)::bigint = ours.began
+    ON a.pid = sessions.pid AND (extract(epoch FROM a.backend_start) * 1000000)::bigint = sessions.started
  WHERE a.state = 'active'

@@ -1,3 +1,3 @@
--- The original's source table. Nothing here reads it; it is for those who look for it.
+-- The original's source table. pgio does not read it; it exists for compatibility.
 CREATE TABLE {table} (mykey bigint, scratch bigint, filler char(1024))
     USING heap TABLESPACE {tablespace}

@@ -1,4 +1,4 @@
--- One row per 8 kB block: the first row leaves a page fuller than the fillfactor. A row that is to stay
--- whole has a toast_tuple_target among its parameters.
+-- One row per 8 kB block: the first row fills a page beyond the fillfactor. The parameters include a
+-- toast_tuple_target if rows must not be toasted.
 CREATE {unlogged}TABLE {table} (mykey bigint, scratch bigint, filler char({filler_width}))
     USING heap WITH ({parameters}) TABLESPACE {tablespace}

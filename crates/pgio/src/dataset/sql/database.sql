@@ -1,5 +1,5 @@
--- The session's database, and what of it cannot be said in CREATE DATABASE. The columns of
--- pg_database differ between versions, hence as JSON.
+-- The session's database, with attributes that are not options of CREATE DATABASE. The columns of
+-- pg_database differ between versions, so they are returned as JSON.
 SELECT to_jsonb(d)::text AS columns,
        pg_catalog.pg_get_userbyid(d.datdba) AS owner,
        pg_catalog.pg_has_role(d.datdba, 'USAGE') AS owned,

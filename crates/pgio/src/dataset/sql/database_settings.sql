@@ -1,4 +1,4 @@
--- ALTER DATABASE … SET and ALTER ROLE … IN DATABASE … SET; no role: for all.
+-- Settings of ALTER DATABASE … SET and ALTER ROLE … IN DATABASE … SET; without role, for all roles.
 SELECT r.rolname::text AS role, split_part(s.setting, '=', 1) AS name,
        substr(s.setting, strpos(s.setting, '=') + 1) AS value
   FROM pg_catalog.pg_db_role_setting c

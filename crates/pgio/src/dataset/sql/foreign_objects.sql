@@ -1,5 +1,5 @@
--- What this database holds beside tables of ours ($1, as regclass texts) and what initdb made
--- (object ids below 16384). What belongs to a table, its indexes, TOAST and row type, goes with it.
+-- Objects of this database except pgio's tables ($1, as regclass texts) and objects created by initdb
+-- (object ids below 16384). Indexes, TOAST and row type of a table are not listed separately.
 WITH ours AS (
     SELECT r::regclass::oid AS oid FROM unnest($1::text[]) AS r
 ), mine AS (
@@ -51,8 +51,8 @@ WITH ours AS (
     SELECT 'prepared transaction ' || gid FROM pg_catalog.pg_prepared_xacts
      WHERE database = current_database()
     UNION ALL
-    -- Privileges on what initdb made, such as a GRANT on a function. Those of information_schema are
-    -- given after initdb has noted the first ones, so nothing can be said of them.
+    -- Privileges on objects created by initdb, such as a GRANT on a function. Those of information_schema
+    -- are granted after initdb records the initial privileges, so they cannot be compared.
     SELECT 'privileges on ' || p.oid::regprocedure FROM pg_catalog.pg_proc p
       LEFT JOIN pg_catalog.pg_init_privs i
         ON i.objoid = p.oid AND i.classoid = 'pg_catalog.pg_proc'::regclass AND i.objsubid = 0

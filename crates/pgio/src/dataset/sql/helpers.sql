@@ -1,6 +1,5 @@
--- Tables and routines in current_schema() whose names begin with pgio, except the data set itself,
--- and schemas that were made for a command: the workload's own. `statement_name` can stand in DROP as
--- it is.
+-- Helper objects of workloads: tables and routines in current_schema() whose names begin with pgio,
+-- except the data set, and schemas created for a command. `statement_name` is quoted for use in DROP.
 SELECT 'table' AS kind,
        c.relname::text AS name,
        format('%I.%I', n.nspname, c.relname) AS statement_name,

@@ -1,3 +1,3 @@
--- Two loads into one schema would drop each other's tables.
+-- Two concurrent loads into one schema would drop each other's tables.
 SELECT pg_catalog.pg_try_advisory_lock(
     hashtext('pgio data set'), hashtext(current_database() || '.' || coalesce(current_schema(), '')))

@@ -1,5 +1,5 @@
--- Everything in current_schema() that bears one of our tables' names, ours or not: a view or an
--- index of that name would be in the way too.
+-- All objects in current_schema() that have the name of one of pgio's tables, marked or not: a view
+-- or an index with such a name would also conflict.
 SELECT c.relname::text AS name,
        c.relkind::text AS kind,
        pg_catalog.obj_description(c.oid, 'pg_class') AS comment,

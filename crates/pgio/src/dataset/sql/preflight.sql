@@ -1,4 +1,4 @@
--- What must hold before a load begins, in one row. $1: tablespace asked for, or NULL.
+-- Facts to check before a load, in one row. $1: requested tablespace, or NULL.
 WITH place AS (
     SELECT coalesce(
         $1::text,
@@ -20,7 +20,7 @@ SELECT current_schema()::text AS schema,
        current_setting('server_version_num')::int AS version_num,
        place.tablespace,
        t.oid IS NOT NULL AS tablespace_exists,
-       -- The database's own default needs no privilege.
+       -- The database's default tablespace requires no privilege.
        coalesce(t.oid = d.dattablespace
                 OR pg_catalog.has_tablespace_privilege(t.oid, 'CREATE'), false)
            AS tablespace_usable,

@@ -1,4 +1,4 @@
--- Tables of current_schema() named in $1 and their indexes, with the tablespace in which each lies.
+-- Tables of current_schema() named in $1 and their indexes, with their tablespaces.
 SELECT n.nspname::text AS schema,
        c.relname::text AS name,
        c.relkind = 'i' AS is_index,

@@ -1,5 +1,5 @@
--- DROP waits for whoever uses the former table; better to say so than to hang.
+-- DROP waits for sessions that use the old table; report an error instead of hanging.
 SET lock_timeout = '5s';
--- Plans are pinned when a workload runs: 3,000 rows of a uniform table are sample enough, where the
--- default would read 30,000 pages of each.
+-- Workloads pin their plans, so a sample of 3,000 rows of a uniform table is sufficient; the default
+-- would read 30,000 pages of each table.
 SET default_statistics_target = 10;

@@ -1,4 +1,4 @@
--- What pgio_data_load_table_sizes.out lists: every table that the role may see, largest first.
+-- The content of pgio_data_load_table_sizes.out: every table that the role may see, largest first.
 SELECT format('"%s"."%s"', t.table_schema, t.table_name) AS table_name,
        pg_catalog.pg_size_pretty(pg_catalog.pg_table_size(c.oid)) AS table_size,
        pg_catalog.pg_size_pretty(pg_catalog.pg_indexes_size(c.oid)) AS indexes_size,

@@ -1,4 +1,5 @@
--- The tables a run will use, as they are. $1: how many; pgio_scan comes last. A missing table has no row.
+-- The state of the tables that a run uses. $1: number of tables; pgio_scan is last. A missing table has
+-- no row.
 SELECT c.relname::text AS name,
        c.relkind = 'r' AS is_table,
        pg_catalog.obj_description(c.oid, 'pg_class') AS comment,
@@ -9,7 +10,7 @@ SELECT c.relname::text AS name,
        c.relpersistence = 'u' AS unlogged,
        coalesce((SELECT option_value::int FROM pg_catalog.pg_options_to_table(c.reloptions)
                   WHERE option_name = 'fillfactor'), 100) AS fillfactor,
-       -- char(n) is stored with a modifier of n + 4.
+       -- The type modifier of char(n) is n + 4.
        coalesce((SELECT a.atttypmod - 4 FROM pg_catalog.pg_attribute a
                   WHERE a.attrelid = c.oid AND a.attname = 'filler'), 0) AS filler_width,
        EXISTS (

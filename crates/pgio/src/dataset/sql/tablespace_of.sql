@@ -1,4 +1,4 @@
--- Where a table or index lies now; no row when there is none of that name. $1: its schema, $2: its name.
+-- The tablespace of a table or index; no row if it does not exist. $1: schema, $2: name.
 SELECT coalesce(own.spcname, database.spcname)::text
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

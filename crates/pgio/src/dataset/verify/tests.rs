@@ -1,4 +1,4 @@
-//! Judging tables from what a server says of them, without one.
+//! Checks of table states without a server.
 
 use super::*;
 use crate::units::Filler;
@@ -24,7 +24,7 @@ fn state(number: u32) -> TableState {
     }
 }
 
-/// A scan table of half their size.
+/// A scan table of half the size.
 fn scan() -> TableState {
     let mut scan = state(1);
     scan.mark.as_mut().unwrap().blocks = 512;
@@ -32,11 +32,11 @@ fn scan() -> TableState {
 }
 
 fn loaded(states: &[TableState]) -> Dataset {
-    judge("public", states, 1, None).unwrap()
+    check("public", states, 1, None).unwrap()
 }
 
 fn verdict(states: &[TableState], tables: u32, blocks: Option<u64>) -> String {
-    match judge("public", states, tables, blocks) {
+    match check("public", states, tables, blocks) {
         Ok(found) => format!("{} blocks, {} warnings", found.blocks, found.warnings.len()),
         Err(e) => e.to_string(),
     }
@@ -49,7 +49,7 @@ fn changed(change: impl FnOnce(&mut TableState)) -> Vec<TableState> {
 }
 
 #[test]
-fn what_fits_is_taken() {
+fn matching_data_sets_are_accepted() {
     let two = [state(1), state(2)];
     assert_eq!(verdict(&two, 2, None), "1024 blocks, 0 warnings");
     assert_eq!(verdict(&two, 2, Some(1000)), "1000 blocks, 0 warnings");
@@ -58,77 +58,78 @@ fn what_fits_is_taken() {
 }
 
 #[test]
-fn many_that_have_grown_are_one_warning() {
+fn several_grown_tables_cause_one_warning() {
     let grown = |number, pages| TableState { pages, ..state(number) };
     let states = [grown(1, 1024), grown(2, 2000), grown(3, 5000), grown(4, 1500)];
-    let found = judge("public", &states, 4, None).unwrap();
+    let found = check("public", &states, 4, None).unwrap();
     assert_eq!(found.warnings.len(), 1);
     assert_eq!(
         found.warnings[0].what,
-        "pgio3 has grown to 5,000 blocks from 1,024, and 2 others have grown too"
+        "pgio3 has grown from 1,024 to 5,000 blocks, and 2 other tables have grown too"
     );
 }
 
 #[test]
-fn the_scan_table_is_one_of_the_same_load() {
+fn the_scan_table_must_belong_to_the_same_load() {
     assert_eq!(loaded(&[state(1), scan()]).scan_table().unwrap(), 512);
     let without = loaded(&[state(1)]).scan_table().unwrap_err();
-    insta::assert_snapshot!(without, @"there is no table for scans of this load; load again with `pgio setup --scan-scale SIZE`");
+    insta::assert_snapshot!(without, @"the data set has no scan table; load again with `pgio setup --scan-scale SIZE`");
     let mut other = scan();
     other.mark.as_mut().unwrap().seed = 7;
     assert_eq!(loaded(&[state(1), other]).scan, None);
     let foreign = TableState { mark: None, ..scan() };
     assert_eq!(loaded(&[state(1), foreign]).scan, None);
     let cut = TableState { pages: 100, ..scan() };
-    assert!(verdict(&[state(1), cut], 1, None).starts_with("pgio_scan should hold 512 rows"));
+    assert!(verdict(&[state(1), cut], 1, None).starts_with("pgio_scan should have 512 rows"));
 }
 
 #[test]
-fn what_is_asked_for_and_not_loaded_is_named() {
+fn keys_that_differ_from_the_load_are_named() {
     let found = loaded(&[state(1), scan()]);
-    let asked = |layer: Layer| match found.must_be(&layer) {
-        Ok(()) => "taken".to_owned(),
+    let checked = |layer: Layer| match found.check_keys(&layer) {
+        Ok(()) => "accepted".to_owned(),
         Err(e) => e.to_string(),
     };
-    assert_eq!(asked(Layer::default()), "taken");
+    assert_eq!(checked(Layer::default()), "accepted");
     let same = Layer { fillfactor: Some(10), unlogged: Some(false), ..Layer::default() };
-    assert_eq!(asked(same), "taken");
+    assert_eq!(checked(same), "accepted");
     let random = Layer { filler: Some(Filler::Random), ..Layer::default() };
-    insta::assert_snapshot!(asked(random), @"FILLER=random is asked for and the tables were loaded with FILLER=plain; load again with `pgio setup`, or leave FILLER out to take them as they are");
+    insta::assert_snapshot!(checked(random), @"FILLER=random was requested, but the tables were loaded with FILLER=plain; load again with `pgio setup`, or remove FILLER to use the tables as they are");
     let unlogged = Layer { unlogged: Some(true), ..Layer::default() };
-    assert!(asked(unlogged).starts_with("UNLOGGED=true is asked for"));
+    assert!(checked(unlogged).starts_with("UNLOGGED=true was requested"));
     let larger = Layer { scan_scale: Some("8M".parse().unwrap()), ..Layer::default() };
     assert!(
-        asked(larger)
-            .contains("SCAN_SCALE=8M is asked for and the tables were loaded with SCAN_SCALE=512")
+        checked(larger).contains(
+            "SCAN_SCALE=8M was requested, but the tables were loaded with SCAN_SCALE=512"
+        )
     );
 }
 
 #[test]
-fn what_somebody_altered_is_named() {
-    insta::assert_snapshot!(verdict(&changed(|s| s.unlogged = true), 2, None), @"pgio2 was loaded with unlogged = false and has true now; load again with `pgio setup`");
-    insta::assert_snapshot!(verdict(&changed(|s| s.fillfactor = 100), 2, None), @"pgio2 was loaded with fillfactor = 10 and has 100 now; load again with `pgio setup`");
+fn altered_properties_are_named() {
+    insta::assert_snapshot!(verdict(&changed(|s| s.unlogged = true), 2, None), @"pgio2 was loaded with unlogged = false, but now has true; load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.fillfactor = 100), 2, None), @"pgio2 was loaded with fillfactor = 10, but now has 100; load again with `pgio setup`");
     assert!(verdict(&changed(|s| s.filler_width = 2000), 2, None).contains("filler_width"));
     let other = changed(|s| s.mark.as_mut().unwrap().layout.filler = Filler::Random);
-    insta::assert_snapshot!(verdict(&other, 2, None), @"pgio2 is of another load than pgio1 (SCALE=8M seed 1, random filler of 1,024 bytes, fillfactor 10, not SCALE=8M seed 1); load all again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&other, 2, None), @"pgio2 belongs to another load than pgio1 (SCALE=8M seed 1, random filler of 1,024 bytes, fillfactor 10, not SCALE=8M seed 1); load all tables again with `pgio setup`");
 }
 
 #[test]
-fn unlogged_tables_are_warned_of() {
+fn unlogged_tables_cause_a_warning() {
     let mut table = TableState { unlogged: true, ..state(1) };
     table.mark.as_mut().unwrap().layout.unlogged = true;
     assert_eq!(loaded(&[table]).warnings[0].what, "the tables are unlogged");
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_reason() {
+fn mismatches_are_refused_with_the_reason() {
     let one = [state(1)];
-    insta::assert_snapshot!(verdict(&[], 2, None), @"there is no data set in this database; make one with `pgio setup`");
-    insta::assert_snapshot!(verdict(&one, 2, None), @"pgio2 is missing: 1 of the 2 tables are there; load them with `pgio setup`, or ask for 1");
-    insta::assert_snapshot!(verdict(&one, 1, Some(2048)), @"SCALE asks for 2048 blocks a table and the tables hold 1024 (SCALE=8M); lower SCALE, or load again with `pgio setup`");
-    insta::assert_snapshot!(verdict(&changed(|s| s.mark = None), 2, None), @"public.pgio2 exists and is not pgio's (its comment lacks our mark); if it may go, as when the original pgio made it, drop it yourself, else use another database or schema");
-    insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().seed = 7), 2, None), @"pgio2 is of another load than pgio1 (SCALE=8M seed 7, not SCALE=8M seed 1); load all again with `pgio setup`");
-    insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().version = 4), 2, None), @"pgio2 was made by a newer pgio (data set version 4); use that one, or load again with `pgio setup`");
-    insta::assert_snapshot!(verdict(&changed(|s| s.indexed = false), 2, None), @"pgio2 has no valid b-tree on mykey; load again with `pgio setup`");
-    insta::assert_snapshot!(verdict(&changed(|s| s.rows = Some(512.0)), 2, None), @"pgio2 should hold 1024 rows and holds 512; load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&[], 2, None), @"the database contains no data set; create one with `pgio setup`");
+    insta::assert_snapshot!(verdict(&one, 2, None), @"pgio2 is missing: the data set has 1 of 2 tables; load them with `pgio setup`, or set NUM_SCHEMAS=1");
+    insta::assert_snapshot!(verdict(&one, 1, Some(2048)), @"SCALE requires 2048 blocks per table, but the tables have 1024 (SCALE=8M); lower SCALE, or load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.mark = None), 2, None), @"public.pgio2 exists but was not created by this pgio (its comment lacks the mark); drop it if you do not need it, for example if the original pgio created it, or use another database or schema");
+    insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().seed = 7), 2, None), @"pgio2 belongs to another load than pgio1 (SCALE=8M seed 7, not SCALE=8M seed 1); load all tables again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.mark.as_mut().unwrap().version = 4), 2, None), @"pgio2 was created by a newer pgio (data set version 4); use that version, or load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.indexed = false), 2, None), @"pgio2 has no valid b-tree index on mykey; load again with `pgio setup`");
+    insta::assert_snapshot!(verdict(&changed(|s| s.rows = Some(512.0)), 2, None), @"pgio2 should have 1024 rows but has 512; load again with `pgio setup`");
 }

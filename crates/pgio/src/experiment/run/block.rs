@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Done, Ended, Invalid, Last, News, Outcome, Planned, Rules, Stage};
+use super::stage::{Decision, Done, Ended, Invalid, Last, Rules, Stage};
+use crate::experiment::plan::Planned;
+use crate::results::model::Outcome;
 use crate::rng::{SplitMix64, derive};
 
 /// After so many failures in a row the next one would tell nothing new.
@@ -124,10 +126,10 @@ fn repair<S: Stage>(
         let round = round_of(baseline);
         if round < rules.repeats {
             let again = planned.again(round + 1);
-            stage.tell(News::Repeats { planned: &again, why: &why, checks });
+            stage.decided(Decision::Repeats { planned: &again, why: &why, checks });
             turn.push(again);
         } else if given_up.insert(planned.cell) {
-            stage.tell(News::GivesUp { planned: &planned.again(attempt), why: &why });
+            stage.decided(Decision::GivesUp { planned: &planned.again(attempt), why: &why });
         }
     }
     for planned in block.iter().filter(|p| baselines[p.cell] == p.cell) {
@@ -135,7 +137,7 @@ fn repair<S: Stage>(
         let known = turn.iter().any(|t| t.cell == planned.cell);
         if let (Some(attempt), false) = (beside.map(|t| t.attempt), known) {
             let again = planned.again(attempt);
-            stage.tell(News::Beside { planned: &again });
+            stage.decided(Decision::Beside { planned: &again });
             turn.push(again);
         }
     }

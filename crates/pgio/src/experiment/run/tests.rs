@@ -1,6 +1,9 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::experiment::plan::{burn_in, plan};
 use crate::experiment::trial::blank;
+use crate::results::model::{Outcome, Trial};
 use proptest::prelude::*;
 
 const ONCE: [&str; 5] = ["reset 0", "apply 0", "trial 0", "store", "undo 0"];
@@ -92,12 +95,12 @@ impl Stage for Fake {
         self.precise_after.is_some_and(|blocks| self.block >= blocks)
     }
 
-    fn tell(&mut self, news: News<'_>) {
-        self.log.push(match news {
-            News::Repeats { planned, why, .. } => format!("repeat {}: {why}", planned.cell),
-            News::Beside { planned } => format!("beside {}", planned.cell),
-            News::GivesUp { planned, .. } => format!("give up {}", planned.cell),
-            News::FurtherBlock { block, .. } => format!("block {block}"),
+    fn decided(&mut self, decision: Decision<'_>) {
+        self.log.push(match decision {
+            Decision::Repeats { planned, why, .. } => format!("repeat {}: {why}", planned.cell),
+            Decision::Beside { planned } => format!("beside {}", planned.cell),
+            Decision::GivesUp { planned, .. } => format!("give up {}", planned.cell),
+            Decision::FurtherBlock { block, .. } => format!("block {block}"),
         });
     }
 }
@@ -287,7 +290,7 @@ fn with_burn_in() -> Vec<Planned> {
 fn a_burn_in_trial_comes_first_and_is_never_judged_or_repeated() {
     let mut fake = Fake::default();
     let plan = with_burn_in();
-    assert_eq!(Done::default().left(&plan, &[1, 1], 1).len(), 3);
+    assert_eq!(left(&Done::default(), &plan, &[1, 1], 1).len(), 3);
     assert_eq!(run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
     let order: Vec<String> = plan.iter().map(|p| p.cell.to_string()).collect();
     assert_eq!(fake.trials(), order);
@@ -326,7 +329,7 @@ fn a_burn_in_trial_is_repeated_unless_it_is_complete_or_nothing_is_left() {
         (None, 2, 0, None),
     ] {
         let done = done(earlier, cells);
-        assert_eq!(done.left(&plan, &[1, 1], 1).len(), left);
+        assert_eq!(super::left(&done, &plan, &[1, 1], 1).len(), left);
         let mut fake = Fake::default();
         assert_eq!(run(&plan, &[1, 1], FIXED, &done, &mut fake), Ok(Ended::Complete));
         assert_eq!(fake.trials().len(), left);
@@ -363,7 +366,7 @@ fn what_is_complete_is_not_repeated_after_an_interruption() {
         ((1, 1), last(1, false)),
         ((2, a), last(0, true)),
     ]));
-    assert_eq!(done.left(&plan, &baselines, 3).len(), 5);
+    assert_eq!(left(&done, &plan, &baselines, 3).len(), 5);
     let planned_first = plan[0].cell;
     let mut fake = Fake::default();
     assert_eq!(run(&plan, &baselines, FIXED, &done, &mut fake), Ok(Ended::Complete));
@@ -378,7 +381,7 @@ fn what_is_complete_is_not_repeated_after_an_interruption() {
 fn the_last_block_is_looked_at_again() {
     let plan = plan(1, 2, 1);
     let done = Done(BTreeMap::from([((1, 0), last(0, true)), ((2, 0), last(0, true))]));
-    assert_eq!(done.left(&plan, &[0], 2), []);
+    assert_eq!(left(&done, &plan, &[0], 2), []);
     // The run was stopped before it could repeat what was invalid in it.
     let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
     assert_eq!(run(&plan, &[0], FIXED, &done, &mut fake), Ok(Ended::Complete));
@@ -414,6 +417,6 @@ proptest! {
         run(&plan, &baselines, FIXED, &done, &mut fake).unwrap();
         let rest: Vec<String> = plan[cut..].iter().map(|p| p.cell.to_string()).collect();
         prop_assert_eq!(fake.trials(), rest);
-        prop_assert_eq!(done.left(&plan, &baselines, blocks).len(), plan.len() - cut);
+        prop_assert_eq!(left(&done, &plan, &baselines, blocks).len(), plan.len() - cut);
     }
 }

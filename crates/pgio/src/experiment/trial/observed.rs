@@ -2,8 +2,8 @@
 
 use postgres::Client;
 
-use super::Request;
 use super::record::put;
+use super::request::Request;
 use crate::config::resolve::Extent;
 use crate::pg::server;
 use crate::results::model::Trial;

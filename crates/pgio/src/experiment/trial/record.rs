@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::super::trial_checks;
-use super::Request;
+use super::request::Request;
+use crate::experiment::trial_checks;
 use crate::histogram::Histogram;
 use crate::results::model::{Evidence, Metric, Trial, When};
 use crate::results::operation::{Class, Statistic};

@@ -1,6 +1,6 @@
 //! Whether mail was taken as it was offered: refusals, missing answers, and the rate.
 
-use super::of_reach;
+use super::open_loop::of_reach;
 use crate::results::model::{Check, Trial};
 
 pub(super) fn checks(trial: &Trial) -> Vec<Check> {

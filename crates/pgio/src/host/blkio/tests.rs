@@ -12,7 +12,7 @@ fn v2() -> DeviceLimits {
 }
 
 #[test]
-fn files_of_v1_are_read_and_written() {
+fn v1_files_are_read_and_written() {
     let limits = v1();
     let text = "/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device:7:30 5\n\
                 /sys/fs/cgroup/blkio/blkio.throttle.write_iops_device:7:3 500\n\
@@ -32,7 +32,7 @@ fn files_of_v1_are_read_and_written() {
 }
 
 #[test]
-fn the_file_of_v2_is_read_and_written() {
+fn the_v2_file_is_read_and_written() {
     let limits = v2();
     let text = "/sys/fs/cgroup/a.slice/pg.service/io.max:8:1 rbps=1 wbps=1 riops=1 wiops=1\n\
                 /sys/fs/cgroup/a.slice/pg.service/io.max:8:16 rbps=2097152 wbps=max riops=max wiops=120\n";
@@ -45,7 +45,7 @@ fn the_file_of_v2_is_read_and_written() {
 }
 
 #[test]
-fn the_group_of_a_process_is_that_of_the_controller() {
+fn the_group_of_a_process_depends_on_the_version() {
     let text = "8:pids:/p\n7:blkio,net_cls:/a b\n1:name=systemd:/s\n0::/system.slice/pg.service\n";
     assert_eq!(group_in(text, Version::V1), Some("/a b"));
     assert_eq!(group_in(text, Version::V2), Some("/system.slice/pg.service"));
@@ -54,7 +54,7 @@ fn the_group_of_a_process_is_that_of_the_controller() {
 }
 
 #[test]
-fn a_process_of_this_machine_has_its_children() {
+fn children_of_a_local_process_are_found() {
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let own = std::process::id().cast_signed();
     let found = children(&Host::local(), own).unwrap();
@@ -64,7 +64,7 @@ fn a_process_of_this_machine_has_its_children() {
 }
 
 #[test]
-fn what_is_there_is_found_and_a_missing_file_is_an_error() {
+fn the_controller_is_found_and_a_missing_file_is_an_error() {
     let host = Host::local();
     if let Some(controller) = find(&host).unwrap() {
         assert!(controller.mount_point.is_dir(), "{controller:?}");
@@ -72,7 +72,7 @@ fn what_is_there_is_found_and_a_missing_file_is_an_error() {
         assert!(group.is_some_and(|g| g.starts_with('/')), "{controller:?}");
         assert_eq!(controller.group_of(&host, i32::MAX).unwrap(), None);
     }
-    let nowhere = DeviceLimits { group: PathBuf::from("/nonexistent"), ..v1() };
-    assert!(nowhere.found(&host).is_err());
-    assert!(nowhere.set(&host, Limit::ReadIops, None).is_err());
+    let missing = DeviceLimits { group: PathBuf::from("/nonexistent"), ..v1() };
+    assert!(missing.found(&host).is_err());
+    assert!(missing.set(&host, Limit::ReadIops, None).is_err());
 }

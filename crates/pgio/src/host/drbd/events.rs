@@ -1,4 +1,4 @@
-//! `drbdsetup events2 --now --statistics`: a line an object, `key:value` words. Modules 8.4 and 9.
+//! `drbdsetup events2 --now --statistics`: one line per object, `key:value` words. Modules 8.4 and 9.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ const FROM: &str = "drbdsetup events2 --now --statistics";
 
 type Fields<'a> = BTreeMap<&'a str, &'a str>;
 
-/// Each volume of each resource towards each peer; a volume without peers stands once, alone.
+/// Parses the state of each volume for each peer; a volume without peers has one entry.
 pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     let of_kind = |kind: &'static str| {
         let lines = text.lines().filter_map(move |line| {
@@ -20,24 +20,24 @@ pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     let peer_devices = of_kind("peer-device");
     let mut all = Vec::new();
     for device in of_kind("device") {
-        let name = needed(&device, "name", "a device")?;
+        let name = required(&device, "name", "a device")?;
         let resource = resources.iter().find(|r| r.get("name") == Some(&name));
         let resource = resource.ok_or_else(|| DrbdError::missing(FROM, "the resource", name))?;
-        let base = own(name, &device, resource)?;
+        let base = without_peer(name, &device, resource)?;
         let same = |f: &&Fields<'_>| ["name", "volume"].iter().all(|k| f.get(k) == device.get(k));
-        let mut alone = true;
+        let mut has_peer = false;
         for peer_device in peer_devices.iter().filter(same) {
-            let to_it = |c: &&Fields<'_>| {
+            let same_peer = |c: &&Fields<'_>| {
                 ["name", "peer-node-id"].iter().all(|k| c.get(k) == peer_device.get(k))
             };
-            if let Some(connection) = connections.iter().find(to_it) {
-                let mut state = towards(base.clone(), name, connection, peer_device)?;
+            if let Some(connection) = connections.iter().find(same_peer) {
+                let mut state = with_peer(base.clone(), name, connection, peer_device)?;
                 state.percent_in_sync = percent(&state, &device);
                 all.push(state);
-                alone = false;
+                has_peer = true;
             }
         }
-        if alone {
+        if !has_peer {
             all.push(base);
         }
     }
@@ -48,31 +48,35 @@ fn fields(line: &str) -> Fields<'_> {
     line.split_whitespace().filter_map(|word| word.split_once(':')).collect()
 }
 
-fn own(name: &str, device: &Fields<'_>, resource: &Fields<'_>) -> Result<State, DrbdError> {
-    let minor = needed(device, "minor", name)?;
+fn without_peer(
+    name: &str,
+    device: &Fields<'_>,
+    resource: &Fields<'_>,
+) -> Result<State, DrbdError> {
+    let minor = required(device, "minor", name)?;
     Ok(State {
         resource: Some(name.to_owned()),
         minor: minor.parse().map_err(|_| DrbdError::missing(FROM, "minor", name))?,
-        role: needed(resource, "role", name)?.to_owned(),
-        disk: needed(device, "disk", name)?.to_owned(),
+        role: required(resource, "role", name)?.to_owned(),
+        disk: required(device, "disk", name)?.to_owned(),
         suspended: resource.get("suspended").is_some_and(|s| *s != "no"),
         al_writes: number(device, "al-writes"),
-        ..State::alone()
+        ..State::without_peer()
     })
 }
 
-fn towards(
+fn with_peer(
     base: State,
     name: &str,
     connection: &Fields<'_>,
     peer_device: &Fields<'_>,
 ) -> Result<State, DrbdError> {
     Ok(State {
-        connection: needed(connection, "connection", name)?.to_owned(),
-        peer_role: needed(connection, "role", name)?.to_owned(),
+        connection: required(connection, "connection", name)?.to_owned(),
+        peer_role: required(connection, "role", name)?.to_owned(),
         congested: connection.get("congested").map(|c| *c == "yes"),
-        replication: needed(peer_device, "replication", name)?.to_owned(),
-        peer_disk: needed(peer_device, "peer-disk", name)?.to_owned(),
+        replication: required(peer_device, "replication", name)?.to_owned(),
+        peer_disk: required(peer_device, "peer-disk", name)?.to_owned(),
         sent_kib: number(peer_device, "sent"),
         received_kib: number(peer_device, "received"),
         pending: number(peer_device, "pending"),
@@ -87,11 +91,11 @@ fn percent(state: &State, device: &Fields<'_>) -> Option<f64> {
     Some(100.0 * (1.0 - state.out_of_sync_kib as f64 / size))
 }
 
-fn needed<'a>(fields: &Fields<'a>, key: &'static str, of: &str) -> Result<&'a str, DrbdError> {
+fn required<'a>(fields: &Fields<'a>, key: &'static str, of: &str) -> Result<&'a str, DrbdError> {
     fields.get(key).copied().ok_or_else(|| DrbdError::missing(FROM, key, of))
 }
 
-/// A counter that an older version does not have counts nothing.
+/// Returns a counter; 0 if an older version does not report it.
 fn number(fields: &Fields<'_>, key: &str) -> u64 {
     fields.get(key).and_then(|value| value.parse().ok()).unwrap_or_default()
 }

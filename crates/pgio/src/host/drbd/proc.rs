@@ -1,19 +1,19 @@
-//! /proc/drbd of module 8.4: two lines a device, a third while it resyncs. Everybody may read it.
+//! /proc/drbd of module 8.4: two lines per device, and a third during a resync. All users may read it.
 //!
-//! The state of the connection and that of the replication are one word there (`cs:SyncSource`);
-//! here they are two, as `drbdsetup` has them. Module 9 only tells its version in this file.
+//! The file combines connection state and replication state in one word (`cs:SyncSource`); the parser
+//! splits it into two, as `drbdsetup` prints them. With module 9 the file contains only the version.
 
 use super::{DrbdError, ESTABLISHED, State};
 
 const FROM: &str = "/proc/drbd";
 
-/// The devices that are configured.
+/// Parses the configured devices.
 pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     let mut all: Vec<State> = Vec::new();
     for line in text.lines() {
         match head(line) {
             Some((minor, rest)) => all.extend(device(minor, rest)?),
-            // Lines before the first device are the module's.
+            // Lines before the first device describe the module.
             None => {
                 if let Some(state) = all.last_mut() {
                     counters(state, line);
@@ -24,31 +24,31 @@ pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     Ok(all)
 }
 
-/// ` 1: cs:Connected …`
+/// Splits the first line of a device, ` 1: cs:Connected …`.
 fn head(line: &str) -> Option<(u32, &str)> {
     let (minor, rest) = line.split_once(':')?;
     Some((minor.trim_start().parse().ok()?, rest))
 }
 
-/// None where the minor is not in use.
+/// Parses a device; `None` if the minor is unused.
 fn device(minor: u32, rest: &str) -> Result<Option<State>, DrbdError> {
     let words: Vec<&str> = rest.split_whitespace().collect();
-    let of = |key: &'static str| {
+    let field = |key: &'static str| {
         let value = words.iter().find_map(|word| word.strip_prefix(key));
         value.ok_or_else(|| DrbdError::missing(FROM, key, &format!("minor {minor}")))
     };
     let pair = |key| -> Result<(String, String), DrbdError> {
-        let (ours, theirs) = of(key)?.split_once('/').unwrap_or_default();
+        let (ours, theirs) = field(key)?.split_once('/').unwrap_or_default();
         Ok((ours.to_owned(), theirs.to_owned()))
     };
-    let word = of("cs:")?;
+    let word = field("cs:")?;
     if word == "Unconfigured" {
         return Ok(None);
     }
-    let (connection, replication) = apart(word);
+    let (connection, replication) = split_state(word);
     let (role, peer_role) = pair("ro:")?;
     let (disk, peer_disk) = pair("ds:")?;
-    // The protocol is a blank where there is no connection; the flags begin with r (running).
+    // The protocol is blank without a connection; the flags begin with r (running) or s (suspended).
     let protocol = words.iter().find(|word| matches!(**word, "A" | "B" | "C"));
     let flags = words.last().copied().unwrap_or_default();
     Ok(Some(State {
@@ -80,8 +80,8 @@ fn counters(state: &mut State, line: &str) {
     }
 }
 
-/// The connection and the replication of one word.
-fn apart(word: &str) -> (&str, &str) {
+/// Splits the combined state into connection state and replication state.
+fn split_state(word: &str) -> (&str, &str) {
     match word {
         "Connected" => ("Connected", ESTABLISHED),
         "WFConnection" => ("Connecting", "Off"),

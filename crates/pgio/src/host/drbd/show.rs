@@ -1,8 +1,8 @@
-//! `drbdsetup show --show-defaults`, as text (either module) or with `--json` (module 9): the
-//! configuration that the kernel runs with, which need not be that of the files.
+//! `drbdsetup show --show-defaults`, as text (both modules) or with `--json` (module 9): the
+//! configuration that the kernel uses, which may differ from the configuration files.
 //!
-//! Values are as the text has them: `yes` and `no`, numbers with their units. A shared secret is
-//! left out at once.
+//! Values are stored as in the text: `yes` and `no`, numbers with units. The parser discards a shared
+//! secret immediately.
 
 mod tree;
 
@@ -15,7 +15,7 @@ use super::DrbdError;
 
 const FROM: &str = "drbdsetup show --show-defaults";
 
-/// Never kept, shown or stored.
+/// Must never be kept, shown or stored.
 const SECRET: &str = "shared-secret";
 
 pub type Options = BTreeMap<String, String>;
@@ -24,27 +24,27 @@ pub type Options = BTreeMap<String, String>;
 pub struct Config {
     pub resource: String,
     pub volumes: Vec<Volume>,
-    /// With module 8.4 none where there is no connection: its options go with it.
+    /// With module 8.4, empty without a connection: the options exist only with it.
     pub connections: Vec<Connection>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Volume {
     pub minor: u32,
-    /// A path in /dev; none where the volume has no disk on this node.
+    /// A path in /dev; absent if the volume has no disk on this node.
     pub backing: Option<String>,
     pub options: Options,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Connection {
-    /// The peer's number; module 9 only.
+    /// The peer's node id; module 9 only.
     pub node_id: Option<u32>,
     pub options: Options,
 }
 
 impl Config {
-    /// Of all connections, where they agree.
+    /// Returns the protocol if all connections have the same.
     pub fn protocol(&self) -> Option<&str> {
         let mut all = self.connections.iter().map(|c| c.options.get("protocol"));
         let first = all.next()??;
@@ -60,7 +60,7 @@ pub fn parse(text: &str) -> Result<Vec<Config>, DrbdError> {
         let volumes = inside("_this_host").flat_map(|host| &host.inside);
         let volumes = volumes.filter(|e| e.is("volume")).map(|v| volume(v, &name));
         let net = |entry: &Entry| entry.inside.iter().find(|e| e.is("net")).map(options);
-        // Module 8.4 has one connection, whose options stand right in the resource.
+        // Module 8.4 has one connection, whose options are directly in the resource.
         let mut connections: Vec<Connection> =
             inside("net").map(|n| Connection { node_id: None, options: options(n) }).collect();
         connections.extend(inside("connection").map(|c| Connection {
@@ -87,7 +87,7 @@ fn volume(entry: &Entry, resource: &str) -> Result<Volume, DrbdError> {
 
 fn options(section: &Entry) -> Options {
     let leaf = |e: &Entry| Some((e.words.first()?.clone(), e.value()?.to_owned()));
-    kept(section.inside.iter().filter_map(leaf))
+    filter(section.inside.iter().filter_map(leaf))
 }
 
 pub fn parse_json(text: &str) -> Result<Vec<Config>, DrbdError> {
@@ -131,10 +131,10 @@ fn json_options(section: Option<&Value>) -> Options {
         _ => None,
     };
     let all = section.and_then(Value::as_object).into_iter().flatten();
-    kept(all.filter_map(|(name, value)| Some((name.clone(), text(value)?))))
+    filter(all.filter_map(|(name, value)| Some((name.clone(), text(value)?))))
 }
 
-/// Without what must not be kept, and without what only `drbdsetup` itself uses.
-fn kept(options: impl Iterator<Item = (String, String)>) -> Options {
+/// Removes the shared secret and the options that only `drbdsetup` uses internally.
+fn filter(options: impl Iterator<Item = (String, String)>) -> Options {
     options.filter(|(name, _)| name != SECRET && !name.starts_with('_')).collect()
 }

@@ -6,27 +6,27 @@ use super::{DrbdError, State};
 
 const FROM: &str = "drbdsetup status --json --statistics";
 
-/// Each volume of each resource towards each peer; a volume without peers stands once, alone.
+/// Parses the state of each volume for each peer; a volume without peers has one entry.
 pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     let resources: Value =
         serde_json::from_str(text).map_err(|source| DrbdError::Json { from: FROM, source })?;
     let mut all = Vec::new();
     for resource in items(Some(&resources)) {
-        let name = needed(resource, "name", "a resource")?;
+        let name = required(resource, "name", "a resource")?;
         for device in items(resource.get("devices")) {
-            let base = own(name, resource, device)?;
+            let base = without_peer(name, resource, device)?;
             let before = all.len();
             for connection in items(resource.get("connections")) {
-                let of_it = items(connection.get("peer_devices"));
+                let peer_devices = items(connection.get("peer_devices"));
                 let same = |p: &&Value| p.get("volume") == device.get("volume");
-                match of_it.iter().find(same) {
-                    // A peer that does not answer may be told without any volume.
-                    None if of_it.is_empty() => {
-                        all.push(unanswered(base.clone(), name, connection)?);
+                match peer_devices.iter().find(same) {
+                    // An unreachable peer may be reported without volumes.
+                    None if peer_devices.is_empty() => {
+                        all.push(unreachable_peer(base.clone(), name, connection)?);
                     }
                     None => {}
                     Some(peer) => {
-                        all.push(towards(base.clone(), name, connection, peer)?);
+                        all.push(with_peer(base.clone(), name, connection, peer)?);
                     }
                 }
             }
@@ -38,31 +38,31 @@ pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     Ok(all)
 }
 
-fn own(name: &str, resource: &Value, device: &Value) -> Result<State, DrbdError> {
+fn without_peer(name: &str, resource: &Value, device: &Value) -> Result<State, DrbdError> {
     let minor = device.get("minor").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
     Ok(State {
         resource: Some(name.to_owned()),
         minor: minor.ok_or_else(|| DrbdError::missing(FROM, "minor", name))?,
-        role: needed(resource, "role", name)?.to_owned(),
-        disk: needed(device, "disk-state", name)?.to_owned(),
+        role: required(resource, "role", name)?.to_owned(),
+        disk: required(device, "disk-state", name)?.to_owned(),
         suspended: resource.get("suspended").and_then(Value::as_bool).unwrap_or(false),
         al_writes: number(device, "al-writes"),
-        ..State::alone()
+        ..State::without_peer()
     })
 }
 
-fn towards(
+fn with_peer(
     base: State,
     name: &str,
     connection: &Value,
     peer_device: &Value,
 ) -> Result<State, DrbdError> {
     Ok(State {
-        connection: needed(connection, "connection-state", name)?.to_owned(),
-        peer_role: needed(connection, "peer-role", name)?.to_owned(),
+        connection: required(connection, "connection-state", name)?.to_owned(),
+        peer_role: required(connection, "peer-role", name)?.to_owned(),
         congested: connection.get("congested").and_then(Value::as_bool),
-        replication: needed(peer_device, "replication-state", name)?.to_owned(),
-        peer_disk: needed(peer_device, "peer-disk-state", name)?.to_owned(),
+        replication: required(peer_device, "replication-state", name)?.to_owned(),
+        peer_disk: required(peer_device, "peer-disk-state", name)?.to_owned(),
         sent_kib: number(peer_device, "sent"),
         received_kib: number(peer_device, "received"),
         pending: number(peer_device, "pending"),
@@ -73,8 +73,8 @@ fn towards(
     })
 }
 
-fn unanswered(base: State, name: &str, connection: &Value) -> Result<State, DrbdError> {
-    let connection = needed(connection, "connection-state", name)?.to_owned();
+fn unreachable_peer(base: State, name: &str, connection: &Value) -> Result<State, DrbdError> {
+    let connection = required(connection, "connection-state", name)?.to_owned();
     Ok(State { connection, ..base })
 }
 
@@ -82,12 +82,12 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn needed<'a>(object: &'a Value, key: &'static str, of: &str) -> Result<&'a str, DrbdError> {
+fn required<'a>(object: &'a Value, key: &'static str, of: &str) -> Result<&'a str, DrbdError> {
     let value = object.get(key).and_then(Value::as_str);
     value.ok_or_else(|| DrbdError::missing(FROM, key, of))
 }
 
-/// A counter that an older version does not have counts nothing.
+/// Returns a counter; 0 if an older version does not report it.
 fn number(object: &Value, key: &str) -> u64 {
     object.get(key).and_then(Value::as_u64).unwrap_or_default()
 }

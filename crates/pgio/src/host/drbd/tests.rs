@@ -3,21 +3,21 @@ use proptest::prelude::*;
 use super::show::Config;
 use super::*;
 
-/// Written by hand after the documentation: see the README there.
+/// Written by hand from the documentation: see the README in fixtures/9.
 macro_rules! nine {
     ($file:literal) => {
         include_str!(concat!("fixtures/9/", $file))
     };
 }
 
-/// Recorded from a real pair.
+/// Recorded from two real nodes.
 macro_rules! eight {
     ($($part:literal),+) => {
         include_str!(concat!("fixtures/8.4/", $($part),+))
     };
 }
 
-/// `drbdsetup events2` and /proc/drbd, read one right after the other.
+/// `drbdsetup events2` and /proc/drbd, read immediately after each other.
 macro_rules! both {
     ($name:literal) => {
         ($name, eight!($name, ".events2"), eight!($name, ".proc"))
@@ -25,8 +25,8 @@ macro_rules! both {
 }
 
 #[test]
-fn module_8_4_says_the_same_either_way() {
-    let told = |name: &str, state: &State| {
+fn module_8_4_sources_agree() {
+    let summary = |name: &str, state: &State| {
         format!(
             "{name}: {} {}/{} {} out of sync {}",
             state.link(),
@@ -53,25 +53,25 @@ fn module_8_4_says_the_same_either_way() {
         both!("resyncing.secondary"),
         both!("resynced.primary"),
     ] {
-        let [named] = events::parse(events2).unwrap().try_into().unwrap();
-        let [cheap] = proc::parse(proc_drbd).unwrap().try_into().unwrap();
-        assert_eq!(told(name, &named), told(name, &cheap));
-        assert_eq!((named.minor, named.al_writes), (cheap.minor, cheap.al_writes));
-        assert_eq!(named.resource.as_deref(), Some("pgio"));
-        assert_eq!(named.congested, Some(false));
-        // The second came a moment later.
+        let [by_events] = events::parse(events2).unwrap().try_into().unwrap();
+        let [by_proc] = proc::parse(proc_drbd).unwrap().try_into().unwrap();
+        assert_eq!(summary(name, &by_events), summary(name, &by_proc));
+        assert_eq!((by_events.minor, by_events.al_writes), (by_proc.minor, by_proc.al_writes));
+        assert_eq!(by_events.resource.as_deref(), Some("pgio"));
+        assert_eq!(by_events.congested, Some(false));
+        // The second source was read slightly later.
         let near = |a: u64, b: u64| assert!(a.abs_diff(b) < 4096, "{name}: {a} {b}");
-        near(named.sent_kib, cheap.sent_kib);
-        near(named.received_kib, cheap.received_kib);
-        near(named.out_of_sync_kib, cheap.out_of_sync_kib);
-        let protocol = cheap.protocol.as_deref().unwrap_or("no protocol");
-        all.push(format!("{}, {protocol}", told(name, &named)));
+        near(by_events.sent_kib, by_proc.sent_kib);
+        near(by_events.received_kib, by_proc.received_kib);
+        near(by_events.out_of_sync_kib, by_proc.out_of_sync_kib);
+        let protocol = by_proc.protocol.as_deref().unwrap_or("no protocol");
+        all.push(format!("{}, {protocol}", summary(name, &by_events)));
     }
     insta::assert_snapshot!(all.join("\n"));
 }
 
 #[test]
-fn module_8_4_configured() {
+fn module_8_4_configuration() {
     for (text, protocol) in [
         (eight!("connected-a.primary.show-defaults"), Some("A")),
         (eight!("connected-a.secondary.show-defaults"), Some("A")),
@@ -107,9 +107,9 @@ fn module_9_connected() {
     assert_eq!(state.percent_in_sync, Some(100.0));
 }
 
-/// As some versions tell of a peer that does not answer.
+/// The form in which some versions report an unreachable peer.
 #[test]
-fn module_9_waiting_for_a_peer_without_a_word_of_its_volumes() {
+fn module_9_unreachable_peer_without_volumes() {
     let text = r#"[{ "name": "pgio", "role": "Primary",
         "devices": [{ "volume": 0, "minor": 7, "disk-state": "UpToDate" }],
         "connections": [{ "name": "db2", "connection-state": "Connecting", "peer_devices": [] }] }]"#;
@@ -123,7 +123,7 @@ fn module_9_waiting_for_a_peer_without_a_word_of_its_volumes() {
 }
 
 #[test]
-fn module_9_alone() {
+fn module_9_standalone() {
     let found = status::parse(nine!("status-standalone.json")).unwrap();
     let [state] = found.as_slice() else { panic!("{found:?}") };
     assert!(state.is_standalone() && !state.is_in_sync());
@@ -134,9 +134,9 @@ fn module_9_alone() {
 #[test]
 fn module_9_with_several_resources_volumes_and_peers() {
     let found = status::parse(nine!("status-three-nodes.json")).unwrap();
-    let told: Vec<_> = found.iter().map(|s| (s.minor, s.link(), s.peer_disk.as_str())).collect();
+    let states: Vec<_> = found.iter().map(|s| (s.minor, s.link(), s.peer_disk.as_str())).collect();
     assert_eq!(
-        told,
+        states,
         [
             (7, "Connected/SyncSource".to_owned(), "Inconsistent"),
             (7, "Connecting".to_owned(), "DUnknown"),
@@ -145,11 +145,11 @@ fn module_9_with_several_resources_volumes_and_peers() {
     );
     assert!(found[0].suspended && found[0].congested == Some(true));
     assert!(is_resync(&found[0].replication));
-    // Statistics are only there where they were asked for.
+    // Statistics are absent unless requested.
     assert_eq!((found[2].al_writes, found[2].sent_kib), (0, 8));
 }
 
-fn nine_configured(config: &Config) {
+fn check_configuration_9(config: &Config) {
     assert_eq!(config.resource, "pgio");
     assert_eq!(config.protocol(), Some("C"));
     let [volume] = config.volumes.as_slice() else { panic!("{config:?}") };
@@ -171,18 +171,18 @@ fn nine_configured(config: &Config) {
 }
 
 #[test]
-fn module_9_configuration_in_either_form() {
+fn module_9_configuration_as_text_and_json() {
     for found in [
         show::parse_json(nine!("show-connected.json")).unwrap(),
         show::parse(nine!("show-connected.txt")).unwrap(),
     ] {
         let [config] = found.as_slice() else { panic!("{found:?}") };
-        nine_configured(config);
+        check_configuration_9(config);
     }
 }
 
 #[test]
-fn the_protocol_is_that_of_all_connections() {
+fn the_protocol_is_known_only_if_all_connections_agree() {
     let two = |b: &str| {
         let net = |p: &str| format!("connection {{ _peer_node_id 1; net {{ protocol {p}; }} }}");
         let text = format!("resource r {{ {} {} }}", net("A"), net(b));
@@ -197,9 +197,9 @@ fn versions() {
     let line = |v: &str| format!("version: {v} (api:1/proto:86-101)\nsrcversion: 5A6\n");
     assert_eq!(generation(&line("8.4.11")).unwrap(), Generation::V84);
     assert_eq!(generation(&line("9.2.12")).unwrap(), Generation::V9);
-    for (unknown, told) in [("8.3.16", "`8.3.16`"), ("10.0", "`10.0`")] {
+    for (unknown, expected) in [("8.3.16", "`8.3.16`"), ("10.0", "`10.0`")] {
         let error = generation(&line(unknown)).unwrap_err().to_string();
-        assert!(error.contains(told) && error.contains("8.4 and 9"), "{error}");
+        assert!(error.contains(expected) && error.contains("8.4 and 9"), "{error}");
     }
     assert!(generation("").is_err());
 }
@@ -223,12 +223,12 @@ fn proc_drbd_in_all_states() {
     assert_eq!((sync.pending, sync.unacked, sync.out_of_sync_kib), (2, 5, 943_404));
     assert_eq!((waiting.minor, waiting.protocol.as_deref()), (12, None));
     assert_eq!((waiting.link().as_str(), waiting.suspended), ("Connecting", true));
-    // Module 9 tells its version only.
+    // With module 9 the file contains only the version.
     assert_eq!(proc::parse("version: 9.2.12 (api:2/proto:86-122)\nTransports: tcp\n").unwrap(), []);
     let error = proc::parse(" 0: cs:Connected ro:Primary/Secondary C r-----\n").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`/proc/drbd` does not tell ds: of minor 0: use drbd-utils that fit the kernel module"
+        "`/proc/drbd` does not report ds: of minor 0; use drbd-utils that match the kernel module"
     );
 }
 
@@ -246,14 +246,16 @@ fn replication_states() {
 }
 
 #[test]
-fn what_is_needed_and_missing_is_named() {
+fn missing_required_fields_are_named() {
     let error = status::parse("[{\"name\": \"r\", \"devices\": [{\"minor\": 1}]}]").unwrap_err();
-    assert!(error.to_string().contains("does not tell role of r"), "{error}");
-    assert!(status::parse("no resources").unwrap_err().to_string().contains("not understood"));
+    assert!(error.to_string().contains("does not report role of r"), "{error}");
+    assert!(
+        status::parse("no resources").unwrap_err().to_string().contains("cannot parse the output")
+    );
     let events =
         "exists resource name:r role:Primary\nexists device name:r volume:0 disk:UpToDate\n";
     let error = events::parse(events).unwrap_err().to_string();
-    assert!(error.contains("does not tell minor of r"), "{error}");
+    assert!(error.contains("does not report minor of r"), "{error}");
     let error = show::parse("resource r { _this_host { volume 0 { } } }").unwrap_err().to_string();
     assert!(error.contains("the minor of r"), "{error}");
 }
@@ -270,7 +272,7 @@ fn quoted_words_and_comments_of_the_configuration() {
 
 proptest! {
     #[test]
-    fn no_text_makes_them_panic(
+    fn arbitrary_text_does_not_panic(
         words in proptest::collection::vec(
             "\\PC{0,3}|resource |net|\\{|\\}|;|\"|\\\\|#| 1:|cs:|ro:A/B|exists device |name:r|\n", 0..60)
     ) {

@@ -1,5 +1,5 @@
-# Tells what drbd_disks.rs asks: the disks that DRBD is configured for, without symbolic links; nothing where
-# there is no DRBD. Reads only.
+# For drbd_disks.rs: prints the disks that DRBD is configured for, without symbolic links; prints nothing if
+# DRBD is not installed. Read-only.
 PATH=$PATH:/usr/sbin:/sbin
 command -v drbdadm >/dev/null 2>&1 || exit 0
 disks=$(drbdadm sh-ll-dev all) || exit

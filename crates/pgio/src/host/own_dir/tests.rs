@@ -3,10 +3,10 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
 use super::*;
 
-const STRANGER: u32 = 4242;
+const OTHER_USER: u32 = 4242;
 
 fn open_private(path: &Path) -> Result<Option<OwnDir>, OwnDirError> {
-    OwnDir::open(path, Readers::Nobody)
+    OwnDir::open(path, DirMode::Private)
 }
 
 fn mode(path: &Path) -> u32 {
@@ -17,29 +17,29 @@ fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Only root can give something away.
+/// Only root can change owners.
 fn is_root() -> bool {
     geteuid().is_root()
 }
 
 #[test]
-fn what_is_made_is_closed_to_others() {
+fn created_files_and_directories_are_private() {
     let base = tempfile::tempdir().unwrap();
     let path = base.path().join("a/b");
-    assert!(open_private(&path).unwrap().is_none(), "looking makes nothing");
-    let own = OwnDir::create(&path, Readers::Nobody).unwrap();
+    assert!(open_private(&path).unwrap().is_none(), "opening creates nothing");
+    let own = OwnDir::create(&path, DirMode::Private).unwrap();
     own.create_file("x.journal").unwrap();
     own.open_or_create_file("lock").unwrap();
     assert_eq!((mode(&base.path().join("a")), mode(&path)), (0o700, 0o700));
     assert_eq!((mode(&path.join("x.journal")), mode(&path.join("lock"))), (0o600, 0o600));
-    assert!(own.create_file("x.journal").is_err(), "never opened twice as a new one");
+    assert!(own.create_file("x.journal").is_err(), "an existing file is not created again");
     assert_eq!(own.names("journal").unwrap(), [PathBuf::from("x.journal")]);
     own.remove_file("x.journal").unwrap();
     assert!(own.open_file("x.journal").unwrap().is_none());
 }
 
 #[test]
-fn what_an_open_umask_left_is_closed() {
+fn modes_of_existing_files_are_restricted() {
     let base = tempfile::tempdir().unwrap();
     let path = base.path().join("a");
     fs::create_dir(&path).unwrap();
@@ -50,65 +50,68 @@ fn what_an_open_umask_left_is_closed() {
     own.open_file("f").unwrap().unwrap();
     assert_eq!((mode(&path), mode(&path.join("f"))), (0o700, 0o600));
     chmod(&path, 0o755);
-    OwnDir::open(&path, Readers::Everybody).unwrap().unwrap();
-    assert_eq!(mode(&path), 0o755, "a cache may be read");
+    OwnDir::open(&path, DirMode::Unchanged).unwrap().unwrap();
+    assert_eq!(mode(&path), 0o755, "a cache may be readable");
 }
 
 #[test]
-fn what_others_can_write_is_refused() {
+fn files_writable_by_others_are_refused() {
     let base = tempfile::tempdir().unwrap();
     let path = base.path().join("a/b");
-    let own = OwnDir::create(&path, Readers::Nobody).unwrap();
+    let own = OwnDir::create(&path, DirMode::Private).unwrap();
     fs::write(path.join("f"), "x").unwrap();
-    for (what, bad, good) in [(path.join("f"), 0o620, 0o600), (path.join("f"), 0o602, 0o600)] {
-        chmod(&what, bad);
+    for (file, bad, good) in [(path.join("f"), 0o620, 0o600), (path.join("f"), 0o602, 0o600)] {
+        chmod(&file, bad);
         assert!(matches!(own.open_file("f"), Err(OwnDirError::Writable { .. })), "{bad:o}");
-        chmod(&what, good);
+        chmod(&file, good);
     }
-    // The directory itself, and the one on the way to it.
-    for (what, bad) in [(&path, 0o770), (&path, 0o1777), (&base.path().join("a"), 0o777)] {
-        chmod(what, bad);
+    // The directory itself, and its parent.
+    for (directory, bad) in [(&path, 0o770), (&path, 0o1777), (&base.path().join("a"), 0o777)] {
+        chmod(directory, bad);
         let error = open_private(&path).unwrap_err();
-        assert!(matches!(&error, OwnDirError::Writable { path, .. } if path == what), "{error}");
-        chmod(what, 0o700);
+        assert!(
+            matches!(&error, OwnDirError::Writable { path, .. } if path == directory),
+            "{error}"
+        );
+        chmod(directory, 0o700);
     }
     chmod(&base.path().join("a"), 0o1777);
-    open_private(&path).unwrap().expect("in a sticky directory nobody else can replace it");
+    open_private(&path).unwrap().expect("other users cannot replace it in a sticky directory");
 }
 
 #[test]
-fn what_belongs_to_another_user_is_refused() {
+fn files_of_other_users_are_refused() {
     if !is_root() {
         return;
     }
     let base = tempfile::tempdir().unwrap();
     let path = base.path().join("a/b");
-    let own = OwnDir::create(&path, Readers::Nobody).unwrap();
+    let own = OwnDir::create(&path, DirMode::Private).unwrap();
     fs::write(path.join("f"), "x").unwrap();
     chmod(&path.join("f"), 0o600);
-    chown(path.join("f"), Some(STRANGER), None).unwrap();
+    chown(path.join("f"), Some(OTHER_USER), None).unwrap();
     let error = own.open_file("f").unwrap_err();
-    assert!(matches!(error, OwnDirError::Owner { owner: STRANGER, .. }), "{error}");
-    for what in [path.clone(), base.path().join("a")] {
-        chown(&what, Some(STRANGER), None).unwrap();
+    assert!(matches!(error, OwnDirError::Owner { owner: OTHER_USER, .. }), "{error}");
+    for directory in [path.clone(), base.path().join("a")] {
+        chown(&directory, Some(OTHER_USER), None).unwrap();
         let error = open_private(&path).unwrap_err();
-        assert!(matches!(&error, OwnDirError::Owner { path, .. } if *path == what), "{error}");
-        chown(&what, Some(0), None).unwrap();
+        assert!(matches!(&error, OwnDirError::Owner { path, .. } if *path == directory), "{error}");
+        chown(&directory, Some(0), None).unwrap();
     }
-    // A link of theirs in /tmp that leads to a directory of ours.
+    // A link of another user in a sticky directory that points to our directory.
     chmod(base.path(), 0o1777);
     let link = base.path().join("link");
     symlink(&path, &link).unwrap();
-    open_private(&link).unwrap().expect("a link of ours");
-    lchown(&link, Some(STRANGER), None).unwrap();
+    open_private(&link).unwrap().expect("our own link is accepted");
+    lchown(&link, Some(OTHER_USER), None).unwrap();
     let error = open_private(&link).unwrap_err();
     assert!(matches!(&error, OwnDirError::Owner { path, .. } if *path == link), "{error}");
 }
 
 #[test]
-fn links_and_other_kinds_are_no_files_of_ours() {
+fn only_regular_files_are_opened() {
     let base = tempfile::tempdir().unwrap();
-    let own = OwnDir::create(&base.path().join("a"), Readers::Nobody).unwrap();
+    let own = OwnDir::create(&base.path().join("a"), DirMode::Private).unwrap();
     fs::write(base.path().join("target"), "").unwrap();
     symlink("../target", own.path_of("link")).unwrap();
     fs::create_dir(own.path_of("dir")).unwrap();
@@ -121,8 +124,8 @@ fn links_and_other_kinds_are_no_files_of_ours() {
         assert!(matches!(error, OwnDirError::Kind { .. }), "{name}: {error}");
     }
     assert!(own.open_file("dir").is_err());
-    let of_a_file = open_private(&base.path().join("target/x"));
-    assert!(matches!(of_a_file, Err(OwnDirError::Kind { .. })), "{of_a_file:?}");
+    let below_a_file = open_private(&base.path().join("target/x"));
+    assert!(matches!(below_a_file, Err(OwnDirError::Kind { .. })), "{below_a_file:?}");
     let looped = base.path().join("loop");
     symlink("loop", &looped).unwrap();
     assert!(open_private(&looped).is_err());
@@ -132,9 +135,9 @@ fn links_and_other_kinds_are_no_files_of_ours() {
 fn relative_links_and_parents_are_followed() {
     let base = tempfile::tempdir().unwrap();
     let deep = base.path().join("a/b");
-    OwnDir::create(&deep, Readers::Nobody).unwrap();
+    OwnDir::create(&deep, DirMode::Private).unwrap();
     symlink("../a/./b", base.path().join("a/link")).unwrap();
-    let own = OwnDir::create(&base.path().join("a/link/../link/c"), Readers::Nobody).unwrap();
+    let own = OwnDir::create(&base.path().join("a/link/../link/c"), DirMode::Private).unwrap();
     own.create_file("f").unwrap();
     assert!(deep.join("c/f").exists());
 }

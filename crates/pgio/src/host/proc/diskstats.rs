@@ -1,12 +1,12 @@
-//! /proc/diskstats: one line a block device, partitions included.
+//! /proc/diskstats: one line per block device, partitions included.
 //!
-//! 14 fields at first, 18 with discards (Linux 4.18), 20 with flushes (5.5); lines of any other
-//! length above 14 are read as far as they are known. Source: the kernel's
+//! A line has 14 fields, 18 since Linux 4.18 (discards), 20 since 5.5 (flushes); for other lengths
+//! above 14 the known fields are parsed. Source: the kernel's
 //! Documentation/admin-guide/iostats.rst.
 
 use std::collections::BTreeMap;
 
-/// Of a sector in this file, whatever the device's own is.
+/// Size of a sector in this file, independent of the device's sector size.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Counters since boot. Times are milliseconds.
@@ -19,9 +19,9 @@ pub struct Disk {
     pub writes_merged: u64,
     pub sectors_written: u64,
     pub write_ms: u64,
-    /// Time in which any request was in flight.
+    /// Time during which at least one request was in flight.
     pub busy_ms: u64,
-    /// Number and time; None before Linux 5.5.
+    /// Number and time; absent before Linux 5.5.
     pub flushes: Option<(u64, u64)>,
 }
 
@@ -31,7 +31,7 @@ impl Disk {
     }
 }
 
-/// By the kernel's name.
+/// Returns disks by their kernel names.
 pub fn parse(text: &str) -> BTreeMap<String, Disk> {
     text.lines().filter_map(line).collect()
 }

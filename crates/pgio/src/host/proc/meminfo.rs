@@ -1,8 +1,8 @@
-//! /proc/meminfo, as far as it is reported.
+//! /proc/meminfo: the values that pgio reports.
 
 use std::collections::BTreeMap;
 
-/// The kernel's name and ours.
+/// Names of the kernel and of pgio.
 const NAMES: &[(&str, &str)] = &[
     ("MemTotal", "total"),
     ("MemFree", "free"),
@@ -12,7 +12,7 @@ const NAMES: &[(&str, &str)] = &[
     ("Writeback", "writeback"),
 ];
 
-/// Bytes by our names.
+/// Returns values in bytes by pgio's names.
 pub fn parse(text: &str) -> BTreeMap<&'static str, u64> {
     text.lines().filter_map(line).collect()
 }

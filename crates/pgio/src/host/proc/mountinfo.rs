@@ -1,4 +1,4 @@
-//! /proc/self/mountinfo: what is mounted where, from which device.
+//! /proc/self/mountinfo: mounts with their devices.
 //!
 //! Source: proc_pid_mountinfo(5). Names are unescaped.
 
@@ -6,15 +6,15 @@ use std::path::Path;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// `major:minor`; major 0 has no block device of its own (btrfs, overlay, tmpfs, NFS).
+    /// `major:minor`; major 0 means no block device (btrfs, overlay, tmpfs, NFS).
     pub device: String,
-    /// What of the file system is mounted: `/` but for bind mounts and subvolumes.
+    /// The mounted directory of the file system: `/` except for bind mounts and subvolumes.
     pub root: String,
     pub mount_point: String,
     pub file_system: String,
-    /// Such as /dev/mapper/vg-pg; whatever the file system calls its source.
+    /// The source, such as /dev/mapper/vg-pg; its meaning depends on the file system.
     pub source: String,
-    /// Those of the mount, then those of the file system.
+    /// Options of the mount, followed by those of the file system.
     pub options: String,
 }
 
@@ -22,14 +22,14 @@ pub fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(line).collect()
 }
 
-/// The mount that a path, without symbolic links in it, lies on. Later mounts cover earlier ones.
+/// Returns the mount that contains a path without symbolic links. Later mounts hide earlier ones.
 pub fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let within = mounts.iter().filter(|m| path.starts_with(&m.mount_point));
     within.max_by_key(|m| Path::new(&m.mount_point).components().count())
 }
 
 fn line(line: &str) -> Option<Mount> {
-    // Any number of optional fields stands before the lone hyphen.
+    // A single hyphen follows any number of optional fields.
     let (mount, file_system) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(2);
     let (device, root, mount_point, own) =
@@ -46,10 +46,10 @@ fn line(line: &str) -> Option<Mount> {
     })
 }
 
-/// Without those of the file system that the mount names already.
+/// Joins the options of the mount with those of the file system, without duplicates.
 fn joined(own: &str, super_options: &str) -> String {
     let of_own: Vec<&str> = own.split(',').collect();
-    // A read-only mount of a writable file system is read-only, and the other way round.
+    // `rw` and `ro` of the mount take precedence over those of the file system.
     let more = super_options
         .split(',')
         .filter(|option| !option.is_empty() && !matches!(*option, "rw" | "ro"))
@@ -57,7 +57,7 @@ fn joined(own: &str, super_options: &str) -> String {
     of_own.iter().copied().chain(more).collect::<Vec<_>>().join(",")
 }
 
-/// Space, tab, line break and backslash are written as three octal digits.
+/// Decodes spaces, tabs, newlines and backslashes, which are written as three octal digits.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

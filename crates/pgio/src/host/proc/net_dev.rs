@@ -1,4 +1,4 @@
-//! /proc/net/dev: bytes by interface.
+//! /proc/net/dev: bytes per interface.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ pub struct Interface {
     pub sent_bytes: u64,
 }
 
-/// By the interface's name.
+/// Returns interfaces by name.
 pub fn parse(text: &str) -> BTreeMap<String, Interface> {
     text.lines().filter_map(line).collect()
 }
 
 fn line(line: &str) -> Option<(String, Interface)> {
-    // The last colon: an alias such as eth0:1 has one in its name.
+    // Split at the last colon, because an alias such as eth0:1 contains one.
     let (name, counters) = line.rsplit_once(':')?;
     let mut numbers = counters.split_ascii_whitespace().map(str::parse);
     let received_bytes = numbers.next()?.ok()?;

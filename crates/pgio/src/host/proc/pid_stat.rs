@@ -1,4 +1,4 @@
-//! /proc/PID/stat: one process, its parent, and the processor time of it and its ended children.
+//! /proc/PID/stat: a process, its parent, and its processor time, ended children included.
 //!
 //! Source: proc_pid_stat(5).
 
@@ -6,12 +6,12 @@
 pub struct Process {
     pub pid: i32,
     pub parent: i32,
-    /// Name of the program, cut at 15 bytes.
+    /// Name of the program, truncated to 15 bytes.
     pub name: String,
-    /// Ticks: own time, and that of children that ended and were waited for.
+    /// Ticks of the process, and of children that have ended and were waited for.
     pub own_ticks: u64,
     pub children_ticks: u64,
-    /// Ticks from boot to its start: with the number they tell a process from a later one.
+    /// Ticks from boot to the start of the process; together with the pid they identify a process.
     pub started_ticks: u64,
 }
 
@@ -21,20 +21,20 @@ impl Process {
     }
 }
 
-/// Many such files one after the other. A name with a line break in it is lost, and with it its
-/// process; nobody but a joker has one.
+/// Parses concatenated files. A process whose name contains a newline is skipped; such names do not
+/// occur in practice.
 pub fn parse_all(text: &str) -> Vec<Process> {
     text.lines().filter_map(parse).collect()
 }
 
 pub fn parse(line: &str) -> Option<Process> {
-    // The name may hold anything, parentheses and spaces included.
+    // The name may contain any characters, parentheses and spaces included.
     let (pid, rest) = line.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // Field 3 of the manual is the first here.
+    // The first element is field 3 of the manual page.
     let ticks = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    // The kernel's type for children's time is signed.
+    // The kernel uses a signed type for the time of children.
     let children = |field: usize| {
         Some(u64::try_from(fields.get(field - 3)?.parse::<i64>().ok()?).unwrap_or(0))
     };

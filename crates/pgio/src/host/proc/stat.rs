@@ -1,6 +1,6 @@
-//! /proc/stat: where the processors' time went, in ticks.
+//! /proc/stat: processor time in ticks.
 
-/// Ticks of all processors since boot. `user` and `nice` contain a guest's time already.
+/// Ticks of all processors since boot. `user` and `nice` include guest time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     pub user: u64,
@@ -19,7 +19,7 @@ impl CpuTimes {
         [self.idle, self.iowait, self.steal].into_iter().fold(work, u64::saturating_add)
     }
 
-    /// What the kernel charged to some process.
+    /// Returns the time that the kernel charged to processes.
     pub fn in_processes(&self) -> u64 {
         self.user.saturating_add(self.nice).saturating_add(self.system)
     }
@@ -48,7 +48,7 @@ pub fn parse(text: &str) -> Option<Stat> {
 
 fn cpu(n: &[u64]) -> Option<CpuTimes> {
     let [user, nice, system, idle, iowait, irq, softirq, ..] = *n else { return None };
-    // Steal came with Linux 2.6.11.
+    // Steal time exists since Linux 2.6.11.
     let steal = n.get(7).copied().unwrap_or(0);
     Some(CpuTimes { user, nice, system, idle, iowait, irq, softirq, steal })
 }

@@ -7,7 +7,7 @@ use super::diskstats::Disk;
 use super::*;
 
 #[test]
-fn disks_of_three_generations_of_kernels() {
+fn disks_of_three_kernel_generations() {
     let text = "   8       0 sda 10 1 200 30 40 2 600 70 0 90 100\n \
                 259      0 nvme0n1 10 1 200 30 40 2 600 70 0 90 100 5 0 8 1\n \
                 252      0 vda 10 1 200 30 40 2 600 70 0 90 100 5 0 8 1 7 3\n \
@@ -53,7 +53,7 @@ fn memory_is_bytes() {
 }
 
 #[test]
-fn pressure_is_that_of_some() {
+fn pressure_uses_the_line_some() {
     let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234\n\
                 full avg10=0.00 avg60=0.00 avg300=0.00 total=99\n";
     assert_eq!(pressure::some_total_us(text), Some(1234));
@@ -73,7 +73,7 @@ fn interfaces() {
 }
 
 #[test]
-fn a_path_lies_on_the_deepest_and_latest_mount() {
+fn paths_belong_to_the_deepest_and_latest_mount() {
     let text = "\
 22 1 252:0 / / rw,relatime shared:1 - ext4 /dev/root rw,errors=remount-ro
 30 22 253:0 / /data rw,noatime shared:2 master:1 - xfs /dev/mapper/vg-pg rw,attr2,noquota
@@ -83,15 +83,15 @@ fn a_path_lies_on_the_deepest_and_latest_mount() {
     let mounts = mountinfo::parse(text);
     assert_eq!(mounts.len(), 4);
     let of = |path: &str| mountinfo::containing(&mounts, Path::new(path)).unwrap();
-    assert_eq!(of("/data/pg").source, "/dev/mapper/vg-new", "it covers the earlier one");
+    assert_eq!(of("/data/pg").source, "/dev/mapper/vg-new", "it hides the earlier mount");
     assert_eq!(of("/data/my db/x").device, "0:40");
-    assert_eq!(of("/database").mount_point, "/", "not by letters but by names");
+    assert_eq!(of("/database").mount_point, "/", "paths are compared by components");
     assert_eq!(of("/data/pg").options, "rw,data=ordered");
     assert_eq!(of("/").options, "rw,relatime,errors=remount-ro");
 }
 
 #[test]
-fn a_process_may_have_any_name() {
+fn process_names_may_contain_any_character() {
     let line = "42 (a) b (c)) S 7 42 42 0 -1 0 10 20 0 0 100 23 4 5 20 0 1 0 999 0\n";
     let process = pid_stat::parse(line).unwrap();
     assert_eq!((process.pid, process.parent, process.name.as_str()), (42, 7, "a) b (c)"));
@@ -101,7 +101,7 @@ fn a_process_may_have_any_name() {
 }
 
 #[test]
-fn this_machine_is_understood() {
+fn files_of_this_machine_are_parsed() {
     let read = |name: &str| fs::read_to_string(Path::new("/proc").join(name)).unwrap();
     assert!(stat::parse(&read("stat")).unwrap().cores > 0);
     assert!(meminfo::parse(&read("meminfo"))["total"] > 0);
@@ -115,13 +115,13 @@ fn this_machine_is_understood() {
 
 proptest! {
     #[test]
-    fn no_text_makes_a_parser_panic(text in "(?s).{0,400}") {
+    fn arbitrary_text_does_not_panic(text in "(?s).{0,400}") {
         all(&text);
     }
 
-    /// Near enough to real text to get past the first checks.
+    /// Similar enough to real text to pass the first checks.
     #[test]
-    fn nor_does_damaged_text(
+    fn damaged_text_does_not_panic(
         words in proptest::collection::vec("[a-z0-9:(),=./\\\\-]{0,9}|-|cpu|some|[0-9]{18,22}", 0..60),
         breaks in proptest::collection::vec(any::<bool>(), 60),
     ) {
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn counters_come_back_as_written(n in proptest::collection::vec(0..u64::MAX / 4, 17)) {
+    fn counters_round_trip(n in proptest::collection::vec(0..u64::MAX / 4, 17)) {
         let line = n.iter().fold("8 0 sda".to_owned(), |line, n| format!("{line} {n}"));
         let disk = diskstats::parse(&line)["sda"];
         prop_assert_eq!((disk.reads, disk.writes, disk.busy_ms), (n[0], n[4], n[9]));

@@ -1,4 +1,4 @@
-# Tells what rights.rs asks: who this is, what root may do here, and which programs change the user.
+# For rights.rs: prints the user, the effective capabilities, and the programs that can change the user.
 LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL PATH

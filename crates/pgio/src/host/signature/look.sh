@@ -1,10 +1,10 @@
-# Tells what signature.rs asks of one path: what it is, and for a block device or a file its size, who uses
-# it and what it holds. One fact a line, its kind first. Changes nothing.
+# For signature.rs: prints the type of a path, and for a block device or a file its size, its users and its
+# signatures. One fact per line, the kind first. Read-only.
 LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL PATH
 
-tell() { # KIND FILE: its first line, where it can be read
+print() { # KIND FILE: prints the first line of a readable file
     [ -r "$2" ] && read -r value 2>/dev/null <"$2" && echo "$1 $value"
 }
 
@@ -14,13 +14,13 @@ else
     echo "is nothing"
     exit 0
 fi
-sector() { # ENTRY of a device in /sys; a partition has the queue of its disk
-    tell sector "$1/queue/logical_block_size" || tell sector "${1%/*}/queue/logical_block_size"
+sector() { # ENTRY of a device in /sys; a partition uses the queue of its disk
+    print sector "$1/queue/logical_block_size" || print sector "${1%/*}/queue/logical_block_size"
 }
-below() { # of a file or a directory, where its file system names one device
-    lies=$(stat -c %d -- "$real")
-    major=$((lies >> 8 & 4095))
-    minor=$((lies & 255 | lies >> 12 & 1048320))
+device_sector() { # sector size of the device below a file or directory, if its file system has one device
+    device=$(stat -c %d -- "$real")
+    major=$((device >> 8 & 4095))
+    minor=$((device & 255 | device >> 12 & 1048320))
     [ ! -e "/sys/dev/block/$major:$minor" ] || sector "$(readlink -f "/sys/dev/block/$major:$minor")"
 }
 swaps() {
@@ -28,7 +28,7 @@ swaps() {
         [ "$(readlink -f -- "$swap")" = "$real" ] && echo swap
     done </proc/swaps
 }
-holds() {
+signatures() {
     if found=$(wipefs --no-act --noheadings --parsable --output TYPE,USAGE,UUID,LABEL -- "$real" 2>&1); then
         printf '%s\n' "$found" | while read -r line; do
             [ -z "$line" ] || printf 'signature %s\n' "$line"
@@ -41,20 +41,20 @@ if [ -d "$real" ]; then
     echo "is directory"
     set -- $(stat -f -c '%a %S' -- "$real")
     echo "free $(($1 * $2))"
-    below
+    device_sector
 elif [ -f "$real" ]; then
     echo "is file"
     echo "bytes $(stat -c %s -- "$real")"
     set -- $(stat -c '%b %B' -- "$real")
     echo "allocated $(($1 * $2))"
-    below
+    device_sector
     for backing in /sys/block/loop*/loop/backing_file; do
         [ -r "$backing" ] && read -r file 2>/dev/null <"$backing" && [ "$file" = "$real" ] || continue
         loop=${backing%/loop/backing_file}
         echo "holder ${loop##*/}"
     done
     swaps
-    ! command -v wipefs >/dev/null 2>&1 || holds
+    ! command -v wipefs >/dev/null 2>&1 || signatures
 elif [ ! -b "$real" ]; then
     echo "is other"
 fi
@@ -65,10 +65,10 @@ number=$((0x$(stat -c %t -- "$real"))):$((0x$(stat -c %T -- "$real")))
 echo "number $number"
 entry=$(readlink -f "/sys/dev/block/$number")
 echo "name ${entry##*/}"
-tell sectors "$entry/size"
-tell read-only "$entry/ro"
+print sectors "$entry/size"
+print read-only "$entry/ro"
 sector "$entry"
-tell backing "$entry/loop/backing_file"
+print backing "$entry/loop/backing_file"
 for above in "$entry"/holders/*; do
     [ -e "$above" ] && echo "holder ${above##*/}"
 done
@@ -80,10 +80,10 @@ while read -r line; do
 done </proc/self/mountinfo
 swaps
 if ! command -v wipefs >/dev/null 2>&1; then
-    echo "unreadable there is no wipefs: install util-linux"
+    echo "unreadable wipefs is not installed; install util-linux"
     exit 0
 fi
-# Opened exclusively for --all, even where nothing is done: what the kernel itself uses is refused.
-said=$(wipefs --no-act --all --quiet -- "$real" 2>&1) || printf 'busy %s\n' "$said"
-holds
+# wipefs --all opens the device exclusively, even with --no-act, and so detects use by the kernel.
+message=$(wipefs --no-act --all --quiet -- "$real" 2>&1) || printf 'busy %s\n' "$message"
+signatures
 exit 0

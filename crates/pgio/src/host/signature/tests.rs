@@ -1,4 +1,4 @@
-//! Recorded looks, what they allow, and one look at this machine.
+//! Recorded script output, the resulting refusals, and an inspection of this machine.
 
 use super::*;
 use crate::host::exec::Local;
@@ -25,7 +25,7 @@ fn device(text: &str) -> BlockDevice {
     }
 }
 
-/// A device that nothing uses, with these lines.
+/// An unused device with these additional lines.
 fn idle(lines: &str) -> BlockDevice {
     let head: Vec<&str> = HELD.lines().take(7).collect();
     device(&format!("{}\n{lines}", head.join("\n")))
@@ -36,7 +36,7 @@ fn refused(device: &BlockDevice, confirmed: &[&str]) -> String {
 }
 
 #[test]
-fn a_device_with_all_that_uses_it() {
+fn uses_and_signatures_of_a_device() {
     let found = device(HELD);
     assert_eq!((found.bytes, found.sector), (64 << 20, Some(512)));
     assert_eq!(found.backing, Some("/var/tmp/a b.image".into()));
@@ -44,53 +44,51 @@ fn a_device_with_all_that_uses_it() {
     assert_eq!(found.signatures[0].to_string(), "ext4 `data` (UUID 11aa)");
     assert_eq!(
         refused(&found, &["11aa"]),
-        "/dev/loop3 is in use (mounted on /mnt/a b): nothing is written to it; unmount or release it, or name another"
+        "/dev/loop3 is in use (mounted on /mnt/a b); unmount or release it, or use another device"
     );
 }
 
 #[test]
-fn an_empty_device_may_be_written_to() {
+fn empty_devices_may_be_written() {
     assert_eq!(idle("").refusal(&[]), None);
 }
 
 #[test]
-fn what_it_holds_must_be_named_by_its_uuid() {
+fn signatures_must_be_confirmed_by_uuid() {
     let both = idle(
         "signature ext4,filesystem,11aa,\nsignature ext4,filesystem,11aa,\nsignature dos,partition-table,,\n",
     );
-    assert_eq!(
-        refused(&both, &["11aa"]),
-        "/dev/loop3 holds dos (without a UUID), which would be lost"
-    );
+    assert_eq!(refused(&both, &["11aa"]), "/dev/loop3 contains dos (no UUID), which would be lost");
     let one = idle("signature xfs,filesystem,22bb,\n");
-    assert_eq!(refused(&one, &[]), "/dev/loop3 holds xfs (UUID 22bb), which would be lost");
+    assert_eq!(refused(&one, &[]), "/dev/loop3 contains xfs (UUID 22bb), which would be lost");
     assert_eq!(refused(&one, &["33cc"]), refused(&one, &[]));
     assert_eq!(one.refusal(&["33cc", "22bb"]), None);
 }
 
 #[test]
-fn what_drbd_keeps_is_never_written_to() {
+fn devices_with_drbd_metadata_are_never_written() {
     let text = "signature ext4,filesystem,11aa,\nsignature drbd,raid,44dd,v08\nbusy x: Device or resource busy\n";
     let found = idle(text);
-    assert!(refused(&found, &["11aa", "44dd"]).contains("metadata of DRBD"));
-    assert_eq!(found.uses, ["the kernel or a program has it open"]);
+    assert!(refused(&found, &["11aa", "44dd"]).contains("contains DRBD metadata"));
+    assert_eq!(found.uses, ["opened by the kernel or a program"]);
 }
 
 #[test]
-fn what_cannot_be_read_is_not_taken_for_empty() {
-    let said = "wipefs: error: /dev/loop3: probing initialization failed: Permission denied";
+fn unreadable_devices_are_refused() {
+    let message = "wipefs: error: /dev/loop3: probing initialization failed: Permission denied";
     for kind in ["busy", "unreadable"] {
-        let found = idle(&format!("{kind} {said}\n"));
-        let expected =
-            format!("what is on /dev/loop3 cannot be read: {said}; be root, or of the group");
+        let found = idle(&format!("{kind} {message}\n"));
+        let expected = format!(
+            "cannot read the contents of /dev/loop3: {message}; run as root, or as a member"
+        );
         assert!(refused(&found, &[]).starts_with(&expected));
     }
     assert_eq!(refused(&idle("read-only 1\n"), &[]), "/dev/loop3 is read-only");
-    assert!(refused(&idle("holder dm-0\nswap\n"), &[]).contains("(below dm-0, swap)"));
+    assert!(refused(&idle("holder dm-0\nswap\n"), &[]).contains("(used by dm-0, swap)"));
 }
 
 #[test]
-fn what_is_no_device_is_told_apart() {
+fn types_of_paths_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a 'file'");
     std::fs::write(&path, "12345").unwrap();

@@ -1,9 +1,9 @@
-# Tells what storage.rs asks: where the directories given as arguments really are, what is mounted,
-# and the tree of block devices. One fact a line, its kind first. Reads only.
+# For storage.rs: prints the real paths of the directories given as arguments, the mounts, and the tree
+# of block devices. One fact per line, the kind first. Read-only.
 LC_ALL=C
 export LC_ALL
 
-tell() { # KIND NAME FILE: its first line, where it can be read
+print() { # KIND NAME FILE: prints the first line of a readable file
     [ -r "$3" ] && read -r value 2>/dev/null <"$3" && echo "$1 $2 $value"
 }
 
@@ -21,7 +21,7 @@ done </proc/self/mountinfo
 
 for entry in /sys/class/block/*; do
     name=${entry##*/}
-    tell block "$name" "$entry/dev" || continue
+    print block "$name" "$entry/dev" || continue
     if [ -e "$entry/partition" ]; then
         disk=$(readlink -f "$entry")
         disk=${disk%/*}
@@ -31,13 +31,13 @@ for entry in /sys/class/block/*; do
         [ -e "$slave" ] && echo "below $name ${slave##*/}"
     done
     for attribute in scheduler write_cache fua rotational read_ahead_kb; do
-        tell "$attribute" "$name" "$entry/queue/$attribute"
+        print "$attribute" "$name" "$entry/queue/$attribute"
     done
-    tell partition "$name" "$entry/partition"
-    tell dm-uuid "$name" "$entry/dm/uuid"
-    tell dm-name "$name" "$entry/dm/name"
-    tell md "$name" "$entry/md/level"
-    tell backing "$name" "$entry/loop/backing_file"
+    print partition "$name" "$entry/partition"
+    print dm-uuid "$name" "$entry/dm/uuid"
+    print dm-name "$name" "$entry/dm/name"
+    print md "$name" "$entry/md/level"
+    print backing "$name" "$entry/loop/backing_file"
 done
 
 for entry in /sys/fs/btrfs/*/devices/*; do
@@ -46,7 +46,7 @@ for entry in /sys/fs/btrfs/*/devices/*; do
     echo "btrfs ${of##*/} ${entry##*/}"
 done
 
-# Only DRBD itself knows its disks where the kernel's module makes no slaves of them.
+# Kernel module 8.4 does not list DRBD's disks as slaves, so ask DRBD.
 if command -v drbdsetup >/dev/null 2>&1; then
     drbdsetup show 2>/dev/null | while read -r line; do echo "drbd - $line"; done
 fi

@@ -1,7 +1,8 @@
-//! The tree of block devices of a host, from what survey.sh printed: pure, so recorded trees test it.
+//! The tree of block devices of a host, parsed from the output of survey.sh. Pure, so that tests use
+//! recorded output.
 //!
-//! A file system lies on a device, that on others (a logical volume on partitions, a loop device
-//! on a file of another file system), down to the disks. Next: [`super::locate`].
+//! A file system uses a device, which uses other devices (a logical volume uses partitions, a loop
+//! device uses a file of another file system), down to the disks. Next: [`super::locate`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,18 +10,18 @@ use std::path::{Path, PathBuf};
 use super::Device;
 use crate::host::proc::mountinfo::{self, Mount};
 
-/// Facts of a queue; in the order of survey.sh.
+/// Queue attributes, in the order of survey.sh.
 const QUEUE: &[&str] = &["scheduler", "write_cache", "fua", "rotational", "read_ahead_kb"];
 
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// As asked, in that order; None where it cannot be read.
+    /// The requested directories, in their order; `None` if one cannot be read.
     pub(super) directories: Vec<Option<PathBuf>>,
     mounts: Vec<Mount>,
     devices: BTreeMap<String, Node>,
     /// Devices by file system.
     btrfs: BTreeMap<String, Vec<String>>,
-    /// Minor number and path of the disk.
+    /// Minor number of a DRBD device, and path of its disk.
     drbd: Vec<(String, String)>,
 }
 
@@ -49,7 +50,7 @@ impl Tree {
                 "mount" => mountinfo.extend([rest, "\n"]),
                 _ => {
                     if let Some((name, value)) = rest.split_once(' ') {
-                        tree.fact(kind, name, value, &mut minor);
+                        tree.add_fact(kind, name, value, &mut minor);
                     }
                 }
             }
@@ -58,7 +59,7 @@ impl Tree {
         tree
     }
 
-    fn fact(&mut self, kind: &str, name: &str, value: &str, minor: &mut String) {
+    fn add_fact(&mut self, kind: &str, name: &str, value: &str, minor: &mut String) {
         match kind {
             "btrfs" => self.btrfs.entry(name.to_owned()).or_default().push(kernel_name(value)),
             "drbd" => match drbd_words(value).as_slice() {
@@ -68,7 +69,7 @@ impl Tree {
             },
             _ => {
                 let node = self.devices.entry(kernel_name(name)).or_default();
-                node.fact(kind, value);
+                node.add_fact(kind, value);
             }
         }
     }
@@ -77,14 +78,14 @@ impl Tree {
         mountinfo::containing(&self.mounts, path)
     }
 
-    /// The devices under a file system, each before those that it lies on, none twice.
+    /// Returns the devices below a file system without duplicates, each before those below it.
     pub(super) fn under(&self, mount: &Mount) -> Vec<Device> {
         let mut found = Vec::new();
         self.descend_mount(mount, &mut BTreeSet::new(), &mut found);
         found
     }
 
-    /// A device by its path in /dev, and those that it lies on.
+    /// Returns the device of a path in /dev and those below it.
     pub(super) fn stack(&self, path: &str) -> Vec<Device> {
         let mut found = Vec::new();
         if let Some(name) = self.named(path) {
@@ -130,7 +131,7 @@ impl Tree {
         }
     }
 
-    /// The kernel's name of a path in /dev: itself, or device mapper's name in one of two spellings.
+    /// Returns the kernel name of a path in /dev, which may be a device-mapper name in one of two forms.
     fn named(&self, path: &str) -> Option<String> {
         let path = path.strip_prefix("/dev/")?;
         if self.devices.contains_key(path) {
@@ -150,7 +151,7 @@ impl Tree {
 }
 
 impl Node {
-    fn fact(&mut self, kind: &str, value: &str) {
+    fn add_fact(&mut self, kind: &str, value: &str) {
         match kind {
             "block" => self.number = value.to_owned(),
             "below" => self.below.push(kernel_name(value)),
@@ -159,7 +160,7 @@ impl Node {
             "dm-name" => self.dm_name = Some(value.to_owned()),
             "md" => self.md = true,
             "backing" => self.backing = Some(value.to_owned()),
-            // `none [mq-deadline]`: the one in use.
+            // `none [mq-deadline]`: brackets mark the active scheduler.
             "scheduler" => {
                 let used = value.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
                 self.queue.insert(kind.to_owned(), used.map_or(value, |(used, _)| used).to_owned());
@@ -199,7 +200,7 @@ fn is_drbd(name: &str) -> bool {
     name.strip_prefix("drbd").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A slash in a device's name is an exclamation mark in /sys.
+/// Converts a device name of /sys, where `!` represents a slash.
 pub(super) fn kernel_name(name: &str) -> String {
     name.replace('!', "/")
 }

@@ -1,5 +1,5 @@
-# Tells storage.rs which disk a path in /dev is or lies on, as a partition: number and name.
-# Nothing where it is no block device. Reads only.
+# For storage.rs: prints number and name of the disk of a path in /dev; for a partition, of its disk.
+# Prints nothing if the path is not a block device. Read-only.
 LC_ALL=C
 export LC_ALL
 

@@ -1,5 +1,5 @@
-# Tells what survey.rs asks of the server's main process, from one of its sessions: who runs it and
-# in which control group. One fact a line, its kind first. Reads only.
+# Prints facts about the server's main process for survey.rs, starting from one of its sessions: its
+# user and control group. One fact per line, preceded by its kind. Read-only.
 LC_ALL=C
 export LC_ALL
 of() { # FIELD PID

@@ -1,8 +1,8 @@
-# Tells what survey.rs asks of the server's main process and only its owner may see: program,
-# arguments, environment, log. A line break within a value is written as byte 1. Reads only.
+# Prints facts about the server's main process for survey.rs that only its owner may read: program,
+# arguments, environment, log. A line break within a value is printed as byte 1. Read-only.
 LC_ALL=C
 export LC_ALL
-each() { # KIND FILE: one fact for each of its values, which end in byte 0
+each() { # KIND FILE: prints one fact for each value in the file; byte 0 ends a value
     tr '\n\000' '\001\n' <"$2" | while IFS= read -r value; do
         printf '%s %s\n' "$1" "$value"
     done

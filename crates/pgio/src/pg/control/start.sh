@@ -1,5 +1,5 @@
-# Runs the command after $1 with the log file $1, or without one with a file of its own, which is
-# only for what is said before the server's collector takes over. The end of it tells why it failed.
+# Runs the command after $1 with the log file $1. If $1 is empty, uses a temporary file for messages
+# before the logging collector starts. On failure, prints the end of the log.
 log=$1
 own=
 shift

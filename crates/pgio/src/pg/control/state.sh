@@ -1,5 +1,5 @@
-# Prints the state in postmaster.pid of the data directory $1, or `down` where no process stands
-# behind it, as after a crash. Reads only.
+# Prints the state in postmaster.pid of the data directory $1, or `down` if its process does not
+# exist, as after a crash. Read-only.
 file=$1/postmaster.pid
 pid=$(sed -n 1p "$file" 2>/dev/null)
 at=$(readlink -f "/proc/${pid:-none}/cwd" 2>/dev/null)

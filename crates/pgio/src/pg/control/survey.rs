@@ -1,8 +1,8 @@
-//! What has to be known of a running server to stop it and to start it again as it was.
+//! Collects what is needed to stop a running server and restart it unchanged.
 //!
-//! The process tells: its arguments are exact in /proc, where postmaster.opts leaves quotes within
-//! them open. Of its environment only what bears on how it runs is kept, since the rest may hold
-//! passwords and the journal is a file. Reads only; the scripts look, [`Facts`] makes sense of it.
+//! Arguments come from /proc, where they are exact; postmaster.opts does not escape quotes. Only
+//! the environment variables that affect the server are kept, because the others may contain
+//! passwords and the journal is a file. Read-only: the scripts read, [`Facts`] parses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use postgres::Client;
 use postgres::error::SqlState;
 
-use super::{ControlError, Controller, Plan, Program, Way};
-use crate::config::experiment::ControlWay;
+use super::{ControlError, Controller, Method, Plan, Program};
+use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Prefix, Rights, User};
 
@@ -20,30 +20,31 @@ const PROGRAM: &str = include_str!("program.sh");
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Variables that the server keeps, or their beginnings.
+/// Environment variables to keep, and prefixes of others.
 const KEPT: &[&str] = &["HOME=", "LANG=", "LANGUAGE=", "LOGNAME=", "PATH=", "TZ=", "USER="];
 const KEPT_FAMILIES: &[&str] =
     &["GLIBC_", "KRB5", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PG_OOM_", "SSL_"];
 
-/// Options of postgres that take a value, which may be the next argument.
+/// Options of postgres whose value may be the next argument.
 const WITH_VALUE: &[&str] =
     &["-B", "-C", "-N", "-S", "-W", "-c", "-d", "-f", "-h", "-k", "-o", "-p", "-r", "-t", "-v"];
 
-/// What the server says of itself.
+/// Facts that a session of the server reports.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told {
+pub(super) struct SessionFacts {
     pub(super) backend: i32,
     pub(super) data_directory: String,
     pub(super) collector: bool,
 }
 
 impl Controller {
-    /// Refuses what could not be started again as it was. `client` is a session of the server that runs on `exec`, which the experiment calls `host`.
+    /// Fails if the server could not be restarted unchanged. `client` is a session of the server,
+    /// `exec` runs commands on its host, and `host` is that host's name in the experiment.
     pub fn find(
         client: &mut Client,
         host: &str,
         exec: Arc<dyn Exec>,
-        way: &ControlWay,
+        way: &ControlMethod,
     ) -> Result<Controller, ControlError> {
         let row = client.query_one(
             "SELECT pg_backend_pid(), current_setting('data_directory'), current_setting('logging_collector') = 'on'",
@@ -55,39 +56,41 @@ impl Controller {
             }
             _ => error.into(),
         })?;
-        let told = Told { backend: row.get(0), data_directory: row.get(1), collector: row.get(2) };
-        let controller = Controller::new(plan(&told, host, &*exec, way)?, exec);
-        controller.means()?;
+        let facts =
+            SessionFacts { backend: row.get(0), data_directory: row.get(1), collector: row.get(2) };
+        let controller = Controller::new(plan(&facts, host, &*exec, way)?, exec);
+        controller.prefixes()?;
         Ok(controller)
     }
 }
 
 pub(super) fn plan(
-    told: &Told,
+    session: &SessionFacts,
     host: &str,
     exec: &dyn Exec,
-    way: &ControlWay,
+    way: &ControlMethod,
 ) -> Result<Plan, ControlError> {
-    let process = script(&Prefix::default(), PROCESS, &[&told.backend.to_string()]);
+    let process = script(&Prefix::default(), PROCESS, &[&session.backend.to_string()]);
     let found = Process::parse(&exec.run(&process)?);
     let Some(Process { pid, owner, unit }) = found else {
-        return Err(ControlError::NotThere { host: host.to_owned() });
+        return Err(ControlError::NotVisible { host: host.to_owned() });
     };
-    let way = match way {
-        ControlWay::PgCtl => {
+    let method = match way {
+        ControlMethod::PgCtl => {
             if let Some(unit) = unit.filter(|unit| main_pid(exec, unit) == Some(pid)) {
-                return Err(ControlError::OfSystemd { unit });
+                return Err(ControlError::RunBySystemd { unit });
             }
             let prefix = Rights::find(exec)?.as_user(exec, host, &owner)?;
-            let look = script(&prefix, PROGRAM, &[&pid.to_string()]);
-            Way::PgCtl(Facts::parse(&exec.run(&look)?).program(told)?)
+            let program = script(&prefix, PROGRAM, &[&pid.to_string()]);
+            Method::PgCtl(Facts::parse(&exec.run(&program)?).program(session)?)
         }
-        ControlWay::Systemctl { unit: asked } => {
-            check_unit(exec, host, asked, pid, unit)?;
-            Way::Systemctl { unit: asked.clone() }
+        ControlMethod::Systemctl { unit: requested } => {
+            check_unit(exec, host, requested, pid, unit)?;
+            Method::Systemctl { unit: requested.clone() }
         }
     };
-    Ok(Plan { host: host.to_owned(), data_directory: told.data_directory.clone(), owner, way })
+    let data_directory = session.data_directory.clone();
+    Ok(Plan { host: host.to_owned(), data_directory, owner, method })
 }
 
 fn script(prefix: &Prefix, text: &str, arguments: &[&str]) -> CommandLine {
@@ -95,37 +98,38 @@ fn script(prefix: &Prefix, text: &str, arguments: &[&str]) -> CommandLine {
     prefix.line(words).directory("/".as_ref()).timeout(LIMIT)
 }
 
-/// None: systemd is not there, or does not know.
+/// `None` without systemd, or if the unit has no main process.
 fn main_pid(exec: &dyn Exec, unit: &str) -> Option<u32> {
     let [_, _, pid] = show(exec, unit)?;
     pid.parse().ok().filter(|pid| *pid != 0)
 }
 
-/// LoadState, ActiveState and MainPID.
+/// LoadState, ActiveState and MainPID of a unit.
 fn show(exec: &dyn Exec, unit: &str) -> Option<[String; 3]> {
     let names = ["LoadState", "ActiveState", "MainPID"];
     let property = format!("--property={}", names.join(","));
-    let ask = CommandLine::new("systemctl").args(["show", &property, "--", unit]).timeout(LIMIT);
-    let text = exec.run(&ask).ok()?;
-    let of = |name: &str| {
+    let command =
+        CommandLine::new("systemctl").args(["show", &property, "--", unit]).timeout(LIMIT);
+    let text = exec.run(&command).ok()?;
+    let value = |name: &str| {
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         found.unwrap_or_default().to_owned()
     };
-    Some(names.map(of))
+    Some(names.map(value))
 }
 
-/// Refuses also a unit that only stands for others, as Debian's postgresql.service does: its stop
-/// would not be waited for, and ends more servers than this one.
+/// Checks that the unit runs the server. Rejects an umbrella unit such as Debian's
+/// postgresql.service: systemctl would not wait for its stop, and it stops other servers too.
 fn check_unit(
     exec: &dyn Exec,
     host: &str,
-    asked: &str,
+    requested: &str,
     pid: u32,
     found: Option<String>,
 ) -> Result<(), ControlError> {
-    let (host, unit) = (host.to_owned(), asked.to_owned());
-    let instead = found.map_or_else(String::new, |found| format!(": that is {found}"));
-    let Some([load, active, main]) = show(exec, asked) else {
+    let (host, unit) = (host.to_owned(), requested.to_owned());
+    let instead = found.map_or_else(String::new, |found| format!("; unit {found} does"));
+    let Some([load, active, main]) = show(exec, requested) else {
         return Err(ControlError::NoUnit { host, unit, state: "no systemd".to_owned(), instead });
     };
     if load != "loaded" || active != "active" {
@@ -146,7 +150,7 @@ fn check_unit(
 struct Process {
     pid: u32,
     owner: User,
-    /// Systemd's, by its control group.
+    /// systemd unit according to the control group.
     unit: Option<String>,
 }
 
@@ -172,7 +176,7 @@ impl Process {
     }
 }
 
-/// What program.sh printed.
+/// Output of program.sh.
 #[derive(Debug, Default, PartialEq)]
 struct Facts {
     path: String,
@@ -202,7 +206,7 @@ impl Facts {
         facts
     }
 
-    fn program(self, told: &Told) -> Result<Program, ControlError> {
+    fn program(self, session: &SessionFacts) -> Result<Program, ControlError> {
         let program = self.path.clone();
         if program.ends_with(" (deleted)") {
             return Err(ControlError::Replaced { program });
@@ -211,21 +215,22 @@ impl Facts {
             return Err(ControlError::NoPgCtl { program });
         }
         let log = match self.log {
-            _ if told.collector => None,
-            Some(file) if !self.closed && can_be_opened_again(&file) => Some(file),
+            _ if session.collector => None,
+            Some(file) if !self.closed && can_be_reopened(&file) => Some(file),
             to => return Err(ControlError::Log { to: to.unwrap_or("a closed file".to_owned()) }),
         };
         let (directory, arguments) = directory_of(self.arguments.into_iter().skip(1));
         let by_variable = self.environment.iter().find_map(|v| v.strip_prefix("PGDATA="));
         let directory = directory.or(by_variable.map(str::to_owned));
-        // One that began where the server was started, which is forgotten: the data directory it is.
+        // A relative path refers to the unknown directory where the server was started; use the
+        // data directory instead.
         let directory = directory.filter(|directory| directory.starts_with('/'));
         let kept = |variable: &String| {
             KEPT.iter().chain(KEPT_FAMILIES).any(|start| variable.starts_with(start))
         };
         Ok(Program {
             path: self.path,
-            directory: directory.unwrap_or_else(|| told.data_directory.clone()),
+            directory: directory.unwrap_or_else(|| session.data_directory.clone()),
             arguments,
             environment: self.environment.into_iter().filter(kept).collect(),
             log,
@@ -233,7 +238,7 @@ impl Facts {
     }
 }
 
-fn can_be_opened_again(file: &str) -> bool {
+fn can_be_reopened(file: &str) -> bool {
     let device = file.starts_with("/dev/") && file != "/dev/null";
     file.starts_with('/') && !device && !file.ends_with(" (deleted)")
 }
@@ -247,7 +252,7 @@ fn directory_of(arguments: impl Iterator<Item = String>) -> (Option<String>, Vec
             Some("") => directory = arguments.next(),
             Some(joined) => directory = Some(joined.to_owned()),
             None => {
-                // The value of another option may look like one.
+                // The value of another option may look like `-D`.
                 let takes_value = WITH_VALUE.contains(&argument.as_str());
                 others.push(argument);
                 others.extend(takes_value.then(|| arguments.next()).flatten());
@@ -261,8 +266,8 @@ fn directory_of(arguments: impl Iterator<Item = String>) -> (Option<String>, Vec
 mod tests {
     use super::*;
 
-    fn told(collector: bool) -> Told {
-        Told { backend: 9, data_directory: "/d".to_owned(), collector }
+    fn session(collector: bool) -> SessionFacts {
+        SessionFacts { backend: 9, data_directory: "/d".to_owned(), collector }
     }
 
     fn facts(arguments: &[&str], log: &str) -> Facts {
@@ -279,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_described_by_its_owner_and_its_unit() {
+    fn parses_owner_and_unit_of_a_process() {
         let v1 = "main 77\nuser 26 27 postgres\ngroup /\ngroup /system.slice/system-postgresql.slice/postgresql@15-main.service\n";
         let found = Process::parse(v1).unwrap();
         assert_eq!((found.pid, found.owner.uid, found.owner.gid), (77, 26, 27));
@@ -290,52 +295,53 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_exact_and_the_environment_holds_no_secret() {
+    fn arguments_are_exact_and_the_environment_has_no_secrets() {
         let given = ["postgres", "-D", "/e/pg", "-c", "-Dx", "-c", "a=b \"c\"\n'", "-p5432"];
-        let program = facts(&given, "/var/log/pg.log").program(&told(false)).unwrap();
+        let program = facts(&given, "/var/log/pg.log").program(&session(false)).unwrap();
         assert_eq!(program.directory, "/e/pg");
         assert_eq!(program.arguments, ["-c", "-Dx", "-c", "a=b \"c\"\n'", "-p5432"]);
         assert_eq!(program.environment, ["TZ=UTC", "LC_ALL=C"]);
         assert_eq!(program.log.as_deref(), Some("/var/log/pg.log"));
-        let by_variable = facts(&["postgres"], "/dev/null").program(&told(false)).unwrap();
+        let by_variable = facts(&["postgres"], "/dev/null").program(&session(false)).unwrap();
         assert_eq!(by_variable.directory, "/e");
-        let relative = facts(&["postgres", "-Ddata"], "/dev/null").program(&told(false)).unwrap();
+        let relative =
+            facts(&["postgres", "-Ddata"], "/dev/null").program(&session(false)).unwrap();
         assert_eq!(relative.directory, "/d");
     }
 
     #[test]
-    fn what_could_not_be_started_as_it_was_is_refused() {
+    fn a_server_that_could_not_be_restarted_unchanged_is_refused() {
         let refused = |facts: Facts, collector| {
-            facts.program(&told(collector)).map(drop).unwrap_err().to_string()
+            facts.program(&session(collector)).map(drop).unwrap_err().to_string()
         };
         for log in ["pipe:[7]", "socket:[8]", "/dev/pts/3", "/tmp/log (deleted)"] {
-            let said = refused(facts(&["postgres"], log), false);
-            assert!(said.contains(log) && said.contains("pg_ctl start -l FILE"), "{said}");
+            let message = refused(facts(&["postgres"], log), false);
+            assert!(message.contains(log) && message.contains("pg_ctl start -l FILE"), "{message}");
         }
         let closed = Facts { closed: true, ..facts(&["postgres"], "/root/log") };
         assert!(refused(closed, false).contains("/root/log"));
-        let collected = facts(&["postgres"], "pipe:[7]").program(&told(true)).unwrap();
+        let collected = facts(&["postgres"], "pipe:[7]").program(&session(true)).unwrap();
         assert_eq!(collected.log, None);
         let replaced = Facts { path: "/b/postgres (deleted)".to_owned(), ..Facts::default() };
-        assert!(refused(replaced, false).contains("restart the server by hand first"));
+        assert!(refused(replaced, false).contains("restart the server manually first"));
         let alone = Facts { pg_ctl: false, ..facts(&["postgres"], "/l") };
-        assert!(refused(alone, false).contains("no pg_ctl beside /bin/postgres"));
+        assert!(refused(alone, false).contains("no pg_ctl in the directory of /bin/postgres"));
     }
 
     #[test]
-    fn blanks_at_the_ends_of_values_survive_the_way() {
+    fn the_script_keeps_blanks_at_the_ends_of_values() {
         let mut process = std::process::Command::new("sleep");
         let mut process = process.args(["1000"]).env("PGIO_BLANKS", " %m [%p] ").spawn().unwrap();
         let pid = process.id().to_string();
-        let asked = || {
+        let read = || {
             let program =
                 std::process::Command::new("sh").args(["-c", PROGRAM, "sh", &pid]).output();
             Facts::parse(&String::from_utf8(program.unwrap().stdout).unwrap())
         };
-        // Until it is another program than ours, it has our environment.
-        let mut facts = asked();
+        // Until it executes sleep, the child still shows our environment.
+        let mut facts = read();
         while !facts.arguments.contains(&"1000".to_owned()) {
-            facts = asked();
+            facts = read();
         }
         process.kill().unwrap();
         process.wait().unwrap();
@@ -344,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn line_breaks_in_values_survive_the_way() {
+    fn line_breaks_in_values_are_restored() {
         let text =
             "program /b/postgres\npg_ctl\nargument postgres\nargument a\u{1}b\nargument \nlog /l\n";
         let facts = Facts::parse(text);

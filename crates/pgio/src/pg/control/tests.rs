@@ -1,25 +1,25 @@
-//! The order of commands, on a host that is made up. Real servers are in the integration tests.
+//! Tests the order of commands on a fake host. Integration tests use real servers.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Mutex;
 
-use super::survey::{Told, plan};
+use super::survey::{SessionFacts, plan};
 use super::*;
-use crate::config::experiment::ControlWay;
+use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Output};
 
-/// A host with one server, whose state follows what is run.
+/// A host with one server whose state follows the commands.
 #[derive(Default)]
 struct Fake {
     uid: u32,
     has: &'static str,
     unit: &'static str,
-    /// What `systemctl show` says of a unit.
+    /// Output of `systemctl show`.
     shown: &'static str,
     state: Mutex<Vec<&'static str>>,
     ran: Mutex<Vec<String>>,
-    /// It is not there at once when its start has returned.
+    /// Whether the server becomes ready only after its start command has returned.
     late: bool,
 }
 
@@ -28,7 +28,7 @@ impl Fake {
         std::mem::take(&mut self.ran.lock().unwrap())
     }
 
-    fn said(&self, line: &str) -> Option<String> {
+    fn respond(&self, line: &str) -> Option<String> {
         if line.contains("Prints the state") {
             let mut states = self.state.lock().unwrap();
             let state = if states.len() > 1 { states.remove(0) } else { states[0] };
@@ -43,7 +43,7 @@ impl Fake {
         if line.contains("only its owner may") {
             return Some("program /b/postgres\npg_ctl\nargument postgres\nargument -c\nargument a=b c\nenvironment TZ=UTC\nlog /l\n".to_owned());
         }
-        if line.contains("which programs change the user") {
+        if line.contains("programs that can change the user") {
             let has: String = self.has.split(' ').map(|p| format!("has {p}\n")).collect();
             return Some(format!("uid {}\nname joe\ncapabilities ffff\n{has}", self.uid));
         }
@@ -63,33 +63,33 @@ impl Fake {
 
 impl Exec for Fake {
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        let said = self.said(&command.to_string());
-        let status = ExitStatus::from_raw(if said.is_some() { 0 } else { 256 });
-        Ok(Output { status, stdout: said.unwrap_or_default(), stderr: "no".to_owned() })
+        let stdout = self.respond(&command.to_string());
+        let status = ExitStatus::from_raw(if stdout.is_some() { 0 } else { 256 });
+        Ok(Output { status, stdout: stdout.unwrap_or_default(), stderr: "no".to_owned() })
     }
 }
 
-fn told() -> Told {
-    Told { backend: 9, data_directory: "/d".to_owned(), collector: false }
+fn session() -> SessionFacts {
+    SessionFacts { backend: 9, data_directory: "/d".to_owned(), collector: false }
 }
 
-fn systemctl(unit: &str) -> ControlWay {
-    ControlWay::Systemctl { unit: unit.to_owned() }
+fn systemctl(unit: &str) -> ControlMethod {
+    ControlMethod::Systemctl { unit: unit.to_owned() }
 }
 
-fn controller(fake: Fake, way: &ControlWay) -> (Controller, Arc<Fake>) {
+fn controller(fake: Fake, way: &ControlMethod) -> (Controller, Arc<Fake>) {
     let fake = Arc::new(fake);
-    let plan = plan(&told(), "db", &*fake, way).unwrap();
+    let plan = plan(&session(), "db", &*fake, way).unwrap();
     (Controller::new(plan, fake.clone()), fake)
 }
 
 #[test]
-fn by_pg_ctl_as_the_owner_with_the_options_found() {
+fn pg_ctl_runs_as_the_owner_with_the_original_options() {
     let state = Mutex::new(vec!["ready"]);
     let fake = Fake { has: "runuser", state, ..Fake::default() };
-    let (controller, fake) = controller(fake, &ControlWay::PgCtl);
+    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
     controller.start().unwrap();
-    assert!(fake.ran().is_empty(), "it runs already");
+    assert!(fake.ran().is_empty(), "already running");
     controller.stop().unwrap();
     controller.stop().unwrap();
     let stop = "runuser -u postgres -- /b/pg_ctl stop -D /d -m fast -w -s -t 300";
@@ -104,42 +104,42 @@ fn by_pg_ctl_as_the_owner_with_the_options_found() {
 }
 
 #[test]
-fn a_server_on_its_way_down_is_waited_for() {
+fn start_waits_for_a_shutdown_to_finish() {
     let state = Mutex::new(vec!["stopping", "", "down"]);
     let fake = Fake { uid: 26, state, ..Fake::default() };
-    let (controller, fake) = controller(fake, &ControlWay::PgCtl);
+    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
     controller.start().unwrap();
     assert_eq!(fake.ran().len(), 1);
 }
 
 #[test]
-fn a_unit_may_be_late_and_pg_ctl_may_not() {
+fn a_unit_may_become_ready_late_but_pg_ctl_may_not() {
     let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
-    let start = |way: &ControlWay| {
+    let start = |way: &ControlMethod| {
         let state = Mutex::new(vec!["down"]);
         let fake = Fake { has: "runuser", shown, state, late: true, ..Fake::default() };
         let (controller, fake) = controller(fake, way);
         (controller.start().map_err(|e| e.to_string()), fake.ran().len())
     };
     assert_eq!(start(&systemctl("pg.service")), (Ok(()), 1));
-    let (refused, times) = start(&ControlWay::PgCtl);
+    let (refused, times) = start(&ControlMethod::PgCtl);
     assert!(refused.unwrap_err().contains("down"));
     assert_eq!(times, 1);
 }
 
 #[test]
-fn a_plan_is_the_same_after_the_journal() {
+fn a_plan_survives_serialization() {
     let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
-    for way in [ControlWay::PgCtl, systemctl("pg.service")] {
+    for way in [ControlMethod::PgCtl, systemctl("pg.service")] {
         let fake = Fake { has: "runuser", shown, ..Fake::default() };
-        let plan = plan(&told(), "db", &fake, &way).unwrap();
+        let plan = plan(&session(), "db", &fake, &way).unwrap();
         let text = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
     }
 }
 
 #[test]
-fn by_systemctl_where_the_unit_runs_the_server() {
+fn systemctl_requires_the_unit_that_runs_the_server() {
     let active = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
     let state = || Mutex::new(vec!["ready"]);
     let fake = Fake { has: "runuser", shown: active, state: state(), ..Fake::default() };
@@ -150,35 +150,36 @@ fn by_systemctl_where_the_unit_runs_the_server() {
 
     let refused = |shown, unit| {
         let fake = Fake { has: "runuser", shown, unit, ..Fake::default() };
-        plan(&told(), "db", &fake, &systemctl("pg.service")).unwrap_err().to_string()
+        plan(&session(), "db", &fake, &systemctl("pg.service")).unwrap_err().to_string()
     };
     let missing = "LoadState=not-found\nActiveState=inactive\nMainPID=0\n";
-    assert!(
-        refused(missing, "").contains("no unit pg.service that is active (not-found, inactive)")
-    );
+    assert!(refused(missing, "").contains("no active unit pg.service (not-found, inactive)"));
     assert!(refused("", "").contains("no systemd"));
     let umbrella = "LoadState=loaded\nActiveState=active\nMainPID=0\n";
-    let said = refused(umbrella, "postgresql@15-main.service");
+    let message = refused(umbrella, "postgresql@15-main.service");
     assert_eq!(
-        said,
-        "systemd's unit pg.service is not what runs the server: that is postgresql@15-main.service"
+        message,
+        "systemd unit pg.service does not run the server; unit postgresql@15-main.service does"
     );
 }
 
 #[test]
-fn refused_before_anything_is_changed() {
-    let refused = |fake: Fake, told: Told| {
-        plan(&told, "db", &fake, &ControlWay::PgCtl).unwrap_err().to_string()
+fn refuses_before_changing_anything() {
+    let refused = |fake: Fake, session: SessionFacts| {
+        plan(&session, "db", &fake, &ControlMethod::PgCtl).unwrap_err().to_string()
     };
-    let elsewhere = refused(Fake::default(), Told { backend: 8, ..told() });
-    assert!(elsewhere.contains("is not seen on host db"), "{elsewhere}");
-    let nobody = refused(Fake { uid: 1000, ..Fake::default() }, told());
+    let elsewhere = refused(Fake::default(), SessionFacts { backend: 8, ..session() });
+    assert!(elsewhere.contains("is not visible on host db"), "{elsewhere}");
+    let nobody = refused(Fake { uid: 1000, ..Fake::default() }, session());
     assert!(nobody.contains("`joe ALL=(postgres) NOPASSWD: ALL`"), "{nobody}");
     let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
-    let of_systemd = Fake { unit: "postgresql.service", shown, ..Fake::default() };
-    let said = refused(of_systemd, told());
-    assert!(said.contains("control = \"systemctl postgresql.service\""), "{said}");
+    let run_by_systemd = Fake { unit: "postgresql.service", shown, ..Fake::default() };
+    let message = refused(run_by_systemd, session());
+    assert!(message.contains("control = \"systemctl postgresql.service\""), "{message}");
     let inside =
         Fake { unit: "runner.service", shown: "MainPID=3\n", has: "su", ..Fake::default() };
-    assert!(plan(&told(), "db", &inside, &ControlWay::PgCtl).is_ok(), "started by hand in there");
+    assert!(
+        plan(&session(), "db", &inside, &ControlMethod::PgCtl).is_ok(),
+        "started by hand in there"
+    );
 }

@@ -1,8 +1,8 @@
-//! The owner's side: start a private cluster, reach it, command it, stop it.
+//! The owner's side of a private cluster: starts it, connects to it, sends commands, stops it.
 //!
-//! Dropping a [`PrivateCluster`] stops it and waits for that. A process that ends without
-//! dropping it, killed or with the cluster in a static, closes the pipe to the supervisor,
-//! which does the same a moment later.
+//! Dropping a [`PrivateCluster`] stops it and waits for the end. If the process ends without
+//! dropping it (killed, or with the cluster in a static), the pipe to the supervisor closes and the
+//! supervisor stops the cluster.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -14,30 +14,32 @@ use std::time::{Duration, Instant};
 
 use postgres::NoTls;
 
+use super::find::find_observed;
 use super::layout::{self, Layout, Role};
+use super::progress::{Observer, Progress};
 use super::protocol::{Command, read_answer};
 use super::server::Setting;
 use super::supervisor::Task;
 use super::sweep::sweep;
-use super::{Binaries, Error, ServerVersion, VersionRequest, at, find};
-use crate::host::exec::{CommandLine, Ties, spawn};
+use super::{Binaries, Error, ServerVersion, VersionRequest, at};
+use crate::host::exec::{CommandLine, SpawnOptions, spawn};
 
 const DATABASE: &str = "pgio";
-const SYNCHRONOUS: Duration = Duration::from_secs(60);
+const SYNCHRONOUS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to start.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// `None`: the newest installed server, else the newest that can be downloaded.
+    /// `None` means the newest installed server, or else the newest available for download.
     pub pg: Option<VersionRequest>,
     /// With a standby, the primary's commits wait for it (`synchronous_standby_names`).
     pub standby: bool,
-    /// For postgresql.conf, unquoted.
+    /// Settings for postgresql.conf, unquoted.
     pub primary_settings: Vec<Setting>,
     pub standby_settings: Vec<Setting>,
-    /// The pgio program, which knows the subcommand `supervise`.
+    /// The pgio program, which has the subcommand `supervise`.
     pub supervisor_exe: PathBuf,
-    /// Where the cluster's directory is made; `None` is /var/tmp.
+    /// Where the cluster's directory is created; `None` means /var/tmp.
     pub base_dir: Option<PathBuf>,
 }
 
@@ -54,8 +56,8 @@ impl Spec {
     }
 }
 
-/// Running servers with an empty database `pgio`. Whoever may enter their directory, the
-/// present user and root, is let in as superuser `postgres` without a password.
+/// Running servers with an empty database `pgio`. The current user and root, who can enter the
+/// socket directory, connect as superuser `postgres` without a password.
 pub struct PrivateCluster {
     binaries: Binaries,
     layout: Layout,
@@ -64,11 +66,17 @@ pub struct PrivateCluster {
 }
 
 impl PrivateCluster {
-    /// Returns when the database is there and the standby, if any, is synchronous.
+    /// Returns when the database exists and the standby, if any, is synchronous.
     pub fn start(spec: &Spec) -> Result<Self, Error> {
+        Self::start_observed(spec, &mut |_| {})
+    }
+
+    /// As [`start`](Self::start); the observer receives each step, a download's progress included.
+    pub fn start_observed(spec: &Spec, observer: Observer<'_>) -> Result<Self, Error> {
         let base_dir = spec.base_dir.clone().unwrap_or_else(layout::default_base);
         layout::check_base(&base_dir)?;
-        let binaries = find(spec.pg)?;
+        let binaries = find_observed(spec.pg, observer)?;
+        observer(&Progress::Start);
         let absolute = |path: &Path| std::path::absolute(path).map_err(at(path));
         sweep(&base_dir);
         let task = Task {
@@ -82,10 +90,10 @@ impl PrivateCluster {
         let layout = Layout { root: supervisor.answer()?.into() };
         let has_standby = spec.standby;
         let cluster = Self { binaries, layout, has_standby, supervisor: Mutex::new(supervisor) };
-        // The standby first: CREATE DATABASE is the first commit that waits for it.
+        // CREATE DATABASE is the first commit that waits for the standby.
         cluster.wait_synchronous()?;
         let mut client = cluster.connect("postgres")?;
-        // There on the standby too, not only flushed there.
+        // Wait until the standby has replayed it, not only flushed it.
         client.batch_execute("SET synchronous_commit = remote_apply")?;
         client.batch_execute(&format!("CREATE DATABASE {DATABASE}"))?;
         Ok(cluster)
@@ -109,12 +117,12 @@ impl PrivateCluster {
         self.has_standby.then(|| self.layout.data(Role::Standby))
     }
 
-    /// Holds everything of this cluster, and goes with it.
+    /// The directory of the whole cluster; it is removed with the cluster.
     pub fn directory(&self) -> &Path {
         &self.layout.root
     }
 
-    /// Where the primary listens; the only place.
+    /// The only socket on which the primary listens.
     pub fn primary_socket(&self) -> PathBuf {
         self.layout.sockets().join(format!(".s.PGSQL.{}", Role::Primary.port()))
     }
@@ -133,23 +141,23 @@ impl PrivateCluster {
         self.has_standby.then(|| self.layout.conninfo(Role::Standby, DATABASE))
     }
 
-    /// Fast shutdown and start, as for settings that need it; sessions are ended. Returns
-    /// when the primary takes connections, and a running standby is synchronous again.
+    /// Fast shutdown and start, for settings that require a restart; sessions are disconnected.
+    /// Returns when the primary accepts connections and a running standby is synchronous again.
     pub fn restart_primary(&self) -> Result<(), Error> {
         if self.command(Command::RestartPrimary)? { self.wait_synchronous() } else { Ok(()) }
     }
 
-    /// As for work on its files; [`PrivateCluster::start_primary`] ends it.
+    /// Stops the primary, for work on its files, until [`PrivateCluster::start_primary`].
     pub fn stop_primary(&self) -> Result<(), Error> {
         self.command(Command::StopPrimary).map(drop)
     }
 
-    /// Returns when the primary takes connections, and a running standby is synchronous again.
+    /// Returns when the primary accepts connections and a running standby is synchronous again.
     pub fn start_primary(&self) -> Result<(), Error> {
         if self.command(Command::StartPrimary)? { self.wait_synchronous() } else { Ok(()) }
     }
 
-    /// Commits on the primary wait from now on, unless `synchronous_commit` is local or off.
+    /// Afterwards commits on the primary wait, unless `synchronous_commit` is local or off.
     pub fn stop_standby(&self) -> Result<(), Error> {
         self.command(Command::StopStandby).map(drop)
     }
@@ -160,13 +168,13 @@ impl PrivateCluster {
         self.wait_synchronous()
     }
 
-    /// As dropping it, but says so when something was left behind.
+    /// Like dropping it, but returns an error if something was left behind.
     pub fn stop(self) -> Result<(), Error> {
         let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
         supervisor.finish()
     }
 
-    /// Returns whether the standby is to run now.
+    /// Returns whether the standby should be running.
     fn command(&self, command: Command) -> Result<bool, Error> {
         let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
         supervisor.send(command)?;
@@ -190,13 +198,16 @@ impl PrivateCluster {
         let mut client = self.connect("postgres")?;
         let query = "SELECT coalesce(max(sync_state), 'not connected') \
                      FROM pg_stat_replication WHERE application_name = $1";
-        let deadline = Instant::now() + SYNCHRONOUS;
+        let deadline = Instant::now() + SYNCHRONOUS_TIMEOUT;
         loop {
             let state: String = client.query_one(query, &[&Role::Standby.name()])?.get(0);
             match state.as_str() {
                 "sync" | "quorum" => return Ok(()),
                 _ if Instant::now() > deadline => {
-                    return Err(Error::NotSynchronous { seconds: SYNCHRONOUS.as_secs(), state });
+                    return Err(Error::NotSynchronous {
+                        seconds: SYNCHRONOUS_TIMEOUT.as_secs(),
+                        state,
+                    });
                 }
                 _ => thread::sleep(Duration::from_millis(10)),
             }
@@ -211,10 +222,10 @@ impl fmt::Debug for PrivateCluster {
     }
 }
 
-/// The supervisor as its owner sees it.
+/// Handle of the supervisor process.
 struct Supervisor {
     process: Child,
-    /// Taken at the end: closing it is how the supervisor is told.
+    /// Closing it tells the supervisor to stop; `None` afterwards.
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     standby_stopped: bool,
@@ -222,13 +233,13 @@ struct Supervisor {
 
 impl Supervisor {
     fn start(program: &Path, task: &Task) -> Result<Self, Error> {
-        let ties = Ties {
+        let ties = SpawnOptions {
             stdin: Stdio::piped(),
             stdout: Stdio::piped(),
             stderr: Stdio::inherit(),
             own_group: true,
-            // It must outlive us, to clean up.
-            when_parent_dies: None,
+            // The supervisor must outlive the owner to clean up.
+            parent_death_signal: None,
         };
         let command = CommandLine::new(program).arg("supervise").args(task.to_args());
         let mut process = spawn(&command, ties)?;
@@ -244,7 +255,7 @@ impl Supervisor {
 
     fn answer(&mut self) -> Result<String, Error> {
         let mut line = String::new();
-        // It waits for its servers within limits of its own, so none is needed here.
+        // No timeout: the supervisor has timeouts of its own.
         match self.answers.read_line(&mut line) {
             Ok(0) | Err(_) => Err(Error::SupervisorGone),
             Ok(_) => match read_answer(&line) {
@@ -261,7 +272,7 @@ impl Supervisor {
         let answer = self.answer();
         let _ = self.process.wait();
         match answer {
-            // It says nothing more when all went well.
+            // After success the supervisor sends no answer.
             Err(Error::SupervisorGone) => Ok(()),
             other => other.map(drop),
         }

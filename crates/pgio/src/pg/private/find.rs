@@ -1,9 +1,9 @@
-//! Finding the programs of a PostgreSQL server: an installed one, else a downloaded one.
+//! Finds the programs of an installed PostgreSQL server, or else downloads them.
 //!
-//! `PGIO_BINDIR`, when set, decides alone. Otherwise every usual place is looked at and
-//! the newest server that fits the request wins; only when none does, one is downloaded.
-//! A place counts only with both `postgres` and `initdb` in it: many machines have the
-//! client programs without a server.
+//! If `PGIO_BINDIR` is set, only that directory is used. Otherwise all usual directories are
+//! searched and the newest server that satisfies the request is used; without one, pgio downloads a
+//! server. A directory counts only if it contains both `postgres` and `initdb`: many machines have
+//! the client programs without a server.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,15 +11,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Error;
-use super::download;
+use super::download::{self, Cached};
+use super::progress::Observer;
 use super::version::{SUPPORTED, ServerVersion, VersionRequest};
 use crate::host::exec::{CommandLine, Exec, Local};
 
-/// Where the server's programs come from; a report shows it beside absolute figures.
+/// Where the server's programs come from; reports show it with absolute figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Installed(PathBuf),
-    /// A small build for tests: optimised for size, without io_uring, lz4 and zstd.
+    /// A small build for tests: optimized for size, without io_uring, lz4 and zstd.
     Downloaded(ServerVersion),
 }
 
@@ -31,33 +32,44 @@ pub struct Binaries {
     pub origin: Origin,
 }
 
-/// The newest installed server that fits, else the newest that can be downloaded.
+/// The newest installed server that satisfies the request, or else the newest available for
+/// download.
 pub fn find(request: Option<VersionRequest>) -> Result<Binaries, Error> {
-    match find_installed(request)? {
-        Some(binaries) => Ok(binaries),
-        None => download::download(request),
+    find_observed(request, &mut |_| {})
+}
+
+/// As [`find`]; the observer receives the progress of a download.
+pub(super) fn find_observed(
+    request: Option<VersionRequest>,
+    observer: Observer<'_>,
+) -> Result<Binaries, Error> {
+    if let Some(binaries) = find_installed(request)? {
+        return Ok(binaries);
     }
+    let Cached { directory, version } = download::download(request, observer)?;
+    Ok(Binaries { directory, version, origin: Origin::Downloaded(version) })
 }
 
-/// As [`find`], but fetches nothing: none when it would have to.
+/// Like [`find`], but returns `None` instead of downloading.
 pub fn find_installed(request: Option<VersionRequest>) -> Result<Option<Binaries>, Error> {
-    installed(&Places::of_this_machine(), &Local, request)
+    installed(&SearchPath::of_this_machine(), &Local, request)
 }
 
-/// Where to look, apart from the looking.
+/// Directories to search. Separate from the search, for tests.
 #[derive(Debug, Default)]
-struct Places {
+struct SearchPath {
     bindir: Option<PathBuf>,
-    /// Directories that hold one directory per version, in each of which is `bin`.
+    /// Directories with one subdirectory per version, each of which contains `bin`.
     roots: Vec<PathBuf>,
     path: Option<OsString>,
 }
 
-impl Places {
+impl SearchPath {
     fn of_this_machine() -> Self {
         Self {
             bindir: env::var_os("PGIO_BINDIR").filter(|d| !d.is_empty()).map(PathBuf::from),
-            // Debian's packages, then those of the PostgreSQL project for Red Hat's relatives.
+            // Debian's packages, then the PostgreSQL project's packages for Red Hat and
+            // derivatives.
             roots: vec!["/usr/lib/postgresql".into(), "/usr".into()],
             path: env::var_os("PATH"),
         }
@@ -65,11 +77,11 @@ impl Places {
 }
 
 fn installed(
-    places: &Places,
+    search: &SearchPath,
     exec: &dyn Exec,
     request: Option<VersionRequest>,
 ) -> Result<Option<Binaries>, Error> {
-    if let Some(bindir) = &places.bindir {
+    if let Some(bindir) = &search.bindir {
         let binaries =
             inspect(exec, bindir).ok_or_else(|| Error::Bindir { directory: bindir.clone() })?;
         return match request {
@@ -81,36 +93,36 @@ fn installed(
             _ => Ok(Some(binaries)),
         };
     }
-    let fits = |version| match request {
+    let acceptable = |version| match request {
         Some(wanted) => wanted.accepts(version),
         None => SUPPORTED.contains(&version.major),
     };
     let mut best: Option<Binaries> = None;
-    for directory in candidates(places, exec) {
+    for directory in candidates(search, exec) {
         let Some(found) = inspect(exec, &directory) else { continue };
-        // Of equals the first stays, as the order of places says.
-        if fits(found.version) && best.as_ref().is_none_or(|b| found.version > b.version) {
+        // Of equal versions the first in search order is kept.
+        if acceptable(found.version) && best.as_ref().is_none_or(|b| found.version > b.version) {
             best = Some(found);
         }
     }
     Ok(best)
 }
 
-fn candidates(places: &Places, exec: &dyn Exec) -> Vec<PathBuf> {
+fn candidates(search: &SearchPath, exec: &dyn Exec) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    if let Ok(printed) = exec.run(&CommandLine::new("pg_config").arg("--bindir")) {
-        found.push(PathBuf::from(printed.trim_end()));
+    if let Ok(bindir) = exec.run(&CommandLine::new("pg_config").arg("--bindir")) {
+        found.push(PathBuf::from(bindir.trim_end()));
     }
-    for root in &places.roots {
+    for root in &search.roots {
         found.extend(versioned_bins(root));
     }
-    if let Some(path) = &places.path {
+    if let Some(path) = &search.path {
         found.extend(env::split_paths(path).filter(|d| d.is_absolute()));
     }
     found
 }
 
-/// `ROOT/15/bin`, `ROOT/pgsql-15/bin`: highest number first, 9 below 10.
+/// Lists `ROOT/15/bin` and `ROOT/pgsql-15/bin`, highest version number first.
 fn versioned_bins(root: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(root) else { return Vec::new() };
     let mut found: Vec<(u32, PathBuf)> = entries
@@ -146,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A `bin` directory whose programs only tell their version.
+    /// Creates a `bin` directory whose programs only print their version.
     fn fake_server(bin: &Path, version: &str) {
         fs::create_dir_all(bin).unwrap();
         for program in ["postgres", "initdb"] {
@@ -157,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Without `pg_config`, so that this machine's own servers stay out of the tests.
+    /// Hides `pg_config`, so that this machine's servers do not affect the tests.
     struct NoPgConfig;
 
     impl Exec for NoPgConfig {
@@ -172,22 +184,22 @@ mod tests {
         }
     }
 
-    fn version_found(places: &Places, request: Option<&str>) -> Option<String> {
+    fn version_found(search: &SearchPath, request: Option<&str>) -> Option<String> {
         let request = request.map(|r| r.parse().unwrap());
-        installed(places, &NoPgConfig, request).unwrap().map(|b| b.version.to_string())
+        installed(search, &NoPgConfig, request).unwrap().map(|b| b.version.to_string())
     }
 
     #[test]
-    fn the_newest_is_taken_by_number_and_the_unsupported_are_passed_over() {
+    fn the_newest_supported_version_is_used() {
         let root = TempDir::new().unwrap();
         for version in ["9.6.24", "12.3", "14.2", "15.14", "19devel"] {
             let major = version.split(['.', 'd']).next().unwrap();
             fake_server(&root.path().join(major).join("bin"), version);
         }
-        let places = Places { roots: vec![root.path().into()], ..Places::default() };
-        assert_eq!(version_found(&places, None).as_deref(), Some("15.14"));
-        assert_eq!(version_found(&places, Some("14")).as_deref(), Some("14.2"));
-        assert_eq!(version_found(&places, Some("14.1")), None);
+        let search = SearchPath { roots: vec![root.path().into()], ..SearchPath::default() };
+        assert_eq!(version_found(&search, None).as_deref(), Some("15.14"));
+        assert_eq!(version_found(&search, Some("14")).as_deref(), Some("14.2"));
+        assert_eq!(version_found(&search, Some("14.1")), None);
 
         let order = versioned_bins(root.path());
         assert_eq!(order.first().unwrap(), &root.path().join("19/bin"));
@@ -195,31 +207,31 @@ mod tests {
     }
 
     #[test]
-    fn a_place_without_initdb_is_no_server() {
+    fn a_directory_without_initdb_does_not_count() {
         let root = TempDir::new().unwrap();
         fake_server(root.path(), "17.2");
-        let places = Places { path: Some(root.path().into()), ..Places::default() };
-        assert_eq!(version_found(&places, None).as_deref(), Some("17.2"));
+        let search = SearchPath { path: Some(root.path().into()), ..SearchPath::default() };
+        assert_eq!(version_found(&search, None).as_deref(), Some("17.2"));
         fs::remove_file(root.path().join("initdb")).unwrap();
-        assert_eq!(version_found(&places, None), None);
+        assert_eq!(version_found(&search, None), None);
     }
 
     #[test]
-    fn pgio_bindir_decides_alone() {
+    fn pgio_bindir_excludes_other_directories() {
         let root = TempDir::new().unwrap();
         fake_server(&root.path().join("17/bin"), "17.2");
         fake_server(&root.path().join("mine"), "14.1");
-        let places = Places {
+        let search = SearchPath {
             bindir: Some(root.path().join("mine")),
             roots: vec![root.path().into()],
             path: None,
         };
-        assert_eq!(version_found(&places, None).as_deref(), Some("14.1"));
+        assert_eq!(version_found(&search, None).as_deref(), Some("14.1"));
 
-        let other = installed(&places, &NoPgConfig, Some(VersionRequest::major(17)));
+        let other = installed(&search, &NoPgConfig, Some(VersionRequest::major(17)));
         assert!(matches!(other, Err(Error::BindirVersion { .. })), "{other:?}");
         fs::remove_file(root.path().join("mine/postgres")).unwrap();
-        let none = installed(&places, &NoPgConfig, None);
+        let none = installed(&search, &NoPgConfig, None);
         assert!(matches!(none, Err(Error::Bindir { .. })), "{none:?}");
     }
 }

@@ -1,17 +1,17 @@
-//! The files of a private cluster, and who they belong to.
+//! The files of a private cluster and their owners.
 //!
 //! ```text
-//! BASE/pgio-XXXXXX/   ours, and the server's user may only enter it: mode 0710, or 0700 where he is us
-//!     marker          says that the directory is ours; the supervisor holds a lock on it
-//!     primary/        data directory, mode 0700, the server user's
-//!     primary.log     what the server writes to stderr; ours
+//! BASE/pgio-XXXXXX/   ours, mode 0710: the server's user can only enter it; 0700 if that is us
+//!     marker          marks the directory as pgio's; the supervisor holds a lock on it
+//!     primary/        data directory, mode 0700, owned by the server's user
+//!     primary.log     the server's stderr; ours
 //!     standby/, standby.log
-//!     run/            sockets .s.PGSQL.5432 (primary) and .s.PGSQL.5433 (standby): mode 0700, the
-//!                     server user's, as the servers trust whoever may enter
+//!     run/            sockets .s.PGSQL.5432 (primary) and .s.PGSQL.5433 (standby): mode 0700, owned by
+//!                     the server's user, because the servers trust everyone who can enter
 //! ```
 //!
-//! BASE is /var/tmp unless given: a real disk nearly everywhere, where /tmp often is memory,
-//! and open to every user on the way. `place` makes these files, and starting and stopping is in `server`.
+//! BASE defaults to /var/tmp: on most systems it is on disk, while /tmp is often in memory, and
+//! every user can enter it. `directory` creates these files; `server` starts and stops the servers.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -22,14 +22,14 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::place::{Place, SOCKETS};
+use super::directory::{ClusterDirectory, SOCKETS};
 use super::{Error, at};
 use crate::host::exec::{Ids, Local};
 use crate::host::rights::Rights;
 
 pub(super) const PREFIX: &str = "pgio-";
 
-/// `sun_path` holds 108 bytes, the last of which is the closing NUL.
+/// `sun_path` has 108 bytes including the terminating NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// In file names, in `application_name`, and for people.
+    /// Name used in files, in `application_name`, and in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -54,7 +54,7 @@ impl Role {
         }
     }
 
-    /// Only names the socket: nothing listens on a network.
+    /// Port number in the socket's name; nothing listens on a network.
     pub(super) fn port(self) -> u16 {
         match self {
             Self::Primary => 5432,
@@ -101,13 +101,13 @@ pub(super) fn default_base() -> PathBuf {
     if disk.is_dir() { disk } else { std::env::temp_dir() }
 }
 
-/// Whether a directory can be made there, for the present user and for the one of the servers: asked
-/// before anything is started.
+/// Checks, before anything is started, whether the current user can create a directory in `base`
+/// and the server's user can reach it.
 pub fn check_base(base: &Path) -> Result<(), Error> {
     let absolute = std::path::absolute(base).map_err(at(base))?;
-    let mut way: Vec<&Path> = absolute.ancestors().collect();
-    way.reverse();
-    for directory in way {
+    let mut path_to_base: Vec<&Path> = absolute.ancestors().collect();
+    path_to_base.reverse();
+    for directory in path_to_base {
         if directory.is_dir() && access(directory, Access::EXEC_OK) == Err(Errno::ACCESS) {
             let (closed, path) = (directory.to_owned(), absolute.clone());
             return Err(Error::Closed { closed, path });
@@ -120,21 +120,21 @@ pub fn check_base(base: &Path) -> Result<(), Error> {
         let user = Rights::find(&Local)?.name().to_owned();
         return Err(Error::NotWritable { directory: absolute, user });
     }
-    check_way(&absolute, server_user()?)
+    check_access(&absolute, server_user()?)
 }
 
-/// Makes the directory, and marks and locks it.
-pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, Place), Error> {
+/// Creates, marks and locks the cluster's directory.
+pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, ClusterDirectory), Error> {
     let base = fs::canonicalize(base).map_err(at(base))?;
-    check_way(&base, owner)?;
-    let closed = fs::Permissions::from_mode(0o700);
-    let made = tempfile::Builder::new().prefix(PREFIX).permissions(closed).tempdir_in(&base);
-    let made = made.map_err(at(&base))?;
-    let layout = Layout { root: made.path().to_owned() };
+    check_access(&base, owner)?;
+    let private = fs::Permissions::from_mode(0o700);
+    let created = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(&base);
+    let created = created.map_err(at(&base))?;
+    let layout = Layout { root: created.path().to_owned() };
     check_socket_directory(&layout)?;
-    let place = Place::fill(&layout.root, owner)?;
-    let _ = made.keep();
-    Ok((layout, place))
+    let directory = ClusterDirectory::fill(&layout.root, owner)?;
+    let _ = created.keep();
+    Ok((layout, directory))
 }
 
 fn check_socket_directory(layout: &Layout) -> Result<(), Error> {
@@ -148,40 +148,41 @@ fn check_socket_directory(layout: &Layout) -> Result<(), Error> {
     }
 }
 
-/// Whether the server's user can get to `path`; as root we would not notice.
-/// Access lists are not looked at: where they matter, initdb has the last word.
-pub(super) fn check_way(path: &Path, user: Option<Ids>) -> Result<(), Error> {
+/// Checks whether the server's user can reach `path`; root itself would not notice a problem. ACLs
+/// are ignored; if they matter, initdb fails.
+pub(super) fn check_access(path: &Path, user: Option<Ids>) -> Result<(), Error> {
     let Some(ids) = user else { return Ok(()) };
     let path = fs::canonicalize(path).map_err(at(path))?;
     for directory in path.ancestors() {
-        let found = fs::metadata(directory).map_err(at(directory))?;
-        let enter = match () {
-            () if found.uid() == ids.uid => 0o100,
-            () if found.gid() == ids.gid => 0o010,
+        let metadata = fs::metadata(directory).map_err(at(directory))?;
+        let execute = match () {
+            () if metadata.uid() == ids.uid => 0o100,
+            () if metadata.gid() == ids.gid => 0o010,
             () => 0o001,
         };
-        if found.mode() & enter == 0 {
+        if metadata.mode() & execute == 0 {
             return Err(Error::Closed { closed: directory.to_owned(), path });
         }
     }
     Ok(())
 }
 
-/// The marked directories in `base` whose supervisor is gone, each locked for the caller. Anyone can
-/// make such a name in /var/tmp, or a link of that name: only our own count.
-pub(super) fn abandoned(base: &Path) -> Vec<(Layout, Place)> {
+/// The marked directories in `base` whose supervisor has ended, each locked for the caller. Anyone
+/// can create a directory or link of that name in /var/tmp, so only our own directories count.
+pub(super) fn abandoned(base: &Path) -> Vec<(Layout, ClusterDirectory)> {
     let Ok(entries) = fs::read_dir(base) else { return Vec::new() };
     entries.flatten().filter_map(|entry| abandoned_at(entry.path())).collect()
 }
 
-/// The same for one directory.
-pub(super) fn abandoned_at(root: PathBuf) -> Option<(Layout, Place)> {
+/// Like [`abandoned`], for one directory.
+pub(super) fn abandoned_at(root: PathBuf) -> Option<(Layout, ClusterDirectory)> {
     let named = root.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()));
-    let place = named.then(|| Place::claim(&root))??;
-    Some((Layout { root }, place))
+    let directory = named.then(|| ClusterDirectory::claim(&root))??;
+    Some((Layout { root }, directory))
 }
 
-/// Whom the servers run as: `None` is the present user, as PostgreSQL only refuses root.
+/// The user that runs the servers: `None` means the current user, unless that is root, whom
+/// PostgreSQL refuses.
 pub(super) fn server_user() -> Result<Option<Ids>, Error> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -211,7 +212,7 @@ mod tests {
         let (layout, lock) = create(base.path(), None).unwrap();
         let mode = fs::metadata(&layout.root).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
-        assert!(abandoned(base.path()).is_empty(), "its supervisor lives");
+        assert!(abandoned(base.path()).is_empty(), "its supervisor is running");
         drop(lock);
         let found = abandoned(base.path());
         assert_eq!(found.len(), 1);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_marked_directories_of_ours_are_abandoned() {
+    fn only_our_marked_directories_count_as_abandoned() {
         let base = TempDir::new().unwrap();
         let named = base.path().join("pgio-results");
         fs::create_dir(&named).unwrap();
@@ -234,12 +235,12 @@ mod tests {
         drop(found);
         if geteuid().is_root() {
             std::os::unix::fs::lchown(&layout.root, Some(65534), None).unwrap();
-            assert!(abandoned(base.path()).is_empty(), "another user's");
+            assert!(abandoned(base.path()).is_empty(), "owned by another user");
         }
     }
 
     #[test]
-    fn a_closed_directory_on_the_way_is_named() {
+    fn an_inaccessible_parent_directory_is_named() {
         let base = TempDir::new().unwrap();
         let root = fs::canonicalize(base.path()).unwrap();
         let (shut, inner) = (root.join("shut"), root.join("shut/inner"));
@@ -248,18 +249,18 @@ mod tests {
             fs::set_permissions(directory, fs::Permissions::from_mode(mode)).unwrap();
         }
         let me = fs::metadata(&root).unwrap();
-        let closed = |uid, gid| match check_way(&inner, Some(Ids { uid, gid })) {
+        let closed = |uid, gid| match check_access(&inner, Some(Ids { uid, gid })) {
             Err(Error::Closed { closed, .. }) => Some(closed),
             _ => None,
         };
         assert_eq!(closed(me.uid() + 1, me.gid() + 1), Some(shut.clone()));
         assert_eq!(closed(me.uid() + 1, me.gid()), Some(shut));
         assert_eq!(closed(me.uid(), me.gid()), None);
-        assert!(check_way(&inner, None).is_ok(), "the present user made it");
+        assert!(check_access(&inner, None).is_ok(), "the current user created it");
     }
 
     #[test]
-    fn a_base_that_cannot_be_is_refused_with_what_would_be_enough() {
+    fn an_unusable_base_is_refused_with_a_hint() {
         let base = TempDir::new().unwrap();
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let none = base.path().join("none");
@@ -268,12 +269,12 @@ mod tests {
         assert!(matches!(check_base(&none), Err(Error::NoBase { .. })));
         check_base(base.path()).unwrap();
         let user = "joe".to_owned();
-        let said = Error::NotWritable { directory: "/mnt/x".into(), user }.to_string();
-        assert!(said.contains("`sudo chown joe /mnt/x` is enough"), "{said}");
+        let message = Error::NotWritable { directory: "/mnt/x".into(), user }.to_string();
+        assert!(message.contains("`sudo chown joe /mnt/x` is enough"), "{message}");
     }
 
     #[test]
-    fn a_comma_would_be_a_list_of_hosts() {
+    fn a_base_with_a_comma_is_refused() {
         let base = TempDir::new().unwrap();
         let listed = base.path().join("a,b");
         fs::create_dir(&listed).unwrap();
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_too_long_for_a_socket_is_refused_and_left_as_it_was() {
+    fn a_base_too_long_for_a_socket_is_refused_and_left_unchanged() {
         let base = TempDir::new().unwrap();
         let long = base.path().join("x".repeat(90));
         fs::create_dir(&long).unwrap();
@@ -290,19 +291,19 @@ mod tests {
     }
 
     #[test]
-    fn conninfo_values_are_quoted_when_they_must_be() {
+    fn conninfo_values_are_quoted_if_necessary() {
         let layout = Layout { root: "/var/tmp/pgio-a1".into() };
         let plain = layout.conninfo(Role::Standby, "pgio");
         assert_eq!(plain, "host=/var/tmp/pgio-a1/run port=5433 user=postgres dbname=pgio");
         let odd = Layout { root: "/my 'disk'".into() }.conninfo(Role::Primary, "a b");
-        let read: postgres::Config = odd.parse().unwrap();
-        assert_eq!(read.get_dbname(), Some("a b"));
+        let config: postgres::Config = odd.parse().unwrap();
+        assert_eq!(config.get_dbname(), Some("a b"));
         let host = postgres::config::Host::Unix("/my 'disk'/run".into());
-        assert_eq!(read.get_hosts(), [host]);
+        assert_eq!(config.get_hosts(), [host]);
     }
 
     #[test]
-    fn the_server_user_is_read_from_passwd_and_never_root() {
+    fn the_server_user_comes_from_passwd_and_is_never_root() {
         let passwd = "root:x:0:0::/:/bin/sh\npostgres:x:101:104:,,,:/:/bin/sh\nbad:x\n";
         assert_eq!(user_in(passwd, "postgres"), Some(Ids { uid: 101, gid: 104 }));
         assert_eq!(user_in(passwd, "nobody"), None);

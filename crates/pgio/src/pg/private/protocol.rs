@@ -1,9 +1,9 @@
-//! What owner and supervisor say to each other over two pipes, one line each time.
+//! The protocol between owner and supervisor over two pipes, one line per message.
 //!
-//! The owner's lines are commands: `restart`, `stop` and `start` of a server.
-//! Each is answered by one line, `ok TEXT` or `error TEXT` with TEXT as a JSON string,
-//! since server logs have line breaks. Before the first command the supervisor says one
-//! `ok` with the cluster's directory, or `error` and ends.
+//! The owner sends commands: `restart`, `stop` and `start` of a server. The supervisor answers each
+//! with one line, `ok TEXT` or `error TEXT`, with TEXT as a JSON string because server logs contain
+//! line breaks. Before the first command it sends either `ok` with the cluster's directory, or
+//! `error` and exits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ const COMMANDS: &[(Command, &str)] = &[
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = COMMANDS.iter().find(|(command, _)| command == self);
-        f.write_str(line.expect("the table holds every command").1)
+        f.write_str(line.expect("the table contains every command").1)
     }
 }
 
@@ -41,7 +41,7 @@ impl FromStr for Command {
     }
 }
 
-/// `Ok` and `Err` as the other side said them.
+/// An answer of the supervisor.
 pub(super) type Answer = Result<String, String>;
 
 pub(super) fn write_answer(answer: &Answer) -> String {
@@ -52,7 +52,7 @@ pub(super) fn write_answer(answer: &Answer) -> String {
     format!("{word} {}\n", serde_json::Value::from(text.as_str()))
 }
 
-/// `None` when the line is no answer.
+/// `None` if the line is not a valid answer.
 pub(super) fn read_answer(line: &str) -> Option<Answer> {
     let (word, text) = line.trim_end().split_once(' ')?;
     let text: String = serde_json::from_str(text).ok()?;

@@ -1,16 +1,16 @@
 //! The process between a private cluster's owner and its servers: `pgio supervise`.
 //!
-//! It makes the cluster, obeys the owner's commands, and at the end of its stdin, or at
-//! SIGTERM, SIGINT or SIGHUP, stops the servers and removes their directory. The owner
-//! starts it in a process group of its own, so that Ctrl-C reaches the owner alone.
-//! What is said over the pipes is in `protocol`. The arguments:
+//! It creates the cluster and executes the owner's commands. When its stdin closes, or on SIGTERM,
+//! SIGINT or SIGHUP, it stops the servers and removes their directory. The owner starts it in a
+//! separate process group, so that Ctrl-C reaches only the owner. `protocol` defines the messages.
+//! The arguments:
 //!
 //! ```text
 //! pgio supervise --bindir DIR --base-dir DIR [--standby]
 //!                [--primary-setting NAME=VALUE]... [--standby-setting NAME=VALUE]...
 //! ```
 //!
-//! Everything that starts a server runs on the main thread; the others only listen.
+//! Only the main thread starts servers; the other threads only listen.
 
 use std::env;
 use std::error::Error as _;
@@ -28,14 +28,14 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::directory::ClusterDirectory;
 use super::layout::{self, Layout, Role};
-use super::place::Place;
 use super::protocol::{Answer, Command, write_answer};
 use super::server::{self, Programs, Setting};
 use super::{Error, at};
 use crate::host::exec::Ids;
 
-/// What to make; the arguments of `pgio supervise`.
+/// The cluster to create; the arguments of `pgio supervise`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Task {
     pub(super) bindir: PathBuf,
@@ -69,7 +69,7 @@ impl Task {
         let mut args = args.into_iter();
         while let Some(flag) = args.next() {
             let flag = flag.to_string_lossy().into_owned();
-            let mut value = || args.next().ok_or_else(|| format!("{flag} needs a value"));
+            let mut value = || args.next().ok_or_else(|| format!("{flag} requires a value"));
             match flag.as_str() {
                 "--standby" => task.standby = true,
                 "--bindir" => task.bindir = value()?.into(),
@@ -79,8 +79,8 @@ impl Task {
                 _ => return Err(format!("unknown argument {flag}")),
             }
         }
-        let given = !task.bindir.as_os_str().is_empty() && !task.base_dir.as_os_str().is_empty();
-        if given { Ok(task) } else { Err("--bindir and --base-dir are needed".into()) }
+        let complete = !task.bindir.as_os_str().is_empty() && !task.base_dir.as_os_str().is_empty();
+        if complete { Ok(task) } else { Err("--bindir and --base-dir are required".into()) }
     }
 }
 
@@ -90,39 +90,40 @@ fn setting(text: &OsString) -> Result<Setting, String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Runs until the owner is gone. `args` are those after `supervise`. Returns the exit
-/// status: 0, or 1 when the cluster could not be made or removed, or 2 for wrong arguments.
+/// Runs until the owner has ended. `args` are the arguments after `supervise`. Returns the exit
+/// status: 0, 1 if the cluster could not be created or removed, 2 for invalid arguments.
 pub fn supervise(args: impl IntoIterator<Item = OsString>) -> u8 {
     let task = match Task::from_args(args) {
         Ok(task) => task,
         Err(message) => {
-            say(&Err(format!("supervise: {message}")));
+            send_answer(&Err(format!("supervise: {message}")));
             return 2;
         }
     };
-    let (made, owner) = match Owner::listen() {
-        Ok(owner) => (Servers::make(&task, &owner), owner),
+    let (created, owner) = match Owner::listen() {
+        Ok(owner) => (Servers::create(&task, &owner), owner),
         Err(error) => return failed(&at(Path::new("signals"))(error)),
     };
-    let mut servers = match made {
+    let mut servers = match created {
         Ok(servers) => servers,
         Err(error) => return failed(&error),
     };
-    say(&Ok(servers.layout.root.display().to_string()));
+    send_answer(&Ok(servers.layout.root.display().to_string()));
     while let Some(line) = owner.next_line() {
-        let done = line.parse().and_then(|command| servers.obey(command).map_err(|e| told(&e)));
-        say(&done.map(|()| line));
+        let result =
+            line.parse().and_then(|command| servers.execute(command).map_err(|e| one_line(&e)));
+        send_answer(&result.map(|()| line));
     }
     servers.remove().map_or_else(|error| failed(&error), |()| 0)
 }
 
 fn failed(error: &Error) -> u8 {
-    say(&Err(told(error)));
+    send_answer(&Err(one_line(error)));
     1
 }
 
-/// The error and its causes on one line: it crosses a pipe.
-fn told(error: &Error) -> String {
+/// The error and its causes on one line, as the protocol requires.
+fn one_line(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -132,9 +133,9 @@ fn told(error: &Error) -> String {
     text
 }
 
-fn say(answer: &Answer) {
+fn send_answer(answer: &Answer) {
     let mut stdout = io::stdout().lock();
-    // Without an owner nobody listens, and the end of stdin says so too.
+    // If the owner has ended, the write fails and stdin closes as well.
     let _ = stdout.write_all(write_answer(answer).as_bytes()).and_then(|()| stdout.flush());
 }
 
@@ -157,7 +158,7 @@ impl Owner {
         let flag = gone.clone();
         thread::spawn(move || {
             for line in io::stdin().lock().lines().map_while(Result::ok) {
-                // The main thread is at its end when nobody receives.
+                // The receiver is dropped only when the main thread ends.
                 let _ = sender.send(Some(line));
             }
             end(&sender, &flag);
@@ -165,12 +166,12 @@ impl Owner {
         Ok(Self { lines, gone })
     }
 
-    /// `None` when the owner is gone.
+    /// `None` after the owner has ended.
     fn next_line(&self) -> Option<String> {
         self.lines.recv().ok().flatten()
     }
 
-    /// For between the steps of a long undertaking.
+    /// Fails if the owner has ended; call it between the steps of a long operation.
     fn check(&self) -> Result<(), Error> {
         if self.gone.load(Ordering::Relaxed) { Err(Error::Abandoned) } else { Ok(()) }
     }
@@ -181,10 +182,11 @@ fn end(lines: &Sender<Option<String>>, gone: &AtomicBool) {
     let _ = lines.send(None);
 }
 
-/// The running servers and their directory; both go when this is dropped.
+/// The running servers and their directory. Dropping it stops the servers and removes the
+/// directory.
 struct Servers {
     layout: Layout,
-    place: Place,
+    directory: ClusterDirectory,
     bindir: PathBuf,
     user: Option<Ids>,
     has_standby: bool,
@@ -193,15 +195,15 @@ struct Servers {
 }
 
 impl Servers {
-    fn make(task: &Task, owner: &Owner) -> Result<Self, Error> {
-        // Not to keep the owner's directory busy.
+    fn create(task: &Task, owner: &Owner) -> Result<Self, Error> {
+        // Do not keep the owner's working directory busy.
         env::set_current_dir("/").map_err(at(Path::new("/")))?;
         let user = layout::server_user()?;
-        layout::check_way(&task.bindir, user)?;
-        let (layout, place) = layout::create(&task.base_dir, user)?;
+        layout::check_access(&task.bindir, user)?;
+        let (layout, directory) = layout::create(&task.base_dir, user)?;
         let mut servers = Self {
             layout,
-            place,
+            directory,
             bindir: task.bindir.clone(),
             user,
             has_standby: task.standby,
@@ -214,16 +216,16 @@ impl Servers {
         if task.standby {
             programs.copy_for_standby(layout)?;
             let settings = server::for_standby(&task.primary_settings, &task.standby_settings);
-            server::configure((layout, &servers.place), Role::Standby, true, &settings)?;
+            server::configure((layout, &servers.directory), Role::Standby, true, &settings)?;
         }
         server::configure(
-            (layout, &servers.place),
+            (layout, &servers.directory),
             Role::Primary,
             task.standby,
             &task.primary_settings,
         )?;
         owner.check()?;
-        // Both at once: the standby asks every 50 ms whether its primary is there.
+        // Start both at once: the standby retries its connection every 50 ms.
         servers.primary = Some(servers.start(Role::Primary)?);
         if task.standby {
             servers.standby = Some(servers.start(Role::Standby)?);
@@ -234,7 +236,7 @@ impl Servers {
     }
 
     fn programs(&self) -> Programs<'_> {
-        Programs { bindir: &self.bindir, user: self.user, place: &self.place }
+        Programs { bindir: &self.bindir, user: self.user, directory: &self.directory }
     }
 
     fn start(&self, role: Role) -> Result<Child, Error> {
@@ -245,14 +247,14 @@ impl Servers {
         let both = [(Role::Primary, &mut self.primary), (Role::Standby, &mut self.standby)];
         for (role, child) in both {
             if let Some(child) = child {
-                server::wait_ready(&self.place, role, child)?;
+                server::wait_ready(&self.directory, role, child)?;
             }
         }
         Ok(())
     }
 
-    /// Every command may be given again when it failed, or when it is done already.
-    fn obey(&mut self, command: Command) -> Result<(), Error> {
+    /// Commands are idempotent and may be repeated after a failure.
+    fn execute(&mut self, command: Command) -> Result<(), Error> {
         match command {
             Command::RestartPrimary => {
                 stop(Role::Primary, &mut self.primary)?;
@@ -283,15 +285,15 @@ impl Servers {
 
     fn remove(mut self) -> Result<(), Error> {
         self.end_servers();
-        remove_directory(&self.place, &self.layout.root)
+        remove_directory(&self.directory, &self.layout.root)
     }
 }
 
 impl Drop for Servers {
     fn drop(&mut self) {
         self.end_servers();
-        // What cannot be removed now is swept at the next start.
-        let _ = remove_directory(&self.place, &self.layout.root);
+        // The next start sweeps what cannot be removed now.
+        let _ = remove_directory(&self.directory, &self.layout.root);
     }
 }
 
@@ -303,13 +305,13 @@ fn stop(role: Role, child: &mut Option<Child>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A server that had to be killed may leave children for a moment, and these files.
-pub(super) fn remove_directory(place: &Place, root: &Path) -> Result<(), Error> {
+/// Retries, because children of a killed server may still create files for a moment.
+pub(super) fn remove_directory(directory: &ClusterDirectory, root: &Path) -> Result<(), Error> {
     let mut tries = 20;
     loop {
         tries -= 1;
-        // At the path there may be something else by now, which goes only if it is empty.
-        match place.clear().and_then(|()| fs::remove_dir(root)) {
+        // The path may lead to another directory by now; that one is removed only if it is empty.
+        match directory.clear().and_then(|()| fs::remove_dir(root)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) if tries == 0 => return Err(at(root)(error)),
             Err(_) => thread::sleep(Duration::from_millis(100)),
@@ -323,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_survives_the_command_line() {
+    fn a_task_survives_conversion_to_arguments() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let task = Task {
             bindir: "/usr/lib/postgresql/15/bin".into(),
@@ -336,11 +338,11 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_are_named() {
-        let wrong = |args: &[&str]| Task::from_args(args.iter().map(OsString::from)).unwrap_err();
-        assert_eq!(wrong(&[]), "--bindir and --base-dir are needed");
-        assert_eq!(wrong(&["--bindir"]), "--bindir needs a value");
-        assert_eq!(wrong(&["--primary-setting", "x"]), "no `=` in x");
-        assert_eq!(wrong(&["--now"]), "unknown argument --now");
+    fn invalid_arguments_are_reported() {
+        let error = |args: &[&str]| Task::from_args(args.iter().map(OsString::from)).unwrap_err();
+        assert_eq!(error(&[]), "--bindir and --base-dir are required");
+        assert_eq!(error(&["--bindir"]), "--bindir requires a value");
+        assert_eq!(error(&["--primary-setting", "x"]), "no `=` in x");
+        assert_eq!(error(&["--now"]), "unknown argument --now");
     }
 }

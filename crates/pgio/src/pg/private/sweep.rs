@@ -1,11 +1,10 @@
-//! What a killed supervisor left: stopped and removed at the next start.
+//! Stops and removes, at the next start, what a killed supervisor left behind.
 //!
-//! A directory is swept only when it carries our mark, belongs to us, and nobody holds its
-//! lock. Everything that we run in it works in it, from initdb to the last backend, so it is
-//! found by that: postmaster.pid would miss what is only just starting, and removing the
-//! files under it leaves shared memory behind. Only servers and initdb are signalled, not a
-//! person's shell that happens to be there, and through a file descriptor, so that another
-//! process that got the number meanwhile is never hit.
+//! A directory is swept only if it has our marker, belongs to us, and its lock is free. Its
+//! processes, from initdb to the last backend, are found by their working directory: postmaster.pid
+//! does not list a server that is just starting, and removing the files of a running server would
+//! leak its shared memory. Only servers and initdb are signaled, not a user's shell in that
+//! directory. A pidfd makes sure that a signal never hits another process with a reused process id.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,33 +15,33 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
+use super::directory::ClusterDirectory;
 use super::layout::{self, Layout};
-use super::place::Place;
 use super::supervisor::remove_directory;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const OURS: [&str; 2] = ["postgres", "initdb"];
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
+const PROGRAMS: [&str; 2] = ["postgres", "initdb"];
 
-/// Removes abandoned clusters in `base`, and returns those that are gone.
-/// What cannot be removed stays for the next time: it must not hinder a start.
+/// Removes abandoned clusters in `base` and returns their directories. A cluster that cannot be
+/// removed stays for the next sweep: it must not prevent a start.
 pub fn sweep(base: &Path) -> Vec<PathBuf> {
     let Ok(base) = fs::canonicalize(base) else { return Vec::new() };
     layout::abandoned(&base).into_iter().filter(remove).map(|(layout, _)| layout.root).collect()
 }
 
-/// The cluster in this directory alone: whether it is gone; `None` where it is not abandoned or not
-/// ours.
+/// Removes the cluster in one directory and returns whether it succeeded; `None` if the cluster is
+/// not abandoned or not ours.
 pub fn sweep_one(root: &Path) -> Option<bool> {
     layout::abandoned_at(root.to_owned()).as_ref().map(remove)
 }
 
-/// Its lock is kept until its directory is gone.
-fn remove((layout, place): &(Layout, Place)) -> bool {
+/// Keeps the lock until the directory is removed.
+fn remove((layout, directory): &(Layout, ClusterDirectory)) -> bool {
     stop_all(&layout.root);
-    remove_directory(place, &layout.root).is_ok()
+    remove_directory(directory, &layout.root).is_ok()
 }
 
-/// The same where clusters are made unless a specification says otherwise.
+/// Like [`sweep`], for the default base directory.
 pub fn sweep_default() -> Vec<PathBuf> {
     sweep(&layout::default_base())
 }
@@ -51,12 +50,12 @@ fn stop_all(root: &Path) {
     for how in [Signal::INT, Signal::QUIT, Signal::KILL] {
         let found = processes_in(root);
         for process in &found {
-            // A server stops its backends itself, and in the right order.
+            // A server stops its own backends, in the right order.
             if how == Signal::KILL || found.iter().all(|other| other.pid != process.parent) {
                 process.signal(root, how);
             }
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SIGNAL_TIMEOUT;
         while Instant::now() < deadline {
             if processes_in(root).is_empty() {
                 return;
@@ -69,12 +68,12 @@ fn stop_all(root: &Path) {
 struct Process {
     pid: u32,
     parent: u32,
-    /// Kernels before 5.3 give none.
+    /// The pidfd; `None` with kernels before 5.3.
     handle: Option<OwnedFd>,
 }
 
 impl Process {
-    /// It may have ended since, which is as good.
+    /// Ignores errors: the process may have ended meanwhile, which is the goal.
     fn signal(&self, root: &Path, how: Signal) {
         let _: Result<(), Errno> = match (&self.handle, as_pid(self.pid)) {
             (Some(handle), _) => pidfd_send_signal(handle, how),
@@ -94,7 +93,7 @@ fn processes_in(root: &Path) -> Vec<Process> {
     pids.filter_map(|pid| process_in(root, pid)).collect()
 }
 
-/// A zombie, whose parent is slow to notice its end, works nowhere.
+/// Whether the process has its working directory in `root`; a zombie has none.
 fn works_in(root: &Path, pid: u32) -> bool {
     fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(root))
 }
@@ -108,15 +107,15 @@ fn process_in(root: &Path, pid: u32) -> Option<Process> {
         opened => Some(opened.ok()?),
     };
     let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
-    // Asked again, as only now is it sure that the handle is that process's.
-    (works_in(root, pid) && OURS.contains(&name.as_str())).then_some(Process {
+    // Check again: only now is it certain that the pidfd refers to that process.
+    (works_in(root, pid) && PROGRAMS.contains(&name.as_str())).then_some(Process {
         pid,
         parent,
         handle,
     })
 }
 
-/// From `PID (NAME) STATE PARENT ...`, where NAME may hold anything.
+/// Parses `PID (NAME) STATE PARENT ...`, where NAME may contain any character.
 fn name_and_parent(stat: &str) -> Option<(String, u32)> {
     let (head, tail) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
@@ -130,9 +129,9 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::host::exec::{CommandLine, Ties, spawn};
+    use crate::host::exec::{CommandLine, SpawnOptions, spawn};
 
-    /// `sleep` under another name, working in `directory`.
+    /// Starts `sleep` under another name in `directory`.
     fn sleeper(name: &str, bin: &Path, directory: &Path) -> Child {
         let program = bin.join(name);
         let found = ["/bin/sleep", "/usr/bin/sleep"].into_iter().find(|p| Path::new(p).exists());
@@ -141,18 +140,18 @@ mod tests {
     }
 
     fn spawn_in(program: &Path, directory: &Path) -> Child {
-        let ties = Ties {
+        let ties = SpawnOptions {
             stdin: Stdio::null(),
             stdout: Stdio::null(),
             stderr: Stdio::null(),
             own_group: false,
-            when_parent_dies: None,
+            parent_death_signal: None,
         };
         spawn(&CommandLine::new(program).arg("600").directory(directory), ties).unwrap()
     }
 
     #[test]
-    fn only_our_programs_and_only_in_the_directory_are_stopped() {
+    fn only_our_programs_in_the_directory_are_stopped() {
         let (bin, base) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let root = fs::canonicalize(base.path()).unwrap().join("pgio-a");
         let (data, near) = (root.join("primary"), root.with_file_name("pgio-a2"));
@@ -166,16 +165,16 @@ mod tests {
         assert!(!server.wait().unwrap().success());
         assert!(!initdb.wait().unwrap().success());
         for other in &mut others {
-            assert!(other.try_wait().unwrap().is_none(), "not ours to stop");
+            assert!(other.try_wait().unwrap().is_none(), "must not be stopped");
             other.kill().unwrap();
             other.wait().unwrap();
         }
     }
 
     #[test]
-    fn a_name_may_hold_anything() {
-        let read = name_and_parent("12 (a) b) S 7 12 12");
-        assert_eq!(read, Some(("a) b".into(), 7)));
+    fn a_process_name_may_contain_parentheses() {
+        let parsed = name_and_parent("12 (a) b) S 7 12 12");
+        assert_eq!(parsed, Some(("a) b".into(), 7)));
         assert_eq!(name_and_parent("12 (postgres"), None);
     }
 }

@@ -1,13 +1,13 @@
-//! PostgreSQL version numbers: what a server has, and what a person asks for.
+//! PostgreSQL version numbers: of a server, and as requested by the user.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Major versions that pgio knows the statistics views of.
+/// Major versions whose statistics views pgio supports.
 pub const SUPPORTED: RangeInclusive<u32> = 13..=18;
 
-/// What a server has, e.g. 18.6.
+/// Version of a server, e.g. 18.6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
     pub major: u32,
@@ -15,8 +15,8 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// Reads what `postgres --version` prints, e.g. `postgres (PostgreSQL) 15.14 (Debian 15.14-0)`.
-    /// A development or beta version counts as minor 0.
+    /// Parses the output of `postgres --version`, e.g. `postgres (PostgreSQL) 15.14 (Debian
+    /// 15.14-0)`. A development or beta version counts as minor 0.
     pub(super) fn from_banner(banner: &str) -> Option<Self> {
         let text = banner.split_once("(PostgreSQL)")?.1.split_whitespace().next()?;
         let digits = |s: &str| s.chars().take_while(char::is_ascii_digit).collect::<String>();
@@ -32,7 +32,7 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-/// What is asked for by `--pg`: a major version, or one release of it.
+/// The argument of `--pg`: a major version or one of its releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRequest {
     pub major: u32,
@@ -51,7 +51,7 @@ impl VersionRequest {
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "`{0}` is no PostgreSQL version that pgio supports; give {first} to {last}, or a release such as {last}.6",
+    "`{0}` is not a PostgreSQL version that pgio supports; use {first} to {last}, or a release such as {last}.6",
     first = SUPPORTED.start(),
     last = SUPPORTED.end()
 )]
@@ -88,23 +88,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn banners_of_packagers_and_of_betas() {
-        let read = |text| ServerVersion::from_banner(text).map(|v| v.to_string());
-        assert_eq!(read("postgres (PostgreSQL) 18.6"), Some("18.6".into()));
+    fn parses_banners_of_packages_and_betas() {
+        let parse = |text| ServerVersion::from_banner(text).map(|v| v.to_string());
+        assert_eq!(parse("postgres (PostgreSQL) 18.6"), Some("18.6".into()));
         let debian = "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n";
-        assert_eq!(read(debian), Some("15.14".into()));
-        assert_eq!(read("postgres (PostgreSQL) 19devel"), Some("19.0".into()));
-        assert_eq!(read("postgres (PostgreSQL) 18beta2"), Some("18.0".into()));
-        assert_eq!(read("mysqld 8"), None);
+        assert_eq!(parse(debian), Some("15.14".into()));
+        assert_eq!(parse("postgres (PostgreSQL) 19devel"), Some("19.0".into()));
+        assert_eq!(parse("postgres (PostgreSQL) 18beta2"), Some("18.0".into()));
+        assert_eq!(parse("mysqld 8"), None);
     }
 
     #[test]
-    fn a_request_is_a_major_or_a_release() {
-        let ask = |text: &str| text.parse::<VersionRequest>();
-        assert_eq!(ask("18"), Ok(VersionRequest::major(18)));
-        assert_eq!(ask("15.19"), Ok(VersionRequest { major: 15, minor: Some(19) }));
-        for wrong in ["12", "19", "", "18.", "+18", "18.6.0", "latest"] {
-            assert!(ask(wrong).is_err(), "{wrong}");
+    fn a_request_is_a_major_version_or_a_release() {
+        let parse = |text: &str| text.parse::<VersionRequest>();
+        assert_eq!(parse("18"), Ok(VersionRequest::major(18)));
+        assert_eq!(parse("15.19"), Ok(VersionRequest { major: 15, minor: Some(19) }));
+        for invalid in ["12", "19", "", "18.", "+18", "18.6.0", "latest"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 

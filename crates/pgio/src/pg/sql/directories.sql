@@ -1,4 +1,4 @@
--- Empty for a role that may not see where the server keeps its data.
+-- Empty if the role may not read data_directory.
 WITH data AS (
     SELECT setting AS directory FROM pg_settings WHERE name = 'data_directory'
 ), spaces AS (

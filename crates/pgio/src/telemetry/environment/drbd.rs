@@ -1,8 +1,9 @@
-//! How DRBD below the server's files is set up: module, protocol, options that are not the default's.
+//! Configuration of the DRBD devices below the server's files: module, protocol, options that
+//! differ from the default.
 //!
-//! Names are such that a treatment declares what it changes: `DRBD r0 = …` the protocol of r0, and
-//! `al-extents of DRBD r0 = …` that option; whatever else differs between two conditions nobody
-//! declared. Next: `analysis::cross`, which compares.
+//! Names match the changes that treatments declare: `DRBD r0 = …` is the protocol of r0,
+//! `al-extents of DRBD r0 = …` that option. Any other difference between two conditions is
+//! undeclared. Next: `analysis::cross`, which compares.
 
 use std::collections::BTreeMap;
 
@@ -11,58 +12,60 @@ use crate::host::drbd::show::{self, Config, Connection};
 use crate::results::change::fact;
 use crate::results::telemetry::Storage;
 
-/// The line before it in what the script prints.
-pub(super) const BEGINS: &str = "==> drbd <==\n";
+/// The line that precedes the DRBD part of the script's output.
+pub(super) const HEADER: &str = "==> drbd <==\n";
 
 const MODULE: &str = "module ";
 const MODULE_NAME: &str = "drbd.module";
 const PROTOCOL: &str = "protocol";
-/// What the kernel uses where the configuration names none.
-const USUAL: &str = "C";
+/// Protocol that the kernel uses if the configuration names none.
+const DEFAULT_PROTOCOL: &str = "C";
 
-/// Nothing where the server's files do not lie on DRBD, or it could not be read.
+/// Empty if the server's files are not on DRBD or its configuration cannot be read.
 pub(super) fn setup(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
-    let lies = |minor: u32| {
-        let devices = storage.iter().flat_map(|place| &place.devices);
+    let holds_server_files = |minor: u32| {
+        let devices = storage.iter().flat_map(|area| &area.devices);
         devices.map(|d| d.name.as_str()).any(|name| name == device(minor))
     };
-    told_of(text, |config| config.volumes.iter().any(|volume| lies(volume.minor)))
+    facts(text, |config| config.volumes.iter().any(|volume| holds_server_files(volume.minor)))
 }
 
-/// The same of a peer's side of what [`setup`] found, each name after the host's.
+/// The same facts of a peer for the resources that [`setup`] found, each name prefixed with the
+/// host's.
 pub(super) fn of_peer(
     text: &str,
     host: &str,
     found: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let ours = |config: &Config| found.contains_key(&fact::drbd_protocol(&config.resource));
-    let all = told_of(text, ours).into_iter();
-    all.map(|(name, value)| (fact::on_host(host, &name), value)).collect()
+    let is_known = |config: &Config| found.contains_key(&fact::drbd_protocol(&config.resource));
+    let facts = facts(text, is_known).into_iter();
+    facts.map(|(name, value)| (fact::on_host(host, &name), value)).collect()
 }
 
-pub(super) fn is_there(found: &BTreeMap<String, String>) -> bool {
+pub(super) fn is_present(found: &BTreeMap<String, String>) -> bool {
     found.contains_key(MODULE_NAME)
 }
 
-fn told_of(text: &str, is_ours: impl Fn(&Config) -> bool) -> BTreeMap<String, String> {
+fn facts(text: &str, is_relevant: impl Fn(&Config) -> bool) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let (module, config) = match text.strip_prefix(MODULE).and_then(|rest| rest.split_once('\n')) {
         Some((module, config)) => (Some(module), config),
         None => (None, text),
     };
     let configs = show::parse(config).unwrap_or_default();
-    for config in configs.iter().filter(|config| is_ours(config)) {
+    for config in configs.iter().filter(|config| is_relevant(config)) {
         let resource = &config.resource;
         let mut add = |name: String, value: String| drop(found.insert(name, value));
         if let Some(module) = module {
             add(MODULE_NAME.to_owned(), module.to_owned());
         }
-        let protocol =
-            |c: &Connection| c.options.get(PROTOCOL).map_or(USUAL, String::as_str).to_owned();
-        add(fact::drbd_protocol(resource), told(config.connections.iter().map(protocol), "none"));
+        let protocol = |c: &Connection| {
+            c.options.get(PROTOCOL).map_or(DEFAULT_PROTOCOL, String::as_str).to_owned()
+        };
+        add(fact::drbd_protocol(resource), joined(config.connections.iter().map(protocol), "none"));
         if !config.connections.is_empty() {
             let options = config.connections.iter().map(network);
-            add(fact::drbd_network(resource), told(options, ""));
+            add(fact::drbd_network(resource), joined(options, ""));
         }
         for (name, value) in disk(config) {
             add(fact::drbd_option(resource, &name), value);
@@ -71,7 +74,7 @@ fn told_of(text: &str, is_ours: impl Fn(&Config) -> bool) -> BTreeMap<String, St
     found
 }
 
-/// In one text, since with module 8.4 all of them go with the connection.
+/// All network options as one value, because module 8.4 sets them per connection.
 fn network(connection: &Connection) -> String {
     let all = connection.options.iter().filter(|(name, _)| *name != PROTOCOL);
     let all: Vec<String> = all.map(|(name, value)| format!("{name} {value}")).collect();
@@ -81,17 +84,17 @@ fn network(connection: &Connection) -> String {
     }
 }
 
-/// Of all volumes, each name once.
+/// Disk options of all volumes; each name once.
 fn disk(config: &Config) -> BTreeMap<String, String> {
     let mut values: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, value) in config.volumes.iter().flat_map(|volume| &volume.options) {
         values.entry(name).or_default().push(value.clone());
     }
-    values.into_iter().map(|(name, all)| (name.to_owned(), told(all.into_iter(), ""))).collect()
+    values.into_iter().map(|(name, all)| (name.to_owned(), joined(all.into_iter(), ""))).collect()
 }
 
-/// What all have, or each in turn.
-fn told(all: impl Iterator<Item = String>, none: &str) -> String {
+/// The common value, or all values in order, or `none` without any.
+fn joined(all: impl Iterator<Item = String>, none: &str) -> String {
     let mut all: Vec<String> = all.collect();
     all.dedup();
     match all.is_empty() {
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn protocol_and_options_that_are_no_defaults() {
+    fn protocol_and_options_that_differ_from_the_default() {
         let text = "resource pgio { net { protocol A; sndbuf-size 1048576; shared-secret \"x\"; }\n\
             _this_host { volume 0 { device minor 0; disk \"/dev/sdb\"; disk { al-extents 257; md-flushes yes; } } } }\n\
             resource other { _this_host { volume 0 { device minor 1; } } }";
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_tells_of_the_same_resource() {
+    fn only_the_same_resource_is_read_on_the_peer() {
         let text = "resource pgio { _this_host { volume 0 { device minor 5; disk { al-extents 7; } } } }\n\
             resource other { _this_host { volume 0 { device minor 0; } } }";
         let found = BTreeMap::from([(fact::drbd_protocol("pgio"), "C".to_owned())]);
@@ -161,15 +164,15 @@ mod tests {
         assert!(of_peer(text, "db2", &BTreeMap::new()).is_empty());
     }
 
-    /// What module 8.4 really prints, as the script passes it on.
+    /// Real output of module 8.4, filtered by the script.
     #[test]
-    fn the_script_leaves_out_defaults_and_nothing_else() {
-        let said = include_str!("../../host/drbd/fixtures/8.4/connected-a.primary.show-defaults");
+    fn the_script_removes_only_defaults() {
+        let output = include_str!("../../host/drbd/fixtures/8.4/connected-a.primary.show-defaults");
         let script = super::super::SCRIPT;
         let (_, filter) = script.split_once("sed -E \\\n").unwrap();
         let filter = filter.trim_start().strip_prefix('\'').unwrap().split_once('\'').unwrap().0;
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), said).unwrap();
+        std::fs::write(file.path(), output).unwrap();
         let sed = crate::host::exec::CommandLine::new("sed").args(["-E", filter]).arg(file.path());
         let kept = crate::host::exec::Exec::run(&crate::host::exec::Local, &sed).unwrap();
         assert_eq!(

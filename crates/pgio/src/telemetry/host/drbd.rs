@@ -1,8 +1,8 @@
-//! DRBD in a host's answers: its states as they were seen, its counters as rates. Pure.
+//! Summarizes DRBD from a host's samples: states as observed, counters as rates. Pure.
 //!
-//! All peers of a device together, but for the states: of these there is one for each peer. A
-//! connection that came up anew counts from 0, and such a span has no rate. Next: `host::drbd` for
-//! the parsing.
+//! Counters of a device are summed over its peers; states are kept per peer. The counters of a
+//! re-established connection start at 0; such a span has no rate. Next: `host::drbd` for the
+//! parsing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::results::telemetry::{DrbdState, DrbdUse};
 
 const KIB: f64 = 1024.0;
 
-/// By the minor number: what only root may know, told once by sample.sh.
+/// Backing disk and resource by minor number; only root may read them. sample.sh prints them once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Disks(BTreeMap<u32, (String, String)>);
 
 impl Disks {
-    /// Lines `drbd MINOR DISK RESOURCE`.
+    /// Parses lines `drbd MINOR DISK RESOURCE`.
     pub(super) fn parse(greeting: &str) -> Disks {
         let line = |line: &str| {
             let mut words = line.strip_prefix("drbd ")?.splitn(3, ' ');
@@ -29,8 +29,8 @@ impl Disks {
     }
 }
 
-/// Of /proc/drbd (module 8.4) or the program's JSON (module 9). What is not understood is not
-/// there: a sample must not fail for it.
+/// States from /proc/drbd (module 8.4) or from drbdsetup's JSON (module 9). Unparsable text yields
+/// none: a sample must not fail because of it.
 pub(super) fn states(proc_drbd: &str, json: &str) -> Vec<State> {
     match json.trim() {
         "" => proc::parse(proc_drbd).unwrap_or_default(),
@@ -38,55 +38,64 @@ pub(super) fn states(proc_drbd: &str, json: &str) -> Vec<State> {
     }
 }
 
-/// By the kernel's name of the device.
-pub(super) fn used(all: &[&Snapshot], span: Span<'_>, disks: &Disks) -> BTreeMap<String, DrbdUse> {
+/// Use of each DRBD device, by the kernel's name.
+pub(super) fn device_use(
+    all: &[&Snapshot],
+    span: Span<'_>,
+    disks: &Disks,
+) -> BTreeMap<String, DrbdUse> {
     let inside: Vec<&Snapshot> =
         all.iter().copied().filter(|s| (span.from.at..=span.to.at).contains(&s.at)).collect();
     let minors: BTreeSet<u32> =
         inside.iter().flat_map(|s| &s.drbd).map(|state| state.minor).collect();
-    minors.into_iter().map(|minor| (device(minor), one(minor, &inside, span, disks))).collect()
+    minors
+        .into_iter()
+        .map(|minor| (device(minor), summarize(minor, &inside, span, disks)))
+        .collect()
 }
 
-fn one(minor: u32, inside: &[&Snapshot], span: Span<'_>, disks: &Disks) -> DrbdUse {
+fn summarize(minor: u32, inside: &[&Snapshot], span: Span<'_>, disks: &Disks) -> DrbdUse {
     let moments: Vec<Moment> = inside.iter().filter_map(|s| Moment::of(s, minor)).collect();
     let mean = |of: fn(&Moment) -> u64| {
         moments.iter().map(|m| of(m) as f64).sum::<f64>() / moments.len().max(1) as f64
     };
-    let most = |of: fn(&Moment) -> u64| moments.iter().map(of).max().unwrap_or_default();
-    let told = inside.iter().flat_map(|s| &s.drbd).find(|s| s.minor == minor);
+    let max = |of: fn(&Moment) -> u64| moments.iter().map(of).max().unwrap_or_default();
+    let state = inside.iter().flat_map(|s| &s.drbd).find(|s| s.minor == minor);
     let disk = disks.0.get(&minor);
     let rates = Rates::of(span, minor);
     DrbdUse {
-        resource: told.and_then(|s| s.resource.clone()).or_else(|| disk.map(|d| d.1.clone())),
+        resource: state.and_then(|s| s.resource.clone()).or_else(|| disk.map(|d| d.1.clone())),
         backing: disk.map(|d| d.0.clone()),
         sent_bytes_per_second: rates.sent,
         received_bytes_per_second: rates.received,
         al_writes_per_second: rates.al_writes,
         pending_mean: mean(|m| m.pending),
-        pending_max: most(|m| m.pending),
+        pending_max: max(|m| m.pending),
         unacked_mean: mean(|m| m.unacked),
-        unacked_max: most(|m| m.unacked),
+        unacked_max: max(|m| m.unacked),
         out_of_sync_bytes_before: moments.first().map_or(0, |m| m.out_of_sync_kib * 1024),
         out_of_sync_bytes_after: moments.last().map_or(0, |m| m.out_of_sync_kib * 1024),
-        connected_anew: connected_anew(&moments),
-        states: seen(inside, minor),
+        connected_anew: count_reconnects(&moments),
+        states: distinct_states(inside, minor),
     }
 }
 
-/// The kernel counts sectors in 32 bits: from close below that it is the end of the range.
+/// The kernel counts sectors in 32 bits; a counter that falls from close below the limit wrapped
+/// around.
 const RANGE_KIB: u64 = 1 << 31;
-const CLOSE_KIB: u64 = 1 << 26;
+const WRAP_MARGIN_KIB: u64 = 1 << 26;
 
-/// Counters fall where it was ended and made by command; one that heals by itself counts on.
-fn connected_anew(moments: &[Moment]) -> u64 {
-    let fell = |from: u64, to: u64| to < from && from < RANGE_KIB - CLOSE_KIB;
-    let anew = |pair: &&[Moment]| {
+/// Counters fall if the connection was closed and created by command; after an automatic reconnect
+/// they continue.
+fn count_reconnects(moments: &[Moment]) -> u64 {
+    let fell = |from: u64, to: u64| to < from && from < RANGE_KIB - WRAP_MARGIN_KIB;
+    let reconnected = |pair: &&[Moment]| {
         fell(pair[0].sent_kib, pair[1].sent_kib) || fell(pair[0].received_kib, pair[1].received_kib)
     };
-    moments.windows(2).filter(anew).count() as u64
+    moments.windows(2).filter(reconnected).count() as u64
 }
 
-fn seen(inside: &[&Snapshot], minor: u32) -> Vec<DrbdState> {
+fn distinct_states(inside: &[&Snapshot], minor: u32) -> Vec<DrbdState> {
     let mut seen: Vec<DrbdState> = Vec::new();
     for s in inside.iter().flat_map(|s| &s.drbd).filter(|s| s.minor == minor) {
         let state = DrbdState {
@@ -111,7 +120,7 @@ fn seen(inside: &[&Snapshot], minor: u32) -> Vec<DrbdState> {
     seen
 }
 
-/// A device at one moment, over all peers.
+/// Counters of a device at one moment, summed over all peers.
 #[derive(Debug, Default, Clone, Copy)]
 struct Moment {
     sent_kib: u64,
@@ -129,7 +138,7 @@ impl Moment {
         Some(states.fold(Moment::default(), |sum, s| Moment {
             sent_kib: sum.sent_kib + s.sent_kib,
             received_kib: sum.received_kib + s.received_kib,
-            // The device's own: the same in each.
+            // Counted per device: the same for each peer.
             al_writes: s.al_writes,
             pending: sum.pending + s.pending,
             unacked: sum.unacked + s.unacked,
@@ -158,7 +167,7 @@ impl Rates {
     }
 }
 
-/// Device, name, unit and a value for each span.
+/// Device, name, unit and one value per span.
 type Values = (String, &'static str, &'static str, Vec<Option<f64>>);
 type Quantity = (&'static str, &'static str, fn(&Rates, Moment) -> Option<f64>);
 
@@ -215,8 +224,8 @@ mod tests {
         let all: Vec<&Snapshot> = all.iter().collect();
         let span = Span::between(all[1], all[3]).unwrap();
         let disks = Disks::parse("self 1\ndrbd 1 sdb1 mail server\ndrbd x\n");
-        let found = used(&all, span, &disks);
-        let usage = &found["drbd1"];
+        let devices = device_use(&all, span, &disks);
+        let usage = &devices["drbd1"];
         assert_eq!(usage.resource.as_deref(), Some("mail server"));
         assert_eq!(usage.backing.as_deref(), Some("sdb1"));
         assert_eq!(usage.sent_bytes_per_second, Some(100.0 * KIB));
@@ -227,21 +236,25 @@ mod tests {
         assert_eq!((usage.out_of_sync_bytes_before, usage.out_of_sync_bytes_after), (0, 8192));
         let states: Vec<_> =
             usage.states.iter().map(|s| (s.replication.as_str(), s.samples)).collect();
-        assert_eq!(states, [("Established", 2), ("Ahead", 1)], "the resync came before");
+        assert_eq!(
+            states,
+            [("Established", 2), ("Ahead", 1)],
+            "the resync happened before the window"
+        );
         assert_eq!(usage.states[0].protocol.as_deref(), Some("A"));
     }
 
     #[test]
-    fn a_connection_that_came_up_anew_has_no_rate() {
+    fn a_re_established_connection_has_no_rate() {
         let start = Instant::now();
         let from = snapshot(start, 0, &shown("Connected", "ns:900 nr:0 al:1 oos:0"));
         let to = snapshot(start, 1, &shown("Connected", "ns:3 nr:0 al:2 oos:0"));
         let span = Span::between(&from, &to).unwrap();
-        let found = used(&[&from, &to], span, &Disks::default());
-        assert_eq!(found["drbd1"].sent_bytes_per_second, None);
-        assert_eq!(found["drbd1"].al_writes_per_second, Some(1.0));
-        assert_eq!(found["drbd1"].backing, None);
-        assert_eq!(found["drbd1"].connected_anew, 1);
+        let devices = device_use(&[&from, &to], span, &Disks::default());
+        assert_eq!(devices["drbd1"].sent_bytes_per_second, None);
+        assert_eq!(devices["drbd1"].al_writes_per_second, Some(1.0));
+        assert_eq!(devices["drbd1"].backing, None);
+        assert_eq!(devices["drbd1"].connected_anew, 1);
         let tracks = tracks(&[span]);
         let value = |name: &str| tracks.iter().find(|t| t.1 == name).unwrap().3[0];
         assert_eq!(value("drbd_sent_bytes_per_second"), None);
@@ -250,26 +263,26 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_made_anew_between_two_samples_is_seen() {
+    fn a_reconnect_between_two_samples_is_counted() {
         let start = Instant::now();
-        let anew = |sent: &[u64]| {
+        let reconnects = |sent: &[u64]| {
             let snapshots: Vec<Snapshot> = (0..)
                 .zip(sent)
                 .map(|(at, sent)| snapshot(start, at, &shown("Connected", &format!("ns:{sent}"))))
                 .collect();
             let all: Vec<&Snapshot> = snapshots.iter().collect();
             let span = Span::between(all[0], all[all.len() - 1]).unwrap();
-            used(&all, span, &Disks::default())["drbd1"].connected_anew
+            device_use(&all, span, &Disks::default())["drbd1"].connected_anew
         };
-        assert_eq!(anew(&[100, 200, 300]), 0);
-        assert_eq!(anew(&[100, 20, 300]), 1, "more at the end than at the beginning");
-        assert_eq!(anew(&[100, 20, 300, 0]), 2);
-        // After 2 TiB the kernel's counter begins again by itself.
-        assert_eq!(anew(&[2_147_400_000, 5_000]), 0);
+        assert_eq!(reconnects(&[100, 200, 300]), 0);
+        assert_eq!(reconnects(&[100, 20, 300]), 1, "the counter ends above its start");
+        assert_eq!(reconnects(&[100, 20, 300, 0]), 2);
+        // The kernel's counter wraps around after 2 TiB.
+        assert_eq!(reconnects(&[2_147_400_000, 5_000]), 0);
     }
 
     #[test]
-    fn peers_of_a_device_are_summed_up() {
+    fn counters_of_peers_are_summed() {
         let json = include_str!("../../host/drbd/fixtures/9/status-three-nodes.json");
         let text = format!(
             "==> /proc/stat <==\ncpu  1 2 3 4 5 6 7 8\ncpu0 1 2 3 4 5 6 7 8\n==> drbd <==\n{json}"
@@ -277,16 +290,17 @@ mod tests {
         let start = Instant::now();
         let from = Snapshot::parse(&text, start).unwrap();
         let to = Snapshot::parse(&text, start + Duration::from_secs(1)).unwrap();
-        let found = used(&[&from, &to], Span::between(&from, &to).unwrap(), &Disks::default());
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["drbd7", "drbd8"]);
-        let usage = &found["drbd7"];
+        let devices =
+            device_use(&[&from, &to], Span::between(&from, &to).unwrap(), &Disks::default());
+        assert_eq!(devices.keys().collect::<Vec<_>>(), ["drbd7", "drbd8"]);
+        let usage = &devices["drbd7"];
         assert_eq!(usage.resource.as_deref(), Some("pgio"));
         assert_eq!(usage.out_of_sync_bytes_after, (262_127 + 1_048_508) * 1024);
         assert_eq!(usage.states.len(), 2, "one for each peer");
     }
 
     #[test]
-    fn without_drbd_there_is_nothing() {
+    fn without_drbd_there_are_no_states() {
         assert!(states("", "").is_empty());
         assert!(states("version: 9.2.1 (api:2/proto:86-122)\n", "").is_empty());
         assert!(states("", "drbdsetup: broken").is_empty());

@@ -1,7 +1,7 @@
-//! Whose processor time it was: all processes of a host at one moment, as a forest.
+//! Attributes CPU time to servers and programs: all processes of a host at one moment, as a forest.
 //!
-//! The time of a process that ends goes to its parent, so the sum over a process and all below it
-//! never shrinks while its root lives. Next: [`super::window`] takes the difference of two.
+//! The time of a process that ends is added to its parent, so the sum over a process and its
+//! descendants never shrinks while the root runs. Next: [`super::window`] subtracts two snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// `walreceivers`: paths of /proc/PID/cmdline, one a line.
+    /// `walreceivers`: paths /proc/PID/cmdline, one per line.
     pub(super) fn parse(stats: &str, walreceivers: &str) -> Processes {
         let pid = |line: &str| line.strip_prefix("/proc/")?.split('/').next()?.parse().ok();
         Processes {
@@ -23,24 +23,25 @@ impl Processes {
         }
     }
 
-    /// The postmaster of a backend; `None` if the process is not PostgreSQL's.
+    /// The postmaster of a backend; `None` if the process does not belong to PostgreSQL.
     pub(super) fn postmaster_of(&self, backend: i32) -> Option<i32> {
         let parent = self.postgres(backend)?.parent;
         self.postgres(parent).map(|postmaster| postmaster.pid)
     }
 
-    /// Of servers that replicate from another.
+    /// Postmasters of servers that replicate from another server.
     pub(super) fn standby_postmasters(&self) -> impl Iterator<Item = i32> {
         self.walreceivers.iter().filter_map(|pid| self.postmaster_of(*pid))
     }
 
-    /// The kernel's own threads, whose work nobody else asked for on an otherwise idle host.
+    /// Parent of the kernel threads; on an otherwise idle host their work belongs to the measured
+    /// system.
     pub(super) fn kernel(&self) -> Option<i32> {
         let kthreadd = self.by_pid.get(&2)?;
         (kthreadd.parent == 0 && kthreadd.name == "kthreadd").then_some(2)
     }
 
-    /// Ticks of these processes and all below them, each once.
+    /// CPU ticks of these processes and their descendants; each process counts once.
     pub(super) fn ticks_below(&self, roots: &BTreeSet<i32>) -> u64 {
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
         for process in self.by_pid.values() {
@@ -61,8 +62,9 @@ impl Processes {
     }
 
     fn postgres(&self, pid: i32) -> Option<&Process> {
-        let ours = |p: &&Process| p.name.contains("postgres") || p.name.contains("postmaster");
-        self.by_pid.get(&pid).filter(ours)
+        let is_postgres =
+            |p: &&Process| p.name.contains("postgres") || p.name.contains("postmaster");
+        self.by_pid.get(&pid).filter(is_postgres)
     }
 }
 
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_servers_of_this_program_and_of_the_kernel() {
+    fn finds_servers_and_the_kernel_and_sums_their_ticks() {
         let text = [
             line(1, "systemd", 0, 1, 1000),
             line(2, "kthreadd", 0, 1, 0),
@@ -91,14 +93,18 @@ mod tests {
         let all =
             Processes::parse(&text, "/proc/201/cmdline\n/proc/300/cmdline\n/proc/x/cmdline\n");
         assert_eq!(all.postmaster_of(101), Some(100));
-        assert_eq!(all.postmaster_of(300), None, "no PostgreSQL");
-        assert_eq!(all.postmaster_of(100), None, "a postmaster is no backend");
+        assert_eq!(all.postmaster_of(300), None, "not PostgreSQL");
+        assert_eq!(all.postmaster_of(100), None, "a postmaster is not a backend");
         assert_eq!(all.postmaster_of(999), None);
-        assert_eq!(all.standby_postmasters().collect::<Vec<_>>(), [200], "grep is no walreceiver");
+        assert_eq!(
+            all.standby_postmasters().collect::<Vec<_>>(),
+            [200],
+            "grep is not a walreceiver"
+        );
         assert_eq!(all.kernel(), Some(2));
         let sum = |roots: &[i32]| all.ticks_below(&roots.iter().copied().collect());
         assert_eq!(sum(&[100]), 10 + 20 + 30 + 40 + 5);
-        assert_eq!(sum(&[100, 101, 2]), 105 + 5, "none twice");
+        assert_eq!(sum(&[100, 101, 2]), 105 + 5, "no process counts twice");
         assert_eq!(sum(&[999]), 0);
         let container = Processes::parse(&line(2, "sh", 1, 5, 5), "");
         assert_eq!(container.kernel(), None);

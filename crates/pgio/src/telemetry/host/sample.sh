@@ -1,9 +1,10 @@
-# The prelude: who and what samples. host.rs adds the loop around answer().
+# Prelude: prints facts about the host and its sampling processes. host.rs adds the loop around
+# answer().
 echo "self $$"
 echo "hertz $(getconf CLK_TCK 2>/dev/null || echo 100)"
 files="/proc/diskstats /proc/stat /proc/meminfo /proc/pressure/cpu /proc/pressure/io
     /proc/pressure/memory /proc/net/dev /proc/$$/stat"
-# Over ssh the session's own sshd works for us too.
+# Over ssh, the session's sshd is part of the sampling.
 read -r parent </proc/$PPID/comm
 case $parent in
 sshd*)
@@ -12,8 +13,8 @@ sshd*)
     ;;
 esac
 
-# DRBD, where there is any. Module 8.4 tells all in /proc/drbd, 9 by its program only; names and disks
-# may be for root.
+# DRBD, if present. Module 8.4 reports everything in /proc/drbd, module 9 only through drbdsetup.
+# Names and disks may require root.
 drbd=:
 if [ -r /proc/drbd ]; then
     PATH=$PATH:/usr/sbin:/sbin
@@ -41,7 +42,7 @@ answer() {
         date +%s.%N
         ;;
     mark)
-        # head names each file in front of its text, in one process.
+        # A single head prints each file after a line with its name.
         head -n 99999 $files
         echo '==> processes <=='
         cat /proc/[0-9]*/stat

@@ -1,6 +1,6 @@
-//! One answer of a host: all its counters at one moment.
+//! Parses one answer of a host: all its counters at one moment.
 //!
-//! Only parsing; differences are taken in [`super::window`].
+//! [`super::window`] computes the differences.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,25 +16,25 @@ use super::processes::Processes;
 
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
-    /// By this machine's clock, the middle of asking and answer.
+    /// On this machine's clock, halfway between request and answer.
     pub(super) at: Instant,
     pub(super) stat: Stat,
     pub(super) disks: BTreeMap<String, Disk>,
     pub(super) memory: BTreeMap<&'static str, u64>,
-    /// Microseconds by resource.
+    /// Stall time in microseconds, by resource.
     pub(super) pressure: BTreeMap<&'static str, u64>,
     pub(super) network: BTreeMap<String, Interface>,
     pub(super) drbd: Vec<State>,
-    /// Of the sampling shell, what it ran, and the sshd that carries it.
+    /// CPU ticks of the sampling shell, its children and its sshd.
     pub(super) sampling_ticks: u64,
-    /// All processes; only where they were asked for.
+    /// All processes, if this snapshot was requested by a mark.
     pub(super) processes: Option<Processes>,
 }
 
 const PRESSURES: &[&str] = &["cpu", "io", "memory"];
 
 impl Snapshot {
-    /// `None` without /proc/stat, which every Linux has: then the answer is no answer.
+    /// `None` without /proc/stat, which every Linux has: the answer is unusable.
     pub(super) fn parse(text: &str, at: Instant) -> Option<Snapshot> {
         let mut files = files(text);
         let pressure = |resource: &&'static str| {
@@ -50,7 +50,7 @@ impl Snapshot {
         let drbd = drbd::states(take("/proc/drbd"), take("drbd"));
         let all = take("processes");
         let walreceivers = take("walreceivers");
-        // What remains is the shell's own and sshd's.
+        // The remaining files belong to the shell and its sshd.
         let own = files.values().filter_map(|text| pid_stat::parse(text));
         Some(Snapshot {
             at,
@@ -66,7 +66,7 @@ impl Snapshot {
     }
 }
 
-/// Texts by the names in `==> NAME <==`.
+/// Splits the text at `==> NAME <==` lines.
 fn files(text: &str) -> BTreeMap<&str, &str> {
     let mut files = BTreeMap::new();
     let mut rest = text;
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_by_name() {
+    fn splits_text_by_file_name() {
         let found = files("==> a <==\n1\n2\n\n==> b c <==\n==> d <==\n3");
         assert_eq!(found["a"], "1\n2\n\n");
         assert_eq!((found["b c"], found["d"]), ("", "3"));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_processors_is_none() {
+    fn an_answer_without_proc_stat_is_none() {
         assert!(Snapshot::parse("==> /proc/meminfo <==\n", Instant::now()).is_none());
         let text = "==> /proc/stat <==\ncpu  1 2 3 4 5 6 7 8\ncpu0 1 2 3 4 5 6 7 8\n\n\
                     ==> /proc/77/stat <==\n77 (sh) S 1 77 77 0 -1 0 0 0 0 0 5 6 7 8 20 0\n";
@@ -104,7 +104,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(words in proptest::collection::vec("==> | <==\n|[a-z/]{0,4}|é|\n", 0..40)) {
+        fn arbitrary_text_does_not_panic(words in proptest::collection::vec("==> | <==\n|[a-z/]{0,4}|é|\n", 0..40)) {
             Snapshot::parse(&words.concat(), Instant::now());
         }
     }

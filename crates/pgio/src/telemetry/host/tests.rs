@@ -4,8 +4,8 @@ use std::process::Command;
 use super::*;
 use crate::host::proc::pid_stat;
 
-/// A host with two processors after so many seconds of which one was busy for us and half of one
-/// for others; `reads` and so on of one disk.
+/// A host with two CPUs and one used disk after `seconds`: our processes use one CPU, foreign
+/// processes half a CPU.
 fn text(seconds: u64, pid: &str, extra: &str) -> String {
     let s = seconds;
     format!(
@@ -49,12 +49,12 @@ fn snapshot(began: Instant, seconds: u64) -> Snapshot {
     Snapshot::parse(&text(seconds, "101", ""), began + Duration::from_secs(seconds)).unwrap()
 }
 
-fn near(found: f64, expected: f64) {
-    assert!((found - expected).abs() < 1e-9, "{found} instead of {expected}");
+fn near(actual: f64, expected: f64) {
+    assert!((actual - expected).abs() < 1e-9, "{actual} instead of {expected}");
 }
 
 #[test]
-fn rates_are_of_the_snapshots_nearest_to_the_window() {
+fn rates_use_the_snapshots_nearest_to_the_window() {
     let began = Instant::now();
     let snapshots: Vec<Snapshot> = (0..6).map(|s| snapshot(began, s)).collect();
     let at = |ms| began + Duration::from_millis(ms);
@@ -86,12 +86,12 @@ fn rates_are_of_the_snapshots_nearest_to_the_window() {
     near(sda.flush_seconds.unwrap(), 0.004);
     near(sda.utilisation, 0.5);
 
-    assert!(Span::nearest(&snapshots, at(1100), at(1200)).is_none(), "one and the same");
+    assert!(Span::nearest(&snapshots, at(1100), at(1200)).is_none(), "the same snapshot twice");
     assert!(Span::nearest(&[], at(0), at(1)).is_none());
 }
 
 #[test]
-fn load_that_is_nobodys_we_know() {
+fn foreign_load_excludes_known_processes() {
     let began = Instant::now();
     let of = |backends: &[i32], extra: &str| {
         let [from, to] = [1, 5].map(|s| {
@@ -103,17 +103,17 @@ fn load_that_is_nobodys_we_know() {
         let ours = BTreeSet::from([50, 77]);
         Span::between(&from, &to).unwrap().foreign_cores(&watch, &ours, 100.0).unwrap()
     };
-    // 150 ticks a second in processes, of which PostgreSQL 90, this program 9, the shell 1.
+    // Processes use 150 ticks per second: PostgreSQL 90, pgio 9, the shell 1.
     near(of(&[101], "").unwrap(), 0.5);
     near(of(&[], "").unwrap(), 1.4);
     let kernel = "9 (kworker/0:1) S 2 1 1 0 -1 0 0 0 0 0 TICKS 0 0 0 0 0\n";
     near(of(&[101], kernel).unwrap(), 0.3);
     assert_eq!(of(&[101, 999], ""), Err(999));
-    assert_eq!(of(&[50], ""), Err(50), "a process, but not of PostgreSQL's");
+    assert_eq!(of(&[50], ""), Err(50), "not a PostgreSQL process");
 }
 
 #[test]
-fn counters_that_wrap_and_counters_that_start_again() {
+fn counters_that_wrap_and_counters_that_restart() {
     let began = Instant::now();
     let disk = |seconds, numbers: &str| {
         let text = format!(
@@ -128,8 +128,8 @@ fn counters_that_wrap_and_counters_that_start_again() {
     near(devices["sda"].utilisation, 0.5);
     assert_eq!(devices["sda"].write_seconds, None);
     assert_eq!(devices["sda"].flushes_per_second, None);
-    let again = disk(1, "1 0 0 0 0 0 0 0 0 0 0");
-    assert!(Span::between(&before, &again).unwrap().devices().is_empty());
+    let restarted = disk(1, "1 0 0 0 0 0 0 0 0 0 0");
+    assert!(Span::between(&before, &restarted).unwrap().devices().is_empty());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn tracks_from_tick_to_tick() {
     assert_eq!(tracks[2].values[2], Some(3.0 * 4096.0));
 }
 
-/// Runs for a while outside of this program's processes; returns its number.
+/// Starts a busy loop that is not a child of this process; returns its pid.
 fn burner() -> i32 {
     let script = "(exec timeout 60 sh -c 'echo $$; while :; do :; done') & ";
     let mut child = Command::new("sh")
@@ -174,8 +174,15 @@ fn cpu_seconds(pid: i32) -> f64 {
     pid_stat::parse(&text).unwrap().own_ticks as f64 / 100.0
 }
 
+/// A busy machine may take longer to answer than the window lasts.
+fn marked(sampler: &Sampler) {
+    while sampler.is_marking() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
-fn this_machine_with_somebody_elses_load() {
+fn foreign_load_on_this_machine() {
     let burner = burner();
     let cadence = Duration::from_millis(50);
     let sampler = Sampler::start(Arc::new(Host::local()), cadence, Watch::default()).unwrap();
@@ -183,10 +190,12 @@ fn this_machine_with_somebody_elses_load() {
     wait();
     let (opened, before) = (Instant::now(), cpu_seconds(burner));
     sampler.mark();
+    marked(&sampler);
     wait();
     wait();
     let (closed, after) = (Instant::now(), cpu_seconds(burner));
     sampler.mark();
+    marked(&sampler);
     let (usage, tracks, warnings) = sampler.finish(opened, closed);
     let pid = rustix::process::Pid::from_raw(burner).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -197,7 +206,7 @@ fn this_machine_with_somebody_elses_load() {
     let foreign = usage.foreign_cores.unwrap() * seconds;
     assert!(foreign > (after - before) * 0.5, "{foreign} s of at least {}", after - before);
     assert!(usage.sampling_cpu_seconds.is_some() && usage.memory["total"] > 0);
-    // The same clock read twice, the host's `date` somewhere between.
+    // The host's `date` reads the same clock between our two readings.
     let (offset, error) = (usage.clock_offset_seconds.unwrap(), usage.clock_error_seconds.unwrap());
     assert!(offset.abs() <= error + 0.001, "{offset} ± {error}");
     assert!(tracks.iter().all(|t| t.at.len() == t.values.len()));
@@ -206,18 +215,20 @@ fn this_machine_with_somebody_elses_load() {
 }
 
 #[test]
-fn a_session_that_is_no_postgres_process_is_told() {
+fn a_backend_that_is_not_a_postgres_process_is_a_warning() {
     let own = i32::try_from(std::process::id()).unwrap();
     let watch = Watch { backend_pids: vec![own] };
     let sampler = Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
     let opened = Instant::now();
     sampler.mark();
+    marked(&sampler);
     thread::sleep(Duration::from_millis(200));
     let closed = Instant::now();
     sampler.mark();
+    marked(&sampler);
     let (usage, _, warnings) = sampler.finish(opened, closed);
     assert_eq!(usage.foreign_cores, None);
-    let expected = "load of others on host local is unknown";
+    let expected = "the foreign load on host local is unknown";
     assert!(warnings.iter().any(|w| w.what == expected), "{warnings:?}");
 }
 
@@ -232,7 +243,7 @@ fn a_window_without_samples_is_a_warning() {
 }
 
 #[test]
-fn processes_that_are_named_as_ours_are_numbers_and_nothing_else() {
+fn pids_in_the_environment_variable_must_be_numbers() {
     assert_eq!(numbers(" 12 x 34\n").collect::<Vec<_>>(), [12, 34]);
     assert_eq!(numbers("").count(), 0);
 }

@@ -1,4 +1,4 @@
-//! Snapshots as series: what each device, the processors and the page cache did from tick to tick.
+//! Turns snapshots into series: use of devices, CPUs and page cache from tick to tick.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -11,14 +11,14 @@ use crate::results::telemetry::DeviceUse;
 
 type Quantity = (&'static str, &'static str, fn(&DeviceUse) -> Option<f64>);
 
-const OF_A_DEVICE: &[Quantity] = &[
+const DEVICE_QUANTITIES: &[Quantity] = &[
     ("reads_per_second", "reads/s", |d| Some(d.reads_per_second)),
     ("writes_per_second", "writes/s", |d| Some(d.writes_per_second)),
     ("flushes_per_second", "flushes/s", |d| d.flushes_per_second),
     ("utilisation", "share", |d| Some(d.utilisation)),
 ];
 
-/// Moments are seconds after `opened`. Devices that did nothing have no tracks.
+/// Times are seconds after `opened`. Idle devices have no tracks.
 pub(super) fn tracks(host: &str, snapshots: &[Snapshot], opened: Instant) -> Vec<Track> {
     let spans: Vec<Span<'_>> =
         snapshots.windows(2).filter_map(|pair| Span::between(&pair[0], &pair[1])).collect();
@@ -56,7 +56,7 @@ pub(super) fn tracks(host: &str, snapshots: &[Snapshot], opened: Instant) -> Vec
         .map(|(name, _)| name)
         .collect();
     for device in active {
-        for (name, unit, take) in OF_A_DEVICE {
+        for (name, unit, take) in DEVICE_QUANTITIES {
             let values: Vec<Option<f64>> =
                 devices.iter().map(|at| at.get(device).and_then(take)).collect();
             if values.iter().any(Option::is_some) {

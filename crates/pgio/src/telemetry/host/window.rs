@@ -1,8 +1,8 @@
-//! From snapshots to what is stored: rates over a window, and tracks over time. Pure.
+//! Computes stored values from snapshots: rates over a window. Pure.
 //!
-//! Rates are over the time between the two snapshots that lie nearest to the window's ends, which
-//! are those asked for at that moment where all went well. A counter that went backwards (a device
-//! that was taken away and came back) makes no rate.
+//! Rates cover the time between the two snapshots nearest to the ends of the window; normally these
+//! are the ones requested by marks. A counter that decreased (a device was removed and added again)
+//! has no rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -27,7 +27,7 @@ impl<'a> Span<'a> {
         (seconds > 0.0).then_some(Span { from, to, seconds })
     }
 
-    /// The snapshots nearest to both moments, if these are two.
+    /// The snapshots nearest to both moments, unless they are the same.
     pub(super) fn nearest(
         snapshots: &[&'a Snapshot],
         opened: Instant,
@@ -53,7 +53,7 @@ impl<'a> Span<'a> {
         usage.sampling_cpu_seconds = sampling.map(|ticks| ticks as f64 / hertz);
     }
 
-    /// By the kernel's name; only those that were ever used.
+    /// Use of each device, by the kernel's name; devices that were never used are left out.
     pub(super) fn devices(&self) -> BTreeMap<String, DeviceUse> {
         joined(&self.from.disks, &self.to.disks, |from, to| {
             to.was_used().then(|| self.device(from, to)).flatten()
@@ -82,13 +82,14 @@ impl<'a> Span<'a> {
             read_seconds: each(reads, milliseconds(from.read_ms, to.read_ms)?),
             write_seconds: each(writes, milliseconds(from.write_ms, to.write_ms)?),
             flush_seconds: flushes.and_then(|(n, ms)| each(n, ms)),
-            // Our clock and the kernel's need not agree on a short span.
+            // Our clock and the kernel's may disagree on a short span.
             utilisation: busy.min(1.0),
         })
     }
 
-    /// Between two marks: cores used by neither the servers, this program, the kernel nor the sampling. The error says
-    /// which backend is no process of PostgreSQL's there.
+    /// Cores used between two marks by processes other than the servers, this program, the kernel
+    /// and the sampling. The error is the pid of a backend that is not a PostgreSQL process on this
+    /// host.
     pub(super) fn foreign_cores(
         &self,
         watch: &Watch,
@@ -98,7 +99,7 @@ impl<'a> Span<'a> {
         let (from, to) = (self.from.processes.as_ref()?, self.to.processes.as_ref()?);
         let mut roots = ours.clone();
         for backend in &watch.backend_pids {
-            // One that ended meanwhile was there at the beginning.
+            // A backend that ended meanwhile is in the first snapshot.
             match from.postmaster_of(*backend).or_else(|| to.postmaster_of(*backend)) {
                 Some(postmaster) => roots.insert(postmaster),
                 None => return Some(Err(*backend)),
@@ -109,7 +110,7 @@ impl<'a> Span<'a> {
         let known = to.ticks_below(&roots).saturating_sub(from.ticks_below(&roots));
         let (before, after) = (self.from.stat.cpu, self.to.stat.cpu);
         let all = after.in_processes().saturating_sub(before.in_processes());
-        // The two are counted at slightly different moments, hence not below 0.
+        // The two are counted at slightly different moments; do not go below 0.
         Some(Ok(all.saturating_sub(known) as f64 / hertz / self.seconds))
     }
 
@@ -118,17 +119,17 @@ impl<'a> Span<'a> {
     }
 }
 
-/// What both have, taken together.
+/// Combines the values of the keys present in both maps.
 fn joined<K: ToString + Ord, V, T>(
     from: &BTreeMap<K, V>,
     to: &BTreeMap<K, V>,
     take: impl Fn(&V, &V) -> Option<T>,
 ) -> BTreeMap<String, T> {
-    let one = |(name, now): (&K, &V)| Some((name.to_string(), take(from.get(name)?, now)?));
-    to.iter().filter_map(one).collect()
+    let combine = |(name, now): (&K, &V)| Some((name.to_string(), take(from.get(name)?, now)?));
+    to.iter().filter_map(combine).collect()
 }
 
-/// Shares of all processors' time, together 1.
+/// Shares of the time of all CPUs; they sum to 1.
 pub(super) fn shares(from: CpuTimes, to: CpuTimes) -> BTreeMap<String, f64> {
     let part = |of: fn(&CpuTimes) -> u64| of(&to).saturating_sub(of(&from));
     let parts = [
@@ -145,7 +146,7 @@ pub(super) fn shares(from: CpuTimes, to: CpuTimes) -> BTreeMap<String, f64> {
     parts.map(|(name, ticks)| (name.to_owned(), ticks as f64 / total as f64)).into()
 }
 
-/// These counters have 32 bits on most kernels.
+/// Difference of two counters, which have 32 bits on most kernels.
 fn milliseconds(from: u64, to: u64) -> Option<u64> {
     let small = from <= u64::from(u32::MAX);
     to.checked_sub(from).or_else(|| small.then(|| to + (1 << 32) - from))

@@ -1,8 +1,6 @@
-//! How long a synchronous write of 8 kB takes in a directory: what a commit waits for at least.
+//! Measures a synchronous 8 kB write in a directory: the minimum wait of a commit.
 //!
-//! `dd oflag=dsync` writes a few at a time and says itself how long they took, so neither its own
-//! start nor the way to the host counts. The median of these means stands against single stalls.
-//! pg_test_fsync does the same with open_datasync; it need not be installed here.
+//! `dd oflag=dsync` writes a few blocks per round and reports its own elapsed time, so neither its start nor the network to the host counts. The median of the rounds' means is robust against single stalls. pg_test_fsync does the same with open_datasync, but may not be installed.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
@@ -16,40 +14,40 @@ const PRELUDE: &str = include_str!("flush.sh");
 
 const WRITES: &str = "8";
 
-const FEWEST_ROUNDS: usize = 5;
+const MIN_ROUNDS: usize = 5;
 
-const LASTS: Duration = Duration::from_secs(1);
+const DURATION: Duration = Duration::from_secs(1);
 
-/// A round that takes longer says enough about the device.
+/// Timeout of one round.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Seconds for one write.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Flush {
     pub seconds: f64,
-    /// Half of the 95 % interval of that median.
+    /// Half the width of the 95 % interval of the median.
     pub error: f64,
 }
 
-/// The flush, and how it was found or why not.
+/// The flush, and a note on how it was measured or why not.
 pub(super) fn probe(wal: Wal<'_>) -> (Option<Flush>, String) {
     let Wal { host, directory } = wal;
-    let place = format!("{directory} on host {}", host.name());
+    let location = format!("{directory} on host {}", host.name());
     match rounds(wal) {
         Ok(mut rounds) if !rounds.is_empty() => {
             rounds.sort_by(f64::total_cmp);
             let note = format!(
-                "flush: median of {} rounds of {WRITES} synchronous 8 kB writes in {place}",
+                "flush: median of {} rounds of {WRITES} synchronous 8 kB writes in {location}",
                 rounds.len()
             );
             (Some(median(&rounds)), note)
         }
-        Ok(_) => (None, format!("flush: dd on host {} does not tell its time", host.name())),
-        Err(error) => (None, format!("flush: not measured in {place}: {error}")),
+        Ok(_) => (None, format!("flush: dd on host {} does not report its time", host.name())),
+        Err(error) => (None, format!("flush: not measured in {location}: {error}")),
     }
 }
 
-/// Of ascending rounds. The interval of a median lies between two order statistics, whatever the
+/// Median of ascending rounds. Its interval lies between two order statistics, whatever the
 /// distribution (Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2).
 fn median(rounds: &[f64]) -> Flush {
     let n = rounds.len();
@@ -63,11 +61,11 @@ fn rounds(wal: Wal<'_>) -> Result<Vec<f64>, ExecError> {
     let directory = quoted(OsStr::new(wal.directory));
     let prelude = format!("directory={directory}\n{PRELUDE}");
     let mut shell = Shell::start(wal.host, &prelude, "writes $ask")?;
-    // The first opens the file and finds caches cold.
+    // Discard the first write: it opens the file with cold caches.
     shell.ask("1", LIMIT)?;
     let mut rounds = Vec::new();
     let began = Instant::now();
-    while rounds.len() < FEWEST_ROUNDS || began.elapsed() < LASTS {
+    while rounds.len() < MIN_ROUNDS || began.elapsed() < DURATION {
         let answer = shell.ask(WRITES, LIMIT)?;
         match seconds(&answer.text) {
             Some(seconds) => rounds.push(seconds / 8.0),
@@ -77,9 +75,9 @@ fn rounds(wal: Wal<'_>) -> Result<Vec<f64>, ExecError> {
     Ok(rounds)
 }
 
-/// Of dd's last line: `65536 bytes (66 kB, 64 KiB) copied, 0.0102 s, 6.4 MB/s`.
-fn seconds(said: &str) -> Option<f64> {
-    let (_, after) = said.rsplit_once("copied, ")?;
+/// Parses dd's last line: `65536 bytes (66 kB, 64 KiB) copied, 0.0102 s, 6.4 MB/s`.
+fn seconds(output: &str) -> Option<f64> {
+    let (_, after) = output.rsplit_once("copied, ")?;
     after.split_whitespace().next()?.parse().ok().filter(|s: &f64| *s > 0.0)
 }
 
@@ -97,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_dd() {
+    fn parses_the_output_of_dd() {
         let gnu = "8+0 records in\n8+0 records out\n65536 bytes (66 kB, 64 KiB) copied, 0.0102 s, 6 MB/s\n";
         assert_eq!(seconds(gnu), Some(0.0102));
         let busybox = "65536 bytes (64.0KB) copied, 0.000102 seconds, 612.7MB/s\n";
@@ -106,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_in_the_directory() {
+    fn the_probe_leaves_no_file_in_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("with 'a quote'");
         std::fs::create_dir(&path).unwrap();

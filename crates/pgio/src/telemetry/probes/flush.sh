@@ -1,8 +1,8 @@
-# The prelude of the flush probe; $directory is set before. The file has no name from the first
-# moment that it has a size, so it is gone whatever happens to this shell.
+# Prelude of the flush probe; the caller sets $directory. The file is unlinked before it has a size,
+# so nothing remains whatever happens to this shell.
 #
-# The directory is another user's, who could put a link in the place of a file that is opened by a name
-# which he has seen: with -C the shell makes the file itself, under a name that nobody knows yet.
+# The directory belongs to another user, who could replace a file whose name is known by a link.
+# With -C the shell itself creates the file, under a name that nobody could guess.
 umask 077
 file=$(mktemp "$directory/.pgio-probe.XXXXXX") || exit 1
 rm -f "$file"
@@ -11,7 +11,7 @@ set -C
 exec 3>"$file" || exit 1
 set +C
 rm -f "$file"
-# Blocks that exist already, as those of a recycled WAL segment do.
+# Allocate the blocks first, like those of a recycled WAL segment.
 dd if=/dev/zero of=/proc/self/fd/3 bs=8192 count=64 conv=notrunc,fsync >/dev/null || exit 1
 
 writes() { # COUNT

@@ -1,6 +1,7 @@
-//! The way to the standby and back, as the kernel measures it on the connection that replicates.
+//! Reads the round-trip time to the standby, as the kernel measures it on the replication
+//! connection.
 //!
-//! `ss` shows TCP's own smoothed estimate; no packet of ours is sent.
+//! `ss` shows TCP's smoothed estimate; pgio sends no packets.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,20 +12,23 @@ use crate::host::exec::{CommandLine, Exec};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Seconds, and how they were found or why not.
+/// Seconds, and a note on how they were measured or why not.
 pub(super) fn probe(
     primary: Option<&Host>,
     same_machine: bool,
     walsender: Walsender,
 ) -> (Option<f64>, String) {
     let Some(address) = walsender.client_address.map(|address| address.to_canonical()) else {
-        return (Some(0.0), "round trip: none, the standby comes by a Unix socket".to_owned());
+        return (
+            Some(0.0),
+            "round trip: none, the standby connects through a Unix socket".to_owned(),
+        );
     };
     if same_machine || address.is_loopback() {
         return (Some(0.0), "round trip: none, the standby is on the same host".to_owned());
     }
     let Some(primary) = primary else {
-        return (None, "round trip: not measured, the primary's host is not known".to_owned());
+        return (None, "round trip: not measured, the primary's host is unknown".to_owned());
     };
     let filter = format!("dport = :{}", walsender.client_port);
     let ss = CommandLine::new("ss").args(["-tinH", "state", "established", &filter]).timeout(LIMIT);
@@ -49,7 +53,7 @@ pub(super) fn probe(
     }
 }
 
-/// `ss -ti` writes a line of addresses, the peer's last, and an indented one of details below it.
+/// `ss -ti` prints a line of addresses, the peer's last, followed by an indented line of details.
 fn seconds(text: &str, address: IpAddr, port: u16) -> Option<f64> {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -85,7 +89,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_line_of_the_connection() {
+    fn finds_the_line_of_the_connection() {
         let of = |address: &str, port| seconds(SS, address.parse().unwrap(), port);
         assert_eq!(of("10.0.0.2", 41234), Some(0.187e-3));
         assert_eq!(of("10.0.0.2", 41233), Some(9.5e-3));
@@ -94,8 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_connection_of_this_machine() {
-        // From another address of the same machine, which the kernel treats as the loopback.
+    fn reads_a_real_connection_of_this_machine() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let port = client.local_addr().unwrap().port();
@@ -111,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_says_why() {
+    fn a_value_that_cannot_be_measured_has_a_note() {
         let walsender =
             Walsender { client_address: Some("192.0.2.1".parse().unwrap()), client_port: 1 };
         let (seconds, note) = probe(Some(&Host::local()), false, walsender);
         assert_eq!(seconds, None);
         assert_eq!(note, "round trip: ss on host local shows no connection to 192.0.2.1 port 1");
         let (seconds, note) = probe(None, false, walsender);
-        assert_eq!((seconds, note.contains("is not known")), (None, true));
+        assert_eq!((seconds, note.contains("is unknown")), (None, true));
     }
 }

@@ -1,4 +1,5 @@
-//! How far each standby is behind: distances in the log, and the lags where the server gives any.
+//! Measures how far each standby is behind: distances in the WAL, and lags if the server reports
+//! them.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use crate::results::telemetry::StandbyLag;
 
 pub(super) const SQL: &str = include_str!("../sql/replication.sql");
 
-/// The columns after the first two, as tracks.
+/// Tracks made from the columns after the first two.
 const COLUMNS: [(&str, &str); 6] = [
     ("sent_bytes_behind", "bytes"),
     ("flush_bytes_behind", "bytes"),
@@ -32,8 +33,8 @@ pub(super) struct Standby {
 }
 
 impl Standby {
-    /// None where the role may not see more than that there is one; that is warned of elsewhere.
-    pub(super) fn of(row: &Row) -> Option<Standby> {
+    /// `None` if the role sees only that the standby exists; another source warns about that.
+    pub(super) fn from_row(row: &Row) -> Option<Standby> {
         Some(Standby {
             name: row.try_get(0).ok()?,
             sync_state: row.try_get::<_, Option<String>>(1).ok()??,
@@ -42,15 +43,15 @@ impl Standby {
     }
 }
 
-pub(super) fn sum_up(
-    seen: &[(Instant, Vec<Standby>)],
+pub(super) fn summarize(
+    readings: &[(Instant, Vec<Standby>)],
     span: Span,
 ) -> (BTreeMap<String, StandbyLag>, Vec<Track>) {
     let mut by_name: BTreeMap<String, Vec<(Instant, &Standby)>> = BTreeMap::new();
-    for (at, standbys) in seen {
+    for (at, standbys) in readings {
         for (i, standby) in standbys.iter().enumerate() {
-            let twins = standbys[..i].iter().filter(|s| s.name == standby.name).count();
-            let name = match twins {
+            let namesakes = standbys[..i].iter().filter(|s| s.name == standby.name).count();
+            let name = match namesakes {
                 0 => standby.name.clone(),
                 n => format!("{} {}", standby.name, n + 1),
             };
@@ -75,7 +76,7 @@ pub(super) fn sum_up(
             }
         }
         let inside: Vec<&Standby> =
-            readings.iter().filter(|(at, _)| span.holds(*at)).map(|(_, s)| *s).collect();
+            readings.iter().filter(|(at, _)| span.contains(*at)).map(|(_, s)| *s).collect();
         if !inside.is_empty() {
             lags.insert(name, lag(&inside));
         }
@@ -112,11 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_of_the_window_is_drawn_but_not_summed_up() {
+    fn readings_outside_the_window_are_in_the_track_but_not_in_the_summary() {
         let opened = Instant::now();
         let second = Duration::from_secs(1);
         let span = Span { opened, closed: opened + 2 * second };
-        let seen = [
+        let readings = [
             (opened - second, vec![standby("s1", "async", 9e9, Some(9.0))]),
             (opened + second / 2, vec![standby("s1", "sync", 10.0, Some(0.5))]),
             (
@@ -124,17 +125,17 @@ mod tests {
                 vec![standby("s1", "sync", 30.0, None), standby("s1", "async", 5.0, None)],
             ),
         ];
-        let (lags, tracks) = sum_up(&seen, span);
+        let (lags, tracks) = summarize(&readings, span);
         let lag = &lags["s1"];
         assert_eq!(lag.sync_state, "sync");
         assert_eq!((lag.mean_bytes_behind, lag.max_bytes_behind), (Some(20.0), Some(30.0)));
         assert_eq!((lag.replay_seconds, lag.write_seconds), (Some(0.5), None));
         assert_eq!(lags["s1 2"].max_bytes_behind, Some(5.0));
-        let drawn = tracks.iter().find(|t| t.name == "replay_lag").unwrap();
+        let lag_track = tracks.iter().find(|t| t.name == "replay_lag").unwrap();
         assert_eq!(
-            (&drawn.at, &drawn.values),
+            (&lag_track.at, &lag_track.values),
             (&vec![-1.0, 0.5, 1.0], &vec![Some(9.0), Some(0.5), None])
         );
-        assert!(tracks.iter().all(|t| t.name != "flush_lag"), "never given");
+        assert!(tracks.iter().all(|t| t.name != "flush_lag"), "the server never reported it");
     }
 }

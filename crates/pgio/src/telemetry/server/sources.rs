@@ -1,15 +1,15 @@
-//! Which counters are read, and in which versions. The names of a statement's columns are the names
-//! of the tracks.
+//! Lists the counters to read for each server version. The column names of a statement are the
+//! names of its tracks.
 
 /// A statement that returns one row of numbers.
 pub(super) struct Source {
-    /// In words, for a warning.
+    /// Name for warnings.
     pub(super) what: &'static str,
     pub(super) sql: &'static str,
-    /// Its parameter is the workload's database.
+    /// Whether the statement takes the workload's database as its parameter.
     pub(super) of_database: bool,
     pub(super) kind: Kind,
-    /// Where the role may not look it finds null.
+    /// Whether the server returns null if the role lacks the privilege.
     pub(super) hidden_is_null: bool,
     /// Major versions.
     since: u32,
@@ -18,11 +18,11 @@ pub(super) struct Source {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Grows; a track is its rate.
+    /// A growing counter; the track shows its rate.
     Counter,
-    /// Grows with each event; a moment is when it was seen to have grown.
+    /// A counter that grows with each event; each observed increase is a moment.
     Events,
-    /// A number of processes; a moment is when the first was seen.
+    /// A number of processes; a moment is when the first one was observed.
     Running,
 }
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_version_has_each_thing_once() {
+    fn every_version_has_each_source_once() {
         for version in 13..=18 {
             let mut what: Vec<_> = of_version(version * 10_000 + 4).map(|s| s.what).collect();
             let all = what.len();

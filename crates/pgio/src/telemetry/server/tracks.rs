@@ -1,4 +1,4 @@
-//! From readings to tracks and moments; pure.
+//! Turns readings into tracks and moments. Pure.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use super::sources::Kind;
 use super::{Log, ServerUse};
 use crate::results::series::{Moment, Track};
 
-/// Two readings nearer than this are of one moment, as a beat that fell beside a mark: a rate over
-/// the span between would be noise, so the later of them counts.
+/// Readings closer than this count as one moment, such as a beat next to a mark. A rate over the
+/// span between them would be noise, so only the later one counts.
 const ONE_MOMENT: Duration = Duration::from_millis(50);
 
-pub(super) fn add(log: &Log, span: Span, found: &mut ServerUse) {
+pub(super) fn add(log: &Log, span: Span, usage: &mut ServerUse) {
     for (i, name) in log.names.iter().enumerate() {
         let values: Vec<(std::time::Instant, Option<f64>)> =
             log.rows.iter().map(|(at, row)| (*at, row[i])).collect();
         let points: Vec<(f64, Option<f64>)> =
             values.iter().map(|(at, value)| (span.seconds_at(*at), *value)).collect();
         match log.source.kind {
-            Kind::Counter => found.tracks.push(rate(name, &points)),
-            Kind::Events => found.moments.extend(grown(name, &points)),
-            Kind::Running => found.moments.extend(begun(name, &points)),
+            Kind::Counter => usage.tracks.push(rate(name, &points)),
+            Kind::Events => usage.moments.extend(increases(name, &points)),
+            Kind::Running => usage.moments.extend(starts(name, &points)),
         }
     }
 }
@@ -35,7 +35,7 @@ fn rate(name: &str, points: &[(f64, Option<f64>)]) -> Track {
     }
     let rates = kept.windows(2).map(|pair| {
         let ((from, before), (to, after)) = (pair[0], pair[1]);
-        // A counter that fell was reset.
+        // A counter that decreased was reset.
         let grown = before.zip(after).map(|(b, a)| a - b).filter(|d| *d >= 0.0);
         (to, grown.map(|d| d / (to - from)))
     });
@@ -58,24 +58,25 @@ fn unit(name: &str) -> String {
     format!("{what}/s")
 }
 
-fn grown(what: &str, points: &[(f64, Option<f64>)]) -> Vec<Moment> {
+fn increases(what: &str, points: &[(f64, Option<f64>)]) -> Vec<Moment> {
     let grew = |pair: &&[(f64, Option<f64>)]| pair[1].1 > pair[0].1 && pair[0].1.is_some();
     points.windows(2).filter(grew).map(|pair| moment(pair[1].0, what)).collect()
 }
 
-/// When the first was seen, and once more inside the window where it was running before.
-fn begun(what: &str, points: &[(f64, Option<f64>)]) -> Vec<Moment> {
-    let mut seen = Vec::new();
+/// When the first process was observed, and again at the start of the window if it was already
+/// running.
+fn starts(what: &str, points: &[(f64, Option<f64>)]) -> Vec<Moment> {
+    let mut moments = Vec::new();
     let mut before: Option<f64> = None;
     for (at, running) in points {
         let runs = running.is_some_and(|n| n > 0.0);
         let known = before.is_some_and(|since| since >= 0.0 || *at < 0.0);
         if runs && !known {
-            seen.push(moment(*at, what));
+            moments.push(moment(*at, what));
         }
         before = runs.then_some(*at);
     }
-    seen
+    moments
 }
 
 fn moment(at: f64, what: &str) -> Moment {
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_of_the_span_between_readings() {
+    fn a_rate_covers_the_span_between_readings() {
         let points = [(-1.0, Some(100.0)), (0.0, Some(100.0)), (2.0, Some(300.0))];
         let track = rate("wal_bytes", &points);
         assert_eq!((track.name.as_str(), track.unit.as_str()), ("wal_bytes_per_second", "bytes/s"));
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_beside_a_mark_gives_way_to_it() {
+    fn a_mark_replaces_a_reading_next_to_it() {
         let points = [(0.0, Some(0.0)), (0.99, Some(50.0)), (1.0, Some(100.0))];
         let track = rate("blocks_hit", &points);
         assert_eq!((track.at, track.values), (vec![1.0], vec![Some(100.0)]));
@@ -109,18 +110,18 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_are_moments_when_their_number_grows() {
+    fn a_checkpoint_is_a_moment_when_its_position_changes() {
         let points = [(0.0, None), (1.0, Some(5.0)), (2.0, Some(5.0)), (3.0, Some(6.0))];
-        let at: Vec<f64> = grown("checkpoint", &points).iter().map(|m| m.at).collect();
+        let at: Vec<f64> = increases("checkpoint", &points).iter().map(|m| m.at).collect();
         assert_eq!(at, [3.0]);
     }
 
     #[test]
-    fn autovacuum_that_goes_on_into_the_window_is_seen_inside_it() {
+    fn autovacuum_that_continues_into_the_window_is_a_moment_inside_it() {
         let points = [-1.0, -0.5, 0.0, 1.0, 2.0, 3.0, 4.0].map(|at| (at, Some(1.0)));
         let mut points = points.to_vec();
         points[5].1 = Some(0.0);
-        let at: Vec<f64> = begun("autovacuum", &points).iter().map(|m| m.at).collect();
+        let at: Vec<f64> = starts("autovacuum", &points).iter().map(|m| m.at).collect();
         assert_eq!(at, [-1.0, 0.0, 4.0]);
     }
 }

@@ -1,4 +1,4 @@
--- The standby that commits wait for, else any. Nulls for a role that may not see it.
+-- Prefers the standby that commits wait for. Columns are null if the role may not see them.
 SELECT host(client_addr), client_port
 FROM pg_stat_replication
 WHERE state = 'streaming'

@@ -1,42 +1,45 @@
 //! A limit on the memory of the server's processes: a control group of our own beside or below the
-//! one they are in, into which they are moved, and out of which at the end.
+//! one they are in, into which they are moved, and back at the end.
 //!
-//! What is limited is the processes' own memory, what they newly touch of shared_buffers, and the
-//! page cache of what they read; so the rest of the host is left alone. Pages read before belong
+//! The limit covers the processes' own memory, pages of shared_buffers that they touch first, and the
+//! page cache of what they read; the rest of the host is not limited. Pages read before belong
 //! to the former group, which is why caches are dropped. A server that is restarted meanwhile
-//! starts outside, which the evidence shows. The work is done by cgroup.sh.
+//! starts outside of the group, which the evidence shows. cgroup.sh does the work.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
-use super::KIND;
+use super::huge_pages::KIND;
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
 use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
+use crate::treatment::context::{Context, Machines};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Script};
-use crate::treatment::{
-    Machines, Outlook, Resource, Step, Touch, Treatment, TreatmentError, Undone, World,
-};
+use crate::treatment::journal::Journal;
+use crate::treatment::record::{Label, Record};
+use crate::treatment::resource::{Resource, Touch};
+use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
 use crate::units::{exact_bytes, human};
 
 const HOW: &str = "by dropping caches and moving its processes to a control group";
 
 const SCRIPT: &str = include_str!("cgroup.sh");
 
-/// Beside shared_buffers, for the processes themselves: below it the kernel would kill them.
+/// What the processes need beside shared_buffers: with less the kernel would kill them.
 const PROCESSES: u64 = 64 << 20;
 
-/// The kernel rounds to pages of its own, which are no larger than this anywhere.
+/// The kernel rounds a limit to its own page size, which is no larger than this anywhere.
 const PAGE: u64 = 65_536;
 
-/// Caches are written back and dropped on the way.
+/// Caches are written back and dropped.
 const LIMIT: Duration = Duration::from_mins(10);
 
 fn call(function: &str, args: &[&str]) -> CommandLine {
@@ -44,18 +47,18 @@ fn call(function: &str, args: &[&str]) -> CommandLine {
     CommandLine::new("sh").args(["-c", &script, "sh"]).args(args).timeout(LIMIT)
 }
 
-/// What `look` found around a server.
+/// The control groups of a server, as `look` of cgroup.sh prints them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Surroundings {
     postmaster: String,
-    /// The group that the server is in, and the one that we would make.
+    /// The group of the server, and the one that would be made.
     prior: String,
     group: String,
-    /// Of the prior group; absent where there is none.
+    /// The limit of the prior group.
     limit: Option<u64>,
     exists: bool,
     writable: bool,
-    /// Version 2 passes no memory controller on from this directory.
+    /// A directory of version 2 that does not pass on the memory controller.
     uncontrolled: Option<String>,
 }
 
@@ -115,7 +118,7 @@ impl Surroundings {
     }
 }
 
-/// What `state` says.
+/// The state of our group, as `state` of cgroup.sh prints it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
     limit: Option<u64>,
@@ -142,28 +145,158 @@ impl State {
     }
 }
 
+/// The server's processes in a group of our own.
 #[derive(Debug)]
+pub(super) struct CgroupStep {
+    label: Label,
+    /// The group that they were in.
+    prior: String,
+    ours: Ours,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Ours {
+    group: String,
+    #[serde(default)]
+    limit: u64,
+    /// The process that is moved first.
+    #[serde(default)]
+    postmaster: String,
+}
+
+/// None where the step is one of huge pages.
+pub(super) fn read(record: &Record) -> Option<CgroupStep> {
+    let (prior, ours) = (record.prior_as().ok()?, record.ours_as().ok()?);
+    Some(CgroupStep { label: record.label(), prior, ours })
+}
+
+impl Step for CgroupStep {
+    fn record(&self) -> Record {
+        Record::new(KIND, &self.label, &self.prior, &self.ours)
+    }
+
+    /// The group is ours whatever limit it has now, so no conflict is possible. A reboot removes it.
+    fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
+        let host = context.host(self.label.host())?;
+        host.run(&call("leave", &[&self.ours.group, &self.prior]))?;
+        Ok(Undone::Restored)
+    }
+}
+
+impl CgroupStep {
+    fn apply(&self, host: &Host) -> Result<Guard, TreatmentError> {
+        let Ours { group, limit, postmaster } = &self.ours;
+        let [group, home, postmaster] =
+            [group, &self.prior, postmaster].map(|text| quoted(OsStr::new(text)));
+        let release = format!("leave {group} {home}");
+        let answer = format!("state {group} {postmaster} \"$ask\"");
+        let apply = format!("enter {group} {limit} {postmaster}");
+        let (functions, apply, release, answer) = (SCRIPT, &apply, &release, &answer);
+        let mut guard = Guard::start(host, &Script { functions, apply, release, answer })?;
+        guard.apply()?;
+        Ok(guard)
+    }
+}
+
+#[derive(Debug, Clone)]
 pub(super) struct Cgroup {
     limit: u64,
-    guard: RefCell<Option<Guard>>,
+}
+
+/// The group of a trial, with the shell that removes it if pgio is killed.
+#[derive(Debug)]
+struct Limited {
+    limit: u64,
+    guard: Guard,
 }
 
 impl Cgroup {
     pub(super) fn new(leave: u64) -> Cgroup {
-        Cgroup { limit: leave / PAGE * PAGE, guard: RefCell::new(None) }
+        Cgroup { limit: leave / PAGE * PAGE }
+    }
+}
+
+/// Finds the control groups of the server by the process of our session.
+fn look(context: &mut Context<'_>, host: &Host) -> Result<Surroundings, TreatmentError> {
+    let failed = TreatmentError::postgres("ask for the session's process");
+    let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
+    let pid: i32 = row.get(0);
+    Ok(Surroundings::parse(&host.run(&call("look", &[&pid.to_string()]))?))
+}
+
+impl Treatment for Cgroup {
+    fn declared(&self) -> Declared {
+        let limit = exact_bytes(self.limit);
+        let value = format!("{limit} left by a limit on the server's processes");
+        Declared {
+            changes: vec![Change::new(None, Subject::Memory, KIND, value)],
+            intents: vec![format!("memory for the server = {limit} {HOW}")],
+            ..Declared::default()
+        }
     }
 
-    fn look(&self, world: &mut World<'_>, host: &Host) -> Result<Surroundings, TreatmentError> {
-        let doing = || "ask for the session's process".to_owned();
-        let failed = |source| TreatmentError::Postgres { doing: doing(), source };
-        let row = world.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
-        let pid: i32 = row.get(0);
-        Ok(Surroundings::parse(&host.run(&call("look", &[&pid.to_string()]))?))
+    fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
+        let host = context.host(None)?;
+        let found = look(context, &host)?;
+        Ok(vec![Preview {
+            what: format!("memory for the server on host {}", host.name()),
+            now: found.limit.map_or_else(|| "no limit".to_owned(), human::bytes),
+            then: exact_bytes(self.limit),
+            how: HOW,
+        }])
     }
 
-    fn evidence(&self, guard: &mut Guard, when: When) -> Result<Vec<Evidence>, TreatmentError> {
+    fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let host = context.host(None)?;
+        let group = look(context, &host)?.group;
+        Ok(vec![Touch::Resource(Resource::on(&host, format!("control group {group}")))])
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        let host = machines.host(None)?;
+        let file = Path::new("/proc/sys/vm/drop_caches");
+        Ok(check_writable(&*host, host.name(), "a ballast", &[file], None)?)
+    }
+
+    fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
+        let host = context.host(None)?;
+        let found = look(context, &host)?;
+        let failed = TreatmentError::postgres("read the setting shared_buffers");
+        let sql = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
+        let shared: i64 = context.admin()?.query_one(sql, &[]).map_err(failed)?.get(0);
+        match found.refusal(self.limit, shared.unsigned_abs()) {
+            None => Ok(Box::new(self.clone())),
+            Some(why) => Err(TreatmentError::Refused(format!(
+                "no memory limit for the server on host {}: {why}",
+                host.name()
+            ))),
+        }
+    }
+}
+
+impl Prepared for Cgroup {
+    fn put_in_force(
+        &self,
+        context: &mut Context<'_>,
+        journal: &mut Journal,
+    ) -> Result<Box<dyn InForce>, TreatmentError> {
+        let host = context.host(None)?;
+        let Surroundings { prior, group, postmaster, .. } = look(context, &host)?;
+        let limit = self.limit;
+        let step = CgroupStep {
+            label: Label::on_host("the server's control group", host.name()),
+            prior,
+            ours: Ours { group, limit, postmaster },
+        };
+        let guard = carry_out(journal, &step, || step.apply(&host))?;
+        Ok(Box::new(Limited { limit, guard }))
+    }
+}
+
+impl Limited {
+    fn evidence(&mut self, when: When) -> Result<Vec<Evidence>, TreatmentError> {
         let whole = when != When::During;
-        let state = State::parse(&guard.ask(if whole { "all" } else { "" })?);
+        let state = State::parse(&self.guard.ask(if whole { "all" } else { "" })?);
         let of = |what: &str, found: String, expected: Option<String>| Evidence {
             when,
             what: what.to_owned(),
@@ -190,118 +323,17 @@ impl Cgroup {
     }
 }
 
-impl Treatment for Cgroup {
-    fn changes(&self) -> Vec<Change> {
-        let value =
-            format!("{} left by a limit on the server's processes", exact_bytes(self.limit));
-        vec![Change::new(None, Subject::Memory, "ballast", value)]
-    }
-
-    fn intents(&self) -> Vec<String> {
-        vec![format!("memory for the server = {} {HOW}", exact_bytes(self.limit))]
-    }
-
-    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
-        let host = world.host(None)?;
-        let found = self.look(world, &host)?;
-        Ok(vec![Outlook {
-            what: format!("memory for the server on host {}", host.name()),
-            now: found.limit.map_or_else(|| "no limit".to_owned(), human::bytes),
-            then: exact_bytes(self.limit),
-            how: HOW,
-        }])
-    }
-
-    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
-        let host = machines.host(None)?;
-        let file = Path::new("/proc/sys/vm/drop_caches");
-        Ok(check_writable(&*host, host.name(), "a ballast", &[file], None)?)
-    }
-
-    fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        let host = world.host(None)?;
-        let found = self.look(world, &host)?;
-        let failed = |source| TreatmentError::Postgres {
-            doing: "read the setting shared_buffers".to_owned(),
-            source,
-        };
-        let sql = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
-        let shared: i64 = world.admin()?.query_one(sql, &[]).map_err(failed)?.get(0);
-        match found.refusal(self.limit, shared.unsigned_abs()) {
-            None => Ok(()),
-            Some(why) => Err(TreatmentError::Refused(format!(
-                "no memory limit for the server on host {}: {why}",
-                host.name()
-            ))),
-        }
-    }
-
-    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
-        let host = world.host(None)?;
-        let group = self.look(world, &host)?.group;
-        Ok(vec![Touch::Of(Resource::on(&host, format!("control group {group}")))])
-    }
-
-    fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
-        let host = world.host(None)?;
-        let found = self.look(world, &host)?;
-        Ok(vec![Step {
-            kind: KIND.name.to_owned(),
-            what: "the server's control group".to_owned(),
-            host: Some(host.name().to_owned()),
-            prior: json!(found.prior),
-            ours: json!({ "group": found.group, "limit": self.limit, "postmaster": found.postmaster }),
-        }])
-    }
-
-    fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
-        let host = world.host(step.host.as_deref())?;
-        let (prior, group) = groups(step)?;
-        let postmaster = step.ours.get("postmaster").and_then(|p| p.as_str()).unwrap_or_default();
-        let [shown, home] = [group, prior].map(|path| quoted(OsStr::new(path)));
-        let release = format!("leave {shown} {home}");
-        let body = format!("state {shown} {} \"$ask\"", quoted(OsStr::new(postmaster)));
-        let enter = format!("enter {shown} {} {}", self.limit, quoted(OsStr::new(postmaster)));
-        let (functions, apply, release, answer) = (SCRIPT, &enter, &release, &body);
-        let mut guard = Guard::start(&host, &Script { functions, apply, release, answer })?;
-        guard.apply()?;
-        *self.guard.borrow_mut() = Some(guard);
-        Ok(())
-    }
-
-    fn settle(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
-        Ok(())
-    }
-
-    fn verify(&self, _world: &mut World<'_>, when: When) -> Vec<Evidence> {
-        let mut guard = self.guard.borrow_mut();
-        match guard.as_mut().map(|guard| self.evidence(guard, when)) {
-            Some(Ok(evidence)) => evidence,
-            _ => vec![Evidence {
+impl InForce for Limited {
+    fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
+        self.evidence(when).unwrap_or_else(|_| {
+            vec![Evidence {
                 when,
                 what: "the server's control group".to_owned(),
                 found: "unreadable".to_owned(),
                 expected: Some("readable".to_owned()),
-            }],
-        }
+            }]
+        })
     }
-
-    fn taken_back(&self) {
-        self.guard.take();
-    }
-}
-
-/// The group is ours whatever limit it has now, so there is nobody to ask; it is gone after a reboot.
-pub(super) fn undo(host: &Host, step: &Step) -> Result<Undone, TreatmentError> {
-    let (prior, group) = groups(step)?;
-    host.run(&call("leave", &[group, prior]))?;
-    Ok(Undone::PutBack)
-}
-
-fn groups(step: &Step) -> Result<(&str, &str), TreatmentError> {
-    step.prior.as_str().zip(step.ours.get("group").and_then(|g| g.as_str())).ok_or_else(|| {
-        TreatmentError::Config(format!("the journal's step {} cannot be understood", step.what))
-    })
 }
 
 #[cfg(test)]

@@ -1,60 +1,86 @@
-//! Memory taken from a whole host: huge pages that nobody uses cannot be swapped, reclaimed or
+//! Memory taken from a whole host: unused huge pages cannot be swapped, reclaimed or
 //! given to the page cache.
 //!
-//! Caches are dropped first, so that what is free is known; then as many huge pages are asked for
-//! as leave the size free. The kernel may give fewer, so what is read back counts. Whatever lies
-//! between the number found and the one asked for is ours to take back. A server that starts with
-//! `huge_pages = try` may take pages of the ballast for itself, which the evidence shows.
+//! Caches are dropped first, so that the free memory is known; then as many huge pages are requested
+//! as leave the size free. The kernel may give fewer, so the number read back counts. An undo may
+//! lower any number between the one found and the one requested. A server that starts with
+//! `huge_pages = try` may use pages of the ballast, which the evidence shows.
 //!
 //! The functions are public for `pgio ballast`, which holds a ballast without an experiment.
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
-use super::KIND;
 use super::memory::Memory;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
 use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
+use crate::treatment::context::{Context, Machines};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Script};
-use crate::treatment::{
-    Machines, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
-};
+use crate::treatment::journal::Journal;
+use crate::treatment::record::{Label, Record};
+use crate::treatment::resource::{Resource, Touch};
+use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
 use crate::units::{exact_bytes, human};
 
-/// What the step changes, in words.
+pub(super) const KIND: &str = "ballast";
+
+/// The kernel's name of what the step changes.
 const WHAT: &str = "nr_hugepages";
 
-/// Writing back what is dirty can take long.
+/// Writing back dirty pages can take long.
 const DROP_LIMIT: Duration = Duration::from_mins(10);
 const LIMIT: Duration = Duration::from_secs(60);
 
 const READ: &str = "cat /proc/meminfo";
 
+/// A number of huge pages on a host.
+#[derive(Debug)]
+pub struct HugePagesStep {
+    label: Label,
+    prior: u64,
+    ours: Ours,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Ours {
+    pages: u64,
+    #[serde(default)]
+    leave: Option<u64>,
+    /// The kernel's boot id: another boot has none of our pages.
+    #[serde(default)]
+    boot: Option<String>,
+}
+
 pub fn look(host: &Host) -> Result<Memory, TreatmentError> {
-    read(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
+    run(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
 }
 
-fn read(host: &Host, command: &CommandLine) -> Result<Memory, TreatmentError> {
-    understood(&host.run(command)?, host.name())
+fn run(host: &Host, command: &CommandLine) -> Result<Memory, TreatmentError> {
+    parsed(&host.run(command)?, host.name())
 }
 
-fn understood(meminfo: &str, host: &str) -> Result<Memory, TreatmentError> {
+fn parsed(meminfo: &str, host: &str) -> Result<Memory, TreatmentError> {
     Memory::parse(meminfo).ok_or_else(|| {
         TreatmentError::Refused(format!("/proc/meminfo on host {host} cannot be understood"))
     })
 }
 
-/// Refuses what could not work or would harm the host, once `held` is given back.
-pub fn check(host: &Host, leave: u64, held: &[Step]) -> Result<Memory, TreatmentError> {
+/// Refuses a size that could not work or would harm the host, once the `held` steps are undone.
+pub fn check(host: &Host, leave: u64, held: &[Record]) -> Result<Memory, TreatmentError> {
     let refused =
         |why: &str| TreatmentError::Refused(format!("no ballast on host {}: {why}", host.name()));
-    let memory = held.iter().fold(look(host)?, |memory, step| without(host, step, memory));
+    let held = held.iter().filter_map(|record| read(record).ok());
+    let memory = held.fold(look(host)?, |memory, step| match step.is_held(host, &memory) {
+        true => memory.given_back(step.prior),
+        false => memory,
+    });
     if let Some(why) = memory.refusal(leave) {
         return Err(refused(&why));
     }
@@ -62,24 +88,16 @@ pub fn check(host: &Host, leave: u64, held: &[Step]) -> Result<Memory, Treatment
     Ok(memory)
 }
 
-/// Memory as it will be when what a step holds is given back.
-fn without(host: &Host, step: &Step, memory: Memory) -> Memory {
-    match numbers(step) {
-        Ok((prior, _)) if holds(host, step, &memory) => memory.given_back(prior),
-        _ => memory,
-    }
-}
-
 fn check_rights(host: &Host) -> Result<(), TreatmentError> {
     let files = ["/proc/sys/vm/nr_hugepages", "/proc/sys/vm/drop_caches"].map(Path::new);
     Ok(check_writable(host, host.name(), "a ballast", &files, None)?)
 }
 
-/// Drops caches, which loses nothing, and says what will be asked for.
-pub fn plan(host: &Host, leave: u64) -> Result<Step, TreatmentError> {
+/// Drops caches, which loses nothing, and computes the pages to request.
+pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
     let drop = "sync && echo 3 >/proc/sys/vm/drop_caches && { echo 1 >/proc/sys/vm/compact_memory; } 2>/dev/null";
     let script = format!("{drop}; {READ}");
-    let memory = read(host, &CommandLine::new("sh").args(["-c", &script]).timeout(DROP_LIMIT))?;
+    let memory = run(host, &CommandLine::new("sh").args(["-c", &script]).timeout(DROP_LIMIT))?;
     if memory.free <= leave {
         return Err(TreatmentError::Refused(format!(
             "host {} has only {} free without its caches: nothing can be taken to leave {}",
@@ -88,23 +106,22 @@ pub fn plan(host: &Host, leave: u64) -> Result<Step, TreatmentError> {
             exact_bytes(leave)
         )));
     }
-    let asked = memory.pages + (memory.free - leave).div_ceil(memory.page.max(1));
-    Ok(Step {
-        kind: KIND.name.to_owned(),
-        what: WHAT.to_owned(),
-        host: Some(host.name().to_owned()),
-        prior: json!(memory.pages),
-        ours: json!({ "pages": asked, "leave": leave, "boot": host.boot() }),
+    let pages = memory.pages + (memory.free - leave).div_ceil(memory.page.max(1));
+    let boot = Some(host.boot().to_owned());
+    Ok(HugePagesStep {
+        label: Label::on_host(WHAT, host.name()),
+        prior: memory.pages,
+        ours: Ours { pages, leave: Some(leave), boot },
     })
 }
 
-/// Asks the kernel for the pages of a journaled step, and returns what it gave.
-pub fn take(host: &Host, step: &Step) -> Result<Memory, TreatmentError> {
-    let script = format!("{}\n{READ}", taking(numbers(step)?.1));
-    read(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
+/// Requests the pages of a journaled step, and returns the memory with what the kernel gave.
+pub fn take(host: &Host, step: &HugePagesStep) -> Result<Memory, TreatmentError> {
+    let script = format!("{}\n{READ}", taking(step.ours.pages));
+    run(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
 }
 
-/// Compaction between attempts finds room that the first one did not.
+/// Compaction between attempts finds room that the first attempt did not.
 fn taking(asked: u64) -> String {
     format!(
         "for attempt in 1 2 3; do
@@ -115,91 +132,173 @@ fn taking(asked: u64) -> String {
     )
 }
 
-/// In words, while the pages of this step are taken.
-pub fn held(host: &Host, step: &Step) -> Option<String> {
-    let memory = look(host).ok()?;
-    let leave = step.ours.get("leave").and_then(|l| l.as_u64())?;
-    holds(host, step, &memory)
+/// The ballast of this step in words, while the host holds it.
+pub fn held(host: &Host, record: &Record) -> Option<String> {
+    let (memory, step) = (look(host).ok()?, read(record).ok()?);
+    let leave = step.ours.leave?;
+    step.is_held(host, &memory)
         .then(|| format!("huge pages leave {} of its memory free", exact_bytes(leave)))
 }
 
-fn holds(host: &Host, step: &Step, memory: &Memory) -> bool {
-    !rebooted(host, step)
-        && numbers(step).is_ok_and(|(prior, asked)| memory.pages > prior && memory.pages <= asked)
+pub(super) fn read(record: &Record) -> Result<HugePagesStep, TreatmentError> {
+    let (prior, ours) = (record.prior_as()?, record.ours_as()?);
+    Ok(HugePagesStep { label: record.label(), prior, ours })
 }
 
-pub(super) fn undo(host: &Host, step: &Step, stranger: Stranger) -> Result<Undone, TreatmentError> {
-    let (prior, asked) = numbers(step)?;
-    let memory = look(host)?;
-    if memory.pages == prior {
-        return Ok(Undone::PutBack);
+impl HugePagesStep {
+    fn is_held(&self, host: &Host, memory: &Memory) -> bool {
+        !self.is_of_another_boot(host)
+            && memory.pages > self.prior
+            && memory.pages <= self.ours.pages
     }
-    // The number found after a reboot is that of the boot: ours is gone.
-    if rebooted(host, step) {
-        return Ok(Undone::Kept);
+
+    fn is_of_another_boot(&self, host: &Host) -> bool {
+        self.ours.boot.as_ref().is_some_and(|boot| boot != host.boot())
     }
-    if !(prior..=asked).contains(&memory.pages) {
-        match stranger {
-            Stranger::Keep => return Ok(Undone::Kept),
-            Stranger::Restore => {}
-            Stranger::Ask => {
-                return Err(TreatmentError::ChangedSince {
-                    what: format!("{WHAT} on host {}", host.name()),
-                    found: memory.pages.to_string(),
-                    ours: asked.to_string(),
-                    prior: prior.to_string(),
-                });
+
+    fn undo_on(&self, host: &Host, on_conflict: OnConflict) -> Result<Undone, TreatmentError> {
+        let HugePagesStep { label, prior, ours } = self;
+        let memory = look(host)?;
+        if memory.pages == *prior {
+            return Ok(Undone::Restored);
+        }
+        // After a reboot the number is that of the boot: ours is gone.
+        if self.is_of_another_boot(host) {
+            return Ok(Undone::Kept);
+        }
+        if !(*prior..=ours.pages).contains(&memory.pages) {
+            let [found, ours, prior] = [memory.pages, ours.pages, *prior].map(|n| n.to_string());
+            let conflict = || TreatmentError::changed_since(label, found, ours, prior);
+            if !on_conflict.overwrites(conflict)? {
+                return Ok(Undone::Kept);
             }
         }
+        let script = format!("echo \"$1\" >/proc/sys/vm/nr_hugepages && {{ {READ}; }}");
+        let put = CommandLine::new("sh").args(["-c", &script, "sh", &prior.to_string()]);
+        match run(host, &put.timeout(LIMIT))? {
+            now if now.pages == *prior => Ok(Undone::Restored),
+            now => Err(TreatmentError::Refused(format!(
+                "{WHAT} on host {} is {} after {prior} was written: the kernel cannot give more now; try `pgio undo` again later",
+                host.name(),
+                now.pages
+            ))),
+        }
     }
-    let script = format!("echo \"$1\" >/proc/sys/vm/nr_hugepages && {{ {READ}; }}");
-    let put = CommandLine::new("sh").args(["-c", &script, "sh", &prior.to_string()]).timeout(LIMIT);
-    match read(host, &put)? {
-        now if now.pages == prior => Ok(Undone::PutBack),
-        now => Err(TreatmentError::Refused(format!(
-            "{WHAT} on host {} is {} after {prior} was written: the kernel cannot give more now; try `pgio undo` again later",
-            host.name(),
-            now.pages
-        ))),
+}
+
+impl Step for HugePagesStep {
+    fn record(&self) -> Record {
+        Record::new(KIND, &self.label, self.prior, &self.ours)
+    }
+
+    fn undo(
+        &self,
+        context: &mut Context<'_>,
+        on_conflict: OnConflict,
+    ) -> Result<Undone, TreatmentError> {
+        self.undo_on(&*context.host(self.label.host())?, on_conflict)
     }
 }
 
-fn rebooted(host: &Host, step: &Step) -> bool {
-    step.ours.get("boot").and_then(|boot| boot.as_str()).is_some_and(|boot| boot != host.boot())
-}
-
-fn numbers(step: &Step) -> Result<(u64, u64), TreatmentError> {
-    step.prior.as_u64().zip(step.ours.get("pages").and_then(|p| p.as_u64())).ok_or_else(|| {
-        TreatmentError::Config(format!("the journal's step {} cannot be understood", step.what))
-    })
-}
-
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct HugePages {
-    leave: u64,
+    pub(super) leave: u64,
     /// Absent: the server's.
-    host: Option<String>,
-    held: RefCell<Option<Held>>,
+    pub(super) host: Option<String>,
 }
 
-/// What was read back when it was put in force, and the shell that gives it back if we are killed.
+/// The ballast of a trial, with the shell that gives it back if pgio is killed.
 #[derive(Debug)]
 struct Held {
     guard: Guard,
     host: String,
+    /// The memory right after the pages were taken.
     memory: Memory,
 }
 
-impl HugePages {
-    pub(super) fn new(leave: u64, host: Option<String>) -> HugePages {
-        HugePages { leave, host, held: RefCell::new(None) }
+/// The resource that a ballast changes.
+pub fn memory_of(host: &Host) -> Resource {
+    Resource::on(host, "memory")
+}
+
+impl Treatment for HugePages {
+    fn declared(&self) -> Declared {
+        let leave = exact_bytes(self.leave);
+        let on = self.host.as_ref().map_or("the server's host", String::as_str);
+        let value = format!("{leave} left by huge pages");
+        let intent = format!(
+            "memory available on {on} = {leave} by dropping caches and taking huge pages (nr_hugepages)"
+        );
+        Declared {
+            changes: vec![Change::new(self.host.as_deref(), Subject::Memory, KIND, value)],
+            intents: vec![intent],
+            ..Declared::default()
+        }
     }
 
-    fn evidence(&self, held: &mut Held, when: When) -> Result<Vec<Evidence>, TreatmentError> {
-        let now = understood(&held.guard.ask("")?, &held.host)?;
-        let given = &held.memory;
+    fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
+        let host = context.host(self.host.as_deref())?;
+        let memory = look(&host)?;
+        Ok(vec![Preview {
+            what: format!("memory available on host {}", host.name()),
+            now: human::bytes(memory.available),
+            then: exact_bytes(self.leave),
+            how: "by dropping caches and taking huge pages",
+        }])
+    }
+
+    fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let host = context.host(self.host.as_deref())?;
+        Ok(vec![Touch::Resource(memory_of(&host))])
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        check_rights(&*machines.host(self.host.as_deref())?)
+    }
+
+    fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
+        let host = context.host(self.host.as_deref())?;
+        check(&host, self.leave, &[])?;
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Prepared for HugePages {
+    fn put_in_force(
+        &self,
+        context: &mut Context<'_>,
+        journal: &mut Journal,
+    ) -> Result<Box<dyn InForce>, TreatmentError> {
+        let host = context.host(self.host.as_deref())?;
+        let step = plan(&host, self.leave)?;
+        let held = carry_out(journal, &step, || Held::take(&host, &step))?;
+        match held.memory.too_much_left(self.leave) {
+            Some(why) => Err(TreatmentError::Refused(why)),
+            None => Ok(Box::new(held)),
+        }
+    }
+}
+
+impl Held {
+    fn take(host: &Host, step: &HugePagesStep) -> Result<Held, TreatmentError> {
+        let (prior, asked) = (step.prior, step.ours.pages);
+        // Like undo, but never overwrites a number that is not ours.
+        let release = format!(
+            "pages=$(cat /proc/sys/vm/nr_hugepages) && [ \"$pages\" -gt {prior} ] && [ \"$pages\" -le {asked} ] && echo {prior} >/proc/sys/vm/nr_hugepages"
+        );
+        let (functions, apply, answer) = ("", &taking(asked), READ);
+        let mut guard =
+            Guard::start(host, &Script { functions, apply, release: &release, answer })?;
+        guard.apply()?;
+        let memory = parsed(&guard.ask("")?, host.name())?;
+        Ok(Held { guard, host: host.name().to_owned(), memory })
+    }
+
+    fn evidence(&mut self, when: When) -> Result<Vec<Evidence>, TreatmentError> {
+        let now = parsed(&self.guard.ask("")?, &self.host)?;
+        let given = &self.memory;
         let of = |what: &str, found: String, expected: Option<String>| {
-            let what = format!("{what} on host {}", held.host);
+            let what = format!("{what} on host {}", self.host);
             Evidence { when, what, found, expected }
         };
         let used = given.idle.saturating_sub(now.idle);
@@ -214,115 +313,36 @@ impl HugePages {
     }
 }
 
-/// Also what `pgio ballast` takes.
-pub fn memory_of(host: &Host) -> Resource {
-    Resource::on(host, "memory")
-}
-
-impl Treatment for HugePages {
-    fn changes(&self) -> Vec<Change> {
-        let value = format!("{} left by huge pages", exact_bytes(self.leave));
-        vec![Change::new(self.host.as_deref(), Subject::Memory, "ballast", value)]
-    }
-
-    fn intents(&self) -> Vec<String> {
-        let on = self.host.as_ref().map_or("the server's host", String::as_str);
-        let leave = exact_bytes(self.leave);
-        vec![format!(
-            "memory available on {on} = {leave} by dropping caches and taking huge pages (nr_hugepages)"
-        )]
-    }
-
-    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
-        let host = world.host(self.host.as_deref())?;
-        let memory = look(&host)?;
-        Ok(vec![Outlook {
-            what: format!("memory available on host {}", host.name()),
-            now: human::bytes(memory.available),
-            then: exact_bytes(self.leave),
-            how: "by dropping caches and taking huge pages",
-        }])
-    }
-
-    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
-        check_rights(&*machines.host(self.host.as_deref())?)
-    }
-
-    fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        let host = world.host(self.host.as_deref())?;
-        check(&host, self.leave, &[]).map(drop)
-    }
-
-    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
-        Ok(vec![Touch::Of(memory_of(&*world.host(self.host.as_deref())?))])
-    }
-
-    fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
-        let host = world.host(self.host.as_deref())?;
-        plan(&host, self.leave).map(|step| vec![step])
-    }
-
-    fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
-        let host = world.host(self.host.as_deref())?;
-        let (prior, asked) = numbers(step)?;
-        // As undo does, without its question: what is not ours stays.
-        let release = format!(
-            "pages=$(cat /proc/sys/vm/nr_hugepages) && [ \"$pages\" -gt {prior} ] && [ \"$pages\" -le {asked} ] && echo {prior} >/proc/sys/vm/nr_hugepages"
-        );
-        let (functions, apply, answer) = ("", &taking(asked), READ);
-        let mut guard =
-            Guard::start(&host, &Script { functions, apply, release: &release, answer })?;
-        guard.apply()?;
-        let given = understood(&guard.ask("")?, host.name())?;
-        let host = host.name().to_owned();
-        *self.held.borrow_mut() = Some(Held { guard, host, memory: given });
-        Ok(())
-    }
-
-    fn settle(&self, _world: &mut World<'_>) -> Result<(), TreatmentError> {
-        let held = self.held.borrow();
-        match held.as_ref().and_then(|held| held.memory.too_much_left(self.leave)) {
-            Some(why) => Err(TreatmentError::Refused(why)),
-            None => Ok(()),
-        }
-    }
-
-    fn verify(&self, _world: &mut World<'_>, when: When) -> Vec<Evidence> {
-        let mut held = self.held.borrow_mut();
-        let read = held.as_mut().map(|held| self.evidence(held, when));
-        match read {
-            Some(Ok(evidence)) => evidence,
-            _ => vec![Evidence {
+impl InForce for Held {
+    fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
+        self.evidence(when).unwrap_or_else(|_| {
+            vec![Evidence {
                 when,
                 what: "huge pages".to_owned(),
                 found: "unreadable".to_owned(),
                 expected: Some("readable".to_owned()),
-            }],
-        }
-    }
-
-    fn taken_back(&self) {
-        self.held.take();
+            }]
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn what_another_boot_set_is_left_and_told_so() {
         let host = Host::local();
         let pages = look(&host).unwrap().pages;
-        let of_another_boot = |prior: u64| Step {
-            kind: KIND.name.to_owned(),
-            what: WHAT.to_owned(),
-            host: Some(host.name().to_owned()),
-            prior: json!(prior),
-            ours: json!({ "pages": pages + 200, "leave": 1 << 30, "boot": "an earlier one" }),
+        let of_another_boot = |prior: u64| {
+            let label = Label::on_host(WHAT, host.name());
+            let ours = json!({ "pages": pages + 200, "leave": 1 << 30, "boot": "an earlier one" });
+            read(&Record::new(KIND, &label, prior, ours)).unwrap()
         };
-        for (prior, expected) in [(pages, Undone::PutBack), (pages + 100, Undone::Kept)] {
-            let undone = undo(&host, &of_another_boot(prior), Stranger::Ask).unwrap();
+        for (prior, expected) in [(pages, Undone::Restored), (pages + 100, Undone::Kept)] {
+            let undone = of_another_boot(prior).undo_on(&host, OnConflict::Ask).unwrap();
             assert_eq!(undone, expected, "{prior}");
         }
         assert_eq!(look(&host).unwrap().pages, pages);

@@ -1,14 +1,15 @@
-//! A host's memory, from /proc/meminfo, and what a ballast of huge pages may leave of it. Pure.
+//! A host's memory, parsed from /proc/meminfo, and how much of it a ballast of huge pages may leave.
+//! Pure functions.
 
 use std::collections::BTreeMap;
 
 use crate::units::{exact_bytes, human};
 
-/// Below this a host does not live; of a large one, this part of its memory.
+/// A host needs at least this much; a large one this part of its memory.
 const FLOOR: u64 = 256 << 20;
 const FLOOR_PART: u64 = 256;
 
-/// More than asked for may stay free by a tenth and this much.
+/// A tenth and this much more than asked for may stay free.
 const TOLERANCE: u64 = 64 << 20;
 
 /// A host's memory at one moment, in bytes; pages are huge ones.
@@ -18,7 +19,7 @@ pub struct Memory {
     pub free: u64,
     pub available: u64,
     pub page: u64,
-    /// As nr_hugepages has it.
+    /// The value of nr_hugepages.
     pub pages: u64,
     /// Neither used nor reserved.
     pub idle: u64,
@@ -41,7 +42,7 @@ impl Memory {
             free: bytes("MemFree")?,
             available: bytes("MemAvailable")?,
             page: bytes("Hugepagesize").unwrap_or(0),
-            // Surplus pages are still in use by someone and go when he does.
+            // Surplus pages are in use, and are freed by their user.
             pages: total.saturating_sub(number("HugePages_Surp").unwrap_or(0)),
             idle: number("HugePages_Free")
                 .unwrap_or(0)
@@ -49,7 +50,7 @@ impl Memory {
         })
     }
 
-    /// With no more huge pages than these: the others are free, but for those that somebody uses.
+    /// The memory with no more huge pages than these; pages in use stay.
     #[must_use]
     pub(super) fn given_back(self, pages: u64) -> Memory {
         let idle = self.pages.saturating_sub(pages).min(self.idle);
@@ -63,7 +64,7 @@ impl Memory {
         }
     }
 
-    /// Why this much cannot be left free; found out before anything is changed.
+    /// Why this much cannot be left free.
     pub fn refusal(&self, leave: u64) -> Option<String> {
         let floor = FLOOR.max(self.total / FLOOR_PART);
         let left = exact_bytes(leave);
@@ -83,7 +84,8 @@ impl Memory {
             None
         }
     }
-    /// Whether what the kernel gave leaves about as much as was asked for.
+
+    /// Why the kernel gave too few pages to leave about as much as asked for.
     pub fn too_much_left(&self, leave: u64) -> Option<String> {
         (self.free > leave + leave / 10 + TOLERANCE).then(|| {
         format!(

@@ -1,20 +1,20 @@
-//! How much of the data set is in memory, and reading it there.
+//! Measures how much of the data set is in memory, and reads it there.
 //!
-//! shared_buffers are counted by pg_buffercache, the kernel's page cache by fincore on the host;
-//! each where it can be had. Extensions that are not there are created in a transaction that is
-//! rolled back: what is in memory stays, and the database never has them.
+//! pg_buffercache counts shared_buffers, fincore on the host the kernel's page cache;
+//! either may be missing. A missing extension is created in a transaction that is
+//! rolled back: what is in memory stays, and the database never has the extension.
 
 use std::fmt;
 
 use postgres::{Client, Transaction};
 
-use super::failed;
 use crate::dataset::mark;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
 use crate::pg::directories::directories;
 use crate::pg::quote;
-use crate::treatment::{TreatmentError, World};
+use crate::treatment::context::Context;
+use crate::treatment::error::TreatmentError;
 
 const RELATIONS: &str = include_str!("sql/relations.sql");
 const BUFFERED: &str = include_str!("sql/buffered.sql");
@@ -27,7 +27,7 @@ const BUFFERCACHE: &str = "pg_buffercache";
 #[derive(Debug, Clone, Default)]
 pub(super) struct Relations {
     oids: Vec<u32>,
-    /// Below the data directory, of each its first.
+    /// Below the data directory; the first file of each.
     files: Vec<String>,
     bytes: u64,
 }
@@ -35,12 +35,12 @@ pub(super) struct Relations {
 impl Relations {
     pub(super) fn of_data_set(client: &mut Client) -> Result<Relations, TreatmentError> {
         let asking = "find the data set";
-        let marked = mark::find(client).map_err(failed(asking))?.into_iter();
+        let marked = mark::find(client).map_err(TreatmentError::postgres(asking))?.into_iter();
         let names: Vec<String> = marked
             .filter(|named| named.mark.is_some() && matches!(named.part, mark::Part::Table(_)))
             .map(|named| named.part.to_string())
             .collect();
-        let rows = client.query(RELATIONS, &[&names]).map_err(failed(asking))?;
+        let rows = client.query(RELATIONS, &[&names]).map_err(TreatmentError::postgres(asking))?;
         let mut relations = Relations::default();
         for row in &rows {
             relations.oids.push(row.get("oid"));
@@ -59,7 +59,7 @@ impl Relations {
     }
 }
 
-/// Shares of the data set's bytes, 0 to 1; absent where they could not be found out.
+/// Shares of the data set's bytes, 0 to 1; absent where they could not be measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Resident {
     buffers: Option<f64>,
@@ -67,17 +67,17 @@ pub(super) struct Resident {
 }
 
 impl Resident {
-    pub(super) fn look(
-        world: &mut World<'_>,
+    pub(super) fn measure(
+        context: &mut Context<'_>,
         relations: &Relations,
     ) -> Result<Resident, TreatmentError> {
         Ok(Resident {
-            buffers: buffered(world.admin()?, relations),
-            page_cache: page_cache(world, relations)?,
+            buffers: buffered(context.admin()?, relations),
+            page_cache: page_cache(context, relations)?,
         })
     }
 
-    /// In the one that holds more, since either can hold all of it alone.
+    /// The larger of the two, since either cache can hold all of the data set.
     pub(super) fn most(self) -> Option<f64> {
         self.buffers.into_iter().chain(self.page_cache).max_by(f64::total_cmp)
     }
@@ -100,14 +100,18 @@ fn buffered(client: &mut Client, relations: &Relations) -> Option<f64> {
     let schema = with_extension(&mut transaction, BUFFERCACHE).ok()?;
     let sql = quote::fill(BUFFERED, &[("schema", &quote::identifier(&schema))]);
     let bytes: i64 = transaction.query_one(&sql, &[&relations.oids]).ok()?.get(0);
-    // Dropped, it is rolled back.
+    // Dropping the transaction rolls it back.
     Some(bytes as f64 / relations.bytes.max(1) as f64)
 }
 
-fn page_cache(world: &mut World<'_>, relations: &Relations) -> Result<Option<f64>, TreatmentError> {
-    let directories = directories(world.admin()?).map_err(failed("ask for the data directory"))?;
+fn page_cache(
+    context: &mut Context<'_>,
+    relations: &Relations,
+) -> Result<Option<f64>, TreatmentError> {
+    let directories = directories(context.admin()?)
+        .map_err(TreatmentError::postgres("ask for the data directory"))?;
     let Some(data) = directories.into_iter().find(|d| d.role == "data") else { return Ok(None) };
-    let Ok(host) = world.host(None) else { return Ok(None) };
+    let Ok(host) = context.host(None) else { return Ok(None) };
     let files = relations.files.iter().map(|file| format!("{}/{file}", data.path));
     let ask = CommandLine::new("sh").args(["-c", RESIDENT, "sh"]).args(files);
     let text = host.run(&ask)?;
@@ -116,23 +120,24 @@ fn page_cache(world: &mut World<'_>, relations: &Relations) -> Result<Option<f64
     Ok(resident.filter(|_| seen).map(|bytes| bytes as f64 / relations.bytes.max(1) as f64))
 }
 
-/// Of the server's host, where that is known.
-pub(super) fn memory(world: &World<'_>) -> Result<Option<u64>, TreatmentError> {
-    let Ok(host) = world.host(None) else { return Ok(None) };
+/// The memory of the server's host, if that is known.
+pub(super) fn memory(context: &Context<'_>) -> Result<Option<u64>, TreatmentError> {
+    let Ok(host) = context.host(None) else { return Ok(None) };
     let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo"))?;
     Ok(meminfo::parse(&text).get("total").copied())
 }
 
 pub(super) fn prewarm(client: &mut Client, relations: &Relations) -> Result<(), TreatmentError> {
     let reading = "read the data set into memory";
-    let mut transaction = client.transaction().map_err(failed(reading))?;
-    let schema = with_extension(&mut transaction, PREWARM).map_err(failed(reading))?;
+    let mut transaction = client.transaction().map_err(TreatmentError::postgres(reading))?;
+    let schema =
+        with_extension(&mut transaction, PREWARM).map_err(TreatmentError::postgres(reading))?;
     let function = quote::qualified(&schema, PREWARM);
     let sql = format!("SELECT {function}($1::oid::regclass)");
     for oid in &relations.oids {
-        transaction.execute(&sql, &[oid]).map_err(failed(reading))?;
+        transaction.execute(&sql, &[oid]).map_err(TreatmentError::postgres(reading))?;
     }
-    transaction.rollback().map_err(failed(reading))
+    transaction.rollback().map_err(TreatmentError::postgres(reading))
 }
 
 /// Refuses where [`prewarm`] would fail.
@@ -140,19 +145,19 @@ pub(super) fn check_extension(client: &mut Client) -> Result<(), TreatmentError>
     let asking = "look for the extension pg_prewarm";
     let there = client
         .query_opt("SELECT FROM pg_available_extensions WHERE name = $1", &[&PREWARM])
-        .map_err(failed(asking))?;
+        .map_err(TreatmentError::postgres(asking))?;
     if there.is_none() {
         return Err(TreatmentError::Refused(
             "the extension pg_prewarm is not installed on the server: install PostgreSQL's contrib package there".to_owned(),
         ));
     }
-    let mut transaction = client.transaction().map_err(failed(asking))?;
-    with_extension(&mut transaction, PREWARM).map(drop).map_err(failed(
+    let mut transaction = client.transaction().map_err(TreatmentError::postgres(asking))?;
+    with_extension(&mut transaction, PREWARM).map(drop).map_err(TreatmentError::postgres(
         "use pg_prewarm: a superuser may, or once and for all: CREATE EXTENSION pg_prewarm",
     ))
 }
 
-/// Returns the schema of the extension, which is there until the transaction ends.
+/// Returns the schema of the extension, which exists until the transaction ends.
 fn with_extension(
     transaction: &mut Transaction<'_>,
     name: &str,

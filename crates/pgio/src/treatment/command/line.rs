@@ -1,7 +1,7 @@
-//! A command of the user's: a list of words, or a text for `sh`; and its output in few words.
+//! One command line of the user's: a list of words, or a text for `sh`; and its output, shortened.
 //!
-//! One that changes something carries a mark among the arguments of a shell around it, which lives as
-//! long as the command and no longer: what the command leaves running is none of it. So an undo finds
+//! A command that changes something runs below a shell with a mark among its arguments, which lives as
+//! long as the command itself, without the processes that it leaves behind. By the mark an undo finds
 //! the command of a run that was killed, here and on other hosts.
 
 use std::process::ExitStatus;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
 use crate::host::{Host, HostError};
-use crate::treatment::TreatmentError;
 use crate::treatment::body::Body;
+use crate::treatment::error::TreatmentError;
 
-/// `$0` is the mark. Two commands, so that no shell puts the last one in its own place; and a program
-/// that is not there is told without its line.
+/// `$0` is the mark. The exit comes after the command, or a shell would replace itself by the command;
+/// a missing program is reported without the command line.
 const MARKED: &str = "command -v \"$1\" >/dev/null || exit 127; \"$@\"; exit \"$?\"";
 const NOT_THERE: i32 = 127;
 const MARK: &str = "pgio-command-";
 
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
 
-/// Of output, as much is shown.
+/// Characters of output that are shown.
 const SHOWN: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl Line {
         Ok(body.texts(key)?.map(Line))
     }
 
-    /// The inner error is that it did not run to its end, without the line itself.
+    /// The inner error tells why it did not run to its end, without the command line.
     pub(super) fn output(
         &self,
         host: &Host,
@@ -51,7 +51,7 @@ impl Line {
             None => CommandLine::new(program),
             Some(mark) => CommandLine::new("sh").args(["-c", MARKED, mark, program]),
         };
-        let command = command.args(args).timeout(limit).apart();
+        let command = command.args(args).timeout(limit).own_session();
         let command = match prior {
             Some(prior) => command.env("PGIO_PRIOR", prior),
             None => command,
@@ -71,32 +71,32 @@ impl Line {
     }
 }
 
-/// Nobody else's, on any host.
+/// Unique on all hosts.
 pub(super) fn new_mark(host: &Host) -> Result<String, TreatmentError> {
     let draw = CommandLine::new("cat").arg("/proc/sys/kernel/random/uuid").timeout(LOOK_LIMIT);
     Ok(format!("{MARK}{}", host.run(&draw)?.trim()))
 }
 
-/// The processes that carry it, or whose command is not over.
+/// The processes with the mark: their command has not ended.
 pub(super) fn running(host: &Host, mark: &str) -> Result<Vec<String>, TreatmentError> {
-    // A pattern that does not match itself, in the arguments of this very search.
+    // The pattern must not match itself among the arguments of this search.
     let pattern = mark.replacen('-', "[-]", 1);
     let search = "grep -ls -e \"$1\" /proc/[0-9]*/cmdline";
     let search = CommandLine::new("sh").args(["-c", search, "sh", &pattern]).timeout(LOOK_LIMIT);
-    let said = host.output(&search)?.stdout;
+    let output = host.output(&search)?.stdout;
     let pid = |path: &str| Some(path.strip_prefix("/proc/")?.strip_suffix("/cmdline")?.to_owned());
-    Ok(said.lines().filter_map(pid).collect())
+    Ok(output.lines().filter_map(pid).collect())
 }
 
 fn is_missing(output: &Output) -> bool {
     output.status.code() == Some(NOT_THERE) && output.stderr.is_empty()
 }
 
-/// Why it failed: its exit status, and what it said.
-pub(super) fn said(output: &Output) -> String {
+/// Why a command failed: its exit status and its output.
+pub(super) fn failure(output: &Output) -> String {
     let ended = ended(output.status);
     match [output.stderr.trim(), output.stdout.trim()].into_iter().find(|text| !text.is_empty()) {
-        Some(text) => format!("{ended}: {}", short(text)),
+        Some(text) => format!("{ended}: {}", shortened(text)),
         None => ended,
     }
 }
@@ -108,8 +108,8 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// On one line, with its end, where programs give the reason.
-pub(super) fn short(text: &str) -> String {
+/// One line; keeps the end, where programs give the reason.
+pub(super) fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = line.chars().count();
     if length <= SHOWN {

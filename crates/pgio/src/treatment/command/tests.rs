@@ -1,15 +1,27 @@
-//! On real files, with the shell of this machine.
+//! Uses real files and the shell of this machine.
 
 use std::fs;
 use std::path::Path;
 
+use std::thread;
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::step::of_record;
 use super::*;
-use crate::treatment::test_support::{in_words, in_world};
+use crate::treatment::record::Record;
+use crate::treatment::step::{OnConflict, Step, Undone};
+use crate::treatment::test_support::{in_context, in_words};
 
 fn treatment(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
+    command(body).map(|command| Box::new(command) as Box<dyn Treatment>)
+}
+
+fn command(body: &str) -> Result<Command, TreatmentError> {
     let table: toml::Table = format!("command = {body}").parse().unwrap();
     let body = table["command"].clone();
-    parse(&TreatmentSpec { kind: "command".to_owned(), body, line: 9 })
+    Command::of(&TreatmentSpec { kind: "command".to_owned(), body, line: 9 })
 }
 
 /// A value in a file: set, shown, and restored from what was found.
@@ -21,12 +33,25 @@ fn of_file(dir: &Path) -> String {
     )
 }
 
-fn put_in_force(treatment: &dyn Treatment, world: &mut World<'_>) -> Result<Step, TreatmentError> {
-    treatment.check(world)?;
-    let step = treatment.probe(world)?.remove(0);
-    treatment.apply(world, &step)?;
-    treatment.settle(world)?;
-    Ok(step)
+/// Returns what is in force, and its step as it is read from a journal on disk.
+fn put_in_force(
+    treatment: &dyn Treatment,
+    context: &mut Context<'_>,
+) -> Result<(Box<dyn InForce>, CommandStep), TreatmentError> {
+    let mut journal = Journal::in_memory("r1");
+    let in_force = treatment.check(context)?.put_in_force(context, &mut journal)?;
+    Ok((in_force, journaled(&journal)))
+}
+
+fn journaled(journal: &Journal) -> CommandStep {
+    let (_, record) = journal.open_steps().remove(0);
+    let stored = serde_json::to_string(&record).unwrap();
+    of_record(&serde_json::from_str::<Record>(&stored).unwrap()).unwrap()
+}
+
+/// The step of a command that was not applied.
+fn step_of(body: &str, context: &Context<'_>) -> CommandStep {
+    command(body).unwrap().step(&context.host(None).unwrap()).unwrap()
 }
 
 #[test]
@@ -35,18 +60,15 @@ fn the_value_found_comes_back() {
     let file = dir.path().join("value");
     fs::write(&file, "two words\n").unwrap();
     let treatment = treatment(&of_file(dir.path())).unwrap();
-    in_world(|world| {
-        let step = put_in_force(treatment.as_ref(), world).unwrap();
+    in_context(|context| {
+        let (mut in_force, step) = put_in_force(treatment.as_ref(), context).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "ours\n");
-        assert!(treatment.verify(world, When::After).iter().all(Evidence::holds));
-        // As from a journal on disk.
-        let stored = serde_json::to_string(&step).unwrap();
-        let step: Step = serde_json::from_str(&stored).unwrap();
+        assert!(in_force.verify(context, When::After).iter().all(Evidence::holds));
         for _ in 0..2 {
-            assert_eq!(undo(world, &step, Stranger::Ask).unwrap(), Undone::PutBack);
+            assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
             assert_eq!(fs::read_to_string(&file).unwrap(), "two words\n");
         }
-        assert!(!treatment.verify(world, When::After).iter().all(Evidence::holds));
+        assert!(!in_force.verify(context, When::After).iter().all(Evidence::holds));
     });
 }
 
@@ -56,14 +78,14 @@ fn a_change_of_someone_else_is_asked_about() {
     let file = dir.path().join("value");
     fs::write(&file, "prior\n").unwrap();
     let treatment = treatment(&of_file(dir.path())).unwrap();
-    in_world(|world| {
-        let step = put_in_force(treatment.as_ref(), world).unwrap();
+    in_context(|context| {
+        let (_, step) = put_in_force(treatment.as_ref(), context).unwrap();
         fs::write(&file, "theirs\n").unwrap();
-        let asked = undo(world, &step, Stranger::Ask).unwrap_err().to_string();
+        let asked = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
         assert!(asked.contains("`theirs`") && asked.contains("--restore"), "{asked}");
-        assert_eq!(undo(world, &step, Stranger::Keep).unwrap(), Undone::Kept);
+        assert_eq!(step.undo(context, OnConflict::Keep).unwrap(), Undone::Kept);
         assert_eq!(fs::read_to_string(&file).unwrap(), "theirs\n");
-        assert_eq!(undo(world, &step, Stranger::Restore).unwrap(), Undone::PutBack);
+        assert_eq!(step.undo(context, OnConflict::Restore).unwrap(), Undone::Restored);
         assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
     });
 }
@@ -78,19 +100,19 @@ fn without_a_probe_verify_decides() {
         )
     };
     let remove = treatment(&body(&format!("rm {mark}"))).unwrap();
-    in_world(|world| {
-        let step = put_in_force(remove.as_ref(), world).unwrap();
-        assert_eq!(undo(world, &step, Stranger::Ask).unwrap(), Undone::PutBack);
+    in_context(|context| {
+        let (_, step) = put_in_force(remove.as_ref(), context).unwrap();
+        assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
         // Never applied: this undo of nothing fails, and says how to go on.
-        let error = undo(world, &step, Stranger::Ask).unwrap_err().to_string();
+        let error = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
         assert!(error.contains("undo of command `mark`") && error.contains("--keep"), "{error}");
-        assert_eq!(undo(world, &step, Stranger::Keep).unwrap(), Undone::Kept);
+        assert_eq!(step.undo(context, OnConflict::Keep).unwrap(), Undone::Kept);
 
         let idle = treatment(&body("true")).unwrap();
-        let step = put_in_force(idle.as_ref(), world).unwrap();
-        let error = undo(world, &step, Stranger::Ask).unwrap_err().to_string();
+        let (_, step) = put_in_force(idle.as_ref(), context).unwrap();
+        let error = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
         assert!(error.ends_with("has no effect: verify still succeeds"), "{error}");
-        let error = idle.check(world).unwrap_err().to_string();
+        let error = idle.check(context).unwrap_err().to_string();
         assert!(error.contains("succeeds already"), "{error}");
     });
 }
@@ -109,10 +131,9 @@ fn an_undo_waits_for_what_a_killed_run_had_started() {
     let file = dir.path().join("value");
     fs::write(&file, "prior\n").unwrap();
     let body = of_file(dir.path()).replace("echo ours", "sleep 0.5; echo ours");
-    let treatment = treatment(&body).unwrap();
-    in_world(|world| {
-        let step = treatment.probe(world).unwrap().remove(0);
-        let commands = commands_of(&step).unwrap();
+    in_context(|context| {
+        let step = step_of(&body, context);
+        let commands = step.commands.clone();
         let (mark, host) = (commands.mark.clone().unwrap(), Host::local());
         assert_eq!(line::running(&host, &mark).unwrap(), [""; 0]);
         // It lives on beside us, and is not over when the undo comes.
@@ -125,7 +146,7 @@ fn an_undo_waits_for_what_a_killed_run_had_started() {
         });
         let mark = commands.mark.unwrap();
         wait_until_running(&host, &mark);
-        assert_eq!(undo(world, &step, Stranger::Ask).unwrap(), Undone::PutBack);
+        assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
         assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
         assert!(apply.join().unwrap().status.success());
         assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
@@ -137,25 +158,28 @@ fn an_undo_refuses_while_it_goes_on_and_lets_daemons_be() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("value"), "prior\n").unwrap();
     let body = of_file(dir.path()).replace(" }", ", timeout = \"2s\" }");
-    let treatment = treatment(&body).unwrap();
-    in_world(|world| {
-        let mut step = treatment.probe(world).unwrap().remove(0);
-        let mark = commands_of(&step).unwrap().mark.unwrap();
+    in_context(|context| {
+        let mut step = step_of(&body, context);
+        let mark = step.commands.mark.clone().unwrap();
         let run = |line: serde_json::Value| {
             let line: Line = serde_json::from_value(line).unwrap();
             line.output(&Host::local(), Duration::from_secs(60), None, Some(&mark))
         };
         let leaves = run(json!(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]));
         let left = leaves.unwrap().unwrap().stdout.trim().to_owned();
-        assert_eq!(undo(world, &step, Stranger::Ask).unwrap(), Undone::PutBack, "a daemon is none");
+        assert_eq!(
+            step.undo(context, OnConflict::Ask).unwrap(),
+            Undone::Restored,
+            "a daemon is none"
+        );
         let end = crate::host::exec::CommandLine::new("kill").arg(&left);
         crate::host::exec::Exec::run(&Host::local(), &end).unwrap();
 
-        step.prior = json!("another");
+        step.prior = Some("another".to_owned());
         thread::scope(|scope| {
             scope.spawn(|| run(json!(["sleep", "8"])).unwrap().unwrap());
             wait_until_running(&Host::local(), &mark);
-            let error = undo(world, &step, Stranger::Restore).unwrap_err().to_string();
+            let error = step.undo(context, OnConflict::Restore).unwrap_err().to_string();
             assert!(
                 error.starts_with("undo of command `value` on host local: what was started"),
                 "{error}"
@@ -172,7 +196,10 @@ fn what_fails_is_said_without_the_line_itself() {
             "{{ name = \"x\", apply = \"{apply}\", verify = \"{verify}\", undo = \"true\", timeout = \"1s\" }}"
         );
         let treatment = treatment(&body).unwrap();
-        in_world(|world| put_in_force(treatment.as_ref(), world)).unwrap_err().to_string()
+        in_context(|context| put_in_force(treatment.as_ref(), context))
+            .map(drop)
+            .unwrap_err()
+            .to_string()
     };
     let error = of("echo reason >&2; exit 3 # geheim", "false");
     assert_eq!(error, "apply of command `x` on host local: ends with exit status 3: reason");
@@ -186,8 +213,11 @@ fn what_fails_is_said_without_the_line_itself() {
     let missing =
         "{ name = \"x\", apply = [\"/nonexistent/geheim\"], verify = \"false\", undo = \"true\" }";
     let treatment = treatment(missing).unwrap();
-    let error = in_world(|world| put_in_force(treatment.as_ref(), world)).unwrap_err().to_string();
-    assert!(!error.contains("geheim") || error.contains("is not on host"), "{error}");
+    let error = in_context(|context| put_in_force(treatment.as_ref(), context))
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(!error.contains("geheim") || error.contains("is not installed on host"), "{error}");
     assert!(!format!("{:?}", in_words(treatment.as_ref())).contains("geheim"));
 }
 

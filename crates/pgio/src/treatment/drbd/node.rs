@@ -1,5 +1,5 @@
-//! DRBD on one host: what it says, and the commands that change it. Both kernel modules take the
-//! same path from here on.
+//! DRBD on one host: its state, and the commands that change it. Hides the differences of the two
+//! kernel modules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::host::drbd::show::{self, Config, Options};
 use crate::host::drbd::{DrbdError, Generation, State, events, generation, status};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Capability, Prefix, Rights};
-use crate::treatment::TreatmentError;
+use crate::treatment::error::TreatmentError;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Everything at once, as every command may be a way to another machine and back. The boot tells a
-/// machine that was started again since.
+/// Everything in one command, since each may be a round trip to another machine. The boot id shows
+/// a reboot.
 const LOOK: &str = "cat /proc/sys/kernel/random/boot_id && \
     \"$@\" show --show-defaults $CONFIG && echo '==> state' && \"$@\" $STATE --statistics";
 
-/// Between the two in it.
+/// Between the two parts of the output.
 const STATE: &str = "==> state\n";
 
 pub(super) struct Node {
@@ -29,21 +29,21 @@ pub(super) struct Node {
     root: Prefix,
 }
 
-/// A resource at one moment.
+/// The state of a resource at one moment.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     pub(super) boot: String,
     pub(super) states: Vec<State>,
     pub(super) config: Config,
 }
 
-impl Seen {
+impl Snapshot {
     pub(super) fn net_options(&self) -> Options {
         self.config.connections.first().map(|c| c.options.clone()).unwrap_or_default()
     }
 }
 
-/// All that is up on a node.
+/// All resources that are up on a node.
 struct Up {
     boot: String,
     states: Vec<State>,
@@ -77,7 +77,7 @@ impl Node {
         Ok(Node { name, exec, generation, root })
     }
 
-    pub(super) fn see(&self, resource: &str) -> Result<Seen, TreatmentError> {
+    pub(super) fn snapshot(&self, resource: &str) -> Result<Snapshot, TreatmentError> {
         let up = self.look()?;
         let others: Vec<String> = up.configs.iter().map(|c| c.resource.clone()).collect();
         up.one(resource).ok_or_else(|| {
@@ -92,8 +92,8 @@ impl Node {
         })
     }
 
-    /// None where the resource is not up.
-    pub(super) fn find(&self, resource: &str) -> Result<Option<Seen>, TreatmentError> {
+    /// None if the resource is not up.
+    pub(super) fn find(&self, resource: &str) -> Result<Option<Snapshot>, TreatmentError> {
         Ok(self.look()?.one(resource))
     }
 
@@ -118,7 +118,7 @@ impl Node {
         })
     }
 
-    /// None where the resource is not up.
+    /// None if the resource is not up.
     pub(super) fn states(&self, resource: &str) -> Result<Vec<State>, TreatmentError> {
         let text = match self.generation {
             Generation::V84 => self.run(["drbdsetup", "events2", "--now", "--statistics"])?,
@@ -137,8 +137,8 @@ impl Node {
         states.map_err(|e| on(&self.name, &e))
     }
 
-    /// With these options, which module 9 has kept. Module 8.4 would take those of its files, and a
-    /// peer that still waits with another protocol refuses and is alone from then on.
+    /// Connects with these options. Module 9 has kept them; module 8.4 would take those of its configuration, and
+    /// a peer that still waits with another protocol would refuse and stay StandAlone.
     pub(super) fn connect(&self, resource: &str, options: &Options) -> Result<(), TreatmentError> {
         let mut line = vec!["drbdadm".to_owned(), "connect".to_owned()];
         if self.generation == Generation::V84 {
@@ -153,8 +153,8 @@ impl Node {
         self.run(["drbdadm", "disconnect", resource]).map(drop)
     }
 
-    /// Changes these options and no other. drbdadm of module 9 would bring those of its files
-    /// along, and drbdsetup of 8.4 wants both addresses.
+    /// Changes only these options. drbdadm of module 9 would also set those of its configuration,
+    /// and drbdsetup of 8.4 needs both addresses.
     pub(super) fn set_net(&self, resource: &str, options: &Options) -> Result<(), TreatmentError> {
         let set: Vec<String> =
             options.iter().map(|(name, value)| format!("--{name}={value}")).collect();
@@ -163,7 +163,7 @@ impl Node {
             let line = ["drbdadm", "net-options"].into_iter().chain(set()).chain([resource]);
             return self.run(line).map(drop);
         }
-        for connection in &self.see(resource)?.config.connections {
+        for connection in &self.snapshot(resource)?.config.connections {
             let peer = connection.node_id.unwrap_or_default().to_string();
             let line = ["drbdsetup", "net-options", resource, &peer];
             self.run(line.into_iter().chain(set()))?;
@@ -190,11 +190,11 @@ impl Node {
 }
 
 impl Up {
-    fn one(self, resource: &str) -> Option<Seen> {
+    fn one(self, resource: &str) -> Option<Snapshot> {
         let config = self.configs.into_iter().find(|c| c.resource == resource)?;
         let ours = |state: &State| state.resource.as_deref() == Some(resource);
         let states: Vec<State> = self.states.into_iter().filter(ours).collect();
-        (!states.is_empty()).then_some(Seen { boot: self.boot, states, config })
+        (!states.is_empty()).then_some(Snapshot { boot: self.boot, states, config })
     }
 }
 

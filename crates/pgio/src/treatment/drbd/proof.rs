@@ -1,13 +1,13 @@
-//! That the condition held: evidence read back at the window's ends, and in between the telemetry's
-//! samples, with module 8.4 also looks at the buffer to the peer.
+//! The proof that the condition held: evidence read back at the window's ends, and in between the telemetry's
+//! samples, with module 8.4 also readings of the buffer to the peer.
 
-use super::Drbd;
-use super::change::DISCONNECTED;
-use super::node::{Node, Seen};
+use super::asked::Asked;
+use super::node::{Node, Snapshot};
+use super::step::DISCONNECTED;
 use crate::host::drbd::{self, State};
 use crate::results::model::{Check, Evidence, Trial, When};
 use crate::results::telemetry::{DrbdState, DrbdUse, Telemetry};
-use crate::treatment::TreatmentError;
+use crate::treatment::error::TreatmentError;
 use crate::units::human;
 
 const IN_SYNC: &str = "UpToDate/UpToDate";
@@ -18,10 +18,10 @@ const CONNECTION_ID: &str = "drbd-connection";
 const LOST_ID: &str = "drbd-connection-lost";
 
 /// The server's node first.
-pub(super) fn read(asked: &Drbd, nodes: &[Node], when: When) -> Vec<Evidence> {
+pub(super) fn read(asked: &Asked, nodes: &[Node], when: When) -> Vec<Evidence> {
     let mut all = Vec::new();
     for (at, node) in nodes.iter().enumerate() {
-        match node.see(&asked.resource) {
+        match node.snapshot(&asked.resource) {
             Ok(seen) => all.extend(of_node(asked, at == 0, node, &seen, when)),
             Err(error) => all.push(unreadable(asked, when, &error)),
         }
@@ -29,7 +29,7 @@ pub(super) fn read(asked: &Drbd, nodes: &[Node], when: When) -> Vec<Evidence> {
     all
 }
 
-pub(super) fn unreadable(asked: &Drbd, when: When, error: &TreatmentError) -> Evidence {
+fn unreadable(asked: &Asked, when: When, error: &TreatmentError) -> Evidence {
     Evidence {
         when,
         what: format!("DRBD {}", asked.resource),
@@ -38,7 +38,7 @@ pub(super) fn unreadable(asked: &Drbd, when: When, error: &TreatmentError) -> Ev
     }
 }
 
-fn of_node(asked: &Drbd, first: bool, node: &Node, seen: &Seen, when: When) -> Vec<Evidence> {
+fn of_node(asked: &Asked, first: bool, node: &Node, seen: &Snapshot, when: When) -> Vec<Evidence> {
     let evidence = |what: &str, found: String, expected: &str| Evidence {
         when,
         what: format!("{what} of DRBD {} on host {}", asked.resource, node.name),
@@ -47,10 +47,10 @@ fn of_node(asked: &Drbd, first: bool, node: &Node, seen: &Seen, when: When) -> V
     };
     let mut all = Vec::new();
     if asked.connected {
-        // While a resync runs it is connected all the same: disks are told apart from it.
+        // A connection holds during a resync, too, so disks are separate evidence.
         let connection = joined(&seen.states, |s| s.connection.clone());
         let disks = joined(&seen.states, State::disks);
-        // A peer that was lost by itself is no sign that somebody took the condition away: `judge` says it.
+        // A lost peer does not mean that somebody changed the condition: `judge` reports it.
         let lost = when != When::Before
             && connection != STAND_ALONE
             && (connection != CONNECTED || disks != IN_SYNC);
@@ -85,30 +85,31 @@ fn of_node(asked: &Drbd, first: bool, node: &Node, seen: &Seen, when: When) -> V
     all
 }
 
-/// How often the buffer to the peer was looked at inside the window, and found full.
+/// Readings of the buffer to the peer inside the window.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Looks {
+pub(super) struct BufferReadings {
     full: u64,
     all: u64,
 }
 
-/// On the server's host, which sends. One that fails is none: what became of the connection is for
-/// the telemetry.
-pub(super) fn look(asked: &Drbd, node: &Node) {
-    let Ok(states) = node.states(&asked.resource) else { return };
-    if states.iter().all(|s| s.congested.is_none()) {
-        return;
+impl BufferReadings {
+    /// Reads it on the server's host, which sends. A failed reading does not count: the telemetry shows
+    /// the state of the connection.
+    pub(super) fn add(&mut self, asked: &Asked, node: &Node) {
+        let Ok(states) = node.states(&asked.resource) else { return };
+        if states.iter().all(|s| s.congested.is_none()) {
+            return;
+        }
+        self.full += u64::from(states.iter().any(|s| s.congested == Some(true)));
+        self.all += 1;
     }
-    let full = states.iter().any(|s| s.congested == Some(true));
-    let Looks { full: before, all } = asked.looks.get();
-    asked.looks.set(Looks { full: before + u64::from(full), all: all + 1 });
 }
 
-fn buffer(asked: &Drbd) -> String {
+fn buffer(asked: &Asked) -> String {
     format!("buffer to the peer of DRBD {}", asked.resource)
 }
 
-/// What all volumes have, or each in turn.
+/// The common value of all volumes, or each value.
 fn joined(states: &[State], of: impl Fn(&State) -> String) -> String {
     let mut all: Vec<String> = states.iter().map(of).collect();
     all.dedup();
@@ -116,8 +117,8 @@ fn joined(states: &[State], of: impl Fn(&State) -> String) -> String {
 }
 
 /// The resource on each host where it was seen.
-fn uses<'a>(asked: &Drbd, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse)> {
-    // Where only root may know names, the device under the server tells which it is.
+fn uses<'a>(asked: &Asked, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse)> {
+    // If only root may read names, the device under the server identifies the resource.
     let server = |host: &str, device: &str| {
         let of_host = telemetry.storage.iter().filter(|s| s.host == host);
         of_host.flat_map(|s| &s.devices).any(|d| d.name == device)
@@ -137,7 +138,7 @@ fn uses<'a>(asked: &Drbd, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse
     found
 }
 
-pub(super) fn judge(asked: &Drbd, trial: &Trial) -> Vec<Check> {
+pub(super) fn judge(asked: &Asked, buffer: BufferReadings, trial: &Trial) -> Vec<Check> {
     let found = trial.telemetry.as_ref().map(|t| uses(asked, t)).unwrap_or_default();
     if found.is_empty() {
         return vec![Check::invalid(
@@ -151,7 +152,7 @@ pub(super) fn judge(asked: &Drbd, trial: &Trial) -> Vec<Check> {
     }
     if asked.connected {
         let (configured, lost) = held_together(asked, &found);
-        vec![configured, lost, not_congested(asked, &found)]
+        vec![configured, lost, not_congested(asked, buffer, &found)]
     } else {
         vec![stayed_apart(asked, &found)]
     }
@@ -163,7 +164,7 @@ fn states<'a>(found: &[(&'a str, &'a DrbdUse)]) -> impl Iterator<Item = (&'a str
 
 /// Whether it was configured as the condition says, and whether it lost its peer by itself. StandAlone is
 /// what an operator asks for; every other state but Connected is one in which the kernel tries to connect.
-fn held_together(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
+fn held_together(asked: &Asked, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
     let (mut other, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for (host, state) in states(found) {
         let protocol = asked.protocol.zip(state.protocol.as_deref()).filter(|(a, b)| a != b);
@@ -183,7 +184,7 @@ fn held_together(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
         list.push(format!("it was {what} on `{host}` in {}", samples(state.samples)));
     }
     for (host, usage) in found {
-        // However short it was: samples before and after it show nothing else.
+        // Samples before and after a short loss show nothing else.
         if usage.connected_anew > 0 {
             lost.push(format!("the connection was made anew inside the window, seen on `{host}`"));
         }
@@ -216,9 +217,9 @@ fn held_together(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
     (configured, kept)
 }
 
-fn stayed_apart(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
+fn stayed_apart(asked: &Asked, found: &[(&str, &DrbdUse)]) -> Check {
     const ID: &str = CONNECTION_ID;
-    // The peer waits to be connected; what counts is where the server writes.
+    // The peer waits to be connected; only the server's side counts.
     let ours = states(found).filter(|(_, s)| s.role == "Primary");
     let wrong: Vec<String> = ours
         .filter(|(_, s)| s.connection != STAND_ALONE)
@@ -237,45 +238,45 @@ fn stayed_apart(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
 
 const CONGESTED_ID: &str = "drbd-congested";
 
-fn not_congested(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
+fn not_congested(asked: &Asked, readings: BufferReadings, found: &[(&str, &DrbdUse)]) -> Check {
     let remedy = "offer less than the link can carry, or use larger sndbuf-size";
     let behind: u64 = states(found)
         .filter(|(_, s)| drbd::is_behind(&s.replication))
         .map(|(_, s)| s.samples)
         .sum();
     if behind > 0 {
-        let told = format!(
+        let message = format!(
             "DRBD {} left its peer behind (Ahead/Behind) in {}",
             asked.resource,
             samples(behind)
         );
-        return Check::warning(CONGESTED_ID, told, remedy);
+        return Check::warning(CONGESTED_ID, message, remedy);
     }
     let of = |full: Option<bool>| -> u64 {
         states(found).filter(|(_, s)| s.congested == full).map(|(_, s)| s.samples).sum()
     };
     let (full, not_full) = (of(Some(true)), of(Some(false)));
     let (full, all, of_all) = match full + not_full {
-        // /proc/drbd, which is sampled of module 8.4, does not say it.
+        // With module 8.4 the telemetry samples /proc/drbd, which does not show it.
         0 => {
-            let Looks { full, all } = asked.looks.get();
+            let BufferReadings { full, all } = readings;
             (full, all, counted(all, "reading"))
         }
         all => (full, all, samples(all)),
     };
     if all == 0 {
-        return untold(asked, found);
+        return unknown_congestion(asked, found);
     }
-    let told = format!("the {} was full in {full} of {of_all}", buffer(asked));
+    let message = format!("the {} was full in {full} of {of_all}", buffer(asked));
     match full {
-        0 => Check::ok(CONGESTED_ID, told),
-        _ => Check::warning(CONGESTED_ID, told, remedy),
+        0 => Check::ok(CONGESTED_ID, message),
+        _ => Check::warning(CONGESTED_ID, message, remedy),
     }
 }
 
-/// With A the buffer is all that a commit waits for of the peer: a full one makes it another protocol.
-fn untold(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
-    let told = format!(
+/// With protocol A a commit waits only for the buffer to the peer: a full one makes it another protocol.
+fn unknown_congestion(asked: &Asked, found: &[(&str, &DrbdUse)]) -> Check {
+    let message = format!(
         "DRBD {} never left its peer behind; nothing said whether the buffer to it was full",
         asked.resource
     );
@@ -284,11 +285,11 @@ fn untold(asked: &Drbd, found: &[(&str, &DrbdUse)]) -> Check {
     if by_a {
         Check::warning(
             CONGESTED_ID,
-            told,
+            message,
             "see whether `drbdsetup events2 --now --statistics` (module 9: `drbdsetup status --json`) tells `congested` on the server's host",
         )
     } else {
-        Check::ok(CONGESTED_ID, told)
+        Check::ok(CONGESTED_ID, message)
     }
 }
 

@@ -9,10 +9,14 @@ use std::sync::{Arc, Mutex};
 
 use toml::Table;
 
+use super::step::{DrbdStep, Ours};
 use super::*;
 use crate::host::drbd::show::Options;
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
 use crate::host::stop::Stop;
+use crate::treatment::context::Replica;
+use crate::treatment::record::Record;
+use crate::treatment::step::{OnConflict, Step, Undone};
 use crate::treatment::test_support::in_words;
 
 /// One resource `pgio`, whose configuration says protocol C.
@@ -153,24 +157,21 @@ fn spec(body: &str) -> TreatmentSpec {
     TreatmentSpec { kind: "drbd".to_owned(), body: table["drbd"].clone(), line: 4 }
 }
 
-fn asked(connected: bool, protocol: Option<&'static str>) -> Drbd {
-    Drbd {
-        resource: "pgio".to_owned(),
-        connected,
-        protocol,
-        options: Vec::new(),
-        secondary: Some("db2".to_owned()),
-        nodes: OnceCell::new(),
-        looks: Cell::default(),
-    }
+fn asked(connected: bool, protocol: Option<&'static str>) -> Asked {
+    Asked { resource: "pgio".to_owned(), connected, protocol, options: Vec::new() }
 }
 
-fn journaled(asked: &Drbd, node: &Node) -> Vec<Step> {
-    let seen = node.see("pgio").unwrap();
-    let step = |(change, value): (Change, String)| {
+/// The steps as they are read back from a journal.
+fn journaled(asked: &Asked, node: &Node) -> Vec<DrbdStep> {
+    let seen = node.snapshot("pgio").unwrap();
+    let step = |(change, value): (step::Change, String)| {
         let prior = change.present(&seen);
-        let resource = asked.resource.clone();
-        Ours { resource, value, boot: seen.boot.clone(), change }.step(node, prior)
+        let (resource, boot) = (asked.resource.clone(), seen.boot.clone());
+        let step = DrbdStep::new(&node.name, prior, Ours { resource, value, boot, change });
+        let stored = serde_json::to_string(&step.record()).unwrap();
+        let read: Record = serde_json::from_str(&stored).unwrap();
+        assert_eq!(DrbdStep::of_record(&read).unwrap(), step);
+        step
     };
     asked.needed(true, &seen).into_iter().map(step).collect()
 }
@@ -231,11 +232,11 @@ fn only_what_differs_is_changed() {
     assert_eq!(journaled(&asked(true, Some("C")), &node), []);
     let steps = journaled(&asked(true, Some("A")), &node);
     let [step] = steps.as_slice() else { panic!("{steps:?}") };
-    assert_eq!(step.what, "protocol of DRBD resource pgio");
-    assert_eq!((step.host.as_deref(), step.prior.as_str()), (Some("db1"), Some("C")));
+    assert_eq!(step.label().what, "protocol of DRBD resource pgio");
+    assert_eq!((step.label().host(), step.prior.as_deref()), (Some("db1"), Some("C")));
     let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "yes".to_owned())];
-    let steps = journaled(&Drbd { options, ..asked(false, None) }, &node);
-    let what: Vec<&str> = steps.iter().map(|s| s.what.as_str()).collect();
+    let steps = journaled(&Asked { options, ..asked(false, None) }, &node);
+    let what: Vec<&str> = steps.iter().map(|s| s.label().what.as_str()).collect();
     assert_eq!(
         what,
         ["connection of DRBD resource pgio", "al-extents of /dev/drbd0 (DRBD resource pgio)"]
@@ -246,8 +247,8 @@ fn only_what_differs_is_changed() {
 #[test]
 fn a_peer_that_is_alone_is_connected_and_a_waiting_one_left() {
     let (node, _) = node(Fake { connected: false, ..Fake::new() });
-    let seen = node.see("pgio").unwrap();
-    let kinds = |asked: &Drbd, first| asked.needed(first, &seen).len();
+    let seen = node.snapshot("pgio").unwrap();
+    let kinds = |asked: &Asked, first| asked.needed(first, &seen).len();
     assert_eq!(kinds(&asked(true, None), false), 1);
     assert_eq!(kinds(&asked(false, None), false), 0);
     // What the protocol will be is not known before there is a connection.
@@ -256,13 +257,13 @@ fn a_peer_that_is_alone_is_connected_and_a_waiting_one_left() {
 }
 
 /// Everything at once, and with values that no configuration has.
-fn everything() -> (Drbd, Fake) {
+fn everything() -> (Asked, Fake) {
     let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "no".to_owned())];
     let mut found = Fake::new();
     found.net = self::options(&[("protocol", "B"), ("ko-count", "3")]);
     found.peer_protocol = "B".to_owned();
     found.disk.insert("al-extents".to_owned(), "601".to_owned());
-    (Drbd { options, ..asked(false, None) }, found)
+    (Asked { options, ..asked(false, None) }, found)
 }
 
 #[test]
@@ -276,15 +277,14 @@ fn undo_after_any_number_of_steps_puts_back_what_was_found() {
         for (applied, intent) in (0..=steps.len()).flat_map(|n| [(n, false), (n, true)]) {
             let (node, there) = self::node(found.clone());
             for step in &steps[..applied] {
-                Ours::of(step).unwrap().apply(&node, &Stop::new()).unwrap();
+                step.apply(&node, &Stop::new()).unwrap();
             }
             let journaled = (applied + usize::from(intent)).min(steps.len());
             // Twice: an undo can be cut short as well.
             for _ in 0..2 {
                 for step in steps[..journaled].iter().rev() {
-                    let undone =
-                        Ours::of(step).unwrap().undo(&node, step, Stranger::Ask, &Stop::new());
-                    assert_eq!(undone.unwrap(), Undone::PutBack);
+                    let undone = step.undo_on(&node, OnConflict::Ask, &Stop::new());
+                    assert_eq!(undone.unwrap(), Undone::Restored);
                 }
             }
             let now = there.0.lock().unwrap().clone();
@@ -309,7 +309,7 @@ fn a_wait_hears_who_wants_to_stop() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         again.request();
     });
-    assert_eq!(wait::until_returned(&node, "pgio", &stop).unwrap(), Undone::NotAwaited);
+    assert_eq!(wait::until_returned(&node, "pgio", &stop).unwrap(), Undone::RestoredNotAwaited);
     assert!(stop.urgent());
     asking.join().unwrap();
 }
@@ -319,36 +319,36 @@ fn options_of_a_connection_made_by_hand_are_asked_about() {
     let (everything, found) = everything();
     let (node, there) = node(Fake { alone: true, ..found });
     let steps = journaled(&everything, &node);
-    let ours = Ours::of(&steps[0]).unwrap();
+    let ours = &steps[0];
     ours.apply(&node, &Stop::new()).unwrap();
     node.connect("pgio", &Options::new()).unwrap();
-    let undo = |stranger| ours.undo(&node, &steps[0], stranger, &Stop::new());
-    let asked = undo(Stranger::Ask).unwrap_err().to_string();
+    let undo = |on_conflict| ours.undo_on(&node, on_conflict, &Stop::new());
+    let asked = undo(OnConflict::Ask).unwrap_err().to_string();
     assert!(
         asked.starts_with(
             "connection of DRBD resource pgio on host db1 is now connected with ko-count 7, protocol C, neither ours (disconnected) nor what it was before (connected with ko-count 3, protocol B)"
         ),
         "{asked}"
     );
-    assert_eq!(undo(Stranger::Keep).unwrap(), Undone::Kept);
+    assert_eq!(undo(OnConflict::Keep).unwrap(), Undone::Kept);
     assert_eq!(there.0.lock().unwrap().net, configured(), "nobody said to change it");
-    assert_eq!(undo(Stranger::Restore).unwrap(), Undone::PutBack);
+    assert_eq!(undo(OnConflict::Restore).unwrap(), Undone::Restored);
     assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
     assert_eq!(there.0.lock().unwrap().net["ko-count"], "3");
-    assert_eq!(undo(Stranger::Ask).unwrap(), Undone::PutBack, "nothing is left to ask");
+    assert_eq!(undo(OnConflict::Ask).unwrap(), Undone::Restored, "nothing is left to ask");
 }
 
 #[test]
 fn a_protocol_without_a_connection_goes_with_it() {
     let (node, there) = node(Fake { connected: false, ..Fake::new() });
     let steps = journaled(&asked(true, Some("A")), &node);
-    assert_eq!(steps[1].prior, serde_json::Value::Null);
+    assert_eq!(steps[1].record().prior, serde_json::Value::Null);
     for step in &steps {
-        Ours::of(step).unwrap().apply(&node, &Stop::new()).unwrap();
+        step.apply(&node, &Stop::new()).unwrap();
     }
     assert_eq!(there.0.lock().unwrap().net["protocol"], "A");
     for step in steps.iter().rev() {
-        Ours::of(step).unwrap().undo(&node, step, Stranger::Ask, &Stop::new()).unwrap();
+        step.undo_on(&node, OnConflict::Ask, &Stop::new()).unwrap();
     }
     assert!(!there.0.lock().unwrap().connected);
 }
@@ -359,7 +359,7 @@ fn a_machine_that_was_started_again_has_nothing_of_ours() {
     let (node, _) = node(found.clone());
     let steps = journaled(&everything, &node);
     // The connection, al-extents, disk-flushes: what the files have is what was found, or it is not.
-    let (kept, same) = (Undone::Kept, Undone::PutBack);
+    let (kept, same) = (Undone::Kept, Undone::Restored);
     for (there, expected) in [
         (Fake { boot: "second", connected: false, ..Fake::new() }, [kept, kept, same]),
         (Fake { boot: "second", ..Fake::new() }, [kept, kept, same]),
@@ -369,8 +369,8 @@ fn a_machine_that_was_started_again_has_nothing_of_ours() {
         let (node, there) = self::node(there);
         let before = there.0.lock().unwrap().clone();
         for (step, expected) in steps.iter().zip(expected).rev() {
-            let undone = Ours::of(step).unwrap().undo(&node, step, Stranger::Ask, &Stop::new());
-            assert_eq!(undone.unwrap(), expected, "{}", step.what);
+            let undone = step.undo_on(&node, OnConflict::Ask, &Stop::new());
+            assert_eq!(undone.unwrap(), expected, "{}", step.label());
         }
         assert_eq!(*there.0.lock().unwrap(), before, "and nothing is changed");
     }
@@ -380,10 +380,10 @@ fn a_machine_that_was_started_again_has_nothing_of_ours() {
 fn a_protocol_whose_connection_someone_ended_is_not_put_back() {
     let (node, there) = node(Fake::new());
     let steps = journaled(&asked(true, Some("A")), &node);
-    let ours = Ours::of(&steps[0]).unwrap();
+    let ours = &steps[0];
     ours.apply(&node, &Stop::new()).unwrap();
     node.disconnect("pgio").unwrap();
-    let undone = ours.undo(&node, &steps[0], Stranger::Ask, &Stop::new()).unwrap();
+    let undone = ours.undo_on(&node, OnConflict::Ask, &Stop::new()).unwrap();
     assert_eq!(undone, Undone::Kept);
     assert!(!there.0.lock().unwrap().connected);
 }
@@ -392,22 +392,19 @@ fn a_protocol_whose_connection_someone_ended_is_not_put_back() {
 fn someone_elses_change_is_asked_about() {
     let (node, there) = node(Fake::new());
     let steps = journaled(&asked(true, Some("A")), &node);
-    let ours = Ours::of(&steps[0]).unwrap();
+    let ours = &steps[0];
     ours.apply(&node, &Stop::new()).unwrap();
     there.0.lock().unwrap().net.insert("protocol".to_owned(), "B".to_owned());
-    let error = ours.undo(&node, &steps[0], Stranger::Ask, &Stop::new()).unwrap_err().to_string();
+    let error = ours.undo_on(&node, OnConflict::Ask, &Stop::new()).unwrap_err().to_string();
     assert!(
         error.starts_with(
             "protocol of DRBD resource pgio on host db1 is now B, neither ours (A) nor what it was before (C)"
         ),
         "{error}"
     );
-    assert_eq!(ours.undo(&node, &steps[0], Stranger::Keep, &Stop::new()).unwrap(), Undone::Kept);
+    assert_eq!(ours.undo_on(&node, OnConflict::Keep, &Stop::new()).unwrap(), Undone::Kept);
     assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
-    assert_eq!(
-        ours.undo(&node, &steps[0], Stranger::Restore, &Stop::new()).unwrap(),
-        Undone::PutBack
-    );
+    assert_eq!(ours.undo_on(&node, OnConflict::Restore, &Stop::new()).unwrap(), Undone::Restored);
     assert_eq!(there.0.lock().unwrap().net["protocol"], "C");
 }
 
@@ -415,11 +412,13 @@ fn someone_elses_change_is_asked_about() {
 fn what_is_not_there_is_refused_with_what_is() {
     let (node, _) = node(Fake::new());
     assert_eq!(
-        node.see("pgoi").unwrap_err().to_string(),
+        node.snapshot("pgoi").unwrap_err().to_string(),
         "there is no DRBD resource `pgoi` up on host db1; there are mail, pgio"
     );
     let (down, _) = self::node(Fake { up: false, ..Fake::new() });
-    assert!(down.see("pgio").unwrap_err().to_string().ends_with("there is none: `drbdadm up` it"));
+    assert!(
+        down.snapshot("pgio").unwrap_err().to_string().ends_with("there is none: `drbdadm up` it")
+    );
     let none = Node::over("db1".to_owned(), Arc::new(Nothing));
     assert!(none.err().unwrap().to_string().starts_with("host db1 has no DRBD"));
 }
@@ -432,7 +431,7 @@ fn the_peers_disk_is_told_to_what_comes_after() {
         of: "DRBD pgio".to_owned(),
         devices: vec!["/dev/sdb".to_owned()],
     };
-    assert_eq!(asked(true, None).replica(&peer).unwrap(), expected);
+    assert_eq!(checks::replica(&asked(true, None), &peer).unwrap(), expected);
 }
 
 struct Nothing;
@@ -448,7 +447,7 @@ impl Exec for Nothing {
 fn evidence_is_what_both_nodes_say() {
     let (node, there) = node(Fake::new());
     let options = vec![("al-extents", "1237".to_owned())];
-    let asked = Drbd { options, ..asked(true, Some("C")) };
+    let asked = Asked { options, ..asked(true, Some("C")) };
     let nodes = [node];
     let broken = || -> Vec<String> {
         let all = proof::read(&asked, &nodes, When::After).into_iter();

@@ -1,9 +1,9 @@
 //! Waiting for DRBD: for a connection, for the end of one, for a resync.
 //!
-//! A resync may take as long as it takes while it gets on; one that stands still is an error with the
-//! state that it stands in. Who asks to stop is heard at the next look: where something is put in
-//! force that ends the wait, and what was begun is undone; an undo itself waits on for the peer, until
-//! it is asked once more.
+//! A resync may take any time while it makes progress; one that stalls is an error with
+//! its state. A stop request ends a wait that is part of putting a condition in
+//! force, and what was begun is undone; an undo keeps waiting for the peer, until
+//! the stop is requested once more.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,17 +12,18 @@ use super::node::Node;
 use crate::host::drbd::State;
 use crate::host::stop::Stop;
 use crate::results::model::Evidence;
-use crate::treatment::{TreatmentError, Undone};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::step::Undone;
 
 const STEP: Duration = Duration::from_millis(200);
 
-/// For a peer to answer.
+/// How long a peer may take to answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
-/// For the other node to hear of what was changed.
-const HEAR_LIMIT: Duration = Duration::from_secs(10);
+/// How long the other node may take to notice a change.
+const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 
-/// For a resync to move on, or what comes before and after it to change.
+/// How long a resync may make no progress, or the state before and after it not change.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn until_connected(
@@ -36,7 +37,7 @@ pub(super) fn until_connected(
         if states.iter().all(State::is_connected) && !states.is_empty() {
             return Ok(());
         }
-        // Both alone again means that they refused each other.
+        // Both StandAlone again: they refused each other.
         let refused = states.iter().all(State::is_standalone) && begun.elapsed() > STEP * 10;
         if refused || begun.elapsed() > CONNECT_LIMIT {
             let why = if refused {
@@ -50,19 +51,18 @@ pub(super) fn until_connected(
     }
 }
 
-/// The other node hears of a new protocol behind the data that are on their way to it, so what is
-/// wrong at first may be right soon.
-pub(super) fn until_heard(
+/// Waits for the other node, which learns of a new protocol only after the data that is under way to it.
+pub(super) fn until_noticed(
     mut wrong: impl FnMut() -> Option<Evidence>,
     stop: &Stop,
 ) -> Result<(), TreatmentError> {
     let begun = Instant::now();
     while let Some(e) = wrong() {
-        if begun.elapsed() > HEAR_LIMIT {
+        if begun.elapsed() > NOTICE_LIMIT {
             let asked = e.expected.unwrap_or_default();
             return Err(TreatmentError::NotInForce {
                 what: e.what,
-                seconds: HEAR_LIMIT.as_secs(),
+                seconds: NOTICE_LIMIT.as_secs(),
                 why: format!("it is {}, and {asked} was asked for", e.found),
             });
         }
@@ -105,8 +105,8 @@ pub(super) fn until_in_sync(
     }
 }
 
-/// As long as it moves on, so that the next trial has the devices to itself. One that hangs is no
-/// failure of undoing, and where no trial follows it goes on by itself.
+/// Waits while a resync makes progress, so that the next trial has the devices to itself. A resync that
+/// stalls is no failure of the undo.
 pub(super) fn out_resync(node: &Node, resource: &str, stop: &Stop) -> Result<(), TreatmentError> {
     let mut progress = Progress::new();
     while !stop.requested() {
@@ -120,7 +120,7 @@ pub(super) fn out_resync(node: &Node, resource: &str, stop: &Stop) -> Result<(),
     Ok(())
 }
 
-/// For the peer to come back after all is undone, that the resync begins.
+/// Waits for the peer to come back after an undo, so that the resync begins.
 pub(super) fn until_returned(
     node: &Node,
     resource: &str,
@@ -130,10 +130,10 @@ pub(super) fn until_returned(
     loop {
         let states = node.states(resource)?;
         if states.iter().all(|s| s.is_connected() && s.replication != "Off") {
-            return Ok(Undone::PutBack);
+            return Ok(Undone::Restored);
         }
         if stop.urgent() {
-            return Ok(Undone::NotAwaited);
+            return Ok(Undone::RestoredNotAwaited);
         }
         if begun.elapsed() > CONNECT_LIMIT {
             let why = "the peer was there before and does not come back; see whether it is StandAlone (`drbdadm connect` there) and the network, then `pgio undo` again, or `pgio undo --keep` to leave it so";
@@ -163,8 +163,8 @@ impl Progress {
 
     fn stalls(&mut self, states: &[State]) -> bool {
         let left = states.iter().map(|s| s.out_of_sync_kib).sum();
-        let now = (left, told(states));
-        // Writes of others may add to what is left; only less of it is progress.
+        let now = (left, shown(states));
+        // Writes may add to what is left; only less of it is progress.
         if now.1 != self.last.1 || now.0 < self.last.0 {
             (self.last, self.at) = (now, Instant::now());
         }
@@ -172,7 +172,7 @@ impl Progress {
     }
 }
 
-fn told(states: &[State]) -> String {
+fn shown(states: &[State]) -> String {
     let one = |s: &State| format!("{} {}", s.link(), s.disks());
     states.iter().map(one).collect::<Vec<_>>().join(", ")
 }
@@ -190,6 +190,6 @@ fn not(
     TreatmentError::NotInForce {
         what: format!("DRBD {resource} {what} on host {}", node.name),
         seconds: begun.elapsed().as_secs(),
-        why: format!("it is {}{left}; {why}", told(states)),
+        why: format!("it is {}{left}; {why}", shown(states)),
     }
 }

@@ -1,4 +1,4 @@
-//! What is mounted where with which options, as the kernel of a host shows it.
+//! The mounts of a host with their options, as the kernel shows them, and whether options are in force.
 //!
 //! One command, cheap enough to be run inside the window. Next: [`super::options`], which knows what
 //! the words mean.
@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::options::{self, Setting};
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::proc::mountinfo;
+use crate::results::model::{Evidence, When};
 
 const SCRIPT: &str = include_str!("mounts.sh");
 
@@ -22,31 +24,31 @@ pub(super) struct Mounted {
     pub(super) device: String,
     pub(super) source: String,
     pub(super) file_system: String,
-    /// `/` but for bind mounts and subvolumes.
+    /// `/` except for bind mounts and subvolumes.
     pub(super) root: String,
-    /// As mountinfo shows them.
+    /// The options as mountinfo shows them.
     pub(super) options: String,
-    /// All that are in force, where the file system lists them.
+    /// All options in force, if the file system lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) detail: Vec<String>,
-    /// Of the file system, where it is to be mounted again: a path in /dev may be another device's by
+    /// The file system's UUID, if it is to be mounted again: a path in /dev may be another device's by
     /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) uuid: Option<String>,
 }
 
 impl Mounted {
-    /// Those of mountinfo, which is how they go to mount(8) again.
+    /// The options of mountinfo, which mount(8) accepts.
     pub(super) fn shown(&self) -> Vec<&str> {
         self.options.split(',').collect()
     }
 
-    /// All that is known.
+    /// All known options.
     pub(super) fn known(&self) -> Vec<&str> {
         self.detail.iter().map(String::as_str).chain(self.shown()).collect()
     }
 
-    /// For people.
+    /// The mount in words.
     pub(super) fn title(&self) -> String {
         format!("{} ({} on {})", self.point, self.file_system, self.source)
     }
@@ -90,18 +92,18 @@ impl Mounts {
         Mounts(all)
     }
 
-    /// The one that is seen there: later mounts cover earlier ones.
+    /// The visible mount at a path: later mounts cover earlier ones.
     pub(super) fn at(&self, point: &str) -> Option<&Mounted> {
         self.0.iter().rfind(|m| m.point == point)
     }
 
-    /// The one that a path, without symbolic links in it, lies on.
+    /// The mount that holds a path without symbolic links.
     pub(super) fn holding(&self, path: &str) -> Option<&Mounted> {
         let lies = |m: &&Mounted| std::path::Path::new(path).starts_with(&m.point);
         self.0.iter().filter(lies).max_by_key(|m| m.point.trim_end_matches('/').len())
     }
 
-    /// Elsewhere, or above the one at the same place.
+    /// Other mounts of the same device.
     pub(super) fn others_of<'a>(&'a self, mount: &'a Mounted) -> impl Iterator<Item = &'a Mounted> {
         self.0.iter().filter(move |m| m.device == mount.device && m.point != mount.point)
     }
@@ -111,6 +113,32 @@ impl Mounts {
         let below = |rest: &str| rest.starts_with('/') && rest.len() > 1;
         self.0.iter().filter(move |m| m.point.strip_prefix(point).is_some_and(below))
     }
+}
+
+/// One fact: the options as the kernel shows them. They are their own expectation where all of `settings`
+/// are among them.
+pub(super) fn evidence(
+    when: When,
+    mounts: Option<&Mounts>,
+    point: &str,
+    settings: &[Setting],
+) -> Evidence {
+    let Some(mounted) = mounts.and_then(|mounts| mounts.at(point)) else {
+        let found = "unreadable, or not mounted".to_owned();
+        let expected = Some(options::list(settings));
+        return Evidence { when, what: format!("mount of {point}"), found, expected };
+    };
+    let found = format!("{} {}", mounted.file_system, mounted.options);
+    let expected = match in_force(mounted, settings) {
+        true => found.clone(),
+        false => format!("{} with {}", mounted.file_system, options::list(settings)),
+    };
+    Evidence { when, what: format!("mount of {point}"), found, expected: Some(expected) }
+}
+
+pub(super) fn in_force(mounted: &Mounted, settings: &[Setting]) -> bool {
+    let known = mounted.known();
+    settings.iter().all(|setting| setting.found(&known) == setting.word)
 }
 
 #[cfg(test)]

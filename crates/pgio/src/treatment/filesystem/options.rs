@@ -1,12 +1,13 @@
-//! The mount options that pgio knows how to put back: a table, and no access to any machine.
+//! The table of mount options that pgio can restore. No access to any machine.
 //!
-//! The kernel shows an option only where it is not the file system's default, so the table knows the
-//! defaults; ext4 lists all of its own in /proc/fs/ext4, which is read where it is there. Seen on
-//! Linux 6.1 and 6.18; what the kernel took without a word and did not do is [`How::Mount`]. Not in
-//! the table: what cannot be read back, and what would not change a measurement. Next:
+//! The kernel shows an option only where it differs from the file system's default, so the table has the
+//! defaults; ext4 lists all of its options in /proc/fs/ext4, too. Tested on
+//! Linux 6.1 and 6.18; options that a remount silently ignores are [`How::Mount`]. Not in
+//! the table: options that cannot be read back, and those that would not change a measurement. Next:
 //! [`super::mounts`] reads what is in force.
 
 use crate::config::nearest;
+use crate::results::change::{Change, Subject};
 
 /// A setting of one row of the table: the words by which the kernel shows it and mount(8) takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,19 +17,19 @@ pub(super) struct Setting {
     pub(super) word: String,
 }
 
-/// By what an option comes into force.
+/// What it takes to change an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     Remount,
-    /// A remount is refused, or ignored: unmounted and mounted again.
+    /// A remount is refused or ignored: umount and mount.
     Mount,
-    /// Holds for files made from then on: only a new file system has it for all.
+    /// Holds for files made from then on: only a new file system has it for all files.
     Format,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
-    /// In descriptions: conditions that differ in its value differ in one thing.
+    /// The name of the declared change: two values of one row are one difference.
     name: &'static str,
     file_systems: &'static [&'static str],
     how: How,
@@ -37,8 +38,8 @@ struct Row {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Values {
-    /// Spellings of each value; the first is the one that mount(8) takes. The first value is what
-    /// holds where none is shown.
+    /// Spellings of each value; mount(8) takes the first. The first value is the default, which the
+    /// kernel does not show.
     Words(&'static [&'static [&'static str]]),
     /// `NAME=N`, and N where none is shown.
     Number(&'static str, &'static str),
@@ -52,7 +53,7 @@ const EXT4: &[&str] = &["ext4"];
 const XFS: &[&str] = &["xfs"];
 const BTRFS: &[&str] = &["btrfs"];
 const EXT4_BTRFS: &[&str] = &["ext4", "btrfs"];
-/// All that the table knows.
+/// The file systems of the table.
 pub(super) const FILE_SYSTEMS: &[&str] = &["ext4", "xfs", "btrfs"];
 
 const fn row(
@@ -123,10 +124,10 @@ static TABLE: &[Row] = &[
     row("compress", BTRFS, Format, Text("compress", "no")),
 ];
 
-/// Rows that the kernel keeps with a mount; all others are the file system's.
+/// Rows that belong to a mount; all others belong to the file system.
 const OF_ONE_MOUNT: &[&str] = &["atime", "diratime"];
 
-/// Names of this file that mount(8) does not take: said by leaving the option out.
+/// Words that mount(8) does not accept: the option is left out instead.
 const UNSPOKEN: &[&str] = &["nodirsync", "nowsync"];
 
 impl Row {
@@ -134,7 +135,7 @@ impl Row {
         self.file_systems.contains(&file_system)
     }
 
-    /// The table's spelling, where the word belongs to this row.
+    /// The table's spelling, if the word belongs to this row.
     fn canonical(&self, word: &str) -> Option<String> {
         let value_of = |name: &str| word.strip_prefix(name)?.strip_prefix('=');
         match self.values {
@@ -168,7 +169,7 @@ impl Row {
         }
     }
 
-    /// What is in force, by all words shown; a later one stands over an earlier one.
+    /// The value in force, from all words shown; a later one overrides an earlier one.
     fn found<S: AsRef<str>>(&self, shown: &[S]) -> String {
         let found = shown.iter().rev().find_map(|word| self.canonical(word.as_ref()));
         found.unwrap_or_else(|| self.when_not_shown())
@@ -194,23 +195,23 @@ impl Setting {
         self.row.name
     }
 
-    /// Whether it holds at one mount; else for the file system, wherever that is mounted.
+    /// Whether it holds for one mount, as opposed to the file system wherever that is mounted.
     pub(super) fn is_of_one_mount(&self) -> bool {
         OF_ONE_MOUNT.contains(&self.row.name)
     }
 
-    /// In the table's spelling too.
+    /// The value in force, in the table's spelling.
     pub(super) fn found<S: AsRef<str>>(&self, shown: &[S]) -> String {
         self.row.found(shown)
     }
 
-    /// The same option with another of its values, as the journal keeps it.
+    /// The same option with another value, in the table's spelling.
     pub(super) fn with(&self, word: &str) -> Setting {
         Setting { row: self.row, word: word.to_owned() }
     }
 }
 
-/// From the journal, where the table's spelling is kept. The error is the word.
+/// Parses words of the journal, which are in the table's spelling. The error is the unknown word.
 pub(super) fn read_back(words: &[String], file_system: &str) -> Result<Vec<Setting>, String> {
     let read = |word: &String| of_table(word, |row| row.is_for(file_system));
     words.iter().map(|word| read(word).ok_or_else(|| word.clone())).collect()
@@ -254,22 +255,28 @@ fn setting(word: &str, file_system: Option<&str>) -> Result<Setting, String> {
     ))
 }
 
-/// The whole list for mount(8): what is shown now, with these in place of what they stand for.
+/// The whole list for mount(8): the words shown now, with these settings instead of their rows' values.
 pub(super) fn composed<S: AsRef<str>>(shown: &[S], settings: &[Setting]) -> String {
     let replaced = |word: &str| settings.iter().any(|s| s.row.canonical(word).is_some());
     let kept = shown.iter().map(AsRef::as_ref).filter(|word| !replaced(word));
     let ours = settings.iter().map(|s| s.word.as_str()).filter(|word| !UNSPOKEN.contains(word));
     let mut words: Vec<&str> = kept.chain(ours).collect();
-    // Nothing shown is strictatime, nothing said is relatime.
+    // strictatime is not shown by the kernel, and mount(8) without a word means relatime.
     if !words.iter().any(|word| matches!(*word, "relatime" | "noatime" | "strictatime")) {
         words.push("strictatime");
     }
     words.join(",")
 }
 
-/// For people: `nobarrier, commit=30`.
-pub(super) fn told(settings: &[Setting]) -> String {
+/// `nobarrier,commit=30`
+pub(super) fn list(settings: &[Setting]) -> String {
     settings.iter().map(|s| s.word.as_str()).collect::<Vec<_>>().join(",")
+}
+
+/// Each option by its name in the table, so that two values of one are one difference.
+pub(super) fn changes(settings: &[Setting], path: Option<&str>) -> impl Iterator<Item = Change> {
+    let subject = Subject::Mount { path: path.map(str::to_owned) };
+    settings.iter().map(move |s| Change::new(None, subject.clone(), s.name(), &s.word))
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! What the file may say, and what is said of it. Real devices are in the integration tests.
+//! Parsing and messages. Real devices are in the integration tests.
 
 use serde_json::json;
 use toml::Table;
 
+use super::mounts::{Mounted, Mounts};
 use super::*;
 use crate::host::signature::BlockDevice;
+use crate::treatment::step::{OnConflict, Undone};
 use crate::treatment::test_support::in_words;
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
@@ -118,7 +120,7 @@ fn arguments_of_mkfs_reach_no_other_device() {
     }
 }
 
-/// What stands in the way of these options at this mount, on a machine with btrfs and its subvolumes.
+/// Why these options are refused at this mount, on a machine with btrfs and its subvolumes.
 fn reaches(point: &str, options: &str) -> Option<String> {
     let mounts = Mounts::parse(
         "22 1 0:30 /@/root / rw,relatime - btrfs /dev/vda2 rw,subvolid=266,subvol=/@/root\n\
@@ -154,18 +156,20 @@ fn a_device_without_a_signature_is_put_back_only_if_nobody_has_it() {
     let busy =
         BlockDevice { uses: vec!["the kernel or a program has it open".into()], ..idle.clone() };
     let hidden = BlockDevice { unreadable: Some("Permission denied".into()), ..idle.clone() };
-    let undo = |device: &BlockDevice, stranger| format::without_signature("db", device, stranger);
-    for stranger in [Stranger::Ask, Stranger::Keep, Stranger::Restore] {
-        assert_eq!(undo(&idle, stranger).unwrap(), Undone::PutBack);
+    let undo = |device: &BlockDevice, on_conflict| {
+        format_step::without_signature("db", device, on_conflict)
+    };
+    for on_conflict in [OnConflict::Ask, OnConflict::Keep, OnConflict::Restore] {
+        assert_eq!(undo(&idle, on_conflict).unwrap(), Undone::Restored);
     }
-    for stranger in [Stranger::Ask, Stranger::Restore] {
-        let said = undo(&busy, stranger).unwrap_err().to_string();
+    for on_conflict in [OnConflict::Ask, OnConflict::Restore] {
+        let said = undo(&busy, on_conflict).unwrap_err().to_string();
         assert!(said.starts_with("/dev/loop3 on host db is still in use (the kernel or"), "{said}");
         assert!(said.contains("`pgio undo` again"), "{said}");
-        let said = undo(&hidden, stranger).unwrap_err().to_string();
+        let said = undo(&hidden, on_conflict).unwrap_err().to_string();
         assert!(said.contains("cannot be read (Permission denied)"), "{said}");
     }
-    assert_eq!(undo(&busy, Stranger::Keep).unwrap(), Undone::Kept);
+    assert_eq!(undo(&busy, OnConflict::Keep).unwrap(), Undone::Kept);
 }
 
 #[test]
@@ -176,16 +180,16 @@ fn a_path_that_is_another_device_now_is_not_mounted() {
     });
     let old: Mounted = serde_json::from_value(of_old.clone()).unwrap();
     assert_eq!(json!(old), of_old, "as it was written before there was a UUID in it");
-    assert_eq!(remount::another("db", &old, Some("2b")), None, "nothing is known");
+    assert_eq!(options_step::another_file_system("db", &old, Some("2b")), None, "nothing is known");
     let prior = Mounted { uuid: Some("1a".to_owned()), ..old };
-    assert_eq!(remount::another("db", &prior, Some("1a")), None);
+    assert_eq!(options_step::another_file_system("db", &prior, Some("1a")), None);
     for (found, holds) in [(Some("2b"), "the file system with UUID 2b"), (None, "no file system")] {
-        let said = remount::another("db", &prior, found).unwrap();
+        let said = options_step::another_file_system("db", &prior, found).unwrap();
         assert!(said.starts_with(&format!("/dev/loop1 on host db holds {holds}")), "{said}");
         assert!(said.contains("mounted at /srv/pg has the UUID 1a"), "{said}");
     }
     let now = Mounted { source: "/dev/loop2".to_owned(), ..prior.clone() };
-    let said = remount::elsewhere("db", &now, &prior).to_string();
+    let said = options_step::another_mounted("db", &now, &prior).to_string();
     assert!(said.contains("ext4 on /dev/loop2 now, and was ext4 on /dev/loop1"), "{said}");
     assert!(said.contains("--keep") && !said.contains("--restore"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! The programs that mount and unmount on a host, run as root, and where a server's files are there.
+//! Runs mount, umount and the like as root on a host; finds the server's directories there.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,17 +8,21 @@ use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
 use crate::host::{Host, HostError};
 use crate::pg::directories::{self, GRANT};
-use crate::treatment::{TreatmentError, World};
+use crate::treatment::context::Context;
+use crate::treatment::error::TreatmentError;
+
+/// The kind of treatment.
+pub(super) const KIND: &str = "filesystem";
 
 const UUID: &str = include_str!("uuid.sh");
 
-/// For one program; mkfs and a copy may take their time.
+/// The limit of one program; mkfs and a copy may take long.
 const LIMIT: Duration = Duration::from_secs(900);
-/// Processes that end hold a file system for a moment.
+/// How long processes that end may keep a file system busy.
 pub(super) const BUSY: Duration = Duration::from_secs(20);
 pub(super) const POLL: Duration = Duration::from_millis(100);
 
-/// Root's, on one host.
+/// Programs of root on one host.
 #[derive(Debug)]
 pub(super) struct Tools<'a> {
     pub(super) host: &'a Host,
@@ -26,7 +30,7 @@ pub(super) struct Tools<'a> {
 }
 
 impl<'a> Tools<'a> {
-    /// Refuses whoever may not run them. `what` begins the sentence, such as `to remount /srv`.
+    /// Refuses users who may not run them. `what` begins the message, such as `to remount /srv`.
     pub(super) fn find(
         host: &'a Host,
         what: &str,
@@ -46,7 +50,7 @@ impl<'a> Tools<'a> {
     }
 
     fn line<A: AsRef<str>>(&self, words: impl IntoIterator<Item = A>) -> CommandLine {
-        // From / : not to hold busy what is to be unmounted.
+        // A working directory of / does not keep a file system busy.
         self.prefix.line(words).directory("/".as_ref()).timeout(LIMIT)
     }
 
@@ -57,24 +61,24 @@ impl<'a> Tools<'a> {
         source: &str,
         point: &str,
     ) -> Result<(), ExecError> {
-        // With source and point given, fstab has no say.
+        // fstab has no influence if source and point are given.
         let options = if options.is_empty() { "defaults" } else { options };
         self.run(["mount", "-t", file_system, "-o", options, source, point]).map(drop)
     }
 
-    /// Of a new ext4.
+    /// Removes what a new ext4 has.
     pub(super) fn remove_lost_and_found(&self, point: &str) {
         let _ = self.run(["rmdir", "--", &format!("{point}/lost+found")]);
     }
 
-    /// The same owner and rights.
+    /// Gives a directory the owner and rights of another.
     pub(super) fn own_as(&self, like: &str, directory: &str) -> Result<(), ExecError> {
         let like = format!("--reference={like}");
         self.run(["chown", &like, "--", directory])?;
         self.run(["chmod", &like, "--", directory]).map(drop)
     }
 
-    /// Never lazily: what is still in use is an error after a while.
+    /// Never lazily: a file system that stays in use is an error.
     pub(super) fn unmount(&self, point: &str) -> Result<(), ExecError> {
         let deadline = Instant::now() + BUSY;
         loop {
@@ -90,8 +94,8 @@ impl<'a> Tools<'a> {
     }
 }
 
-/// Whether what is mounted there is on that device, `number` or, as btrfs shows a number of its own and
-/// a mapped device goes by several names, by its path.
+/// Whether a mount is of that device: by `number`, or by the path, since btrfs shows a number of its own and
+/// a mapped device has several names.
 pub(super) fn lies_on(host: &Host, mounted: &Mounted, number: &str, device: &str) -> bool {
     let real = || {
         let line = CommandLine::new("readlink").args(["-e", "--", &mounted.source]).timeout(LIMIT);
@@ -100,35 +104,38 @@ pub(super) fn lies_on(host: &Host, mounted: &Mounted, number: &str, device: &str
     mounted.device == number || mounted.source == device || real()
 }
 
-/// Of the file system on a device, as far as this user may know it.
+/// The UUID of the file system on a device, if this user may read it.
 pub(super) fn uuid(host: &dyn Exec, device: &str) -> Result<Option<String>, ExecError> {
     let line = CommandLine::new("sh").args(["-c", UUID, "sh", device]).timeout(LIMIT);
     Ok(Some(host.run(&line)?.trim().to_owned()).filter(|uuid| !uuid.is_empty()))
 }
 
-/// For an undo after a kill: what pgio had started then may still be at work, and would come after us.
-/// Waits for what names `word` among its arguments, for a while; where it cannot be asked for, not at all.
+/// For an undo after a kill: programs that pgio had started may still run, and would act after the undo.
+/// Waits for a while for those with `word` among their arguments; without pgrep, not at all.
 pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), ExecError> {
     let names = "mount|umount|wipefs|cp|mkfs[.].*|mke2fs";
     let ask = CommandLine::new("pgrep").args(["-a", "-x", names]).timeout(LIMIT);
     let deadline = Instant::now() + BUSY;
     loop {
-        let said = match host.output(&ask) {
+        let output = match host.output(&ask) {
             Err(ExecError::Host(HostError::Missing { .. })) => return Ok(()),
             other => other?,
         };
         let is_one = |line: &str| line.split_whitespace().any(|argument| argument == word);
-        if !said.stdout.lines().any(is_one) || Instant::now() > deadline {
+        if !output.stdout.lines().any(is_one) || Instant::now() > deadline {
             return Ok(());
         }
         thread::sleep(POLL);
     }
 }
 
-/// Where the server keeps what it writes, on its host and without symbolic links; the data directory
+/// The directories that the server writes to, on its host and without symbolic links; the data directory
 /// first.
-pub(super) fn places(world: &mut World<'_>, host: &Host) -> Result<Vec<String>, TreatmentError> {
-    let found = directories::directories(world.admin()?).map_err(|source| {
+pub(super) fn places(
+    context: &mut Context<'_>,
+    host: &Host,
+) -> Result<Vec<String>, TreatmentError> {
+    let found = directories::directories(context.admin()?).map_err(|source| {
         TreatmentError::Postgres { doing: "ask the server for its directories".to_owned(), source }
     })?;
     let mut paths: Vec<&str> =
@@ -140,7 +147,7 @@ pub(super) fn places(world: &mut World<'_>, host: &Host) -> Result<Vec<String>, 
     }
     paths.extend(found.iter().filter(|d| d.role != "data").map(|d| d.path.as_str()));
     let line = CommandLine::new("readlink").args(["-e", "--"]).args(&paths).timeout(LIMIT);
-    // One that cannot be read is left out, which shows in the number of lines.
+    // readlink prints no line for a path that it cannot read.
     let real: Vec<String> = host.output(&line)?.stdout.lines().map(str::to_owned).collect();
     if real.len() == paths.len() {
         return Ok(real);

@@ -1,9 +1,9 @@
-//! The right to change a server or a resource of a host, of one run at a time.
+//! Locks that keep two runs from changing one server or one resource of a host at the same time.
 //!
-//! A lock of the kernel's for each resource, in a file that says who has it. A run takes all that it
-//! may change before its first change, and keeps it to its end; whoever changes nothing only looks.
-//! Nobody waits for a lock while holding another, so no two wait for each other. Two users have
-//! two state directories, and do not see each other here.
+//! One file lock per resource; the file names the holder. A run takes the locks of all that it
+//! may change before its first change, and keeps them to its end; a run that changes nothing only checks.
+//! Nobody waits for a lock while holding another, so there is no deadlock. Two users have
+//! two state directories, and do not see each other's locks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, TryLockError};
@@ -16,10 +16,10 @@ use sha2::{Digest, Sha256};
 
 use super::{JournalError, PATIENCE};
 use crate::host::lock::{self, LockError, LockFile};
-use crate::host::own_dir::{OwnDir, Readers};
-use crate::treatment::Resource;
+use crate::host::own_dir::{DirMode, OwnDir};
+use crate::treatment::resource::Resource;
 
-/// Who has a resource to itself.
+/// The run that holds a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub run: String,
@@ -27,12 +27,12 @@ pub struct Holder {
     pub pid: u32,
 }
 
-/// What a run has to itself, until it is dropped.
+/// The locks that a run holds, until it is dropped.
 #[derive(Debug, Default)]
 pub struct Claims(BTreeMap<Resource, LockFile>);
 
 impl Claims {
-    /// Takes those that it does not have, all or none of them.
+    /// Takes the locks that it lacks, all or none of them.
     pub fn take(
         &mut self,
         dir: &Path,
@@ -43,13 +43,13 @@ impl Claims {
         if missing.is_empty() {
             return Ok(());
         }
-        let own = Arc::new(OwnDir::create(dir, Readers::Nobody)?);
+        let own = Arc::new(OwnDir::create(dir, DirMode::Private)?);
         let mut taken = BTreeMap::new();
         for resource in missing {
             let mut lock = LockFile::take(own.clone(), &name_of(resource), PATIENCE)
                 .map_err(|error| refused(&own, resource, error))?;
             let text = serde_json::to_string(holder).expect("plain data always serializes");
-            // For people only: a full disk must not keep anyone from an experiment.
+            // Only people read it: a full disk must not stop an experiment.
             let _ = lock.file().set_len(0).and_then(|()| lock.file().write_all(text.as_bytes()));
             taken.insert(resource.clone(), lock);
         }
@@ -57,13 +57,13 @@ impl Claims {
         Ok(())
     }
 
-    /// Refuses while somebody else has one of them.
+    /// Refuses while another run holds one of them.
     pub fn check_free(
         &self,
         dir: &Path,
         resources: &BTreeSet<Resource>,
     ) -> Result<(), JournalError> {
-        let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(()) };
+        let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(()) };
         for resource in self.missing(resources) {
             let Some(file) = own.open_file(name_of(resource))? else { continue };
             if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
@@ -81,7 +81,7 @@ impl Claims {
     }
 }
 
-/// A resource's text may hold anything.
+/// A hash, since the text of a resource may hold any character.
 fn name_of(resource: &Resource) -> String {
     let hash = Sha256::digest(resource.to_string());
     let hex: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
@@ -103,11 +103,11 @@ fn busy(mut file: &File, resource: &Resource) -> JournalError {
     let mut text = String::new();
     let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
     let written = serde_json::from_str::<Holder>(&text).ok();
-    // Right after the lock changed hands it still names the former one.
+    // Right after the lock changed hands the file still names the former holder.
     let pid = lock::holder_pid(file);
     let who = match written.filter(|holder| pid.is_none_or(|pid| pid == holder.pid)) {
         Some(Holder { run, experiment, pid }) => {
-            format!("run {run} of experiment `{experiment}`, {},", lock::process(pid))
+            format!("run {run} of experiment `{experiment}`, {},", lock::describe_process(pid))
         }
         None => lock::holder(file),
     };

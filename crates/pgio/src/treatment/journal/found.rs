@@ -1,7 +1,7 @@
-//! The journals on disk: those of runs that live, and those that `pgio undo` has to work off.
+//! The journals on disk: those of live runs, and those that `pgio undo` has to undo.
 //!
-//! A journal whose lock is free has no living owner. One that concerns neither the server nor the
-//! resources of a new run does not keep it from starting. Next: [`super::claim`].
+//! A journal whose lock is free belongs to a run that is gone. It keeps a new run from starting only if
+//! both share the server or a resource. Next: [`super::claim`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, TryLockError};
@@ -11,42 +11,43 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    EXTENSION, Ground, JOURNAL_SCHEMA, Journal, JournalError, Line, Opened, PATIENCE, failed,
+    EXTENSION, JOURNAL_SCHEMA, Journal, JournalError, Line, Opened, PATIENCE, UndoTarget, failed,
 };
 use crate::host::lock::{self, LockError, lock_within};
-use crate::host::own_dir::{OwnDir, Readers};
-use crate::treatment::{Resource, Step};
+use crate::host::own_dir::{DirMode, OwnDir};
+use crate::treatment::record::Record;
+use crate::treatment::resource::Resource;
 
-/// A journal as it is at this moment.
+/// What a journal holds at this moment.
 #[derive(Debug)]
-pub struct Found {
+pub struct JournalStatus {
     pub path: PathBuf,
     pub run: String,
-    pub ground: Ground,
-    /// The process that writes it or undoes it; absent: its run was killed.
+    pub target: UndoTarget,
+    /// The process that writes or undoes it; absent after its run was killed.
     pub owner: Option<String>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<Record>,
 }
 
-impl Found {
-    /// What is changed, in words.
+impl JournalStatus {
+    /// The resources that it changes, in words.
     pub fn what(&self) -> String {
-        let touches: Vec<String> = self.ground.touches.iter().map(ToString::to_string).collect();
+        let touches: Vec<String> = self.target.touches.iter().map(ToString::to_string).collect();
         if touches.is_empty() { "a server or a host".to_owned() } else { touches.join(", ") }
     }
 
     fn concerns(&self, subject: &Subject<'_>) -> bool {
-        let Ground { connect, touches, .. } = &self.ground;
+        let UndoTarget { connect, touches, .. } = &self.target;
         touches.is_empty()
             || touches.iter().any(|resource| subject.resources.contains(resource))
             || !connect.is_empty() && subject.connects.contains(connect)
     }
 
-    /// As a reason not to start.
+    /// The error with which a new run refuses to start.
     fn refusal(self) -> JournalError {
         match &self.owner {
             Some(owner) => {
-                let of = match self.ground.experiment.as_str() {
+                let of = match self.target.experiment.as_str() {
                     "" => String::new(),
                     name => format!(" of experiment `{name}`"),
                 };
@@ -58,16 +59,17 @@ impl Found {
     }
 }
 
-/// What a new run is about.
+/// The servers and resources of a new run.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// How its servers are reached, as in [`Ground::connect`].
+    /// How its servers are reached, as in [`UndoTarget::connect`].
     pub connects: &'a BTreeSet<String>,
     pub resources: &'a BTreeSet<Resource>,
 }
 
-/// Refuses to start over a journal that concerns the subject. Returns the unfinished ones of others.
-pub fn check(dir: &Path, subject: &Subject<'_>) -> Result<Vec<Found>, JournalError> {
+/// Refuses to start over a journal that shares a server or a resource with the run. Returns the unfinished
+/// ones that do not.
+pub fn check(dir: &Path, subject: &Subject<'_>) -> Result<Vec<JournalStatus>, JournalError> {
     let mut others = Vec::new();
     for found in survey(dir)? {
         if found.concerns(subject) {
@@ -80,31 +82,31 @@ pub fn check(dir: &Path, subject: &Subject<'_>) -> Result<Vec<Found>, JournalErr
     Ok(others)
 }
 
-/// Refuses to go on while there is any journal.
+/// Refuses while there is any journal.
 pub fn check_finished(dir: &Path) -> Result<(), JournalError> {
     survey(dir)?.into_iter().next().map_or(Ok(()), |found| Err(found.refusal()))
 }
 
-/// What a run of this process left, as the reason to undo it.
+/// The unfinished journal of a run, as the error that asks for its undo.
 pub fn left_by(dir: &Path, run: &str) -> Option<JournalError> {
     let all = survey(dir).unwrap_or_default();
-    let left = |found: &Found| found.run == run && found.owner.is_none();
-    all.into_iter().find(left).map(Found::refusal)
+    let left = |found: &JournalStatus| found.run == run && found.owner.is_none();
+    all.into_iter().find(left).map(JournalStatus::refusal)
 }
 
-/// What journals hold at this moment, for those who only want to know.
-pub fn steps_of(dir: &Path) -> Vec<Step> {
+/// The open steps of all journals; nothing is locked.
+pub fn steps_of(dir: &Path) -> Vec<Record> {
     survey(dir).unwrap_or_default().into_iter().flat_map(|found| found.steps).collect()
 }
 
-fn survey(dir: &Path) -> Result<Vec<Found>, JournalError> {
-    let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(Vec::new()) };
+fn survey(dir: &Path) -> Result<Vec<JournalStatus>, JournalError> {
+    let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(Vec::new()) };
     let names = own.names(EXTENSION)?;
     names.iter().filter_map(|name| look(&own, name).transpose()).collect()
 }
 
-/// Nothing where its run has finished since it was listed.
-fn look(own: &OwnDir, name: &Path) -> Result<Option<Found>, JournalError> {
+/// None where its run has finished since it was listed.
+fn look(own: &OwnDir, name: &Path) -> Result<Option<JournalStatus>, JournalError> {
     let path = own.path_of(name);
     let Some(file) = own.open_file(name)? else { return Ok(None) };
     let owner = match file.try_lock_shared() {
@@ -114,61 +116,61 @@ fn look(own: &OwnDir, name: &Path) -> Result<Option<Found>, JournalError> {
     if is_removed(&file, &path)? {
         return Ok(None);
     }
-    let (ground, steps, _) = parse(&file, &path)?;
+    let (target, steps, _) = parse(&file, &path)?;
     let steps = steps.into_iter().map(|(_, step)| step).collect();
-    Ok(Some(Found { run: run_of(&path), path, ground, owner, steps }))
+    Ok(Some(JournalStatus { run: run_of(&path), path, target, owner, steps }))
 }
 
-/// For `undo`: what can be worked off now, and what cannot.
+/// For `undo`: the journals that can be undone now, and the others.
 #[derive(Debug, Default)]
 pub struct Unfinished {
-    /// Read back and locked.
+    /// Of runs that are gone: read back, and locked by us.
     pub dead: Vec<Journal>,
-    /// Of runs that live, and put back what they change themselves.
-    pub living: Vec<Found>,
-    /// Each the reason of one journal.
+    /// Of live runs, which undo their changes themselves.
+    pub living: Vec<JournalStatus>,
+    /// One error per journal.
     pub unreadable: Vec<JournalError>,
 }
 
-/// The journals of the directory; one that cannot be read is no reason to leave the others.
+/// The journals of the directory; one that cannot be read does not hide the others.
 pub fn unfinished(dir: &Path) -> Result<Unfinished, JournalError> {
     let mut all = Unfinished::default();
-    let Some(own) = OwnDir::open(dir, Readers::Nobody)? else { return Ok(all) };
+    let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(all) };
     let own = Arc::new(own);
     for name in own.names(EXTENSION)? {
         match take(&own, &name, dir) {
-            Ok(Taken::Dead(journal)) => all.dead.push(*journal),
-            Ok(Taken::Living) => all.living.extend(look(&own, &name).ok().flatten()),
-            Ok(Taken::Gone) => {}
+            Ok(Opening::Dead(journal)) => all.dead.push(*journal),
+            Ok(Opening::Living) => all.living.extend(look(&own, &name).ok().flatten()),
+            Ok(Opening::Gone) => {}
             Err(error) => all.unreadable.push(error),
         }
     }
     Ok(all)
 }
 
-enum Taken {
+enum Opening {
     Dead(Box<Journal>),
     Living,
     Gone,
 }
 
-fn take(own: &Arc<OwnDir>, name: &Path, dir: &Path) -> Result<Taken, JournalError> {
+fn take(own: &Arc<OwnDir>, name: &Path, dir: &Path) -> Result<Opening, JournalError> {
     let path = own.path_of(name);
-    let Some(file) = own.open_file(name)? else { return Ok(Taken::Gone) };
+    let Some(file) = own.open_file(name)? else { return Ok(Opening::Gone) };
     match lock_within(&file, PATIENCE) {
         Ok(()) => {}
-        Err(LockError::Held { .. }) => return Ok(Taken::Living),
+        Err(LockError::Held { .. }) => return Ok(Opening::Living),
         Err(source) => return Err(JournalError::Lock { path, source }),
     }
     if is_removed(&file, &path)? {
-        return Ok(Taken::Gone);
+        return Ok(Opening::Gone);
     }
-    let (ground, steps, read) = parse(&file, &path)?;
+    let (target, steps, read) = parse(&file, &path)?;
     let (directory, name) = (own.clone(), name.to_string_lossy().into_owned());
-    Ok(Taken::Dead(Box::new(Journal {
+    Ok(Opening::Dead(Box::new(Journal {
         run: run_of(&path),
         dir: Some(dir.to_owned()),
-        ground,
+        target,
         file: Some(Opened { directory, name, file, whole: read.whole }),
         next: read.next,
         steps,
@@ -191,7 +193,7 @@ struct Extent {
     next: u32,
 }
 
-type Parsed = (Ground, Vec<(u32, Step)>, Extent);
+type Parsed = (UndoTarget, Vec<(u32, Record)>, Extent);
 
 fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
     let mut bytes = Vec::new();
@@ -199,16 +201,16 @@ fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
     // A last line without its end was never followed by its change.
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let text = String::from_utf8_lossy(&bytes[..whole]);
-    let (mut ground, mut next, mut steps) = (Ground::default(), 1, BTreeMap::new());
+    let (mut target, mut next, mut steps) = (UndoTarget::default(), 1, BTreeMap::new());
     for (at, line) in text.lines().enumerate() {
         let broken =
             |why: String| JournalError::Broken { path: path.to_owned(), line: at + 1, why };
         match serde_json::from_str(line).map_err(|e| broken(e.to_string()))? {
-            Line::Begin { schema, ground: begun, .. } => {
+            Line::Begin { schema, target: begun, .. } => {
                 if schema != JOURNAL_SCHEMA {
                     return Err(broken(format!("format {schema} is not known here")));
                 }
-                ground = *begun;
+                target = *begun;
             }
             Line::Intent { number, step } => {
                 next = number + 1;
@@ -218,5 +220,5 @@ fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
             Line::Undone { number } => drop(steps.remove(&number)),
         }
     }
-    Ok((ground, steps.into_iter().collect(), Extent { whole: whole as u64, next }))
+    Ok((target, steps.into_iter().collect(), Extent { whole: whole as u64, next }))
 }

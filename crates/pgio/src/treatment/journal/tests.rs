@@ -5,15 +5,15 @@ use serde_json::json;
 
 use super::*;
 
-/// Of runs that were killed.
+/// The journals of runs that were killed.
 fn dead(dir: &Path) -> Result<Vec<Journal>, JournalError> {
     let all = unfinished(dir)?;
     assert!(all.living.is_empty());
     all.unreadable.into_iter().next().map_or(Ok(all.dead), Err)
 }
 
-fn step(what: &str) -> Step {
-    Step {
+fn step(what: &str) -> Record {
+    Record {
         kind: "postgres".to_owned(),
         what: what.to_owned(),
         host: None,
@@ -24,12 +24,12 @@ fn step(what: &str) -> Step {
 
 fn on(dir: &Path, connect: &str) -> Journal {
     let mut journal = Journal::new(dir, "r1");
-    journal.turn_to(server(connect)).unwrap();
+    journal.set_target(server(connect)).unwrap();
     journal
 }
 
-fn server(connect: &str) -> Ground {
-    Ground { connect: connect.to_owned(), ..Ground::default() }
+fn server(connect: &str) -> UndoTarget {
+    UndoTarget { connect: connect.to_owned(), ..UndoTarget::default() }
 }
 
 #[test]
@@ -38,13 +38,13 @@ fn a_journal_says_which_of_several_servers_is_changed() {
     let mut journal = on(dir.path(), "host=a");
     let number = journal.intent(&step("x")).unwrap();
     journal.undone(number).unwrap();
-    journal.turn_to(server("host=b")).unwrap();
+    journal.set_target(server("host=b")).unwrap();
     let number = journal.intent(&step("y")).unwrap();
     journal.undone(number).unwrap();
-    journal.turn_to(Ground { private: true, ..Ground::default() }).unwrap();
+    journal.set_target(UndoTarget { private: true, ..UndoTarget::default() }).unwrap();
     journal.intent(&step("a private cluster's")).unwrap();
     assert!(check_finished(dir.path()).is_ok(), "nothing on disk");
-    let of_a_host = Step { host: Some("db".to_owned()), ..step("a device of this machine's") };
+    let of_a_host = Record { host: Some("db".to_owned()), ..step("a device of this machine's") };
     journal.intent(&of_a_host).unwrap();
     journal.intent(&step("the private cluster's again")).unwrap();
     drop(journal);
@@ -55,7 +55,7 @@ fn a_journal_says_which_of_several_servers_is_changed() {
     let mut journal = on(dir.path(), "host=b");
     journal.intent(&step("y")).unwrap();
     drop(journal);
-    assert_eq!(dead(dir.path()).unwrap()[0].ground(), &server("host=b"));
+    assert_eq!(dead(dir.path()).unwrap()[0].target(), &server("host=b"));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn an_intent_survives_a_crash_and_is_found() {
     assert!(matches!(check_finished(dir.path()), Err(JournalError::Unfinished(_))));
     let mut found = dead(dir.path()).unwrap();
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].ground().connect, "host=/tmp");
+    assert_eq!(found[0].target().connect, "host=/tmp");
     let steps = found[0].open_steps();
     assert_eq!(steps.iter().map(|(_, s)| s.what.as_str()).collect::<Vec<_>>(), ["b", "a"]);
     for (number, _) in steps {
@@ -119,12 +119,12 @@ fn what_is_left_of_a_line_that_was_cut_short_is_taken_off() {
     journal.intent(&step("b")).unwrap();
     drop(journal);
     let found = dead(dir.path()).unwrap().remove(0);
-    let steps: Vec<Step> = found.open_steps().into_iter().map(|(_, step)| step).collect();
+    let steps: Vec<Record> = found.open_steps().into_iter().map(|(_, step)| step).collect();
     assert_eq!(steps, [step("b"), step("a")]);
 }
 
-/// As `unfinished` of a copy, since who writes it still has its lock.
-fn unfinished_after_its_end(dir: &Path) -> Vec<(u32, Step)> {
+/// Reads a copy of the journal, since its writer still holds the lock.
+fn unfinished_after_its_end(dir: &Path) -> Vec<(u32, Record)> {
     let copy = tempfile::tempdir().unwrap();
     fs::copy(dir.join("r1.journal"), copy.path().join("r1.journal")).unwrap();
     dead(copy.path()).unwrap()[0].open_steps()
@@ -152,7 +152,7 @@ fn a_journal_of_another_server_is_no_reason_not_to_start() {
     };
     let mut journal = Journal::new(dir.path(), "r1");
     let touches = set(&["1", "disk"]).into_iter().collect();
-    journal.turn_to(Ground { touches, ..server("host=a") }).unwrap();
+    journal.set_target(UndoTarget { touches, ..server("host=a") }).unwrap();
     journal.intent(&step("x")).unwrap();
     let none = BTreeSet::new();
     assert!(checked(&connects(&["host=b"]), &set(&["2"])).unwrap().is_empty(), "it lives");
@@ -172,7 +172,7 @@ fn a_journal_of_another_server_is_no_reason_not_to_start() {
     // One of an earlier version, which does not say.
     on(dir.path(), "host=c").intent(&step("x")).unwrap_err();
     let mut old = Journal::new(dir.path(), "r2");
-    old.turn_to(server("host=c")).unwrap();
+    old.set_target(server("host=c")).unwrap();
     old.intent(&step("x")).unwrap();
     drop(old);
     assert!(checked(&connects(&["host=b"]), &set(&["2"])).is_err());
@@ -188,7 +188,7 @@ fn a_journal_that_is_not_ours_is_refused_and_others_are_read() {
     fs::set_permissions(&planted, fs::Permissions::from_mode(0o666)).unwrap();
     let all = unfinished(dir.path()).unwrap();
     assert_eq!((all.dead.len(), all.unreadable.len()), (1, 1));
-    assert!(all.unreadable[0].to_string().contains("can be written by other users"));
+    assert!(all.unreadable[0].to_string().contains("is writable by other users"));
     drop(all);
     fs::remove_file(&planted).unwrap();
     std::os::unix::fs::symlink("r1.journal", &planted).unwrap();
@@ -198,6 +198,6 @@ fn a_journal_that_is_not_ours_is_refused_and_others_are_read() {
     assert!(matches!(unfinished(dir.path()), Err(JournalError::Directory(_))));
     assert!(matches!(check_finished(dir.path()), Err(JournalError::Directory(_))));
     let mut journal = Journal::new(dir.path(), "r2");
-    journal.turn_to(server("host=a")).unwrap();
+    journal.set_target(server("host=a")).unwrap();
     assert!(journal.intent(&step("a")).is_err(), "nothing is changed before it is on disk");
 }

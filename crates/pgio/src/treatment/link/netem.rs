@@ -1,77 +1,161 @@
 //! tc netem on an interface of a host, or on one of each of two.
 //!
-//! Only a root qdisc of the kernel's own is replaced, and only ours is deleted, by its handle; the
-//! kernel then puts its own back. A guard on each host does the same when we are gone. Next:
-//! [`super::survey`] for what is found out before, [`super::qdisc`] for whose it is, [`super::proof`]
-//! for what came of it.
+//! Only a root qdisc that the kernel chose is replaced, and only ours is deleted, by its handle; the
+//! kernel then restores its own. A guard on each host does the same when pgio ends. Next:
+//! [`super::survey`] for the checks, [`super::qdisc`] for whose a qdisc is, [`super::proof`]
+//! for what a trial proves.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
-
+use super::proof;
 use super::qdisc::{self, HANDLE, Root};
-use super::shape::Shape;
+use super::shape::{End, Shape};
 use super::survey::{carries_our_connection, check_end, root_of, round_trip, tc, way_to};
-use super::{KIND, proof};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{Exec, ExecError};
 use crate::results::change::{Change, Subject};
 use crate::results::model::{Check, Evidence, Trial, When};
+use crate::treatment::context::{Context, Machines};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Script};
-use crate::treatment::{
-    Machines, Outlook, Resource, Step, Stranger, Touch, Treatment, TreatmentError, Undone, World,
-};
+use crate::treatment::journal::Journal;
+use crate::treatment::record::{Label, Record};
+use crate::treatment::resource::{Resource, Touch};
+use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
 
-/// Of the delay that was asked for, at least this share must be seen in the round trip.
+pub(super) const KIND: &str = "link";
+
+/// At least this share of the delay must be seen in the round trip.
 const SEEN: f64 = 0.8;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct End {
-    /// Absent: the server's.
-    pub(super) host: Option<String>,
-    pub(super) interface: String,
-    pub(super) shape: Shape,
-    /// An address to measure the round trip to.
-    pub(super) ping: Option<String>,
+/// A netem qdisc on an interface.
+#[derive(Debug)]
+struct NetemStep {
+    /// Its `what` is the interface.
+    label: Label,
+    /// The kernel's own qdisc that it replaces.
+    prior: String,
+    /// The words after `netem`.
+    words: String,
 }
 
-impl End {
-    /// In words.
-    pub(super) fn place(&self) -> String {
-        let on = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
-        format!("{}{on}", self.interface)
+pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    let (prior, words) = (record.prior_as()?, record.ours_as()?);
+    Ok(Box::new(NetemStep { label: record.label(), prior, words }))
+}
+
+impl Step for NetemStep {
+    fn record(&self) -> Record {
+        Record::new(KIND, &self.label, &self.prior, &self.words)
+    }
+
+    /// Deletes ours; the kernel then restores the former.
+    fn undo(
+        &self,
+        context: &mut Context<'_>,
+        on_conflict: OnConflict,
+    ) -> Result<Undone, TreatmentError> {
+        let host = context.host(self.label.host())?;
+        let interface = self.label.what.as_str();
+        if !host.exists(&Path::new("/sys/class/net").join(interface))? {
+            // An interface that is gone took ours with it.
+            return Ok(Undone::Restored);
+        }
+        let found = match root_of(&host, interface)? {
+            Root::Default(_) => return Ok(Undone::Restored),
+            Root::Ours(shape) if is_made_of(&shape, &self.words) => {
+                return delete(&host, interface, &[HANDLE, "netem"]);
+            }
+            Root::Ours(shape) => format!("netem {shape}"),
+            Root::Other(text) => text,
+        };
+        let conflict = || {
+            let label = Label {
+                what: format!("the queueing discipline of {interface}"),
+                ..self.label.clone()
+            };
+            TreatmentError::changed_since(
+                &label,
+                found,
+                format!("netem {}", self.words),
+                self.prior.as_str(),
+            )
+        };
+        match on_conflict.overwrites(conflict)? {
+            // Only a qdisc that the kernel chose was ever replaced, and that is what comes back.
+            true => delete(&host, interface, &[]),
+            false => Ok(Undone::Kept),
+        }
     }
 }
 
-#[derive(Debug)]
+impl NetemStep {
+    fn apply(&self, host: &Host) -> Result<Guard, TreatmentError> {
+        let interface = quoted(OsStr::new(&self.label.what));
+        let functions = "LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH";
+        // With the handle this fails without consequences where the qdisc is not ours.
+        let release =
+            format!("tc qdisc del dev {interface} root handle {HANDLE} netem 2>/dev/null");
+        let words = &self.words;
+        let apply = format!("tc qdisc add dev {interface} root handle {HANDLE} netem {words}");
+        let answer = format!("tc -s -j qdisc show dev {interface}");
+        let (apply, release, answer) = (&apply, &release, &answer);
+        let mut guard = Guard::start(host, &Script { functions, apply, release, answer })?;
+        guard.apply()?;
+        Ok(guard)
+    }
+}
+
+fn delete(host: &Host, interface: &str, handle: &[&str]) -> Result<Undone, TreatmentError> {
+    let mut words = vec!["qdisc", "del", "dev", interface, "root"];
+    if !handle.is_empty() {
+        words.push("handle");
+        words.extend(handle);
+    }
+    match host.run(&tc(&words)) {
+        Ok(_) => Ok(Undone::Restored),
+        // A guard may have been quicker.
+        Err(error @ ExecError::Failed { .. }) => match root_of(host, interface)? {
+            Root::Default(_) => Ok(Undone::Restored),
+            _ => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a qdisc was made with these words.
+fn is_made_of(found: &Shape, words: &str) -> bool {
+    Shape::of_words(words).is_some_and(|asked| asked.is_close_to(found))
+}
+
+#[derive(Debug, Clone)]
 pub(super) struct Netem {
-    ends: Vec<End>,
-    /// One for each end, while it is in force.
-    guards: RefCell<Vec<Guard>>,
-    /// Milliseconds before, by the number of the end.
-    before: RefCell<Vec<Option<f64>>>,
+    pub(super) ends: Vec<End>,
+}
+
+/// The link of a trial, with a shell for each end that removes netem if pgio is killed.
+#[derive(Debug)]
+struct Slowed {
+    link: Netem,
+    guards: Vec<Guard>,
 }
 
 impl Netem {
-    pub(super) fn new(ends: Vec<End>) -> Netem {
-        Netem { ends, guards: RefCell::default(), before: RefCell::default() }
-    }
-
-    fn round_trips(&self, world: &World<'_>) -> Result<Vec<Option<f64>>, TreatmentError> {
+    fn round_trips(&self, context: &Context<'_>) -> Result<Vec<Option<f64>>, TreatmentError> {
         let one = |end: &End| {
             let Some(address) = &end.ping else { return Ok(None) };
-            let host = world.host(end.host.as_deref())?;
+            let host = context.host(end.host.as_deref())?;
             round_trip(&host, address).map(Some)
         };
         self.ends.iter().map(one).collect()
     }
 
-    /// What the round trip to the address of this end grows by at least. One address is the other
-    /// end's; where there are several, they may be those of several links.
+    /// The least growth of the round trip to the address of this end. A single address is that of the other
+    /// end; several addresses may be those of several links.
     fn growth(&self, end: &End) -> Duration {
         match self.ends.iter().filter(|end| end.ping.is_some()).count() {
             0 | 1 => self.ends.iter().map(|end| end.shape.least_delay()).sum(),
@@ -79,14 +163,14 @@ impl Netem {
         }
     }
 
-    /// Where no round trip grows: by which interface the address is reached.
-    fn ways(&self, world: &World<'_>, when: When) -> Vec<Evidence> {
+    /// How each address is reached, where no round trip can grow.
+    fn ways(&self, context: &Context<'_>, when: When) -> Vec<Evidence> {
         if when != When::Before || proof::grows_the_round_trip(&self.ends) {
             return Vec::new();
         }
         let one = |end: &End| {
             let address = end.ping.as_ref()?;
-            let host = world.host(end.host.as_deref()).ok()?;
+            let host = context.host(end.host.as_deref()).ok()?;
             let found = way_to(&host, address).ok().flatten();
             Some(Evidence {
                 when,
@@ -97,104 +181,27 @@ impl Netem {
         };
         self.ends.iter().filter_map(one).collect()
     }
-}
 
-impl Treatment for Netem {
-    fn changes(&self) -> Vec<Change> {
-        let change = |end: &End| {
-            let subject = Subject::Link { interface: Some(end.interface.clone()) };
-            Change::new(end.host.as_deref(), subject, "shape", end.shape.to_string())
+    fn step(&self, end: &End, context: &Context<'_>) -> Result<NetemStep, TreatmentError> {
+        let host = context.host(end.host.as_deref())?;
+        let Root::Default(prior) = root_of(&host, &end.interface)? else {
+            // It was another when it was checked.
+            return check_end(&host, end).and(Err(TreatmentError::Refused(format!(
+                "the queueing discipline of {} changes at this moment",
+                end.place()
+            ))));
         };
-        self.ends.iter().map(change).collect()
+        let label = Label::on_host(&end.interface, host.name());
+        Ok(NetemStep { label, prior, words: end.shape.netem_words().join(" ") })
     }
 
-    fn intents(&self) -> Vec<String> {
-        let how = "by tc netem in place of the interface's own queueing discipline";
-        self.changes().into_iter().map(|link| format!("{link} {how}")).collect()
-    }
-
-    fn outlook(&self, world: &mut World<'_>) -> Result<Vec<Outlook>, TreatmentError> {
-        let one = |end: &End| {
-            let host = world.host(end.host.as_deref())?;
-            let now = match root_of(&host, &end.interface)? {
-                Root::Default(kind) => format!("the kernel's own ({kind})"),
-                Root::Ours(shape) => shape.to_string(),
-                Root::Other(text) => text,
-            };
-            Ok(Outlook {
-                what: format!("link of {} on host {}", end.interface, host.name()),
-                now,
-                then: end.shape.to_string(),
-                how: match carries_our_connection(&host, &end.interface)? {
-                    true => "by tc netem, which slows pgio's own ssh connection as well",
-                    false => "by tc netem",
-                },
-            })
-        };
-        self.ends.iter().map(one).collect()
-    }
-
-    /// All of it is asked of the host.
-    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
-        self.ends.iter().try_for_each(|end| check_end(&*machines.host(end.host.as_deref())?, end))
-    }
-
-    fn check(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        self.ends.iter().try_for_each(|end| check_end(&*world.host(end.host.as_deref())?, end))
-    }
-
-    fn touches(&self, world: &mut World<'_>) -> Result<Vec<Touch>, TreatmentError> {
-        let of = |end: &End| {
-            let host = world.host(end.host.as_deref())?;
-            Ok(Touch::Of(Resource::on(&host, format!("interface {}", end.interface))))
-        };
-        self.ends.iter().map(of).collect()
-    }
-
-    fn probe(&self, world: &mut World<'_>) -> Result<Vec<Step>, TreatmentError> {
-        self.guards.borrow_mut().clear();
-        *self.before.borrow_mut() = self.round_trips(world)?;
-        let one = |end: &End| {
-            let host = world.host(end.host.as_deref())?;
-            let Root::Default(kind) = root_of(&host, &end.interface)? else {
-                // Not so when it was checked.
-                return check_end(&host, end).and(Err(TreatmentError::Refused(format!(
-                    "the queueing discipline of {} changes at this moment",
-                    end.place()
-                ))));
-            };
-            Ok(Step {
-                kind: KIND.name.to_owned(),
-                what: end.interface.clone(),
-                host: Some(host.name().to_owned()),
-                prior: json!(kind),
-                ours: json!(end.shape.netem_words().join(" ")),
-            })
-        };
-        self.ends.iter().map(one).collect()
-    }
-
-    fn apply(&self, world: &mut World<'_>, step: &Step) -> Result<(), TreatmentError> {
-        let host = world.host(step.host.as_deref())?;
-        let interface = quoted(OsStr::new(&step.what));
-        let functions = "LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH";
-        // The handle makes this a mistake without consequences where it is not ours.
-        let release =
-            format!("tc qdisc del dev {interface} root handle {HANDLE} netem 2>/dev/null");
-        let words = step.ours.as_str().unwrap_or_default();
-        let apply = format!("tc qdisc add dev {interface} root handle {HANDLE} netem {words}");
-        let answer = format!("tc -s -j qdisc show dev {interface}");
-        let (apply, release, answer) = (&apply, &release, &answer);
-        let mut guard = Guard::start(&host, &Script { functions, apply, release, answer })?;
-        guard.apply()?;
-        self.guards.borrow_mut().push(guard);
-        Ok(())
-    }
-
-    fn settle(&self, world: &mut World<'_>) -> Result<(), TreatmentError> {
-        let after = self.round_trips(world)?;
-        for (end, (before, after)) in self.ends.iter().zip(self.before.borrow().iter().zip(&after))
-        {
+    /// Refuses a delay that the round trip does not show.
+    fn check_growth(
+        &self,
+        before: &[Option<f64>],
+        after: &[Option<f64>],
+    ) -> Result<(), TreatmentError> {
+        for (end, (before, after)) in self.ends.iter().zip(before.iter().zip(after)) {
             let wanted = self.growth(end).as_secs_f64() * 1e3;
             if let (Some(address), Some(before), Some(after)) = (&end.ping, before, after)
                 && is_missing(after - before, wanted)
@@ -207,14 +214,90 @@ impl Treatment for Netem {
         }
         Ok(())
     }
+}
 
-    fn verify(&self, world: &mut World<'_>, when: When) -> Vec<Evidence> {
-        let mut guards = self.guards.borrow_mut();
-        if guards.is_empty() {
-            return vec![unreadable(when, "link")];
+impl Treatment for Netem {
+    fn declared(&self) -> Declared {
+        let change = |end: &End| {
+            let subject = Subject::Link { interface: Some(end.interface.clone()) };
+            Change::new(end.host.as_deref(), subject, "shape", end.shape.to_string())
+        };
+        let changes: Vec<Change> = self.ends.iter().map(change).collect();
+        let how = "by tc netem in place of the interface's own queueing discipline";
+        Declared {
+            intents: changes.iter().map(|link| format!("{link} {how}")).collect(),
+            changes,
+            costs: Vec::new(),
+            // Each end delays what leaves it.
+            round_trip: Some(self.ends.iter().map(|end| end.shape.delay).sum()),
         }
-        let mut all = self.ways(world, when);
-        for (end, guard) in self.ends.iter().zip(guards.iter_mut()) {
+    }
+
+    fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
+        let one = |end: &End| {
+            let host = context.host(end.host.as_deref())?;
+            let now = match root_of(&host, &end.interface)? {
+                Root::Default(kind) => format!("the kernel's own ({kind})"),
+                Root::Ours(shape) => shape.to_string(),
+                Root::Other(text) => text,
+            };
+            Ok(Preview {
+                what: format!("link of {} on host {}", end.interface, host.name()),
+                now,
+                then: end.shape.to_string(),
+                how: match carries_our_connection(&host, &end.interface)? {
+                    true => "by tc netem, which slows pgio's own ssh connection as well",
+                    false => "by tc netem",
+                },
+            })
+        };
+        self.ends.iter().map(one).collect()
+    }
+
+    fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let of = |end: &End| {
+            let host = context.host(end.host.as_deref())?;
+            Ok(Touch::Resource(Resource::on(&host, format!("interface {}", end.interface))))
+        };
+        self.ends.iter().map(of).collect()
+    }
+
+    /// The same as `check`, which does not ask the server anything.
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        self.ends.iter().try_for_each(|end| check_end(&*machines.host(end.host.as_deref())?, end))
+    }
+
+    fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
+        for end in &self.ends {
+            check_end(&*context.host(end.host.as_deref())?, end)?;
+        }
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Prepared for Netem {
+    fn put_in_force(
+        &self,
+        context: &mut Context<'_>,
+        journal: &mut Journal,
+    ) -> Result<Box<dyn InForce>, TreatmentError> {
+        let before = self.round_trips(context)?;
+        let steps: Vec<NetemStep> =
+            self.ends.iter().map(|end| self.step(end, context)).collect::<Result<_, _>>()?;
+        let mut guards = Vec::new();
+        for step in &steps {
+            let host = context.host(step.label.host())?;
+            guards.push(carry_out(journal, step, || step.apply(&host))?);
+        }
+        self.check_growth(&before, &self.round_trips(context)?)?;
+        Ok(Box::new(Slowed { link: self.clone(), guards }))
+    }
+}
+
+impl InForce for Slowed {
+    fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
+        let mut all = self.link.ways(context, when);
+        for (end, guard) in self.link.ends.iter().zip(&mut self.guards) {
             let what = format!("netem on {}", end.place());
             let Ok(json) = guard.ask("") else {
                 all.push(unreadable(when, &what));
@@ -237,20 +320,11 @@ impl Treatment for Netem {
     }
 
     fn judge(&self, trial: &Trial) -> Vec<Check> {
-        proof::judge(trial, &self.ends)
-    }
-
-    fn round_trip(&self) -> Option<Duration> {
-        // Each end delays what leaves it.
-        Some(self.ends.iter().map(|end| end.shape.delay).sum())
-    }
-
-    fn taken_back(&self) {
-        self.guards.borrow_mut().clear();
+        proof::judge(trial, &self.link.ends)
     }
 }
 
-/// Of a delay in milliseconds. Without one a round trip may as well be a little quicker than before.
+/// Both in milliseconds. Without a delay a round trip may even be a little quicker than before.
 fn is_missing(grown: f64, wanted: f64) -> bool {
     wanted > 0.0 && grown < wanted * SEEN
 }
@@ -258,65 +332,6 @@ fn is_missing(grown: f64, wanted: f64) -> bool {
 fn unreadable(when: When, what: &str) -> Evidence {
     let expected = Some("readable".to_owned());
     Evidence { when, what: what.to_owned(), found: "unreadable".to_owned(), expected }
-}
-
-/// Deletes ours; what the kernel then puts there is what was found.
-pub(super) fn undo(
-    world: &mut World<'_>,
-    step: &Step,
-    stranger: Stranger,
-) -> Result<Undone, TreatmentError> {
-    if step.host.is_none() {
-        return super::relayed::undo(world);
-    }
-    let host = world.host(step.host.as_deref())?;
-    let interface = step.what.as_str();
-    if !host.exists(&Path::new("/sys/class/net").join(interface))? {
-        // An interface that is gone took ours with it.
-        return Ok(Undone::PutBack);
-    }
-    let root = root_of(&host, interface)?;
-    let asked = step.ours.as_str().unwrap_or_default();
-    match (&root, stranger) {
-        (Root::Default(_), _) => Ok(Undone::PutBack),
-        (Root::Ours(shape), _) if is_asked(shape, asked) => {
-            delete(&host, interface, &[HANDLE, "netem"])
-        }
-        (_, Stranger::Keep) => Ok(Undone::Kept),
-        // Only a qdisc of the kernel's own was ever replaced, and that is what comes back.
-        (_, Stranger::Restore) => delete(&host, interface, &[]),
-        (other, Stranger::Ask) => Err(TreatmentError::ChangedSince {
-            what: format!("the queueing discipline of {interface} on host {}", host.name()),
-            found: match other {
-                Root::Ours(shape) => format!("netem {shape}"),
-                Root::Other(text) | Root::Default(text) => text.clone(),
-            },
-            ours: format!("netem {asked}"),
-            prior: step.prior.as_str().unwrap_or("the kernel's own").to_owned(),
-        }),
-    }
-}
-
-fn delete(host: &Host, interface: &str, handle: &[&str]) -> Result<Undone, TreatmentError> {
-    let mut words = vec!["qdisc", "del", "dev", interface, "root"];
-    if !handle.is_empty() {
-        words.push("handle");
-        words.extend(handle);
-    }
-    match host.run(&tc(&words)) {
-        Ok(_) => Ok(Undone::PutBack),
-        // A guard may have been quicker.
-        Err(error @ ExecError::Failed { .. }) => match root_of(host, interface)? {
-            Root::Default(_) => Ok(Undone::PutBack),
-            _ => Err(error.into()),
-        },
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Whether what is there was made from these words.
-fn is_asked(found: &Shape, words: &str) -> bool {
-    Shape::of_words(words).is_some_and(|asked| asked.is_close_to(found))
 }
 
 #[cfg(test)]
@@ -339,9 +354,9 @@ mod tests {
             shape: shape.clone(),
             ping: ping.map(str::to_owned),
         };
-        let link = Netem::new(vec![end(Some("10.0.0.2")), end(None)]);
+        let link = Netem { ends: vec![end(Some("10.0.0.2")), end(None)] };
         assert_eq!(link.growth(&link.ends[0]), milliseconds(12));
-        let links = Netem::new(vec![end(Some("10.0.0.2")), end(Some("10.0.1.2"))]);
+        let links = Netem { ends: vec![end(Some("10.0.0.2")), end(Some("10.0.1.2"))] };
         assert_eq!(links.growth(&links.ends[1]), milliseconds(6));
     }
 

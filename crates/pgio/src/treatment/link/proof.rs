@@ -1,24 +1,23 @@
-//! What came of a link inside a trial, from the trial's record alone: whether anything passed it, and
-//! whether it is known to be the way that is meant.
+//! The proof of a link, from the trial's record alone: whether packets passed it, and
+//! whether replication is known to use it.
 //!
-//! That netem is there is evidence, told by [`super::netem`]; replication may take another interface
+//! That netem is there is evidence, read by [`super::netem`]; replication may take another interface
 //! all the same. A warning at most: a condition without replication may well have the same link.
 
-use super::netem::End;
-use super::shape::Shape;
+use super::shape::{End, Shape};
 use crate::results::model::{Check, Trial, When};
 
 const ID: &str = "link";
 
-/// Packets a second. What hosts tell each other unasked, and a DRBD that waits for its peer, are fewer.
+/// Packets per second. Background traffic of hosts, and a DRBD that waits for its peer, send fewer.
 const LEAST: f64 = 1.0;
 
-/// As evidence names it.
+/// The name of the evidence.
 pub(super) fn packets_through(end: &End) -> String {
     format!("packets through {} so far", end.place())
 }
 
-/// As evidence names it.
+/// The name of the evidence.
 pub(super) fn way_to(address: &str, end: &End) -> String {
     let on = end.host.as_ref().map_or_else(String::new, |host| format!(" from {host}"));
     format!("way to {address}{on}")
@@ -36,7 +35,7 @@ pub(super) fn judge(trial: &Trial, ends: &[End]) -> Vec<Check> {
     slower.map(|end| of_end(trial, end, proved)).collect()
 }
 
-/// By the round trip, without whose growth no trial begins; or by the host's own routes.
+/// By the round trip, which must grow before a trial begins, or by the host's own routes.
 fn leads_to_its_address(trial: &Trial, end: &End, ends: &[End]) -> bool {
     let Some(address) = &end.ping else { return false };
     let what = way_to(address, end);
@@ -48,22 +47,22 @@ fn of_end(trial: &Trial, end: &End, proved: bool) -> Check {
     let place = end.place();
     let seconds = trial.window.warmup_seconds + trial.window.seconds;
     let passed = passed(trial, end);
-    let told = match passed {
+    let message = match passed {
         Some(packets) => format!("{packets} packets passed {place} in {seconds:.0} s"),
         None => format!("what passed {place} was not counted"),
     };
     if passed.is_some_and(|packets| (packets as f64) < seconds * LEAST) {
         return Check::warning(
             ID,
-            format!("{told}: hardly anything met the link"),
+            format!("{message}: hardly anything met the link"),
             "see by `ip route get ADDRESS` on that host by which interface its peer or standby is reached",
         );
     }
     match proved {
-        true => Check::ok(ID, told),
+        true => Check::ok(ID, message),
         false => Check::warning(
             ID,
-            format!("{told}; nothing proves that replication is among it"),
+            format!("{message}; nothing proves that replication is among it"),
             "add ping = \"ADDRESS\" to the link: that of the other machine, as replication uses it",
         ),
     }
@@ -104,7 +103,7 @@ mod tests {
         Evidence { when, what, found: found.to_owned(), expected: None }
     }
 
-    /// Of ten seconds and five to warm up, in which so many packets passed each end.
+    /// A trial of ten seconds and a warm-up of five, in which so many packets passed each end.
     fn trial(ends: &[End], packets: u64) -> Trial {
         let reading = |when, n: u64| {
             ends.iter().map(move |end| evidence(when, packets_through(end), &n.to_string()))
@@ -146,7 +145,7 @@ mod tests {
         }
         let ends = [end("a", delay(), Some("10.0.0.2"))];
         assert_eq!(verdicts(&trial(&ends, 15), &ends)[0].0, CheckVerdict::Ok);
-        // Made anew in between, or not told at all.
+        // The counter was reset, or not read.
         let uncounted = Trial { evidence: Vec::new(), ..trial(&ends, 15) };
         let expected = (CheckVerdict::Ok, "what passed eth1 on a was not counted".to_owned());
         assert_eq!(verdicts(&uncounted, &ends), [expected]);

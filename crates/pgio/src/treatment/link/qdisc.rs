@@ -1,8 +1,8 @@
-//! What `tc -j qdisc show dev X` says of an interface's root: the kernel's own choice, ours, or
-//! someone else's. Pure.
+//! Parses `tc -j qdisc show dev X`: the root qdisc is the kernel's own choice, ours, or
+//! someone else's. Pure functions.
 //!
 //! The kernel's own have the handle 0: and come back by themselves when another is deleted, so
-//! they need not be kept; one with a handle was made by someone and is never replaced.
+//! the undo does not need them; one with a handle was made by someone and is never replaced.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde::Deserialize;
 
 use super::shape::Shape;
 
-/// Of our netem: `pg` in letters of ASCII. An administrator would hardly choose it.
+/// The handle of our netem: `pg` in ASCII. An administrator would hardly choose it.
 pub(super) const HANDLE: &str = "7067:";
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Root {
-    /// By the kernel itself, such as `fq_codel`; some kinds are not shown at all.
+    /// The kernel's own, such as `fq_codel`; some kinds are not shown at all.
     Default(String),
     Ours(Shape),
     /// In words, as tc shows it.
@@ -32,9 +32,9 @@ struct Qdisc {
     options: serde_json::Value,
 }
 
-/// None where it is no list of qdiscs.
+/// None if the text is no list of qdiscs.
 pub(super) fn root(json: &str) -> Option<Root> {
-    // tc of some versions writes nothing at all where there is nothing to show.
+    // Some versions of tc print nothing at all for an empty list.
     let text = if json.trim().is_empty() { "[]" } else { json };
     let all: Vec<Qdisc> = serde_json::from_str(text).ok()?;
     let Some(found) = all.into_iter().find(|q| q.root) else {
@@ -65,7 +65,7 @@ fn shape(options: &serde_json::Value) -> Shape {
     }
 }
 
-/// Packets that it has let through so far, from `tc -s -j`.
+/// The packets that passed so far, from `tc -s -j`.
 pub(super) fn packets(json: &str) -> Option<u64> {
     let all: Vec<serde_json::Value> = serde_json::from_str(json).ok()?;
     all.iter().find(|q| q.get("root").is_some())?.get("packets")?.as_u64()

@@ -1,10 +1,10 @@
-//! A relay between two ends of a connection, which delays what passes and limits its rate.
+//! A relay between the two ends of a connection, which delays the bytes and limits their rate.
 //!
-//! Each way has a reader, a queue of chunks stamped with the moment at which they are due, and a
-//! writer that waits for it: so any amount can be under way, and a delay takes nothing from the
+//! Each direction has a reader, a queue of chunks stamped with the time at which they are due, and a
+//! writer that waits for it: any amount can be under way, and a delay does not reduce the
 //! bandwidth. A full queue stops the reader, and with it the sender, as a full link would.
 //!
-//! Knows nothing of what passes, loses nothing and changes no order. A writer wakes up to 0.1 ms
+//! Does not parse the stream, loses nothing and keeps the order. A writer wakes up to 0.1 ms
 //! late, as sleeping threads do.
 
 use std::collections::VecDeque;
@@ -21,14 +21,14 @@ use crate::rng::SplitMix64;
 
 const CHUNK: usize = 64 << 10;
 
-/// What may be under way where no rate is given: 64 GiB/s at 1 ms.
+/// Bytes that may be under way without a rate: 64 GiB/s at 1 ms.
 const UNDER_WAY: usize = 64 << 20;
 
-/// Beside what is under way at a given rate, as the buffer before a slow link.
+/// The buffer before a slow link, in addition to the bytes under way at its rate.
 const BUFFER: usize = 256 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct Impairment {
     pub(super) delay: Duration,
     /// At most so much more or less than the delay; at most the delay.
     pub(super) jitter: Duration,
@@ -36,7 +36,7 @@ pub(super) struct Way {
     pub(super) rate: u64,
 }
 
-impl Way {
+impl Impairment {
     fn capacity(self) -> usize {
         if self.rate == 0 {
             return UNDER_WAY;
@@ -45,7 +45,7 @@ impl Way {
         (under_way as usize).saturating_add(BUFFER)
     }
 
-    /// Of one chunk. One that overtakes another waits for it, as with TCP.
+    /// The delay of one chunk. A chunk that overtakes another waits for it, as with TCP.
     fn delay(self, rng: &mut SplitMix64) -> Duration {
         self.delay - self.jitter + self.jitter.mul_f64(2.0 * rng.next_f64())
     }
@@ -59,7 +59,7 @@ impl Way {
     }
 }
 
-/// Ends, with all connections, when it is dropped.
+/// Dropping it ends all connections.
 #[derive(Debug)]
 pub(super) struct Relay {
     socket: PathBuf,
@@ -76,7 +76,7 @@ struct Shared {
 
 impl Relay {
     /// Listens at `socket` for anyone who may enter its directory, and connects each to `to`.
-    pub(super) fn start(socket: &Path, to: &Path, way: Way) -> io::Result<Relay> {
+    pub(super) fn start(socket: &Path, to: &Path, impairment: Impairment) -> io::Result<Relay> {
         let listener = UnixListener::bind(socket)?;
         let ours = listener.try_clone()?;
         let shared = Arc::new(Shared::default());
@@ -86,16 +86,16 @@ impl Relay {
                 if of_thread.ended.load(Ordering::SeqCst) {
                     return;
                 }
-                // A server that does not answer now is tried again by who connects.
+                // If the server does not answer now, the client connects again.
                 if let (Ok(client), Ok(server)) = (client, UnixStream::connect(&to)) {
-                    let _ = join(client, server, way, &of_thread);
+                    let _ = join(client, server, impairment, &of_thread);
                 }
             }
         });
         Ok(Relay { socket: socket.to_owned(), listener: ours, shared })
     }
 
-    /// Passed so far, both ways together.
+    /// Bytes relayed so far, in both directions.
     pub(super) fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }
@@ -104,7 +104,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        // Wakes the listener, which then sees that it is over. Not by a connection: others may have
+        // Wakes the listener, which then ends. A connection would not do: someone may have
         // put another socket there.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Read);
         let _ = fs::remove_file(&self.socket);
@@ -114,35 +114,40 @@ impl Drop for Relay {
     }
 }
 
-fn join(a: UnixStream, b: UnixStream, way: Way, shared: &Arc<Shared>) -> io::Result<()> {
+fn join(
+    a: UnixStream,
+    b: UnixStream,
+    impairment: Impairment,
+    shared: &Arc<Shared>,
+) -> io::Result<()> {
     let mut streams = lock(&shared.streams);
-    // Under the lock: one that comes while the relay ends is not forgotten.
+    // Under the lock, so that a connection that comes while the relay ends is closed, too.
     if shared.ended.load(Ordering::SeqCst) {
         return Ok(());
     }
     streams.extend([a.try_clone()?, b.try_clone()?]);
     drop(streams);
-    one_way(a.try_clone()?, b.try_clone()?, way, SplitMix64::new(1), shared);
-    one_way(b, a, way, SplitMix64::new(2), shared);
+    one_way(a.try_clone()?, b.try_clone()?, impairment, SplitMix64::new(1), shared);
+    one_way(b, a, impairment, SplitMix64::new(2), shared);
     Ok(())
 }
 
 fn one_way(
     mut from: UnixStream,
     mut to: UnixStream,
-    way: Way,
+    impairment: Impairment,
     mut rng: SplitMix64,
     shared: &Arc<Shared>,
 ) {
-    let queue = Arc::new(Queue::new(way.capacity()));
+    let queue = Arc::new(Queue::new(impairment.capacity()));
     let (of_reader, shared) = (Arc::clone(&queue), Arc::clone(shared));
     thread::spawn(move || {
         let mut chunk = vec![0; CHUNK];
         let mut free_at = Instant::now();
         while let Ok(n @ 1..) = from.read(&mut chunk) {
             shared.bytes.fetch_add(n as u64, Ordering::Relaxed);
-            free_at = free_at.max(Instant::now()) + way.busy(n);
-            if !of_reader.push(free_at + way.delay(&mut rng), &chunk[..n]) {
+            free_at = free_at.max(Instant::now()) + impairment.busy(n);
+            if !of_reader.push(free_at + impairment.delay(&mut rng), &chunk[..n]) {
                 break;
             }
         }
@@ -160,7 +165,7 @@ fn one_way(
     });
 }
 
-/// Chunks on their way.
+/// The chunks that are under way.
 struct Queue {
     inner: Mutex<Inner>,
     changed: Condvar,
@@ -179,7 +184,7 @@ impl Queue {
         Queue { inner: Mutex::default(), changed: Condvar::new(), capacity }
     }
 
-    /// Waits for room; false when nobody takes any more.
+    /// Waits for room; false after the queue was closed.
     fn push(&self, due: Instant, bytes: &[u8]) -> bool {
         let mut inner = lock(&self.inner);
         while inner.bytes >= self.capacity && !inner.closed {
@@ -206,7 +211,7 @@ impl Queue {
         Some(chunk)
     }
 
-    /// What is under way still arrives.
+    /// Chunks that are under way still arrive.
     fn close(&self) {
         lock(&self.inner).closed = true;
         self.changed.notify_all();
@@ -223,18 +228,18 @@ mod tests {
     use tempfile::TempDir;
 
     /// A relay, the client's end, and the server's.
-    fn relayed(way: Way) -> (TempDir, Relay, UnixStream, UnixStream) {
+    fn relayed(impairment: Impairment) -> (TempDir, Relay, UnixStream, UnixStream) {
         let dir = tempfile::tempdir().unwrap();
         let server = UnixListener::bind(dir.path().join("server")).unwrap();
         let socket = dir.path().join("relay");
-        let relay = Relay::start(&socket, &dir.path().join("server"), way).unwrap();
+        let relay = Relay::start(&socket, &dir.path().join("server"), impairment).unwrap();
         let client = UnixStream::connect(&socket).unwrap();
         let accepted = server.accept().unwrap().0;
         (dir, relay, client, accepted)
     }
 
-    fn way(milliseconds: u64, rate: u64) -> Way {
-        Way { delay: Duration::from_millis(milliseconds), jitter: Duration::ZERO, rate }
+    fn way(milliseconds: u64, rate: u64) -> Impairment {
+        Impairment { delay: Duration::from_millis(milliseconds), jitter: Duration::ZERO, rate }
     }
 
     #[test]
@@ -260,8 +265,8 @@ mod tests {
     }
 
     /// The quickest of the round trips: the others wake up late as well.
-    fn ping_pong(way: Way, times: u32) -> Duration {
-        let (_dir, _relay, mut client, mut server) = relayed(way);
+    fn ping_pong(impairment: Impairment, times: u32) -> Duration {
+        let (_dir, _relay, mut client, mut server) = relayed(impairment);
         thread::spawn(move || {
             let mut byte = [0];
             while server.read_exact(&mut byte).is_ok() {
@@ -289,7 +294,7 @@ mod tests {
     #[test]
     fn jitter_lies_around_the_delay() {
         let milliseconds = Duration::from_millis;
-        let way = Way { delay: milliseconds(10), jitter: milliseconds(4), rate: 0 };
+        let way = Impairment { delay: milliseconds(10), jitter: milliseconds(4), rate: 0 };
         let mut rng = SplitMix64::new(3);
         let drawn: Vec<Duration> = (0..10_000).map(|_| way.delay(&mut rng)).collect();
         assert!(drawn.iter().all(|d| (milliseconds(6)..=milliseconds(14)).contains(d)));
@@ -304,7 +309,7 @@ mod tests {
     fn a_delay_takes_nothing_from_the_bandwidth() {
         let delay = Duration::from_millis(20);
         let (_dir, _relay, mut client, mut server) =
-            relayed(Way { delay, jitter: Duration::ZERO, rate: 0 });
+            relayed(Impairment { delay, jitter: Duration::ZERO, rate: 0 });
         let chunks: u32 = 200;
         let begun = Instant::now();
         thread::spawn(move || {

@@ -1,17 +1,17 @@
-//! What a link does to what passes it: delay, jitter, loss, rate; as the file says it, as tc takes
-//! it, as reports show it.
+//! The shape of a link, and the ends that have it: delay, jitter, loss, rate; read from the file, written
+//! for tc, shown in reports.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::treatment::TreatmentError;
 use crate::treatment::body::Body;
+use crate::treatment::error::TreatmentError;
 use crate::units::link::{
     LinkError, exact_bit_rate, exact_delay, exact_share, parse_bit_rate, parse_delay, parse_share,
 };
 
-/// netem's queue, in packets. Its default of 1000 would drop what a fast link has under way during
-/// the delay, and so be a loss that nobody asked for; memory is taken only for what is under way.
+/// netem's queue, in packets. With the default of 1000 a fast link would drop packets that are under way
+/// during the delay. The queue takes memory only for packets in it.
 const QUEUE: u32 = 200_000;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,14 +38,14 @@ impl Shape {
         if shape.jitter > shape.delay {
             return Err(body.error("jitter", "is more than the delay, around which it varies"));
         }
-        // A delay of 0 is one too: what delays is there and does nothing, which shows what it costs.
+        // A delay of 0 is valid: netem is there and does nothing, which shows its own cost.
         if shape == Shape::default() && !body.has("delay") {
             return Err(body.error("delay", "is missing: write delay, loss or rate"));
         }
         Ok(shape)
     }
 
-    /// What every packet is delayed by: jitter goes both ways.
+    /// The least delay of a packet, since jitter goes both ways.
     pub(super) fn least_delay(&self) -> Duration {
         self.delay.saturating_sub(self.jitter)
     }
@@ -68,7 +68,7 @@ impl Shape {
         words
     }
 
-    /// As [`Shape::netem_words`] wrote them.
+    /// Parses the words of [`Shape::netem_words`].
     pub(super) fn of_words(words: &str) -> Option<Shape> {
         let mut shape = Shape::default();
         let mut words = words.split(' ').peekable();
@@ -90,7 +90,7 @@ impl Shape {
         Some(shape)
     }
 
-    /// Whether the two are one, as far as the kernel keeps it: times in whole ticks, loss in parts
+    /// Whether both are equal within the kernel's precision: times in whole ticks, loss in parts
     /// of 2³².
     pub(super) fn is_close_to(&self, other: &Shape) -> bool {
         let near = |a: f64, b: f64, step: f64| (a - b).abs() <= step + a.abs() * 1e-3;
@@ -98,6 +98,24 @@ impl Shape {
             && near(self.jitter.as_secs_f64(), other.jitter.as_secs_f64(), 2e-6)
             && near(self.loss, other.loss, 1e-6)
             && near(self.rate as f64, other.rate as f64, 8.0)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct End {
+    /// Absent: the server's.
+    pub(super) host: Option<String>,
+    pub(super) interface: String,
+    pub(super) shape: Shape,
+    /// An address to measure the round trip to.
+    pub(super) ping: Option<String>,
+}
+
+impl End {
+    /// In words: `eth1 on db2`.
+    pub(super) fn place(&self) -> String {
+        let on = self.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+        format!("{}{on}", self.interface)
     }
 }
 

@@ -1,24 +1,23 @@
-//! What has to be known of an interface before its link is slowed: whether it is there, whose its
-//! queueing discipline is, whether netem would work, whether we would cut ourselves off.
+//! The checks of an interface before its link is slowed: whether it exists, whose its
+//! queueing discipline is, whether netem works, whether pgio would cut off its own connection.
 //!
-//! Changes nothing: netem is tried in a network namespace that goes at once.
+//! Changes nothing: netem is tried in a network namespace that is removed at once.
 
 use std::time::Duration;
 
-use super::netem::End;
 use super::qdisc::{self, Root};
-use super::shape::Shape;
+use super::shape::{End, Shape};
 use crate::host::Host;
 use crate::host::HostError;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::Rights;
-use crate::treatment::TreatmentError;
+use crate::treatment::error::TreatmentError;
 use crate::units::link::exact_delay;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 const CONNECT: &str = include_str!("connect.sh");
-/// Of which one mostly answers, be it by a refusal: sshd's, PostgreSQL's.
+/// Ports of sshd and PostgreSQL: one of them usually answers, if only by a refusal.
 const PORTS: [&str; 2] = ["22", "5432"];
 /// A packet that is dropped on the way is never answered.
 const CONNECT_LIMIT: Duration = Duration::from_secs(8);
@@ -71,14 +70,14 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
     let attempt = CommandLine::new("sh").args(["-c", attempt, "sh"]).args(&words).timeout(LIMIT);
     let tried = host.output(&attempt)?;
     if !tried.status.success() {
-        let said = tried.stderr.trim();
+        let output = tried.stderr.trim();
         let rights = Rights::find(host)?;
         let be_root = format!(
             "it needs root there, {}; the capabilities CAP_NET_ADMIN and, for trying it out, CAP_SYS_ADMIN are enough",
-            rights.way_to_root()
+            rights.root_hint()
         );
-        let why = match said {
-            _ if said.contains("not permitted") || said.contains("denied") => {
+        let why = match output {
+            _ if output.contains("not permitted") || output.contains("denied") => {
                 match rights.is_root() {
                     true => {
                         "root lacks CAP_NET_ADMIN there, or CAP_SYS_ADMIN for trying it out, as in a container"
@@ -86,11 +85,11 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
                     false => &be_root,
                 }
             }
-            _ if said.contains("kind is unknown") => {
+            _ if output.contains("kind is unknown") => {
                 "its kernel has no netem (module sch_netem); between a private primary and its standby relay = true does without"
             }
-            _ if said.contains("not found") => "tc and unshare are needed (iproute2, util-linux)",
-            _ => said,
+            _ if output.contains("not found") => "tc and unshare are needed (iproute2, util-linux)",
+            _ => output,
         };
         return refused(format!("no netem on host {name}: {why}"));
     }
@@ -117,18 +116,18 @@ fn cuts_off(shape: &Shape) -> Option<String> {
     }
 }
 
-/// By what sshd says of the connection; on this machine there is none to lose.
+/// Whether pgio's ssh connection uses the interface; none does on this machine.
 pub(super) fn carries_our_connection(host: &Host, interface: &str) -> Result<bool, TreatmentError> {
-    if host.is_here() {
+    if host.is_local() {
         return Ok(false);
     }
     let script = "PATH=$PATH:/usr/sbin:/sbin; set -- $SSH_CONNECTION; ip -o route get \"$1\"";
-    let said = host.output(&CommandLine::new("sh").args(["-c", script]).timeout(LIMIT))?.stdout;
-    Ok(device_in(&said) == Some(interface))
+    let output = host.output(&CommandLine::new("sh").args(["-c", script]).timeout(LIMIT))?.stdout;
+    Ok(device_in(&output) == Some(interface))
 }
 
 /// The interface by which an address, or a name as this host knows it, is reached; `None` where the
-/// host does not tell.
+/// host cannot say.
 pub(super) fn way_to(host: &Host, address: &str) -> Result<Option<String>, ExecError> {
     let script = "PATH=$PATH:/usr/sbin:/sbin; found=$(getent ahosts \"$1\") && set -- \"${found%% *}\"; ip -o route get \"$1\"";
     let ask = CommandLine::new("sh").args(["-c", script, "sh", address]).timeout(LIMIT);
@@ -140,7 +139,7 @@ fn device_in(route: &str) -> Option<&str> {
     route.split_whitespace().skip_while(|word| *word != "dev").nth(1)
 }
 
-/// In milliseconds, by a few packets of ping; without the program by a few connections.
+/// The round trip in milliseconds, by a few packets of ping; without that program by a few connections.
 pub(super) fn round_trip(host: &Host, address: &str) -> Result<f64, TreatmentError> {
     let ping =
         CommandLine::new("ping").args(["-n", "-q", "-c", "5", "-i", "0.2", "-w", "20", address]);
@@ -169,13 +168,13 @@ fn quickest(ping: &str) -> Option<f64> {
 fn connect_time(host: &Host, address: &str) -> Result<f64, TreatmentError> {
     for port in PORTS {
         let bash = CommandLine::new("bash").args(["-c", CONNECT, "bash", address, port]);
-        let said = match host.output(&bash.env("LC_ALL", "C").timeout(CONNECT_LIMIT)) {
+        let output = match host.output(&bash.env("LC_ALL", "C").timeout(CONNECT_LIMIT)) {
             Err(ExecError::Host(HostError::Missing { .. }) | ExecError::TimedOut { .. }) => {
                 continue;
             }
             output => output?.stdout,
         };
-        let times = said.lines().filter_map(|line| line.parse::<f64>().ok());
+        let times = output.lines().filter_map(|line| line.parse::<f64>().ok());
         if let Some(microseconds) = times.reduce(f64::min) {
             return Ok(microseconds / 1e3);
         }

@@ -1,25 +1,24 @@
 //! postgresql.auto.conf as a whole: ALTER SYSTEM moves the line that it changes to the end.
 //!
-//! So an undo that put a line back puts those that followed it behind it again, by setting each to
-//! the value that it has. What ALTER SYSTEM does not keep, such as a comment that someone wrote
-//! there by hand, is gone with the first change of any setting; the journal has a digest of the text,
-//! and no text, which may hold a password.
+//! So an undo that restored a line moves those that followed it behind it again, by setting each to
+//! the value that it has. ALTER SYSTEM drops comments that someone wrote there by hand with the first change
+//! of any setting. The journal has a digest of the text instead of the text, which may hold a password.
 
 use postgres::Client;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::setting::{alter_system, failed};
-use crate::treatment::TreatmentError;
+use crate::treatment::error::TreatmentError;
 
-/// What is remembered of the file.
+/// What the journal keeps of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AutoConf {
-    /// Names, in the order of their lines.
+    /// Names in the order of their lines.
     order: Vec<String>,
-    /// Of names and values: which settings have the lines that they had.
+    /// Digest of names and values.
     lines: String,
-    /// Of the whole text; absent where the role may not read files of the server.
+    /// Digest of the whole text; absent where the role may not read files of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
 }
@@ -32,8 +31,8 @@ impl AutoConf {
         Ok(AutoConf { order, lines: digests.0, digest: digests.1 })
     }
 
-    /// Puts the lines into the former order. Returns whether the file is as it was, as far as can be
-    /// told; lines of others that came since stay at its end.
+    /// Restores the order of the lines. Returns whether the file is as it was, as far as is
+    /// known; new lines of others stay at its end.
     pub(super) fn restore_order(&self, client: &mut Client) -> Result<bool, TreatmentError> {
         let found = lines(client)?;
         let at = |name: &String| self.order.iter().position(|n| n == name).unwrap_or(usize::MAX);
@@ -41,13 +40,13 @@ impl AutoConf {
         wanted.sort_by_key(|(name, _)| at(name));
         let first = found.iter().zip(&wanted).position(|(found, wanted)| found.0 != wanted.0);
         for (name, value) in first.map_or(&[][..], |first| &wanted[first..]) {
-            // Refused where the role may change some settings only.
+            // Fails where the role may change some settings only.
             if alter_system(client, name, Some(value)).is_err() {
                 return Ok(false);
             }
         }
         if digest_of(&wanted) != self.lines {
-            // There are lines of ours that are still to be put back, or of others that came since.
+            // Some lines of ours are not restored yet, or others added theirs.
             return Ok(true);
         }
         Ok(self.digest.is_none() || digest(client) == self.digest)

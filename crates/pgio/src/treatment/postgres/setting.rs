@@ -1,6 +1,7 @@
-//! One setting on the server: where it can be changed, its line in postgresql.auto.conf, its value.
+//! The settings that a condition asks for, and one setting on the server: where it can be changed, its line
+//! in postgresql.auto.conf, its value.
 //!
-//! Every refusal for want of a privilege names the GRANT that would allow it. Next: the treatment
+//! Every error for want of a privilege names the GRANT that would help. Next: the treatment
 //! itself, in the parent module.
 
 use std::time::{Duration, Instant};
@@ -9,11 +10,54 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::pg::quote::{identifier, literal};
-use crate::treatment::TreatmentError;
+use crate::treatment::error::TreatmentError;
 use crate::treatment::values::Described;
 
 /// How long a reload may take to reach this session.
 pub(super) const RELOAD_SECONDS: u64 = 5;
+
+pub(super) const NAMES: &str = "synchronous_standby_names";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub(super) name: String,
+    pub(super) value: String,
+}
+
+/// All settings that a condition asks for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Asked(pub(super) Vec<Setting>);
+
+impl Asked {
+    pub(super) fn value_of(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|s| s.name == name).map(|s| s.value.as_str())
+    }
+
+    /// Whether the condition means nothing without a synchronous standby.
+    pub(super) fn needs_standby(&self) -> bool {
+        let level = self.value_of("synchronous_commit").map(str::to_ascii_lowercase);
+        matches!(level.as_deref(), Some("remote_write" | "remote_apply"))
+    }
+
+    /// All levels but `local` and `off` wait for a standby if one is configured. A level that the
+    /// condition does not set is that of a new session.
+    pub(super) fn may_wait_for_standby(&self, client: &mut Client) -> Result<bool, TreatmentError> {
+        let mut by_default = || {
+            client
+                .query_one(
+                    "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'",
+                    &[],
+                )
+                .map(|row| row.get::<_, String>(0))
+                .map_err(failed("read the setting synchronous_commit"))
+        };
+        let level = match self.value_of("synchronous_commit") {
+            Some(level) => level.to_ascii_lowercase(),
+            None => by_default()?,
+        };
+        Ok(!matches!(level.as_str(), "local" | "off" | "false" | "no" | "0"))
+    }
+}
 
 /// Where a setting can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +81,8 @@ pub(super) fn route(name: &str, context: &str) -> Result<Route, TreatmentError> 
     }
 }
 
-/// Settings of context `postmaster` in PostgreSQL 13 to 18 that a condition may sensibly have. For
-/// estimates only: what is done is decided by the server's own pg_settings.
+/// Settings of context `postmaster` in PostgreSQL 13 to 18 that a condition may reasonably set. For
+/// estimates only; the server's own pg_settings decides.
 const NEED_RESTART: &[&str] = &[
     "archive_mode",
     "autovacuum_freeze_max_age",
@@ -88,11 +132,10 @@ pub(super) fn needs_restart(name: &str) -> bool {
 }
 
 pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> TreatmentError {
-    let doing = doing.into();
-    move |source| TreatmentError::Postgres { doing, source }
+    TreatmentError::postgres(doing)
 }
 
-/// As [`failed`], with what would permit it where that was the reason.
+/// Like [`failed`]; if a privilege is missing, names the `grant` that would help.
 pub(super) fn denied(
     doing: impl Into<String>,
     grant: impl Into<String>,
@@ -164,8 +207,8 @@ pub(super) fn auto_conf(client: &mut Client, name: &str) -> Result<Option<String
     Ok(row.and_then(|r| r.get(0)))
 }
 
-/// Settings whose value is a list: each element is quoted on its own, or the server would take
-/// the whole for one name.
+/// Settings whose value is a list. Each element is quoted on its own, or the server would take
+/// the whole list for one name.
 const LISTS: &[&str] = &[
     "local_preload_libraries",
     "search_path",
@@ -198,7 +241,7 @@ pub(super) fn alter_system(
 /// Refuses a role that could read the settings but not change this one.
 pub(super) fn check_privileges(client: &mut Client, name: &str) -> Result<(), TreatmentError> {
     let asking = || failed(format!("ask for the privilege to change {name}"));
-    // Privileges on parameters came with 15; before, it is a superuser or nobody.
+    // Privileges on parameters exist since 15; before that only superusers may.
     let row = client
         .query_one(
             "SELECT current_setting('is_superuser') = 'on', \
@@ -234,7 +277,7 @@ pub(super) fn reload(client: &mut Client) -> Result<(), TreatmentError> {
     ))
 }
 
-/// Waits until the file's line and the value in force are as wanted.
+/// Waits until the value is as wanted.
 pub(super) fn wait_for(
     client: &mut Client,
     name: &str,
@@ -260,7 +303,7 @@ pub(super) fn wait_for(
     }
 }
 
-/// Two lines of postgresql.auto.conf; the quotes that a list's elements get do not count.
+/// Compares two lines of postgresql.auto.conf; quotes around the elements of a list do not count.
 pub(super) fn same_line(a: Option<&str>, b: Option<&str>) -> bool {
     let bare = |text: &str| text.replace(['"', ' '], "");
     a == b || matches!((a, b), (Some(a), Some(b)) if bare(a) == bare(b))

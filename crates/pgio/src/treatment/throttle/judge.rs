@@ -1,44 +1,38 @@
 //! The proof of a throttle: what the device did inside the window, from the trial's record alone.
 //!
-//! The controller counts requests before they are merged, so completed and merged ones together are
-//! held against the limit; an empty flush is one of the writes. It hands them out by the tenth of a
+//! The controller counts requests before they are merged, so completed and merged requests together are
+//! compared with the limit; an empty flush counts as a write. It grants requests by the tenth of a
 //! second: a span may hold the requests of one slice more than its share. Measured on a loop device
 //! (Linux 6.18; 200, 500 and 2000 writes/s; direct, with flushes, in bursts; any span of 0.2 to
 //! 10 s): at most 0.10 s of the limit's requests too many, on a busy machine 0.18 s, and over long
 //! spans within 0.2 %. With cgroup v2 flushes are charged to nobody (seen on Linux 6.1: 200 writes/s
 //! and as many flushes), so they are allowed for.
 
-use std::collections::BTreeMap;
-
-use super::shown;
+use super::limits::{Limits, shown};
 use crate::host::blkio::{Limit, Version};
 use crate::results::model::{Check, Trial};
 use crate::results::telemetry::DeviceUse;
 
 const ID: &str = "throttle";
 
-/// Above the limit by more than this share it was not in force.
+/// A limit that was exceeded by more than this share was not in force.
 const TOLERANCE: f64 = 0.02;
-/// On top of it, what the device may do at once, in seconds of the limit.
+/// In addition, what the device may do at once, in seconds of the limit.
 const BURST_SECONDS: f64 = 0.2;
-/// Below this share of it, it held back bursts at most.
+/// Below this share the limit can have delayed bursts only.
 const REACHED: f64 = 0.8;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Device<'a> {
     pub(super) host: &'a str,
-    /// As the kernel calls it.
+    /// The kernel's name.
     pub(super) name: &'a str,
-    /// Of the controller.
+    /// The controller's version.
     pub(super) version: Version,
 }
 
 /// One verdict for each limit.
-pub(super) fn judge(
-    trial: &Trial,
-    device: Device<'_>,
-    limits: &BTreeMap<Limit, u64>,
-) -> Vec<Check> {
+pub(super) fn judge(trial: &Trial, device: Device<'_>, limits: &Limits) -> Vec<Check> {
     let Device { host, name, .. } = device;
     let telemetry = trial.telemetry.as_ref();
     let Some(used) = telemetry.and_then(|t| t.hosts.get(host)?.devices.get(name)) else {

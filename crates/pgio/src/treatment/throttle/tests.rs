@@ -3,14 +3,15 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::judge::{Device, judge};
-use super::steps::{self, Change, nearest, undo_pass_on, used_below};
+use super::steps::{self, Change, GroupChange, LimitChange, nearest, undo_pass_on, used_below};
 use super::*;
 use crate::host::blkio::{Controller, DeviceLimits, Version};
 use crate::host::exec::{CommandLine, Exec, ExecError, Local, Output};
 use crate::results::CheckVerdict;
 use crate::results::model::Window;
 use crate::results::telemetry::{DeviceUse, HostUse, Telemetry};
-use crate::treatment::Undone;
+use crate::treatment::record::{Label, Record};
+use crate::treatment::step::{Step, Undone};
 use crate::treatment::test_support::in_words;
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
@@ -88,7 +89,7 @@ fn passing_on(cgroups: &Path) -> (PathBuf, PathBuf) {
     (slice, service)
 }
 
-/// As the kernel shows them where nobody set anything.
+/// The files as the kernel shows them before anybody set anything.
 const UNUSED: [(&str, &str); 5] = [
     ("io.max", ""),
     ("io.latency", ""),
@@ -117,7 +118,7 @@ fn a_controller_that_others_use_by_now_stays() {
         std::fs::write(service.join(file), unused).unwrap();
     }
     assert_eq!(passed_on(), "cpu io memory\n");
-    assert_eq!(undo_pass_on(&Local, &slice).unwrap(), Undone::PutBack);
+    assert_eq!(undo_pass_on(&Local, &slice).unwrap(), Undone::Restored);
     assert_eq!(passed_on(), "-io\n");
 }
 
@@ -152,13 +153,20 @@ fn changes_survive_the_journal() {
     let limits = DeviceLimits { version: Version::V1, group, device: "7:3".to_owned() };
     let mount_point = "/sys/fs/cgroup/blkio".into();
     let controller = Controller { version: Version::V1, mount_point, at_root: true };
+    let (boot, prior) = ("b".to_owned(), Some(200));
+    let limit = LimitChange { limits, limit: Limit::WriteIops, value: 500, boot, prior };
+    let (to, from) = ("/".to_owned(), "/pg.service".to_owned());
+    let group = GroupChange { controller, pid: 7, started_ticks: 9, to, from };
     for change in [
-        Change::Limit { limits, limit: Limit::WriteIops, value: 500, boot: "b".to_owned() },
-        Change::Group { controller, pid: 7, started_ticks: 9, to: "/".to_owned() },
+        Change::Limit(LimitChange { prior: None, ..limit.clone() }),
+        Change::Limit(limit),
+        Change::Group(group),
         Change::PassOn { group: "/sys/fs/cgroup/a.slice".into() },
     ] {
-        let kept = json!(change).to_string();
-        assert_eq!(serde_json::from_str::<Change>(&kept).unwrap(), change, "{kept}");
+        let step = steps::ThrottleStep { label: Label::on_host("x", "db2"), change };
+        let kept = json!(step.record()).to_string();
+        let record: Record = serde_json::from_str(&kept).unwrap();
+        assert_eq!(steps::of_record(&record).unwrap(), step, "{kept}");
     }
 }
 

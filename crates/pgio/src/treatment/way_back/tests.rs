@@ -1,4 +1,4 @@
-//! With steps of the treatment `command` on this machine, and of a server that is not there.
+//! Uses steps of the treatment `command` on this machine, and of a server that does not exist.
 
 use std::fs;
 use std::path::Path;
@@ -8,42 +8,44 @@ use serde_json::json;
 use super::*;
 use crate::config::experiment::TreatmentSpec;
 use crate::host::LOCAL;
-use crate::treatment::journal::Ground;
-use crate::treatment::parse;
-use crate::treatment::test_support::in_world_of;
+use crate::treatment::journal::UndoTarget;
+use crate::treatment::kinds::parse;
+use crate::treatment::test_support::in_context_of;
 
 /// Another name of this machine.
 const ALIAS: &str = "db";
 /// The name of one that is not reached.
 const FAR: &str = "far";
 
-fn in_world<T>(server: Option<&str>, act: impl FnOnce(&mut World<'_>) -> T) -> T {
-    in_world_of(&[LOCAL, ALIAS], server, act)
+fn in_context<T>(server: Option<&str>, act: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    in_context_of(&[LOCAL, ALIAS], server, act)
 }
 
 /// A file that was made by it, and that its undo removes, unless a directory is in its place.
-fn made(world: &mut World<'_>, dir: &Path, name: &str, host: &str) -> Step {
+fn made(context: &mut Context<'_>, dir: &Path, name: &str, host: &str) -> Record {
     let file = dir.join(name).display().to_string();
     let body = format!(
-        "command = {{ name = {name:?}, apply = \"true\", verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}], host = \"local\" }}"
+        "command = {{ name = {name:?}, apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}], host = \"local\" }}"
     );
     let table: toml::Table = body.parse().unwrap();
     let body = table["command"].clone();
     let spec = TreatmentSpec { kind: "command".to_owned(), body, line: 1 };
-    let step = parse(&spec).unwrap().probe(world).unwrap().remove(0);
-    fs::write(&file, "").unwrap();
-    Step { host: Some(host.to_owned()), ..step }
+    let prepared = parse(&spec).unwrap().check(context).unwrap();
+    let mut journal = Journal::in_memory("r0");
+    prepared.put_in_force(context, &mut journal).unwrap();
+    let (_, step) = journal.open_steps().remove(0);
+    Record { host: Some(host.to_owned()), ..step }
 }
 
-fn of_the_server() -> Step {
+fn of_the_server() -> Record {
     let (kind, what) = ("postgres".to_owned(), "work_mem".to_owned());
-    Step { kind, what, host: None, prior: json!(null), ours: json!("7MB") }
+    Record { kind, what, host: None, prior: json!(null), ours: json!("7MB") }
 }
 
-fn journal(dir: &Path, steps: &[Step]) -> Journal {
+fn journal(dir: &Path, steps: &[Record]) -> Journal {
     let mut journal = Journal::new(&dir.join("journal"), "r1");
     journal
-        .turn_to(Ground { connect: "host=/nonexistent".to_owned(), ..Ground::default() })
+        .set_target(UndoTarget { connect: "host=/nonexistent".to_owned(), ..UndoTarget::default() })
         .unwrap();
     for step in steps {
         let number = journal.intent(step).unwrap();
@@ -53,33 +55,34 @@ fn journal(dir: &Path, steps: &[Step]) -> Journal {
 }
 
 /// Names of what is undone, in that order.
-fn undone(taken: &TakenBack) -> Vec<String> {
-    taken.undone.iter().map(|(step, _)| step.what.clone()).collect()
+fn undone(report: &UndoReport) -> Vec<String> {
+    report.undone.iter().map(|restored| restored.step.what.clone()).collect()
 }
 
-fn left(taken: &TakenBack) -> Vec<String> {
-    taken.left.iter().map(|left| format!("{}: {}", left.step, left.why)).collect()
+fn left(report: &UndoReport) -> Vec<String> {
+    report.left.iter().map(|left| format!("{}: {}", left.step, left.why)).collect()
 }
 
 #[test]
 fn a_host_that_is_away_keeps_only_what_is_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    in_world(Some(LOCAL), |world| {
+    in_context(Some(LOCAL), |context| {
         let steps = [("a", LOCAL), ("b", FAR), ("c", ALIAS), ("d", FAR)]
-            .map(|(name, host)| made(world, dir.path(), name, host));
+            .map(|(name, host)| made(context, dir.path(), name, host));
         let mut journal = journal(dir.path(), &steps);
-        let away = Away::from([(FAR.to_owned(), "host far cannot be reached".to_owned())]);
-        let taken = take_back(world, &mut journal, Stranger::Ask, &away);
-        assert_eq!(undone(&taken), ["command `c`", "command `a`"]);
+        let unreachable =
+            Unreachable::from([(FAR.to_owned(), "host far cannot be reached".to_owned())]);
+        let report = undo_all(context, &mut journal, OnConflict::Ask, &unreachable);
+        assert_eq!(undone(&report), ["command `c`", "command `a`"]);
         assert_eq!(
-            left(&taken),
+            left(&report),
             ["d", "b"].map(|n| format!("command `{n}` on host far: host far cannot be reached"))
         );
         let there = |name: &str| dir.path().join(name).exists();
         assert_eq!(["a", "b", "c", "d"].map(there), [false, true, false, true]);
         let open = journal.open_steps();
         assert_eq!(open.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [4, 2]);
-        let said = taken.complete().map(drop).unwrap_err().to_string();
+        let said = report.complete().map(drop).unwrap_err().to_string();
         assert_eq!(said, "host far cannot be reached");
     });
 }
@@ -87,31 +90,31 @@ fn a_host_that_is_away_keeps_only_what_is_its_own() {
 #[test]
 fn a_step_that_fails_holds_up_those_before_it_on_its_machine() {
     let dir = tempfile::tempdir().unwrap();
-    in_world(Some(LOCAL), |world| {
+    in_context(Some(LOCAL), |context| {
         let steps = [("a", ALIAS), ("b", LOCAL), ("c", LOCAL)]
-            .map(|(name, host)| made(world, dir.path(), name, host));
+            .map(|(name, host)| made(context, dir.path(), name, host));
         // Which rm refuses to remove.
         fs::remove_file(dir.path().join("b")).unwrap();
         fs::create_dir(dir.path().join("b")).unwrap();
         let mut journal = journal(dir.path(), &steps);
-        let taken = take_back(world, &mut journal, Stranger::Ask, &Away::new());
-        assert_eq!(undone(&taken), ["command `c`"]);
-        let told = left(&taken);
+        let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
+        assert_eq!(undone(&report), ["command `c`"]);
+        let told = left(&report);
         assert!(told[0].starts_with("command `b` on host local: undo of command `b`"), "{told:?}");
         assert_eq!(
             told[1..],
             ["command `a` on host db: command `b` on host local has to be put back before it"]
         );
-        let said = taken.complete().map(drop).unwrap_err().to_string();
+        let said = report.complete().map(drop).unwrap_err().to_string();
         assert!(
             said.starts_with("undo of command `b`"),
             "as it is where it is the only one: {said}"
         );
         fs::remove_dir(dir.path().join("b")).unwrap();
         fs::write(dir.path().join("b"), "").unwrap();
-        let taken = take_back(world, &mut journal, Stranger::Ask, &Away::new());
-        assert_eq!(undone(&taken), ["command `b`", "command `a`"]);
-        assert!(journal.open_steps().is_empty() && taken.complete().is_ok());
+        let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
+        assert_eq!(undone(&report), ["command `b`", "command `a`"]);
+        assert!(journal.open_steps().is_empty() && report.complete().is_ok());
     });
 }
 
@@ -119,23 +122,23 @@ fn a_step_that_fails_holds_up_those_before_it_on_its_machine() {
 fn a_server_waits_for_its_host_and_not_the_other_way_round() {
     let dir = tempfile::tempdir().unwrap();
     for (server, waits) in [(Some(ALIAS), true), (Some(FAR), false), (None, false)] {
-        in_world(server, |world| {
-            let first = made(world, dir.path(), "a", LOCAL);
-            let second = made(world, dir.path(), "b", LOCAL);
+        in_context(server, |context| {
+            let first = made(context, dir.path(), "a", LOCAL);
+            let second = made(context, dir.path(), "b", LOCAL);
             fs::remove_file(dir.path().join("b")).unwrap();
             fs::create_dir(dir.path().join("b")).unwrap();
-            // Of the server before and after what fails on its host.
+            // The server's step lies between one that works and one that fails on its host.
             let steps = [first, of_the_server(), second];
             let mut one = journal(dir.path(), &steps);
-            let told = left(&take_back(world, &mut one, Stranger::Ask, &Away::new()));
+            let told = left(&undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new()));
             assert_eq!(told.len(), 3);
             assert_eq!(told[1].ends_with("has to be put back before it"), waits, "{told:?}");
             // It cannot be reached, and no file is there because of it.
             fs::remove_dir(dir.path().join("b")).unwrap();
             fs::write(dir.path().join("b"), "").unwrap();
-            let taken = take_back(world, &mut one, Stranger::Ask, &Away::new());
-            assert_eq!(undone(&taken), ["command `b`", "command `a`"]);
-            assert_eq!(taken.left.len(), 1);
+            let report = undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new());
+            assert_eq!(undone(&report), ["command `b`", "command `a`"]);
+            assert_eq!(report.left.len(), 1);
             drop(one);
             fs::remove_dir_all(dir.path().join("journal")).unwrap();
         });
@@ -145,15 +148,15 @@ fn a_server_waits_for_its_host_and_not_the_other_way_round() {
 #[test]
 fn a_journal_that_cannot_be_written_keeps_nothing_from_being_undone() {
     let dir = tempfile::tempdir().unwrap();
-    in_world(None, |world| {
-        let steps = ["a", "b"].map(|name| made(world, dir.path(), name, LOCAL));
+    in_context(None, |context| {
+        let steps = ["a", "b"].map(|name| made(context, dir.path(), name, LOCAL));
         let mut journal = journal(dir.path(), &steps);
         journal.refuse_writes();
-        let taken = take_back(world, &mut journal, Stranger::Ask, &Away::new());
-        assert_eq!(undone(&taken), ["command `b`", "command `a`"]);
+        let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
+        assert_eq!(undone(&report), ["command `b`", "command `a`"]);
         assert!(["a", "b"].iter().all(|name| !dir.path().join(name).exists()));
         assert_eq!(journal.open_steps().len(), 2, "to be undone once more, which does no harm");
-        let error = taken.complete().map(drop).unwrap_err();
+        let error = report.complete().map(drop).unwrap_err();
         assert!(matches!(error, TreatmentError::Journal(_)), "{error}");
     });
 }

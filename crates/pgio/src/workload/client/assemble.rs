@@ -240,7 +240,7 @@ fn pin(wire: &mut Wire, pinned: &BTreeMap<String, String>) -> Result<i32, Engine
         // Not SET, which takes the text of a list for one element.
         sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));
     }
-    let asked = wire.ask(&sql);
+    let asked = wire.query(&sql);
     let rows = asked.map_err(|source| EngineError::Wire { doing: "pinning a setting", source })?;
     let mut row = rows.into_iter().next().unwrap_or_default().into_iter();
     let pid = row.next().flatten().and_then(|pid| pid.parse().ok());
@@ -250,7 +250,7 @@ fn pin(wire: &mut Wire, pinned: &BTreeMap<String, String>) -> Result<i32, Engine
             return Err(EngineError::NotInForce(format!("{name} was {found} instead of {wanted}")));
         }
     }
-    pid.ok_or(EngineError::Wire { doing: "pinning a setting", source: WireError::Garbled })
+    pid.ok_or(EngineError::Wire { doing: "pinning a setting", source: WireError::Malformed })
 }
 
 fn reading_sql(settings: &[String]) -> String {

@@ -205,7 +205,7 @@ impl Driver {
         if work.alone {
             for session in &mut self.sessions {
                 session.wire.set_nonblocking(false)?;
-                session.wire.set_patience(Some(Duration::from_nanos(TICK.unsigned_abs())))?;
+                session.wire.set_read_timeout(Some(Duration::from_nanos(TICK.unsigned_abs())))?;
             }
         }
         thread::sleep(window.opens.saturating_duration_since(Instant::now()));
@@ -343,9 +343,9 @@ impl Driver {
             let wire = &mut session.wire;
             let asked = wire
                 .set_nonblocking(false)
-                .and_then(|()| wire.set_patience(Some(GRACE)))
+                .and_then(|()| wire.set_read_timeout(Some(GRACE)))
                 .map_err(WireError::from)
-                .and_then(|()| wire.ask(sql))
+                .and_then(|()| wire.query(sql))
                 .and_then(|rows| Ok((rows, wire.set_nonblocking(true)?)));
             let error = match asked {
                 Ok((rows, ())) if first(&rows) == Some(session.pid.to_string()) => continue,

@@ -292,14 +292,16 @@ impl Session {
         loop {
             let read = match self.wire.read(buffer) {
                 // What it said before it went is the reason.
-                Ok(0) => return Err(self.refused.take().map_or(WireError::Ended, WireError::Said)),
+                Ok(0) => {
+                    return Err(self.refused.take().map_or(WireError::Ended, WireError::Refused));
+                }
                 Ok(read) => read,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     *now = clock();
                     return Ok(());
                 }
                 Err(e) => {
-                    return Err(self.refused.take().map_or(WireError::Lost(e), WireError::Said));
+                    return Err(self.refused.take().map_or(WireError::Lost(e), WireError::Refused));
                 }
             };
             *now = clock();
@@ -346,12 +348,12 @@ impl Session {
     fn row(&mut self, body: &[u8], listener: &mut Listener<'_>) -> Result<(), WireError> {
         match self.flights.front().map(|flight| flight.counts) {
             Some(Some(Counts::ReadCount)) => {
-                let (_, count) = body.split_last_chunk::<8>().ok_or(WireError::Garbled)?;
+                let (_, count) = body.split_last_chunk::<8>().ok_or(WireError::Malformed)?;
                 // The tag of the one row is added when it comes.
                 self.rows += u64::from_be_bytes(*count).saturating_sub(1);
             }
             Some(None) => {
-                let values = texts(body).ok_or(WireError::Garbled)?;
+                let values = texts(body).ok_or(WireError::Malformed)?;
                 let named = listener.settings.iter().cloned().zip(values);
                 let readings = named.map(|(name, value)| (name, value.unwrap_or_default()));
                 listener.tally.readings.extend(readings);
@@ -364,7 +366,7 @@ impl Session {
     /// An answer is complete.
     #[inline]
     fn landed(&mut self, status: &[u8], now: i64, tally: &mut Tally) -> Result<(), WireError> {
-        let flight = self.flights.pop_front().ok_or(WireError::Garbled)?;
+        let flight = self.flights.pop_front().ok_or(WireError::Malformed)?;
         if self.stage != Stage::LastReading {
             self.answered = now;
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::CommandError;
 use super::output::last_lines;
-use crate::config::command::{Better, Find, MetricSpec, Place, Take};
+use crate::config::command::{Better, Extractor, MatchChoice, MetricSpec, OutputSource};
 use crate::results::model::Metric;
 
 /// What there is to be looked through.
@@ -29,10 +29,10 @@ pub(super) fn metrics(
     let mut files = written.files.iter();
     let mut all = BTreeMap::new();
     for spec in specs {
-        let (text, place) = match &spec.from {
-            Place::Stdout => (written.stdout, "stdout"),
-            Place::Stderr => (written.stderr, "stderr"),
-            Place::File(path) => (files.next().map_or("", String::as_str), path.text()),
+        let (text, place) = match &spec.source {
+            OutputSource::Stdout => (written.stdout, "stdout"),
+            OutputSource::Stderr => (written.stderr, "stderr"),
+            OutputSource::File(path) => (files.next().map_or("", String::as_str), path.text()),
         };
         let value = value(spec, text).map_err(|why| CommandError::Metric {
             name: spec.name.clone(),
@@ -51,15 +51,15 @@ pub(super) fn metrics(
 /// None: an optional one that was not measured.
 fn value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
     let wrong = |why: String| format!("{why}; {}", remedy(spec));
-    let found = match &spec.find {
-        Find::Json(pointers) => by_pointers(text, pointers, spec.optional),
-        Find::Regex { pattern, take, skip } => by_regex(text, pattern, *take, *skip),
+    let found = match &spec.extractor {
+        Extractor::Json(pointers) => by_pointers(text, pointers, spec.optional),
+        Extractor::Regex { pattern, take, skip } => by_regex(text, pattern, *take, *skip),
     };
     let Some(found) = found.map_err(wrong)? else {
         return match spec.optional {
             true => Ok(None),
-            false if spec.primary => Err(wrong(missing(&spec.find))),
-            false => Err(wrong(missing(&spec.find)) + ", or write optional = true"),
+            false if spec.primary => Err(wrong(missing(&spec.extractor))),
+            false => Err(wrong(missing(&spec.extractor)) + ", or write optional = true"),
         };
     };
     let value = found * spec.scale;
@@ -78,28 +78,35 @@ fn value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
 
 /// Where to look, and which key it is that finds.
 fn remedy(spec: &MetricSpec) -> String {
-    let look = match &spec.from {
-        Place::Stdout | Place::Stderr => "see all that it wrote in output/ of the results",
-        Place::File(_) => "see what it writes there",
+    let look = match &spec.source {
+        OutputSource::Stdout | OutputSource::Stderr => {
+            "see all that it wrote in output/ of the results"
+        }
+        OutputSource::File(_) => "see what it writes there",
     };
-    let key = match &spec.find {
-        Find::Json(_) => "json",
-        Find::Regex { .. } => "regex",
+    let key = match &spec.extractor {
+        Extractor::Json(_) => "json",
+        Extractor::Regex { .. } => "regex",
     };
     format!("{look} and correct {key}")
 }
 
-fn missing(find: &Find) -> String {
-    match find {
-        Find::Json(pointers) => format!("there is nothing at {}", pointers.join(" and ")),
-        Find::Regex { pattern, skip: 0, .. } => format!("nothing matches `{pattern}`"),
-        Find::Regex { pattern, skip, .. } => {
+fn missing(extractor: &Extractor) -> String {
+    match extractor {
+        Extractor::Json(pointers) => format!("there is nothing at {}", pointers.join(" and ")),
+        Extractor::Regex { pattern, skip: 0, .. } => format!("nothing matches `{pattern}`"),
+        Extractor::Regex { pattern, skip, .. } => {
             format!("`{pattern}` matches no more than the {skip} times that are skipped")
         }
     }
 }
 
-fn by_regex(text: &str, pattern: &str, take: Take, skip: u64) -> Result<Option<f64>, String> {
+fn by_regex(
+    text: &str,
+    pattern: &str,
+    take: MatchChoice,
+    skip: u64,
+) -> Result<Option<f64>, String> {
     let regex = RegexBuilder::new(pattern).multi_line(true).build().map_err(|e| e.to_string())?;
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
     let numbers = regex.captures_iter(text).skip(skip).map(|found| {
@@ -109,10 +116,10 @@ fn by_regex(text: &str, pattern: &str, take: Take, skip: u64) -> Result<Option<f
     let numbers = numbers.collect::<Result<Vec<f64>, String>>()?;
     let sum = || (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>());
     Ok(match take {
-        Take::Last => numbers.last().copied(),
-        Take::First => numbers.first().copied(),
-        Take::Sum => sum(),
-        Take::Mean => sum().map(|sum| sum / numbers.len() as f64),
+        MatchChoice::Last => numbers.last().copied(),
+        MatchChoice::First => numbers.first().copied(),
+        MatchChoice::Sum => sum(),
+        MatchChoice::Mean => sum().map(|sum| sum / numbers.len() as f64),
     })
 }
 
@@ -195,25 +202,25 @@ mod tests {
     use crate::config::experiment::parse;
     use proptest::prelude::*;
 
-    fn spec(find: Find) -> MetricSpec {
+    fn spec(extractor: Extractor) -> MetricSpec {
         MetricSpec {
             name: "m".to_owned(),
             unit: "s".to_owned(),
             better: Better::Lower,
-            find,
-            from: Place::Stdout,
+            extractor,
+            source: OutputSource::Stdout,
             scale: 1.0,
             primary: true,
             optional: false,
         }
     }
 
-    fn regex(pattern: &str, take: Take) -> Find {
-        Find::Regex { pattern: pattern.to_owned(), take, skip: 0 }
+    fn regex(pattern: &str, take: MatchChoice) -> Extractor {
+        Extractor::Regex { pattern: pattern.to_owned(), take, skip: 0 }
     }
 
-    fn pointers(all: &[&str]) -> Find {
-        Find::Json(all.iter().map(|p| (*p).to_owned()).collect())
+    fn pointers(all: &[&str]) -> Extractor {
+        Extractor::Json(all.iter().map(|p| (*p).to_owned()).collect())
     }
 
     fn of(spec: &MetricSpec, stdout: &str) -> Result<Option<f64>, String> {
@@ -229,18 +236,23 @@ mod tests {
     #[test]
     fn of_several_matches_the_one_that_is_asked_for() {
         let tps = |take| of(&spec(regex("^tps = ([0-9.]+)", take)), PGBENCH).unwrap().unwrap();
-        assert_eq!(tps(Take::Last), 880.25);
-        assert_eq!(tps(Take::First), 871.5);
-        assert_eq!(tps(Take::Sum), 1751.75);
-        assert_eq!(tps(Take::Mean), 875.875);
-        let whole = spec(regex("[0-9.]+(?: ms)?$", Take::First));
+        assert_eq!(tps(MatchChoice::Last), 880.25);
+        assert_eq!(tps(MatchChoice::First), 871.5);
+        assert_eq!(tps(MatchChoice::Sum), 1751.75);
+        assert_eq!(tps(MatchChoice::Mean), 875.875);
+        let whole = spec(regex("[0-9.]+(?: ms)?$", MatchChoice::First));
         assert!(of(&whole, PGBENCH).unwrap_err().contains("`1.147 ms`, which is no number"));
-        let scaled = MetricSpec { scale: 0.001, ..spec(regex("= ([0-9.]+) ms", Take::Last)) };
+        let scaled =
+            MetricSpec { scale: 0.001, ..spec(regex("= ([0-9.]+) ms", MatchChoice::Last)) };
         assert!((of(&scaled, PGBENCH).unwrap().unwrap() - 0.001_147).abs() < 1e-12);
-        let find = Find::Regex { pattern: "^tps = (\\S+)".to_owned(), take: Take::Mean, skip: 1 };
-        assert_eq!(of(&spec(find.clone()), PGBENCH).unwrap(), Some(880.25));
+        let extractor = Extractor::Regex {
+            pattern: "^tps = (\\S+)".to_owned(),
+            take: MatchChoice::Mean,
+            skip: 1,
+        };
+        assert_eq!(of(&spec(extractor.clone()), PGBENCH).unwrap(), Some(880.25));
         let one = PGBENCH.rsplit_once("tps").unwrap().0;
-        let error = of(&spec(find), one).unwrap_err();
+        let error = of(&spec(extractor), one).unwrap_err();
         assert!(error.contains("matches no more than the 1 times that are skipped"), "{error}");
     }
 
@@ -286,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_has_no_ratio_fails_where_one_is_needed() {
-        let judged = spec(regex("x=(\\S+)", Take::Last));
+        let judged = spec(regex("x=(\\S+)", MatchChoice::Last));
         for (text, why) in [
             ("x=0", "0 has no ratio"),
             ("x=-3.5", "-3.5 has no ratio"),
@@ -308,17 +320,17 @@ mod tests {
         assert_eq!((of(&optional, ""), of(&optional, "x=0")), (Ok(None), Ok(Some(0.0))));
         let directed = MetricSpec { better: Better::Higher, ..optional };
         assert_eq!(of(&directed, "x=0"), Ok(None));
-        let json = MetricSpec { find: pointers(&["/a"]), ..directed };
+        let json = MetricSpec { extractor: pointers(&["/a"]), ..directed };
         assert_eq!(of(&json, "nothing"), Ok(None));
         assert!(of(&json, "{\"a\": null}").unwrap_err().contains("/a is null"));
     }
 
     #[test]
     fn a_failure_says_what_to_do() {
-        let judged = spec(regex("x=(\\S+)", Take::Last));
-        let file = Place::File(Template::new("x"));
+        let judged = spec(regex("x=(\\S+)", MatchChoice::Last));
+        let file = OutputSource::File(Template::new("x"));
         let plain = MetricSpec { primary: false, ..judged.clone() };
-        let in_file = MetricSpec { from: file, find: pointers(&["/a"]), ..plain.clone() };
+        let in_file = MetricSpec { source: file, extractor: pointers(&["/a"]), ..plain.clone() };
         let told = |spec: &MetricSpec, text: &str| value(spec, text).unwrap_err();
         for (error, ends) in [
             (told(&judged, ""), "in output/ of the results and correct regex"),
@@ -336,14 +348,15 @@ mod tests {
 
     #[test]
     fn each_metric_has_its_own_place() {
-        let find = || regex("[0-9]+", Take::Last);
-        let named = |name: &str, from| MetricSpec { name: name.to_owned(), from, ..spec(find()) };
-        let file = |path: &str| Place::File(Template::new(path));
+        let extractor = || regex("[0-9]+", MatchChoice::Last);
+        let named =
+            |name: &str, source| MetricSpec { name: name.to_owned(), source, ..spec(extractor()) };
+        let file = |path: &str| OutputSource::File(Template::new(path));
         let specs = [
             named("a", file("x")),
-            named("b", Place::Stderr),
+            named("b", OutputSource::Stderr),
             named("c", file("y")),
-            named("d", Place::Stdout),
+            named("d", OutputSource::Stdout),
         ];
         let files = vec!["1".to_owned(), "3".to_owned()];
         let all = metrics(&specs, &Written { stdout: "4", stderr: "2", files }).unwrap();
@@ -355,12 +368,12 @@ mod tests {
         #[test]
         fn no_output_makes_it_panic(text in "\\PC{0,60}", pointer in "(/[a*0~/]{0,3}){0,3}") {
             let _ = of(&spec(pointers(&[&pointer])), &text);
-            let _ = of(&spec(regex("(\\S+)", Take::Mean)), &text);
+            let _ = of(&spec(regex("(\\S+)", MatchChoice::Mean)), &text);
         }
 
         #[test]
         fn a_printed_number_is_read_back(value in 1e-9f64..1e12) {
-            prop_assert_eq!(of(&spec(regex("x (\\S+)", Take::Last)), &format!("x {value}")), Ok(Some(value)));
+            prop_assert_eq!(of(&spec(regex("x (\\S+)", MatchChoice::Last)), &format!("x {value}")), Ok(Some(value)));
             let by_json = of(&spec(pointers(&["/x"])), &format!("{{\"x\": {value}}}"));
             // To the last bit but one.
             prop_assert!((by_json.unwrap().unwrap() / value - 1.0).abs() < 1e-15);

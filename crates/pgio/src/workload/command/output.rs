@@ -62,10 +62,12 @@ pub(super) fn cause_of_failure(text: &str) -> String {
             let until = tail.min(first + CONTEXT);
             let head = lines[first..until].join(" / ");
             let gap = if until < tail { " / …" } else { "" };
-            format!("{}{gap} / {end}", printable::cut(&head, CHARACTERS))
+            format!("{}{gap} / {end}", printable::truncate(&head, CHARACTERS))
         }
         // It is among the last lines; they begin with it even where they are cut.
-        Some(first) => printable::cut(&lines[first..].join(" / "), 2 * CHARACTERS).into_owned(),
+        Some(first) => {
+            printable::truncate(&lines[first..].join(" / "), 2 * CHARACTERS).into_owned()
+        }
         None => end,
     }
 }

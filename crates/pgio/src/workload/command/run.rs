@@ -14,7 +14,7 @@ use super::environment::CommandEnvironment;
 use super::extract::{self, Written};
 use super::runner::{Done, Runner};
 use super::{Command, CommandError, ProgramOutput, StatusLine};
-use crate::config::command::Place;
+use crate::config::command::OutputSource;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::results::model::Metric;
@@ -107,7 +107,7 @@ impl PreparedCommand {
         let specs = &self.command.settings.spec.metrics;
         let mut files = Vec::new();
         for spec in specs {
-            let Place::File(path) = &spec.from else { continue };
+            let OutputSource::File(path) = &spec.source else { continue };
             let path = path.fill(&|name| self.environment.value(name));
             files.push(self.runner.file(&path)?.map_err(|why| CommandError::Metric {
                 name: spec.name.clone(),

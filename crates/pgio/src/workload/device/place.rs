@@ -208,15 +208,15 @@ mod tests {
         assert!(!may_write(&found, Consent::default()).unwrap());
         let destroy = Consent { destroy: true, hint, ..Consent::default() };
         let refused = may_write(&found, destroy).unwrap_err().to_string();
-        assert_eq!(refused, "/dev/sdx holds ext4 (UUID 11aa), which would be lost; say --uuid");
+        assert_eq!(refused, "/dev/sdx contains ext4 (UUID 11aa), which would be lost; say --uuid");
         assert!(may_write(&found, Consent { uuids: &["11aa"], ..destroy }).unwrap());
         let image = |uses: &[&str]| BlockDevice {
             uses: uses.iter().map(|s| (*s).to_owned()).collect(),
             ..BlockDevice::default()
         };
-        let in_use = Place { kind: Kind::File(image(&["below loop0"])), ..found.clone() };
+        let in_use = Place { kind: Kind::File(image(&["used by loop0"])), ..found.clone() };
         let refused = may_write(&in_use, destroy).unwrap_err().to_string();
-        assert!(refused.contains("is in use (below loop0)"), "{refused}");
+        assert!(refused.contains("is in use (used by loop0)"), "{refused}");
         let file = Place { kind: Kind::File(image(&[])), allocated: Some(300 << 20), ..found };
         assert!(!may_write(&file, Consent::default()).unwrap());
         assert!(may_write(&file, destroy).unwrap());
@@ -233,7 +233,7 @@ mod tests {
         assert!(!found.may_write(&drbd, "db", Consent::default()).unwrap());
         let all = Consent { destroy: true, uuids: &["11aa"], hint: "; say --uuid" };
         let refused = found.may_write(&drbd, "db", all).unwrap_err().to_string();
-        assert!(refused.starts_with("/dev/sdx carries metadata of DRBD"), "{refused}");
+        assert!(refused.starts_with("/dev/sdx contains DRBD metadata"), "{refused}");
         assert!(!refused.contains("--uuid"), "{refused}");
         let file = Place { kind: Kind::File(BlockDevice::default()), ..found };
         assert!(file.may_write(&drbd, "db", all).unwrap());

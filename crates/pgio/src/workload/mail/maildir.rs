@@ -45,7 +45,7 @@ pub(super) struct Found {
 
 /// Finds and removes all that is ours. Directories that are not there are empty.
 pub(super) fn collect(host: &Host, places: &[String]) -> Result<Vec<Found>, LookError> {
-    match host.is_here() {
+    match host.is_local() {
         true => here(places),
         false => by_script(host, places),
     }

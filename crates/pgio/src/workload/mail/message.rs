@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use sha2::{Digest, Sha256};
 
-use crate::config::resolve::{MessageSizes, SMALLEST_MESSAGE};
+use crate::config::resolve::{MIN_MESSAGE_BYTES, MessageSizes};
 use crate::config::value::mail::SizeDistribution;
 use crate::rng::SplitMix64;
 
@@ -60,7 +60,7 @@ pub(super) fn size(sizes: &MessageSizes, rng: &mut SplitMix64) -> u64 {
             (mean.ln() - variance / 2.0 + variance.sqrt() * normal(rng)).exp()
         }
     };
-    (drawn.round() as u64).clamp(SMALLEST_MESSAGE, sizes.mean.saturating_mul(LARGEST))
+    (drawn.round() as u64).clamp(MIN_MESSAGE_BYTES, sizes.mean.saturating_mul(LARGEST))
 }
 
 /// Standard normal: Box and Muller, Annals of Mathematical Statistics 29(2), 1958.
@@ -194,8 +194,8 @@ mod tests {
     #[test]
     fn a_header_that_is_longer_than_the_message_leaves_a_line_of_text() {
         let many = vec!["someone@example.invalid"; 50];
-        let message = compose(&draft(&many, SMALLEST_MESSAGE, 7));
-        assert!(message.bytes > SMALLEST_MESSAGE);
+        let message = compose(&draft(&many, MIN_MESSAGE_BYTES, 7));
+        assert!(message.bytes > MIN_MESSAGE_BYTES);
         let (raw, _) = unstuff(&message.wire).unwrap();
         let text = String::from_utf8(raw).unwrap();
         let (_, body) = text.split_once("\r\n\r\n").unwrap();
@@ -230,7 +230,7 @@ mod tests {
             // Five standard errors; the tail of a lognormal widens that of its deviation.
             assert!((mean / wanted - 1.0).abs() < 0.026, "{distribution:?}: mean {mean}");
             assert!((sd / wanted - relative_sd).abs() < 0.1, "{distribution:?}: sd {sd}");
-            assert!(drawn.iter().all(|x| *x >= SMALLEST_MESSAGE as f64));
+            assert!(drawn.iter().all(|x| *x >= MIN_MESSAGE_BYTES as f64));
         }
     }
 

@@ -62,7 +62,7 @@ impl Mail {
 
     fn places(&self) -> Vec<String> {
         let Some(maildir) = &self.settings.maildir else { return Vec::new() };
-        self.settings.recipients.iter().map(|recipient| maildir.of(recipient)).collect()
+        self.settings.recipients.iter().map(|recipient| maildir.path_of(recipient)).collect()
     }
 
     /// Finds and removes; the error names the pattern, not the one place.

@@ -103,7 +103,7 @@ fn what_could_not_work_is_refused_before_anything() {
     let of_first = |run: &str| measured(&dir, &several, &format!("run = {run}\n{metric}"));
     of_first("['true', '{host}']")
         .expect(4, &["says {host}, and the target's dsn has several hosts"]);
-    with("run = ['true', '{secs}']").expect(2, &["{secs}, which stands for nothing"]);
+    with("run = ['true', '{secs}']").expect(2, &["contains unknown placeholder {secs}"]);
     let ours = metric.replace("'x', unit", "'riops', unit");
     measured(&dir, &dsn, &format!("run = 'true'\n{ours}"))
         .expect(2, &["`riops` is a metric of pgio's own"]);

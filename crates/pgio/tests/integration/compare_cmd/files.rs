@@ -124,7 +124,7 @@ fn crafted_results_read_nothing_from_elsewhere() {
         ("series/0001.json", "symbolic link"),
         ("series/0001.json", "FIFO"),
         ("../secret", "below series/"),
-        ("series/../../secret", "no name of a file below"),
+        ("series/../../secret", "not the name of a file below"),
     ] {
         let path = dir.out().join(file);
         let kept = fs::read(&path).unwrap_or_default();
@@ -150,7 +150,7 @@ fn crafted_results_read_nothing_from_elsewhere() {
     }
     let _ = fs::remove_file(dir.out().join("trials.jsonl"));
     let large = fs::File::create(dir.out().join("trials.jsonl")).unwrap();
-    for (bytes, why) in [(1 << 40, "at most"), (100 << 20, "line 1 has more than")] {
+    for (bytes, why) in [(1 << 40, "the limit is"), (100 << 20, "line 1 is longer than")] {
         large.set_len(bytes).unwrap();
         dir.pgio(&page).expect(7, &[why]);
     }
@@ -194,7 +194,7 @@ fn an_experiment_of_another_user_is_not_resumed() {
     dir.pgio(&resume).expect(0, &["nothing is left to do"]);
     for (path, open, closed) in [(&file, 0o664, 0o644), (&dir.out(), 0o777, 0o755)] {
         mode(path, open);
-        dir.pgio(&resume).expect(7, &["not to be trusted", "other than its owner", "chmod go-w"]);
+        dir.pgio(&resume).expect(7, &["cannot trust", "other users may write", "chmod go-w"]);
         mode(path, closed);
     }
     if rustix::process::geteuid().is_root() {
@@ -219,7 +219,7 @@ fn a_workload_has_no_name_that_leads_elsewhere() {
         workload("../elsewhere"),
         workload("here"),
     );
-    dir.compare(&text).expect(2, &["workload.name", "must be a name for a directory"]);
+    dir.compare(&text).expect(2, &["workload.name", "must be usable as a directory name"]);
     assert!(!dir.path().join("elsewhere").exists());
     assert!(!dir.out().exists());
 }

@@ -66,10 +66,12 @@ fn invalid_trials_are_repeated_with_their_baseline_or_tolerated() {
 #[test]
 fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let conditions = [("a", ""), ("b", "")];
+    // The wait is the server's own, so that no disk and no neighbor makes the intervals wide.
+    let delay = "commit_delay = 10000, commit_siblings = 0";
+    let conditions = [("a", delay), ("b", delay)];
     let run = |keys: &str| {
         let dir = Workdir::new();
-        let keys = format!("duration = \"100ms\"\naa = false\nseed = 5\n{keys}");
+        let keys = format!("duration = \"300ms\"\naa = false\nseed = 5\n{keys}");
         let said = dir.compare(&experiment(&dsn, &keys, "", &conditions));
         (dir, said)
     };

@@ -42,7 +42,7 @@ fn what_the_server_refuses() {
     refused_alike(&slob(""), 4, &["setup"]);
     let dir = Workdir::new();
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "8M"]).expect(0, &[]);
-    refused_alike(&slob("scale = \"16M\""), 4, &["SCALE asks for 2048 blocks", "SCALE=8M"]);
+    refused_alike(&slob("scale = \"16M\""), 4, &["SCALE requires 2048 blocks", "SCALE=8M"]);
     // What is in order is planned, and leaves the server as it was.
     let before = connect(&dsn).query_one("SELECT count(*) FROM pg_class", &[]).unwrap();
     dir.write("e.toml", &slob("scale = \"8M\""));

@@ -113,10 +113,8 @@ fn a_database_made_again_is_what_it_was() {
         let after = oids(&dsn);
         assert!(after.0 != before.0 && after.1 != before.1);
         assert!(dir.trials().iter().all(|t| t["outcome"]["state"] == "complete"));
-        // Other tests remake their databases on this server at the same time.
-        let left = format!(
-            "SELECT count(*)::text FROM pg_database WHERE datname LIKE '{name}%' AND datname <> '{name}'"
-        );
+        let left =
+            format!("SELECT count(*)::text FROM pg_database WHERE datname = '{name}_pgio_new'");
         assert_eq!(text(&dsn, &left), "0");
     }
 }
@@ -134,7 +132,7 @@ fn what_holds_more_than_ours_is_not_dropped() {
             assert_eq!(oids(&dsn), before);
         };
         let mut client = connect(&dsn);
-        refused(&["1 other sessions use it"]);
+        refused(&["other sessions are connected (1)"]);
         for (make, unmake, said) in [
             ("CREATE TABLE precious ()", "DROP TABLE precious", "relation precious"),
             ("CREATE VIEW seen AS SELECT 1", "DROP VIEW seen", "relation seen"),
@@ -160,7 +158,7 @@ fn what_holds_more_than_ours_is_not_dropped() {
         ] {
             client.batch_execute(make).unwrap();
             drop(client);
-            refused(&["holds what pgio did not make", said]);
+            refused(&["contains objects that pgio did not create", said]);
             client = connect(&dsn);
             client.batch_execute(unmake).unwrap();
         }
@@ -186,7 +184,7 @@ fn what_comes_into_the_database_between_trials_is_not_dropped() {
     );
     running.until("in the window", || text(&beside, &working) != "0");
     connect(&dsn).batch_execute("CREATE TABLE precious ()").unwrap();
-    running.wait().expect(4, &["holds what pgio did not make", "relation precious"]);
+    running.wait().expect(4, &["contains objects that pgio did not create", "relation precious"]);
     assert_eq!(text(&dsn, "SELECT to_regclass('precious')::text"), "precious");
     assert_eq!(dir.trials().len(), 1);
 }

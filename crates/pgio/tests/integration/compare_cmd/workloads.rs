@@ -42,7 +42,8 @@ fn an_interrupted_one_goes_on_by_the_directory_of_all() {
 
     dir.pgio(&["compare", "--resume", "out"])
         .expect(0, &["Results: out/one", "Results: out/two", "leads to all: out/report.html"]);
-    dir.pgio(&["compare", "experiment.toml", "--out", "out"]).expect(7, &["out/one already holds"]);
+    dir.pgio(&["compare", "experiment.toml", "--out", "out"])
+        .expect(7, &["out/one already contains"]);
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn all_are_reported_by_the_directory_of_all() {
     }
     dir.pgio(&[&["report", "out", "out"][..], &other].concat()).expect(0, &["A: test one"]);
     dir.pgio(&["report", "out", "--baseline", "b"])
-        .expect(2, &["--baseline: out/one: there is no condition \"b\"; there are lazy, as it is"]);
+        .expect(2, &["--baseline: out/one: unknown condition \"b\" (conditions: lazy, as it is)"]);
 
     let both = dir.pgio(&["report", "out", "out"]).expect(0, &["A: test one", "A: test two"]);
     assert!(!both.err.contains("left out"), "{both}");

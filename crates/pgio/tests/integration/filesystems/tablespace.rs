@@ -22,7 +22,7 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let (server, device) = (Managed::start(""), LoopDevice::new(SIZE));
-        let point = device.image().with_file_name("space");
+        let point = device.place("space");
         let dsn = server.dsn();
         let dir = Workdir::new();
         let sizes = ["--scale", "8M", "--num-schemas", "2", "--num-threads", "1"];

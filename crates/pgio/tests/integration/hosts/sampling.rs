@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use pgio::host::Host;
 use pgio::host::exec::{CommandLine, Exec};
 use pgio::telemetry::host::{Sampler, Watch};
-use pgio::telemetry::storage::{Place, locate};
+use pgio::telemetry::storage::{ServerDirectory, locate};
 use rustix::process::geteuid;
 
 use super::sh;
-use super::sshd::{Sshd, wait_for};
+use super::sshd::Sshd;
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
-use crate::workdir::{Workdir, failed_checks};
+use crate::workdir::{Workdir, failed_checks, wait_until};
 
 #[test]
 fn a_host_is_sampled_over_ssh_as_here() {
@@ -84,7 +84,7 @@ fn a_host_that_is_lost_in_a_window_costs_its_data_only() {
     let lost = "host box was not observed throughout";
     let warning =
         warnings.iter().find(|w| w.what == lost).unwrap_or_else(|| panic!("{warnings:?}"));
-    assert!(warning.why.starts_with("the connection to host box broke off: "), "{warning}");
+    assert!(warning.why.starts_with("lost connection to host box: "), "{warning}");
     assert!(usage.ticks > 0 && !tracks.is_empty(), "what came before is kept: {usage:?}");
 }
 
@@ -105,7 +105,7 @@ fn a_loop_device_and_what_its_file_lies_on() {
     let data = mount.0.join("data");
     fs::create_dir(&data).unwrap();
 
-    let place = |role: &str, directory: &Path| Place {
+    let place = |role: &str, directory: &Path| ServerDirectory {
         role: role.to_owned(),
         directory: directory.display().to_string(),
     };
@@ -123,7 +123,7 @@ fn a_loop_device_and_what_its_file_lies_on() {
     let sampler =
         Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), Watch::default()).unwrap();
     sampler.mark();
-    wait_for(|| sampler.answers() == 2);
+    wait_until("the sampler has answered", || sampler.answers() == 2);
     let opened = Instant::now();
     let file = data.join("file").display().to_string();
     run(sh(&format!("dd if=/dev/zero of={file} bs=8k count=20 oflag=dsync 2>&1")));
@@ -172,13 +172,13 @@ fn a_backend_of_a_real_server_is_known_as_one() {
     let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     let watch = Watch { backend_pids: vec![pid] };
     let sampler = Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
-    wait_for(|| sampler.answers() == 1);
+    wait_until("the sampler has answered", || sampler.answers() == 1);
     let (opened, before) = (Instant::now(), cpu_seconds(pid));
     sampler.mark();
-    wait_for(|| sampler.answers() == 2);
+    wait_until("the sampler has answered", || sampler.answers() == 2);
     client.batch_execute("SELECT sum(x) FROM generate_series(1, 3000000) x").unwrap();
     sampler.mark();
-    wait_for(|| sampler.answers() == 3);
+    wait_until("the sampler has answered", || sampler.answers() == 3);
     let (closed, after) = (Instant::now(), cpu_seconds(pid));
     let (usage, _, warnings) = sampler.finish(opened, closed);
     let seconds = closed.duration_since(opened).as_secs_f64();

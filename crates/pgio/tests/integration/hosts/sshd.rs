@@ -8,12 +8,12 @@ use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use pgio::config::experiment::HostSpec;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
+
+use crate::polling::wait_until;
 
 const SSHD: &str = "/usr/sbin/sshd";
 
@@ -90,7 +90,7 @@ impl Sshd {
     }
 
     pub(crate) fn wait_until_idle(&self) {
-        wait_for(|| self.connections().is_empty());
+        wait_until("no connection is open", || self.connections().is_empty());
     }
 }
 
@@ -103,14 +103,6 @@ impl Drop for Sshd {
 
 pub(crate) fn spec(config: &Path) -> HostSpec {
     HostSpec { ssh: Some("box".to_owned()), ssh_config: Some(config.to_owned()) }
-}
-
-pub(crate) fn wait_for(mut what: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !what() {
-        assert!(Instant::now() < deadline, "it never came");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// `None` if the port was taken.
@@ -132,7 +124,7 @@ fn listen(directory: &Path) -> Option<(u16, Child)> {
         .spawn()
         .unwrap();
     let log = directory.join("log");
-    wait_for(|| {
+    wait_until("sshd listens or has ended", || {
         child.try_wait().unwrap().is_some()
             || fs::read_to_string(&log).unwrap().contains("Server listening")
     });

@@ -16,11 +16,10 @@ const undrawn = () => pictures().filter((svg) => {
 
 // Labels of a chart that lie on each other.
 const overlaps = () => pictures().flatMap((svg) => {
-  const texts = all("text", svg).filter(isShown);
-  return texts.flatMap((a, i) => texts.slice(i + 1).filter((b) => {
-    const [p, q] = [box(a), box(b)];
-    return p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 2 && q.top < p.bottom - 2;
-  }).map((b) => `${svg.id}: ${a.textContent} / ${b.textContent}`));
+  const texts = all("text", svg).filter(isShown).map((text) => [text.textContent, box(text)]);
+  return texts.flatMap(([a, p], i) => texts.slice(i + 1).filter(([, q]) =>
+    p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 2 && q.top < p.bottom - 2
+  ).map(([b]) => `${svg.id}: ${a} / ${b}`));
 });
 
 // Labels of the effects that lie on an interval or its mark.
@@ -45,11 +44,16 @@ const beyondTheEdge = () => all("body *").filter((e) => !e.closest(".scroll, .sk
 // A phone's browser widens its view to what is too wide: the screen is what counts.
 const overflow = () => Math.max(0, document.documentElement.scrollWidth - screen.width);
 
+// A page has a few colours and thousands of places with one: each is worked out once.
+const known = new Map();
 const rgb = (text) => {
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  canvas.fillStyle = text;
-  canvas.fillRect(0, 0, 1, 1);
-  return [...canvas.getImageData(0, 0, 1, 1).data];
+  if (!known.has(text)) {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    known.set(text, [...canvas.getImageData(0, 0, 1, 1).data]);
+  }
+  return known.get(text);
 };
 const luminance = (c) => c.slice(0, 3).map((v) => v / 255)
   .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))

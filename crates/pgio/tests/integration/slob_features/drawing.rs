@@ -85,7 +85,7 @@ fn uniform_draws_are_uniform() {
 
 /// Alone and with all before it, each key has its share.
 fn zipf(keys: u64, thousandths: u32) {
-    let exponent = Decimal::of_thousandths(thousandths);
+    let exponent = Decimal::from_thousandths(thousandths);
     let visits = Visits::Zipf { exponent };
     let (counts, hot) = drawn(INSTALLED, &visits, keys, 1);
     let q = exponent.as_f64();

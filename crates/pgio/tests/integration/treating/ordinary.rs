@@ -57,7 +57,7 @@ fn each_treatment_says_what_would_be_enough() {
         (
             "throttle = { device = \"/dev/loop0\", write_iops = 500 }",
             &[
-                "write_iops_device on host local cannot be written by nobody",
+                "write_iops_device on host local is not writable by nobody",
                 PGIO,
                 "CAP_DAC_OVERRIDE",
             ][..],
@@ -65,7 +65,7 @@ fn each_treatment_says_what_would_be_enough() {
         (
             "filesystem = { options = \"sync\" }",
             &[
-                "needs root on host local",
+                "root on host local is required",
                 "`nobody ALL=(root) NOPASSWD: /",
                 "/mount, /",
                 "/umount`",
@@ -73,14 +73,14 @@ fn each_treatment_says_what_would_be_enough() {
         ),
         (
             "filesystem = { device = \"/dev/loop0\", type = \"ext4\", allow_format = true }",
-            &["needs root on host local", "NOPASSWD: /", "/wipefs, /", "/mkfs.ext4`"],
+            &["root on host local is required", "NOPASSWD: /", "/wipefs, /", "/mkfs.ext4`"],
         ),
-        ("ballast = \"1G\"", &["nr_hugepages on host local cannot be written by nobody", PGIO]),
+        ("ballast = \"1G\"", &["nr_hugepages on host local is not writable by nobody", PGIO]),
         (
             "ballast = { leave = \"1G\", way = \"cgroup\" }",
-            &["drop_caches on host local cannot be written by nobody", PGIO],
+            &["drop_caches on host local is not writable by nobody", PGIO],
         ),
-        ("cache = \"cold\"", &["drop_caches on host local cannot be written by nobody", PGIO]),
+        ("cache = \"cold\"", &["drop_caches on host local is not writable by nobody", PGIO]),
         (
             "link = { interface = \"lo\", delay = \"1ms\" }",
             &["no netem on host local", PGIO, "CAP_NET_ADMIN"],
@@ -102,11 +102,11 @@ fn the_directory_of_a_private_cluster_says_who_owns_it() {
     let path = place.path().display();
     refused(
         &text,
-        &[&format!("{path} cannot be written by nobody"), &format!("`sudo chown nobody {path}`")],
+        &[&format!("nobody cannot write to {path}"), &format!("`sudo chown nobody {path}`")],
     );
     mode(0o700);
     refused(&text, &["cannot enter", &path.to_string()]);
-    refused(&experiment("directory = \"/nonexistent\"", ""), &["/nonexistent is no directory"]);
+    refused(&experiment("directory = \"/nonexistent\"", ""), &["/nonexistent is not a directory"]);
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn examples_that_need_root_say_so() {
         return;
     }
     for (example, expected) in [
-        ("io-throttle.toml", "cannot be written by nobody"),
-        ("ext4-options.toml", "needs root on host local"),
-        ("page-cache.toml", "cannot be written by nobody"),
+        ("io-throttle.toml", "is not writable by nobody"),
+        ("ext4-options.toml", "root on host local is required"),
+        ("page-cache.toml", "is not writable by nobody"),
     ] {
         let text = examples::example(example);
         refused(&text, &[expected, "ALL=(root) NOPASSWD: "]);
@@ -127,5 +127,8 @@ fn examples_that_need_root_say_so() {
     assert!(code == Some(4) && said.contains(PGIO), "{code:?}: {said}");
     let device = LoopDevice::new(16 << 20);
     let (code, said) = as_nobody(&dir, &["device", &device.path, "--destroy"]);
-    assert!(code == Some(4) && said.contains("be root, or of the group"), "{code:?}: {said}");
+    assert!(
+        code == Some(4) && said.contains("run as root, or as a member of the group"),
+        "{code:?}: {said}"
+    );
 }

@@ -2,9 +2,10 @@
 //! experiment is a false alarm, whichever condition it is of, so each experiment is judged by the
 //! condition that comes out furthest from the baseline.
 
-use super::{CACHED_READS, Judged, Plan, each};
+use super::rounds::{Judged, Plan, each};
+use super::server::CACHED_READS;
 use crate::analysis::Comparison;
-use crate::cli::Outcome;
+use crate::cli::exit::Outcome;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -1,9 +1,10 @@
 //! Three equal conditions on data eight times the buffers, by both engines: what one trial fetched must not
 //! answer the next. Said of each trial is how many blocks a visit missed, beside its block's first.
 
-use super::{Plan, Round, load, private};
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::{Outcome, output, signals};
+use super::rounds::{Plan, Round, scratch};
+use super::server::{load, private};
+use crate::cli::exit::{FAILED, Failure, Outcome};
+use crate::cli::{output, signals};
 use crate::config::value::EngineName;
 use crate::pg::private::PrivateCluster;
 use crate::results::Trial;
@@ -30,7 +31,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let stop = signals::stop_on_signals()?;
-    let scratch = super::scratch()?;
+    let scratch = scratch()?;
     let out = args.plan.out.as_deref().unwrap_or(scratch.path());
     let settings = [("shared_buffers", args.shared_buffers.as_str()), ("autovacuum", "off")];
     let cluster = private(args.plan.pg, None, &settings)?;

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use postgres::NoTls;
 
-use super::{Judged, Plan, Round, each, private};
-use crate::cli::Outcome;
-use crate::cli::exit::{FAILED, FILES, Failure};
-use crate::experiment::live::Happening;
+use super::rounds::{Judged, Plan, Round, each};
+use super::server::private;
+use crate::cli::exit::{FAILED, FILES, Failure, Outcome};
+use crate::experiment::event::Event;
 use crate::host::exec::{CommandLine, Exec, Local};
 use crate::pg::private::PrivateCluster;
 
@@ -42,8 +42,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     );
     each(plan, "ms", |round| {
         let mut seen = Ok(Vec::new());
-        let analysis = round.analysis_heard(&text, &mut |happening| {
-            if let (Happening::Begins { .. }, Ok(all)) = (happening, &mut seen)
+        let analysis = round.analysis_heard(&text, &mut |event| {
+            if let (Event::Begins { .. }, Ok(all)) = (event, &mut seen)
                 && let Err(failure) =
                     turns(round, &cluster, scratch.path()).map(|further| all.extend(further))
             {

@@ -29,7 +29,7 @@ pub(super) fn enter_namespace() -> Result<(), Failure> {
     let controller = controller()?;
     if std::env::var_os(INSIDE).is_some() {
         let groups = controller.mount_point.to_string_lossy().into_owned();
-        loop_disk::sweep(PREFIX, &[loop_disk::PLACE, &groups]);
+        loop_disk::sweep(PREFIX, &[loop_disk::BASE_DIR, &groups]);
         return Ok(());
     }
     let exe = std::env::current_exe().map_err(|e| Failure::new(FAILED, e))?;
@@ -57,7 +57,7 @@ impl Disk {
     /// A new ext4 on which whoever is moved [here](Disk::limit) reads no more often than so.
     pub(super) fn make(name: &str, read_iops: u32) -> Result<Disk, Failure> {
         let own = format!("{PREFIX}{}-", std::process::id());
-        let disk = LoopDisk::make(&own, IMAGE_BYTES).map_err(|e| Failure::new(FILES, e))?;
+        let disk = LoopDisk::create(&own, IMAGE_BYTES).map_err(|e| Failure::new(FILES, e))?;
         let disk = Disk { disk, controller: controller()?, group: format!("/{own}{name}") };
         let directory = disk.directory();
         fs::create_dir(&directory).map_err(at(&directory))?;

@@ -14,9 +14,9 @@ use benchmath::summary;
 use postgres::NoTls;
 
 use super::disk::{Disk, enter_namespace};
-use super::{Judged, Plan, each, load, private};
-use crate::cli::Outcome;
-use crate::cli::exit::{FAILED, Failure, USAGE};
+use super::rounds::{Judged, Plan, each};
+use super::server::{load, private};
+use crate::cli::exit::{FAILED, Failure, Outcome, USAGE};
 use crate::pg::private::{PrivateCluster, VersionRequest};
 
 const NAMES: [&str; 2] = ["full", "limited"];

@@ -1,5 +1,6 @@
-//! A condition of which three trials in ten stand still for a third of their window: the typical block
-//! does not show it, the headline must, with the right ratio of all work over all time.
+//! A condition of which three trials in ten stand still for a third of their window. The headline must
+//! show it, with the right ratio of all work over all time. The typical block does not reliably: three
+//! in ten is where its estimate (Hodges-Lehmann, breakdown point 29 %) begins to move.
 //!
 //! SIGSTOP stops all processes of the server but its first. The truth is how much of the condition's
 //! windows they were stopped. The server delays each flush by 10 ms: the rate is then that of a
@@ -13,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Judged, Plan, Round, each, private};
+use super::rounds::{Judged, Plan, Round, each, opened_at};
+use super::server::private;
 use crate::analysis::{Analysis, Comparison, STALLS};
-use crate::cli::Outcome;
-use crate::cli::exit::{FAILED, Failure};
-use crate::experiment::live::Happening;
+use crate::cli::exit::{FAILED, Failure, Outcome};
+use crate::experiment::event::Event;
 use crate::report::headline;
 
 const STALLED: &str = "stalling";
@@ -47,16 +48,16 @@ fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Ju
         thread::spawn(move || stop_in(&opened, window, &pid_file))
     };
     let (mut waiting, mut measured) = (false, 0_u32);
-    let analysis = round.analysis_heard(text, &mut |happening| match happening {
-        Happening::Begins { planned, condition } => {
+    let analysis = round.analysis_heard(text, &mut |event| match event {
+        Event::Begins { planned, condition } => {
             waiting = *condition == STALLED && stalls(planned.block);
         }
-        Happening::Progress { progress, .. } if waiting => {
+        Event::Progress { progress, .. } if waiting => {
             waiting = false;
             // Where the thread has ended, its result below says why.
-            let _ = windows.send(super::opened(progress));
+            let _ = windows.send(opened_at(progress));
         }
-        Happening::Ended { trial, .. } if !trial.is_burn_in() => {
+        Event::Ended { trial, .. } if !trial.is_burn_in() => {
             let place = trial.place.as_ref();
             measured += u32::from(place.is_some_and(|p| p.condition == STALLED));
         }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 
-use super::{Round, output, private, scratch};
-use crate::cli::exit::{FAILED, Failure};
-use crate::cli::{Outcome, signals};
-use crate::experiment::live::Happening;
+use super::rounds::{Round, opened_at, scratch};
+use super::server::private;
+use crate::cli::exit::{FAILED, Failure, Outcome};
+use crate::cli::{output, signals};
+use crate::experiment::event::Event;
 use crate::pg::private::VersionRequest;
 use crate::results::Metric;
 use crate::units::{exact_duration, human};
@@ -121,10 +122,10 @@ fn one(args: &Args, round: &Round<'_>, dsn: &str) -> Result<Metric, Failure> {
         thread::sleep(Duration::from_secs_f64(hold));
         client.batch_execute("COMMIT")
     });
-    let analysis = round.analysis_heard(&args.text(dsn), &mut |happening| {
-        if let Happening::Progress { progress, .. } = happening {
+    let analysis = round.analysis_heard(&args.text(dsn), &mut |event| {
+        if let Event::Progress { progress, .. } = event {
             // Heard again and again; the first time counts.
-            let _ = opened.send(super::opened(progress));
+            let _ = opened.send(opened_at(progress));
         }
     });
     drop(opened);
@@ -148,6 +149,6 @@ mod tests {
         let args = Args { trials: 1, seconds: 10.0, at: None, hold: 0.45, rate: 1000, pg: None };
         assert!((args.at() - 9.6).abs() < 1e-9 && (args.truth() - 0.35).abs() < 1e-9);
         assert!(args.text("host=here").contains("duration = \"10s\""));
-        crate::cli::compare::Job::parse(&args.text("host=here"), "tail.toml", "tail").unwrap();
+        crate::cli::jobs::parse(&args.text("host=here"), "tail.toml", "tail").unwrap();
     }
 }

@@ -1,34 +1,36 @@
-//! One `[[workload.metric]]`: a number that a command leaves, where it stands and what it means.
+//! One `[[workload.metric]]`: where to find a number in a command's output, and its meaning.
 
 use regex_lite::RegexBuilder;
 
 use super::super::section::Section;
-use crate::config::command::{Better, Find, MetricSpec, Place, Take, Template};
+use crate::config::command::{Better, Extractor, MatchChoice, MetricSpec, OutputSource, Template};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::sections;
 
 pub(super) fn parse(section: &Section<'_>) -> Result<MetricSpec, ConfigError> {
     section.only_keys_of(&sections::METRIC)?;
-    let name = required(section, "name", "what it is called, such as \"transactions_per_second\"")?;
+    let name = required(section, "name", "\"transactions_per_second\"")?;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) {
-        return Err(section.error("name", "must be of letters a-z, digits and _"));
+        return Err(section.error("name", "must consist of letters a-z, digits and _"));
     }
     Ok(MetricSpec {
         name,
-        unit: required(section, "unit", "such as \"s\", \"bytes/s\" or \"transactions/s\"")?,
+        unit: required(section, "unit", "\"s\", \"bytes/s\" or \"transactions/s\"")?,
         better: one_of(section, "better", Better::ALL)?
-            .ok_or_else(|| section.error("better", "is missing: higher, lower or neither"))?,
-        find: find(section)?,
-        from: from(section)?,
+            .ok_or_else(|| section.error("better", "is missing; set higher, lower or neither"))?,
+        extractor: extractor(section)?,
+        source: source(section)?,
         scale: scale(section)?,
         primary: section.boolean("primary")?.unwrap_or(false),
         optional: section.boolean("optional")?.unwrap_or(false),
     })
 }
 
-fn required(section: &Section<'_>, key: &str, what: &str) -> Result<String, ConfigError> {
-    section.name(key)?.ok_or_else(|| section.error(key, format!("is missing: {what}")))
+fn required(section: &Section<'_>, key: &str, example: &str) -> Result<String, ConfigError> {
+    section
+        .name(key)?
+        .ok_or_else(|| section.error(key, format!("is missing; set {key} = {example}")))
 }
 
 fn one_of<T: Copy>(
@@ -40,25 +42,25 @@ fn one_of<T: Copy>(
     let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
     match all.iter().find(|(name, _)| *name == text) {
         Some((_, value)) => Ok(Some(*value)),
-        None => Err(section.error(key, format!("`{text}` is none; {}", nearest(text, &names)))),
+        None => Err(section.error(key, format!("cannot be `{text}`; {}", nearest(text, &names)))),
     }
 }
 
-fn find(section: &Section<'_>) -> Result<Find, ConfigError> {
+fn extractor(section: &Section<'_>) -> Result<Extractor, ConfigError> {
     match (section.has("json"), section.has("regex")) {
-        (true, true) => Err(section.error("regex", "contradicts json: keep one of the two")),
+        (true, true) => Err(section.error("regex", "conflicts with json; keep only one of them")),
         (false, false) => Err(section.error(
             "regex",
-            "is missing, and so is json: where is the number? regex = \"tps = ([0-9.]+)\" or json = \"/a/b\"",
+            "and json are missing; set for example regex = \"tps = ([0-9.]+)\" or json = \"/a/b\"",
         )),
         (false, true) => regex(section),
         (true, false) => json(section),
     }
 }
 
-fn json(section: &Section<'_>) -> Result<Find, ConfigError> {
+fn json(section: &Section<'_>) -> Result<Extractor, ConfigError> {
     if let Some(key) = ["take", "skip"].into_iter().find(|key| section.has(key)) {
-        return Err(section.error(key, "goes with regex only"));
+        return Err(section.error(key, "requires regex"));
     }
     let pointers = match section.value("json")? {
         toml::Value::String(pointer) => vec![pointer],
@@ -66,38 +68,40 @@ fn json(section: &Section<'_>) -> Result<Find, ConfigError> {
     };
     if pointers.is_empty() {
         let message =
-            "must be a pointer such as \"/jobs/0/read/iops\", or a list of them to be added up";
+            "must be a pointer such as \"/jobs/0/read/iops\", or a list of pointers to add up";
         return Err(section.error("json", message));
     }
     match pointers.iter().find(|p| !p.is_empty() && !p.starts_with('/')) {
-        Some(pointer) => {
-            Err(section
-                .error("json", format!("`{pointer}` is no JSON pointer: they begin with a `/`")))
-        }
-        None => Ok(Find::Json(pointers)),
+        Some(pointer) => Err(section.error(
+            "json",
+            format!("`{pointer}` is not a JSON pointer, because it does not begin with `/`"),
+        )),
+        None => Ok(Extractor::Json(pointers)),
     }
 }
 
-fn regex(section: &Section<'_>) -> Result<Find, ConfigError> {
+fn regex(section: &Section<'_>) -> Result<Extractor, ConfigError> {
     let pattern = section.string("regex")?.unwrap_or_default().to_owned();
     if let Err(error) = RegexBuilder::new(&pattern).multi_line(true).build() {
-        return Err(section.error("regex", format!("cannot be read: {error}")));
+        return Err(section.error("regex", format!("is not a valid regular expression: {error}")));
     }
-    Ok(Find::Regex {
+    Ok(Extractor::Regex {
         pattern,
-        take: one_of(section, "take", Take::ALL)?.unwrap_or(Take::Last),
+        take: one_of(section, "take", MatchChoice::ALL)?.unwrap_or(MatchChoice::Last),
         skip: section.whole("skip", 0..=u64::from(u32::MAX))?.unwrap_or(0),
     })
 }
 
-fn from(section: &Section<'_>) -> Result<Place, ConfigError> {
+fn source(section: &Section<'_>) -> Result<OutputSource, ConfigError> {
     const STREAMS: &[(&str, bool)] = &[("stdout", true), ("stderr", false)];
     match (section.string("file")?, one_of(section, "from", STREAMS)?) {
-        (Some(_), Some(_)) => Err(section.error("from", "contradicts file: keep one of the two")),
+        (Some(_), Some(_)) => {
+            Err(section.error("from", "conflicts with file; keep only one of them"))
+        }
         (Some(""), None) => Err(section.error("file", "is empty")),
-        (Some(path), None) => Ok(Place::File(Template::new(path))),
-        (None, Some(false)) => Ok(Place::Stderr),
-        (None, _) => Ok(Place::Stdout),
+        (Some(path), None) => Ok(OutputSource::File(Template::new(path))),
+        (None, Some(false)) => Ok(OutputSource::Stderr),
+        (None, _) => Ok(OutputSource::Stdout),
     }
 }
 

@@ -1,8 +1,8 @@
-//! What can be written, and what is refused with its line.
+//! Valid commands, and errors with their lines.
 
 use super::super::{Experiment, WorkloadSpec, parse as parse_file};
 use super::*;
-use crate::config::command::{Better, CommandSettings, Find, Place, Take};
+use crate::config::command::{Better, CommandSettings, Extractor, MatchChoice, OutputSource};
 
 const METRIC: &str = "[[workload.metric]]\nname = 'tps'\nunit = 'tx/s'\nbetter = 'higher'\nregex = 'tps = ([0-9.]+)'\n";
 
@@ -28,7 +28,7 @@ fn words(line: &Line) -> Vec<&str> {
 }
 
 #[test]
-fn a_command_with_all_that_can_be_said() {
+fn a_command_with_all_keys() {
     let workload = only(
         "run = ['prog', '-c', '{sessions}', '-T', '{seconds}', '{n}']\nwarm_up = ['prog', '{warmup}']\n\
          setup = 'prog init | grep ok'\nsetup_once = true\nsetup_limit = '5m'\ncleanup = ['rm', '{dir}/x']\n\
@@ -46,14 +46,14 @@ fn a_command_with_all_that_can_be_said() {
     assert_eq!(spec.parameters["n"].text(), "4");
     let [primary, other] = spec.metrics.as_slice() else { panic!("two") };
     assert_eq!(
-        (primary.name.as_str(), primary.better, &primary.from),
-        ("b", Better::Neither, &Place::Stderr)
+        (primary.name.as_str(), primary.better, &primary.source),
+        ("b", Better::Neither, &OutputSource::Stderr)
     );
-    let Find::Regex { take, skip, .. } = &primary.find else { panic!("a regex") };
-    assert_eq!((*take, *skip), (Take::Sum, 2));
+    let Extractor::Regex { take, skip, .. } = &primary.extractor else { panic!("a regex") };
+    assert_eq!((*take, *skip), (MatchChoice::Sum, 2));
     assert_eq!((primary.optional, other.optional), (false, true));
-    assert_eq!(other.find, Find::Json(vec!["/a".to_owned(), "/b".to_owned()]));
-    assert_eq!(other.from, Place::File(Template::new("{dir}/x")));
+    assert_eq!(other.extractor, Extractor::Json(vec!["/a".to_owned(), "/b".to_owned()]));
+    assert_eq!(other.source, OutputSource::File(Template::new("{dir}/x")));
 
     let settings = CommandSettings::resolve(spec, workload.layer);
     assert_eq!(settings.run_time, Some(Duration::from_secs(30)));
@@ -62,35 +62,35 @@ fn a_command_with_all_that_can_be_said() {
 }
 
 #[test]
-fn a_command_that_does_not_hear_of_time_has_none() {
+fn a_command_without_seconds_has_no_run_time() {
     let workload = only(&format!("run = 'prog'\n{METRIC}"));
-    assert_eq!(workload.layer.warmup, Some(Duration::ZERO), "the experiment's is not done");
+    assert_eq!(workload.layer.warmup, Some(Duration::ZERO), "the experiment's does not apply");
     let settings = CommandSettings::resolve(workload.command.unwrap(), workload.layer);
     assert_eq!(settings.run_time, None);
-    // Of the experiment's duration of 10 s.
+    // Derived from the experiment's duration of 10 s.
     assert_eq!(settings.time_limit, Duration::from_secs(90));
-    assert!(settings.spec.metrics[0].primary, "the only one");
+    assert!(settings.spec.metrics[0].primary, "the only metric is primary");
 }
 
 #[test]
-fn every_preset_is_read() {
+fn every_preset_parses() {
     let names = presets();
     assert!(names.len() > 10, "{names:?}");
     for name in names {
-        let given = match name.as_str() {
+        let parameters = match name.as_str() {
             "pgbench-script" => "script = 'x.sql'",
             "fio" => "job = 'x.fio'",
             "postal" => "server = 'localhost', users = 'list'",
             _ => "",
         };
-        let spec = spec(&format!("preset = '{name}'\nparameters = {{ {given} }}\n"));
+        let spec = spec(&format!("preset = '{name}'\nparameters = {{ {parameters} }}\n"));
         assert_eq!(spec.preset.as_deref(), Some(name.as_str()));
         assert!(spec.primary().primary && spec.primary().better != Better::Neither, "{name}");
     }
 }
 
 #[test]
-fn what_is_said_counts_over_the_preset() {
+fn keys_override_the_preset() {
     let spec = spec(
         "preset = 'pgbench-S'\nsetup = []\nschema = ''\nparameters = { threads = 4 }\n\
          metric = [{ name = 'mine', unit = 's', better = 'lower', regex = 'x', primary = true }]\n",
@@ -100,65 +100,65 @@ fn what_is_said_counts_over_the_preset() {
     assert_eq!(spec.parameters["builtin"].text(), "select-only");
     assert_eq!(spec.primary().name, "mine");
     assert_eq!(spec.metrics.iter().filter(|m| m.primary).count(), 1);
-    assert!(spec.metrics.len() > 2, "those of the preset are there too");
+    assert!(spec.metrics.len() > 2, "the preset's metrics are included");
 }
 
 #[test]
-fn mistakes_are_named() {
+fn errors_name_line_and_key() {
     let with = |keys: &str| refused(&format!("{keys}\n{METRIC}"));
-    insta::assert_snapshot!(with(""), @"x.toml:1: workload.run: is missing: the command, run = [\"program\", \"argument\", …], or a preset");
-    insta::assert_snapshot!(with("run = 3"), @"x.toml:3: workload.run: must be a list of words, [\"program\", \"argument\"], or a text for sh");
-    insta::assert_snapshot!(with("run = ['']"), @"x.toml:3: workload.run: begins with an empty word in the place of a program");
+    insta::assert_snapshot!(with(""), @"x.toml:1: workload.run: is missing; set run = [\"program\", \"argument\", …] or a preset");
+    insta::assert_snapshot!(with("run = 3"), @"x.toml:3: workload.run: must be a list of words, [\"program\", \"argument\"], or a command line for sh");
+    insta::assert_snapshot!(with("run = ['']"), @"x.toml:3: workload.run: begins with an empty word instead of a program");
     insta::assert_snapshot!(with("rum = 'x'"), @"x.toml:3: workload.rum: is an unknown key; the nearest valid one is `run`");
-    insta::assert_snapshot!(with("preset = 'pgbensh'"), @"x.toml:3: workload.preset: `pgbensh` is no preset; the nearest valid one is `pgbench`");
-    insta::assert_snapshot!(with("run = 'p {secs}'"), @"x.toml:1: workload: says {secs}, which stands for nothing; the nearest valid one is `seed` (parameters = { secs = … } makes one, {{secs}} is the text itself)");
-    insta::assert_snapshot!(with("run = 'p {schema}'"), @"x.toml:1: workload: says {schema}, and no schema = \"…\" is to be made");
-    insta::assert_snapshot!(with("run = 'p {warmup}'\nwarm_up = 'p'"), @"x.toml:1: workload: warms up twice: by warm_up, and by {warmup} elsewhere; keep one of the two");
-    insta::assert_snapshot!(with("run = 'p'\nrun_time = 5"), @"x.toml:4: workload.run_time: means nothing to this command: it does not say {seconds}");
-    insta::assert_snapshot!(with("run = 'p'\nsessions = 5"), @"x.toml:4: workload.sessions: means nothing to this command: it does not say {sessions}");
-    insta::assert_snapshot!(with("run = 'p'\nwarmup = 5"), @"x.toml:4: workload.warmup: means nothing to this command: it does not say {warmup}, and has no warm_up");
-    insta::assert_snapshot!(with("run = 'p'\nscale = 5"), @"x.toml:4: workload.scale: means nothing to the workload `command`: delete it");
-    insta::assert_snapshot!(with("run = 'p'\nsetup_once = true"), @"x.toml:4: workload.setup_once: goes with setup, and there is none");
-    insta::assert_snapshot!(with("run = 'p'\nschema = 'public'"), @"x.toml:4: workload.schema: is PostgreSQL's own: pgio makes the schema for the command and drops it");
+    insta::assert_snapshot!(with("preset = 'pgbensh'"), @"x.toml:3: workload.preset: `pgbensh` is not a preset; the nearest valid one is `pgbench`");
+    insta::assert_snapshot!(with("run = 'p {secs}'"), @"x.toml:1: workload: contains unknown placeholder {secs}; the nearest valid one is `seed` (parameters = { secs = … } defines it, {{secs}} is literal text)");
+    insta::assert_snapshot!(with("run = 'p {schema}'"), @"x.toml:1: workload: contains {schema}; set schema = \"…\"");
+    insta::assert_snapshot!(with("run = 'p {warmup}'\nwarm_up = 'p'"), @"x.toml:1: workload: has both warm_up and {warmup} in another line; keep only one of them");
+    insta::assert_snapshot!(with("run = 'p'\nrun_time = 5"), @"x.toml:4: workload.run_time: has no effect; the command does not contain {seconds}");
+    insta::assert_snapshot!(with("run = 'p'\nsessions = 5"), @"x.toml:4: workload.sessions: has no effect; the command does not contain {sessions}");
+    insta::assert_snapshot!(with("run = 'p'\nwarmup = 5"), @"x.toml:4: workload.warmup: has no effect; the command does not contain {warmup} and has no warm_up");
+    insta::assert_snapshot!(with("run = 'p'\nscale = 5"), @"x.toml:4: workload.scale: does not apply to the workload `command`; delete it");
+    insta::assert_snapshot!(with("run = 'p'\nsetup_once = true"), @"x.toml:4: workload.setup_once: requires setup");
+    insta::assert_snapshot!(with("run = 'p'\nschema = 'public'"), @"x.toml:4: workload.schema: is a system schema; choose another name, because pgio creates and drops the schema");
     insta::assert_snapshot!(with("run = 'p'\nschema = 'My Schema'"), @"x.toml:4: workload.schema: must be a name of at most 63 letters a-z, digits and _, such as \"pgio_command\"");
-    insta::assert_snapshot!(with("run = 'p'\nenv = { PGHOST = 'x' }"), @"x.toml:4: workload.env.PGHOST: is pgio's to set, from the target and the condition: see dsn in [target]");
-    insta::assert_snapshot!(with("run = 'p'\nparameters = { n = 1 }"), @"x.toml:4: workload.parameters: `n` is used nowhere: no text says {n}");
-    insta::assert_snapshot!(with("run = 'p'\nparameters = { seed = 1 }"), @"x.toml:4: workload.parameters: `seed` is a placeholder of pgio's own: take another name");
-    insta::assert_snapshot!(refused("preset = 'pgbench-script'\n"), @"x.toml:1: workload.parameters: `script` is missing: parameters = { script = \"…\" }");
-    insta::assert_snapshot!(with("run = 'p'\ntime_limit = 0"), @"x.toml:4: workload.time_limit: must be longer than zero");
+    insta::assert_snapshot!(with("run = 'p'\nenv = { PGHOST = 'x' }"), @"x.toml:4: workload.env.PGHOST: cannot be set, because pgio sets it from the target and the condition; see dsn in [target]");
+    insta::assert_snapshot!(with("run = 'p'\nparameters = { n = 1 }"), @"x.toml:4: workload.parameters: `n` is unused; no text contains {n}");
+    insta::assert_snapshot!(with("run = 'p'\nparameters = { seed = 1 }"), @"x.toml:4: workload.parameters: `seed` is a predefined placeholder; choose another name");
+    insta::assert_snapshot!(refused("preset = 'pgbench-script'\n"), @"x.toml:1: workload.parameters: `script` is missing; set parameters = { script = \"…\" }");
+    insta::assert_snapshot!(with("run = 'p'\ntime_limit = 0"), @"x.toml:4: workload.time_limit: must be above zero");
     insta::assert_snapshot!(
         parse_file(&format!("[workload]\nkind = 'commit'\nrun = 'p'\n{METRIC}[[condition]]\nname = 'a'\n"), "x.toml", "x", &[], &[]).unwrap_err(),
-        @"x.toml:3: workload.run: means nothing to the workload `commit`: delete it"
+        @"x.toml:3: workload.run: does not apply to the workload `commit`; delete it"
     );
 }
 
 #[test]
-fn mistakes_in_metrics_are_named() {
+fn errors_in_metrics_name_line_and_key() {
     let with = |keys: &str| refused(&format!("run = 'p'\n[[workload.metric]]\n{keys}\n"));
     let named = |keys: &str| with(&format!("name = 'm'\nunit = 's'\nbetter = 'lower'\n{keys}"));
-    insta::assert_snapshot!(refused("run = 'p'\n"), @"x.toml:1: workload.metric: is missing: at least one [[workload.metric]] with name, unit, better, and json or regex");
-    insta::assert_snapshot!(with("unit = 's'"), @"x.toml:4: workload.metric.name: is missing: what it is called, such as \"transactions_per_second\"");
-    insta::assert_snapshot!(with("name = 'My TPS'\nunit = 's'"), @"x.toml:5: workload.metric.name: must be of letters a-z, digits and _");
-    insta::assert_snapshot!(with("name = 'm'\nunit = 's'"), @"x.toml:4: workload.metric.better: is missing: higher, lower or neither");
-    insta::assert_snapshot!(with("name = 'm'\nunit = 's'\nbetter = 'hihger'"), @"x.toml:7: workload.metric.better: `hihger` is none; the nearest valid one is `higher`");
-    insta::assert_snapshot!(named(""), @"x.toml:4: workload.metric.regex: is missing, and so is json: where is the number? regex = \"tps = ([0-9.]+)\" or json = \"/a/b\"");
-    insta::assert_snapshot!(named("regex = 'x'\njson = '/x'"), @"x.toml:8: workload.metric.regex: contradicts json: keep one of the two");
-    insta::assert_snapshot!(named("json = 'x'"), @"x.toml:8: workload.metric.json: `x` is no JSON pointer: they begin with a `/`");
-    insta::assert_snapshot!(named("json = '/x'\ntake = 'sum'"), @"x.toml:9: workload.metric.take: goes with regex only");
+    insta::assert_snapshot!(refused("run = 'p'\n"), @"x.toml:1: workload.metric: is missing; add at least one [[workload.metric]] with name, unit, better, and json or regex");
+    insta::assert_snapshot!(with("unit = 's'"), @"x.toml:4: workload.metric.name: is missing; set name = \"transactions_per_second\"");
+    insta::assert_snapshot!(with("name = 'My TPS'\nunit = 's'"), @"x.toml:5: workload.metric.name: must consist of letters a-z, digits and _");
+    insta::assert_snapshot!(with("name = 'm'\nunit = 's'"), @"x.toml:4: workload.metric.better: is missing; set higher, lower or neither");
+    insta::assert_snapshot!(with("name = 'm'\nunit = 's'\nbetter = 'hihger'"), @"x.toml:7: workload.metric.better: cannot be `hihger`; the nearest valid one is `higher`");
+    insta::assert_snapshot!(named(""), @"x.toml:4: workload.metric.regex: and json are missing; set for example regex = \"tps = ([0-9.]+)\" or json = \"/a/b\"");
+    insta::assert_snapshot!(named("regex = 'x'\njson = '/x'"), @"x.toml:8: workload.metric.regex: conflicts with json; keep only one of them");
+    insta::assert_snapshot!(named("json = 'x'"), @"x.toml:8: workload.metric.json: `x` is not a JSON pointer, because it does not begin with `/`");
+    insta::assert_snapshot!(named("json = '/x'\ntake = 'sum'"), @"x.toml:9: workload.metric.take: requires regex");
     insta::assert_snapshot!(named("regex = 'x'\nscale = 0"), @"x.toml:9: workload.metric.scale: must be a number above 0, such as 0.001");
-    insta::assert_snapshot!(named("regex = 'x'\nfile = 'a'\nfrom = 'stdout'"), @"x.toml:10: workload.metric.from: contradicts file: keep one of the two");
+    insta::assert_snapshot!(named("regex = 'x'\nfile = 'a'\nfrom = 'stdout'"), @"x.toml:10: workload.metric.from: conflicts with file; keep only one of them");
     assert!(
         named("regex = 'tps = ([0-9'")
-            .starts_with("x.toml:8: workload.metric.regex: cannot be read: ")
+            .starts_with("x.toml:8: workload.metric.regex: is not a valid regular expression: ")
     );
     let two = |more: &str| {
         refused(&format!("run = 'p'\n{METRIC}{more}{}", METRIC.replace("tps'", "tps2'")))
     };
-    insta::assert_snapshot!(two(""), @"x.toml:4: workload.metric: none is judged: write primary = true in one [[workload.metric]]");
-    let unsure = |more: &str| refused(&format!("run = 'p'\n{METRIC}optional = true\n{more}"));
-    insta::assert_snapshot!(unsure("primary = true\n"), @"x.toml:4: workload.metric: `tps` is judged, and a trial without it would have no result: delete optional, or write primary = true in another");
-    // The only one is judged, whether that is said or not.
-    assert_eq!(unsure(""), unsure("primary = true\n"));
+    insta::assert_snapshot!(two(""), @"x.toml:4: workload.metric: has no primary metric; write primary = true in one [[workload.metric]]");
+    let optional = |more: &str| refused(&format!("run = 'p'\n{METRIC}optional = true\n{more}"));
+    insta::assert_snapshot!(optional("primary = true\n"), @"x.toml:4: workload.metric: `tps` is the primary metric and cannot be optional; delete optional, or write primary = true in another metric");
+    // A single metric is primary even if the file does not say so.
+    assert_eq!(optional(""), optional("primary = true\n"));
     let same = refused(&format!("run = 'p'\n{METRIC}{METRIC}"));
     insta::assert_snapshot!(same, @"x.toml:10: workload.metric.name: `tps` is the name of two metrics");
 }

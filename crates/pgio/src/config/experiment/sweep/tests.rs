@@ -9,7 +9,7 @@ fn parsed(text: &str) -> Result<Experiment, ConfigError> {
     parse(text, "x.toml", "x", &["postgres", "link", "command"], &[])
 }
 
-/// A workload with these lines, and what else is given, over two conditions.
+/// Parses a file with these lines of the workload, further lines, and two conditions.
 fn read(workload: &str, rest: &str) -> Result<Experiment, ConfigError> {
     parsed(&format!(
         "[workload]\nkind = 'commit'\n{workload}\n{rest}\n[[condition]]\nname = 'a'\n\
@@ -24,18 +24,18 @@ fn error(workload: &str, rest: &str) -> String {
 const DELAY: &str = "[[axis]]\nname = 'delay'\nunit = 'ms'\nvalues = [0, 1, 5]\nmiddle = 1\n\
                      link = { relay = true, delay = '{delay}ms' }";
 
-/// The texts of each point's values.
+/// Returns the values of each point as text.
 fn points(e: &Experiment, kind: SweepKind) -> Vec<String> {
     let workload = &e.workloads[0];
-    let told = |point: &PointSpec| {
+    let text = |point: &PointSpec| {
         let values: Vec<String> = workload.at(point).map(|(_, v)| v.text()).collect();
         values.join(" ")
     };
-    workload.points(kind).iter().map(told).collect()
+    workload.points(kind).iter().map(text).collect()
 }
 
 #[test]
-fn a_list_is_an_axis_whose_middle_is_the_first_value_or_what_is_said() {
+fn the_middle_of_a_list_is_its_first_value_unless_set() {
     let e = read("sessions = [1, 4]\nrows_per_transaction = [10, 100]", "").unwrap();
     assert_eq!(points(&e, SweepKind::OneAtATime), ["1 10", "4 10", "1 100"]);
     assert_eq!(points(&e, SweepKind::Grid), ["1 10", "1 100", "4 10", "4 100"]);
@@ -48,11 +48,11 @@ fn a_list_is_an_axis_whose_middle_is_the_first_value_or_what_is_said() {
     let last = workload.points(e.sweep).pop().unwrap();
     let layer = workload.layer_at(&last);
     assert_eq!((layer.sessions, layer.rows_per_transaction), (Some(4), Some(100)));
-    assert_eq!(layer.warmup, workload.layer.warmup, "what is no axis stays");
+    assert_eq!(layer.warmup, workload.layer.warmup, "other keys stay");
 }
 
 #[test]
-fn an_axis_of_the_world_gives_every_condition_its_treatment() {
+fn axis_treatments_apply_to_every_condition() {
     let e = read("sessions = [1, 4]", DELAY).unwrap();
     assert_eq!(points(&e, SweepKind::OneAtATime), ["1 1", "4 1", "1 0", "1 5"]);
     let workload = &e.workloads[0];
@@ -68,7 +68,7 @@ fn an_axis_of_the_world_gives_every_condition_its_treatment() {
 }
 
 #[test]
-fn an_axis_may_be_words_join_a_table_and_be_named_by_a_condition() {
+fn axes_may_have_strings_merge_tables_and_fill_conditions() {
     let e = read(
         "",
         "[[axis]]\nname = 'fsync'\nvalues = ['on', 'off']\npostgres = { fsync = '{fsync}' }\n\
@@ -90,7 +90,7 @@ fn an_axis_may_be_words_join_a_table_and_be_named_by_a_condition() {
 }
 
 #[test]
-fn a_condition_may_stay_at_the_middle() {
+fn conditions_may_be_excluded_from_the_sweep() {
     let text = |name: &str| {
         format!(
             "[workload]\nkind = 'commit'\nsessions = [1, 4]\n[[condition]]\nname = 'a'\n\
@@ -99,14 +99,14 @@ fn a_condition_may_stay_at_the_middle() {
     };
     assert_eq!(
         parsed(&text("b")).unwrap_err().message,
-        "cannot be false for the baseline, with which the others are compared at every point"
+        "cannot be false for the baseline, because the others are compared with it at every point"
     );
     let e = parsed(&text("b").replace("baseline = 'b'", "")).unwrap();
     assert_eq!(e.size_of(&e.workloads[0]).cells, 3);
 }
 
 #[test]
-fn durations_and_sizes_lie_on_a_scale() {
+fn durations_and_sizes_have_a_numeric_value() {
     let text = "[workload]\nkind = 'device'\ntest = 'random_read'\nblock_size = ['4K', '1M']\n\
                 [[condition]]\nname = 'a'\n";
     let e = parsed(text).unwrap();
@@ -115,14 +115,14 @@ fn durations_and_sizes_lie_on_a_scale() {
 }
 
 #[test]
-fn mistakes_are_named_where_they_are() {
+fn errors_name_line_and_key() {
     let slob = |line: &str| {
         parsed(&format!("[workload]\n{line}\n[[condition]]\nname = 'a'\n")).unwrap_err().to_string()
     };
     for (found, expected) in [
-        (error("sessions = []", ""), "x.toml:3: workload.sessions: is a list of fewer than two"),
-        (error("sessions = [4]", ""), "x.toml:3: workload.sessions: is a list of fewer than two"),
-        (error("sessions = [4, 1, 4]", ""), "x.toml:3: workload.sessions: has `4` twice"),
+        (error("sessions = []", ""), "x.toml:3: workload.sessions: has fewer than two values"),
+        (error("sessions = [4]", ""), "x.toml:3: workload.sessions: has fewer than two values"),
+        (error("sessions = [4, 1, 4]", ""), "x.toml:3: workload.sessions: contains `4` twice"),
         (
             error("sessions = [4, 0]", ""),
             "x.toml:3: workload.sessions: must be a whole number from",
@@ -130,13 +130,19 @@ fn mistakes_are_named_where_they_are() {
         (error("sessions = [4, '8']", ""), "x.toml:3: workload.sessions: must be a list of type"),
         (
             error("run_time = ['1s', '2s']", ""),
-            "x.toml:3: workload.run_time: cannot be a list: it says how",
+            "x.toml:3: workload.run_time: cannot be a list, because all trials",
         ),
-        (slob("scale = ['8M', '16M']"), "x.toml:2: workload.scale: cannot be a list: each value"),
-        (slob("num_schemas = [1, 2]"), "x.toml:2: workload.num_schemas: cannot be a list: each"),
+        (
+            slob("scale = ['8M', '16M']"),
+            "x.toml:2: workload.scale: cannot be a list, because each value",
+        ),
+        (
+            slob("num_schemas = [1, 2]"),
+            "x.toml:2: workload.num_schemas: cannot be a list, because each",
+        ),
         (
             slob("access = ['index', 'bitmap']"),
-            "x.toml:2: workload.access: cannot be a list: only whole",
+            "x.toml:2: workload.access: cannot be a list, because only whole",
         ),
         (
             error("sessions = [1, 4]\nmiddle = { sessions = 2 }", ""),
@@ -144,17 +150,17 @@ fn mistakes_are_named_where_they_are() {
         ),
         (
             error("sessions = [1, 4]\nmiddle = { payload = 2 }", ""),
-            "x.toml:4: workload.middle.payload: is no list of this workload; valid are sessions",
+            "x.toml:4: workload.middle.payload: is not a list of this workload; valid names: sessions",
         ),
         (
             error("middle = { sessions = 2 }", ""),
-            "x.toml:3: workload.middle.sessions: is no list of this workload; no key of this",
+            "x.toml:3: workload.middle.sessions: is not a list of this workload; no key of this",
         ),
         (error("", "[[axis]]\nvalues = [1, 2]"), "x.toml:4: axis: has no name"),
         (error("", "[[axis]]\nname = 'd'"), "x.toml:4: axis: has no values"),
         (
             error("", "[[axis]]\nname = 'sessions'\nvalues = [1, 2]"),
-            "x.toml:5: axis.name: `sessions` is a key of workloads",
+            "x.toml:5: axis.name: `sessions` is a workload key",
         ),
         (
             error("", "[[axis]]\nname = 'a b'\nvalues = [1, 2]"),
@@ -162,7 +168,7 @@ fn mistakes_are_named_where_they_are() {
         ),
         (
             error("", "[[axis]]\nname = 'd'\nvalues = [1, 'x']"),
-            "x.toml:6: axis.values: must be all numbers or all texts",
+            "x.toml:6: axis.values: must be all numbers or all strings",
         ),
         (
             error("", "[[axis]]\nname = 'd'\nvalues = [1, 2]\nmiddle = 3"),
@@ -170,7 +176,7 @@ fn mistakes_are_named_where_they_are() {
         ),
         (
             error("", "[[axis]]\nname = 'd'\nvalues = [1, 2]\nlink = { delay = '1ms' }"),
-            "x.toml:4: axis: changes nothing: write a treatment here with {d} in it",
+            "x.toml:4: axis: has no effect; add a treatment that contains {d}",
         ),
         (
             error("", "[[axis]]\nname = 'd'\nvalues = [1, 2]\nlnik = { delay = '{d}ms' }"),
@@ -181,7 +187,7 @@ fn mistakes_are_named_where_they_are() {
                 "",
                 "[[axis]]\nname = 'd'\nvalues = [1, 2]\npostgres = { synchronous_commit = '{d}' }",
             ),
-            "x.toml:7: axis.postgres: contradicts `postgres` in line 12, which condition `b` has",
+            "x.toml:7: axis.postgres: conflicts with `postgres` in line 12, which also applies to condition `b`",
         ),
     ] {
         assert!(found.starts_with(expected), "{found}\nis not\n{expected}");
@@ -190,7 +196,7 @@ fn mistakes_are_named_where_they_are() {
                    link = [{ interface = 'a' }, { interface = 'b' }]\n\
                    [[axis]]\nname = 'n'\nvalues = [1, 2]\nlink = { delay = '{n}ms' }";
     let several = parsed(several).unwrap_err().to_string();
-    assert!(several.contains("which `link` of condition `a` it would join"), "{several}");
+    assert!(several.contains("condition `a` has several treatments `link`"), "{several}");
     assert!(several.contains("write {n} there instead"), "{several}");
     let twice = error("", &format!("{DELAY}\n{DELAY}"));
     assert!(twice.contains("`delay` is the name of two axes"), "{twice}");
@@ -198,7 +204,7 @@ fn mistakes_are_named_where_they_are() {
 
 proptest! {
     #[test]
-    fn a_grid_has_every_combination_once_and_a_star_is_part_of_it(
+    fn a_grid_has_every_combination_once_and_contains_the_star(
         lengths in prop::collection::vec(2usize..5, 1..4), middles in prop::collection::vec(0usize..5, 3),
     ) {
         let axis = |(n, (length, middle)): (usize, (&usize, &usize))| AxisSpec {

@@ -1,9 +1,9 @@
-//! The syntax of drbd.conf as `drbdsetup show` prints it: `words;` and `words { … }`, `#` comments.
+//! Parses the drbd.conf syntax that `drbdsetup show` prints: `words;` and `words { … }`, `#` comments.
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) words: Vec<String>,
-    /// Of the braces; empty for a line that ends in a semicolon.
+    /// The entries in braces; empty for a line that ends with a semicolon.
     pub(super) inside: Vec<Entry>,
 }
 
@@ -12,7 +12,7 @@ impl Entry {
         self.words.first().is_some_and(|word| word == name)
     }
 
-    /// The word after the name.
+    /// Returns the word after the name.
     pub(super) fn value(&self) -> Option<&str> {
         self.words.get(1).map(String::as_str)
     }
@@ -22,9 +22,9 @@ impl Entry {
     }
 }
 
-/// Braces that do not match end where the text does.
+/// Parses the entries; unbalanced braces end at the end of the text.
 pub(super) fn entries(text: &str) -> Vec<Entry> {
-    // The innermost section is last; the first is the text itself.
+    // The innermost section is last; the first is the top level.
     let mut open = vec![Entry::default()];
     let mut words = Vec::new();
     for token in tokens(text) {
@@ -74,7 +74,7 @@ fn tokens(text: &str) -> Vec<Token> {
             '"' => {
                 let mut word = String::new();
                 while let Some(c) = chars.next().filter(|c| *c != '"') {
-                    // A backslash takes the meaning from what follows.
+                    // A backslash escapes the next character.
                     let plain = if c == '\\' { chars.next() } else { Some(c) };
                     word.extend(plain);
                 }

@@ -5,7 +5,7 @@ fn names(tree: &Tree, path: &str) -> Vec<String> {
     devices.iter().map(|d| format!("{} {}", d.name, d.kind)).collect()
 }
 
-/// XFS on a volume of LVM, on an array of two disks' partitions.
+/// XFS on an LVM volume on an array of partitions of two disks.
 #[test]
 fn lvm_on_md_on_partitions() {
     let tree = Tree::parse(
@@ -52,7 +52,7 @@ partition nvme1n1p3 3
         assert_eq!(stack, ["dm-3", "md127", "nvme0n1p3", "nvme0n1", "nvme1n1p3", "nvme1n1"]);
     }
     assert!(tree.stack("/dev/vg0/other").is_empty());
-    assert!(names(&tree, "/").is_empty(), "its device is not among those told");
+    assert!(names(&tree, "/").is_empty(), "its device is not in the output");
     let devices = tree.under(tree.mount_of(Path::new("/srv/pg")).unwrap());
     assert_eq!(devices[0].queue["write_cache"], "write back");
     assert_eq!(devices[0].queue.len(), QUEUE.len());
@@ -60,9 +60,9 @@ partition nvme1n1p3 3
     assert_eq!(devices[5].queue["scheduler"], "mq-deadline");
 }
 
-/// Module 8.4 makes no slaves; module 9 does, and then nothing comes twice.
+/// Module 8.4 lists no slaves; module 9 does, and no device must appear twice.
 #[test]
-fn drbd_by_its_own_words_or_by_the_kernels() {
+fn drbd_disks_are_found_from_drbdsetup_and_from_the_kernel() {
     let text = |slave: &str, disk: &str| {
         format!(
             "mount 40 22 147:1 / /pg rw - ext4 /dev/drbd1 rw
@@ -94,7 +94,7 @@ drbd - disk {{
 }
 
 #[test]
-fn all_devices_of_btrfs_which_has_an_anonymous_number() {
+fn btrfs_with_an_anonymous_device_number_has_all_its_devices() {
     let tree = Tree::parse(
         "mount 40 22 0:45 /@pg /pg rw - btrfs /dev/sdb rw,space_cache=v2
 block sdb 8:16
@@ -109,7 +109,7 @@ btrfs features sdd
 }
 
 #[test]
-fn a_loop_device_lies_on_its_files_file_system_and_crypt_on_a_partition() {
+fn loop_devices_use_a_file_system_and_crypt_uses_a_partition() {
     let tree = Tree::parse(
         "mount 22 1 253:0 / / rw - ext4 /dev/mapper/luks rw
 mount 41 22 7:0 / /pg rw - ext4 /dev/loop0 rw
@@ -133,7 +133,7 @@ block cciss!c0d0 104:0
 }
 
 #[test]
-fn a_circle_ends() {
+fn cycles_terminate() {
     let tree = Tree::parse(
         "mount 22 1 7:0 / / rw - ext4 /dev/loop0 rw\nblock loop0 7:0\nbacking loop0 /img\n",
     );
@@ -142,7 +142,7 @@ fn a_circle_ends() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_it_panic(
+    fn arbitrary_text_does_not_panic(
         words in proptest::collection::vec(
             "mount|block|below|drbd|device|disk|btrfs|a|/|/dev/a|0:1|-| |\n", 0..80
         )

@@ -6,7 +6,7 @@ use super::*;
 use crate::results::model::CheckVerdict::{self, Invalid, Ok, Warning};
 use crate::results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
 use crate::results::test_support::full_trial;
-use crate::treatment::test_support::in_world;
+use crate::treatment::test_support::in_context;
 
 const GOOD: (&str, &str, u64) = ("Connected", "Established", 20);
 
@@ -38,8 +38,11 @@ fn trial_of(states: &[(&str, &str, u64)], change: impl Fn(&mut DrbdUse)) -> Tria
 #[test]
 fn the_samples_inside_the_window_are_judged() {
     let connected = asked(true, Some("C"));
-    let verdicts = |asked: &Drbd, trial: &Trial| -> Vec<(String, CheckVerdict)> {
-        proof::judge(asked, trial).into_iter().map(|c| (c.id, c.verdict)).collect()
+    let verdicts = |asked: &Asked, trial: &Trial| -> Vec<(String, CheckVerdict)> {
+        proof::judge(asked, BufferReadings::default(), trial)
+            .into_iter()
+            .map(|c| (c.id, c.verdict))
+            .collect()
     };
     let all = |configured, lost, congested| {
         vec![
@@ -54,7 +57,7 @@ fn the_samples_inside_the_window_are_judged() {
     assert_eq!(verdicts(&connected, &taken_away), all(Invalid, Ok, Ok));
     let lost = trial_of(&[GOOD, ("Connecting", "Off", 1)], |_| ());
     assert_eq!(verdicts(&connected, &lost), both(Warning, Ok));
-    let told = proof::judge(&connected, &lost).remove(1).message;
+    let told = proof::judge(&connected, BufferReadings::default(), &lost).remove(1).message;
     assert_eq!(told, "DRBD pgio: it was Connecting on `db1` in 1 sample");
     let ahead = trial_of(&[GOOD, ("Connected", "Ahead", 1)], |_| ());
     assert_eq!(verdicts(&connected, &ahead), both(Ok, Warning));
@@ -88,40 +91,44 @@ fn the_samples_inside_the_window_are_judged() {
 #[test]
 fn a_full_buffer_is_counted_inside_the_window() {
     let (node, there) = node(Fake::new());
-    let asked = Drbd { nodes: OnceCell::from(vec![node]), ..asked(true, Some("C")) };
-    let look = |times: usize, congested: bool| {
+    let mut in_force = Replicating {
+        asked: asked(true, Some("C")),
+        nodes: Arc::new([node]),
+        buffer: BufferReadings::default(),
+    };
+    let look = |in_force: &mut Replicating, times: usize, congested: bool| {
         there.0.lock().unwrap().congested = congested;
-        let evidence = in_world(|world| {
-            (0..times).flat_map(|_| asked.verify(world, When::During)).collect::<Vec<_>>()
+        let evidence = in_context(|context| {
+            (0..times).flat_map(|_| in_force.verify(context, When::During)).collect::<Vec<_>>()
         });
         assert_eq!(evidence, [], "equal ones would be kept once");
     };
     let trial = trial_of(&[GOOD], |_| ());
-    let judged = || {
-        let check = proof::judge(&asked, &trial).remove(2);
+    let judged = |in_force: &Replicating| {
+        let check = in_force.judge(&trial).remove(2);
         (check.verdict, check.message)
     };
-    look(18, false);
-    assert_eq!(judged().0, Ok);
-    look(2, true);
+    look(&mut in_force, 18, false);
+    assert_eq!(judged(&in_force).0, Ok);
+    look(&mut in_force, 2, true);
     let told = "the buffer to the peer of DRBD pgio was full in 2 of 20 readings";
-    assert_eq!(judged(), (Warning, told.to_owned()));
-    look(1, true);
-    assert_eq!(judged().0, Warning);
+    assert_eq!(judged(&in_force), (Warning, told.to_owned()));
+    look(&mut in_force, 1, true);
+    assert_eq!(judged(&in_force).0, Warning);
     // One that fails is none.
     there.0.lock().unwrap().up = false;
-    look(5, true);
-    assert!(judged().1.ends_with("3 of 21 readings"), "{}", judged().1);
+    look(&mut in_force, 5, true);
+    assert!(judged(&in_force).1.ends_with("3 of 21 readings"), "{}", judged(&in_force).1);
     // The next trial begins with none.
-    in_world(|world| asked.verify(world, When::Before));
-    assert!(judged().1.contains("nothing said whether the buffer to it was full"));
+    in_context(|context| in_force.verify(context, When::Before));
+    assert!(judged(&in_force).1.contains("nothing said whether the buffer to it was full"));
 }
 
 #[test]
 fn a_buffer_of_which_nothing_is_known_matters_with_protocol_a() {
-    let verdict = |asked: &Drbd, protocol: &str| {
+    let verdict = |asked: &Asked, protocol: &str| {
         let trial = trial_of(&[GOOD], |d| d.states[0].protocol = Some(protocol.to_owned()));
-        proof::judge(asked, &trial).remove(2).verdict
+        proof::judge(asked, BufferReadings::default(), &trial).remove(2).verdict
     };
     assert_eq!(verdict(&asked(true, Some("C")), "C"), Ok);
     assert_eq!(verdict(&asked(true, Some("A")), "A"), Warning);

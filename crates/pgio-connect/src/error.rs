@@ -1,0 +1,151 @@
+//! Errors between a connection string and a session, each with a hint.
+//!
+//! No variant contains a password or the text of a connection string. Warnings are for problems
+//! that libpq ignores silently.
+//!
+//! Next: `resolve` and `open` return these.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::limits::Excess;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    #[error("invalid connection string, {0}")]
+    ConnectString(BadText),
+    #[error("invalid value of {keyword} from {from}: {problem}")]
+    BadValue { keyword: &'static str, from: Source, problem: String },
+    #[error("{keyword} from {from} is not supported; {otherwise}")]
+    Unsupported { keyword: &'static str, from: Source, otherwise: String },
+    #[error("no service `{name}` in {}", list(.looked_in))]
+    ServiceNotFound { name: String, looked_in: Vec<PathBuf> },
+    #[error("service file {}, line {line}: {problem}", .path.display())]
+    ServiceFile { path: PathBuf, line: usize, problem: String },
+    #[error("cannot read service file {}", .path.display())]
+    ServiceFileUnreadable { path: PathBuf, source: std::io::Error },
+    #[error("cannot determine the name of the operating system user; set user= or PGUSER")]
+    NoUser,
+    #[error("{at} requires a password for user `{user}`, but {trouble}")]
+    Passfile { at: String, user: String, trouble: ConnectWarning },
+    #[error("TLS file {}: {problem}", .path.display())]
+    TlsFile { path: PathBuf, problem: String },
+    #[error("TLS with {at} failed: {problem}")]
+    Tls { at: String, problem: String },
+    #[error(
+        "cannot reach PostgreSQL at {at}: {problem}; check {check}, or name another server: --connect-string, CONNECT_STRING, dsn"
+    )]
+    Unreachable { at: String, problem: String, check: &'static str },
+    #[error("{at} did not answer within connect_timeout={seconds}; check the network and its load")]
+    TimedOut { at: String, seconds: u64 },
+    #[error("{at} does not accept connections yet: {message}; wait until it has started")]
+    NotReady { at: String, message: String },
+    #[error("{at} is not {wanted}, which target_session_attrs requires")]
+    WrongSession { at: String, wanted: &'static str },
+    #[error("cannot connect to any of {} addresses: {}", .0.len(), each(.0))]
+    NoneOf(Vec<ConnectError>),
+    #[error("{at} rejected user `{user}`: {message}{hint}")]
+    Authentication { at: String, user: String, message: String, hint: String },
+    #[error("no database `{name}` at {at}; pgio does not create it: run createdb {name}")]
+    NoDatabase { at: String, name: String },
+    #[error("too many connections at {at}: {message}; raise max_connections or use fewer sessions")]
+    TooManyConnections { at: String, message: String },
+    #[error("{at} refused the connection: {message} (SQLSTATE {code})")]
+    Server { at: String, code: String, message: String },
+    #[error("{at} does not behave like a PostgreSQL server; check what listens there")]
+    Excess { at: String, source: Excess },
+    #[error("the connection to {at} failed; check that a PostgreSQL server listens there")]
+    Protocol { at: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("{at} did not answer before pgio was asked to stop")]
+    Stopped { at: String },
+    #[error("cannot send a cancel request to the server")]
+    Cancel { source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("cannot start a thread to connect")]
+    Thread { source: std::io::Error },
+}
+
+/// A problem in a text and its position, in characters from 1; never quotes values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("at character {at}: {problem}")]
+pub struct BadText {
+    pub at: usize,
+    pub problem: String,
+}
+
+impl BadText {
+    pub(super) fn new(at: usize, problem: impl Into<String>) -> Self {
+        BadText { at, problem: problem.into() }
+    }
+}
+
+/// Where a parameter came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    ConnectString,
+    ServiceFile(PathBuf),
+    Environment(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::ConnectString => f.write_str("the connection string"),
+            Source::ServiceFile(path) => write!(f, "service file {}", path.display()),
+            Source::Environment(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A problem that libpq ignores silently; not fatal by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectWarning {
+    PassfileExposed(PathBuf),
+    PassfileNotPlain(PathBuf),
+    PassfileUnreadable(PathBuf, String),
+    RootCertMissing(PathBuf),
+    ClientCertMissing(PathBuf),
+}
+
+impl fmt::Display for ConnectWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PassfileExposed(path) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "password file {path} was ignored: other users may read it; run chmod 0600 {path}"
+                )
+            }
+            Self::PassfileNotPlain(path) => {
+                write!(f, "password file {} was ignored: it is not a plain file", path.display())
+            }
+            Self::PassfileUnreadable(path, why) => {
+                write!(f, "password file {} was ignored: {why}; check its owner", path.display())
+            }
+            Self::RootCertMissing(path) => write!(
+                f,
+                "sslrootcert {} does not exist, so the server's certificate is not checked; \
+                                 create the file or set sslmode=verify-full",
+                path.display()
+            ),
+            Self::ClientCertMissing(path) => write!(
+                f,
+                "sslcert {} does not exist, so pgio sends no client certificate; check the path",
+                path.display()
+            ),
+        }
+    }
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    match paths {
+        [] => "any service file (none exists); set PGSERVICEFILE".to_owned(),
+        some => some.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" or "),
+    }
+}
+
+fn each(errors: &[ConnectError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")
+}

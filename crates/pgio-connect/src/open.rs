@@ -1,0 +1,322 @@
+//! Opens a session with the `postgres` crate: tries the hosts in turn, with or without TLS.
+//!
+//! This module loops over hosts, addresses and TLS modes itself, because the driver does not
+//! implement libpq's rules (when to try the next host, when to retry without TLS, `verify-ca`, a
+//! timeout for the whole handshake). It gives the driver one address and one TLS mode at a time
+//! and, with TCP, a stream that limits what the server may send.
+//!
+//! The driver accepts no such stream for a Unix-domain socket. There a login over [`Wire`], which
+//! has the limits, comes first, once per socket file; it detects a listener that floods its clients
+//! before the driver connects.
+//!
+//! Next: `classify` converts the driver's errors; `cancel` cancels a session's statement.
+
+pub(super) mod classify;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use postgres::config::{SslMode as DriverSsl, SslNegotiation};
+use postgres::{Client, Config, NoTls};
+
+use super::error::ConnectError;
+use super::guarded::Connector;
+use super::params::{ChannelBinding, ConnectParams, Endpoint, SessionAttrs, SslMode};
+use super::tls;
+use super::wire::Wire;
+use crate::interrupt;
+use classify::Attempt;
+
+/// Opens a session on the first suitable host.
+///
+/// # Errors
+///
+/// As in libpq, the next host is tried if a host is unreachable, is starting up or does not satisfy
+/// `target_session_attrs`; any other error ends the search.
+pub fn connect(params: &ConnectParams) -> Result<Client, ConnectError> {
+    reach(params).map(|(client, _)| client)
+}
+
+/// The address and TLS mode of an open session, to open further sessions directly.
+#[derive(Debug, Clone)]
+pub struct Route {
+    pub(super) endpoint: Endpoint,
+    pub(super) address: Option<IpAddr>,
+    pub(super) ssl: DriverSsl,
+}
+
+/// Like [`connect`], but also returns the route.
+///
+/// # Errors
+///
+/// Same as [`connect`].
+pub fn reach(params: &ConnectParams) -> Result<(Client, Route), ConnectError> {
+    let passes: &[SessionAttrs] = match params.session_attrs {
+        SessionAttrs::PreferStandby => &[SessionAttrs::Standby, SessionAttrs::Any],
+        _ => &[params.session_attrs],
+    };
+    let mut failed = Vec::new();
+    for wanted in passes {
+        failed.clear();
+        for endpoint in &params.hosts {
+            match try_host(params, endpoint, *wanted, &mut failed) {
+                Ok(Some(reached)) => return Ok(reached),
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    match failed.len() {
+        1 => Err(failed.remove(0)),
+        _ => Err(ConnectError::NoneOf(failed)),
+    }
+}
+
+fn try_host(
+    params: &ConnectParams,
+    endpoint: &Endpoint,
+    wanted: SessionAttrs,
+    failed: &mut Vec<ConnectError>,
+) -> Result<Option<(Client, Route)>, ConnectError> {
+    let addresses = match addresses(endpoint) {
+        Ok(addresses) => addresses,
+        Err(error) => {
+            failed.push(error);
+            return Ok(None);
+        }
+    };
+    for address in addresses {
+        let attempt = Attempt { params, endpoint, address };
+        let opened = attempt_all_modes(&attempt)
+            .and_then(|(client, ssl)| Ok((check(client, &attempt, wanted)?, ssl)));
+        match opened {
+            Ok((client, ssl)) => {
+                return Ok(Some((client, Route { endpoint: endpoint.clone(), address, ssl })));
+            }
+            Err(error) if leads_to_next_host(&error) => failed.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn leads_to_next_host(error: &ConnectError) -> bool {
+    use ConnectError::{NotReady, TimedOut, Unreachable, WrongSession};
+    matches!(error, Unreachable { .. } | TimedOut { .. } | NotReady { .. } | WrongSession { .. })
+}
+
+/// `None` means the socket.
+fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<IpAddr>>, ConnectError> {
+    let (host, port) = match endpoint {
+        Endpoint::Socket { .. } => return Ok(vec![None]),
+        Endpoint::Tcp { addr: Some(addr), .. } => return Ok(vec![Some(*addr)]),
+        Endpoint::Tcp { host, port, .. } => (host.as_str(), *port),
+    };
+    let found = (host, port).to_socket_addrs().map_err(|e| ConnectError::Unreachable {
+        at: endpoint.to_string(),
+        problem: e.to_string(),
+        check: "the spelling of the host name and name resolution on this machine",
+    })?;
+    Ok(found.map(|socket| Some(socket.ip())).collect())
+}
+
+/// Tries one address with TLS, without TLS, or both in turn.
+fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), ConnectError> {
+    let mode = match attempt.endpoint {
+        // PostgreSQL has no TLS on Unix-domain sockets, and libpq ignores sslmode there.
+        Endpoint::Socket { .. } => SslMode::Disable,
+        Endpoint::Tcp { .. } => attempt.params.ssl.mode,
+    };
+    match mode {
+        SslMode::Disable => open(attempt, DriverSsl::Disable),
+        SslMode::Allow => match open(attempt, DriverSsl::Disable) {
+            Err(plain @ ConnectError::Authentication { .. }) => {
+                open(attempt, DriverSsl::Require).map_err(|tls| more_helpful(tls, plain))
+            }
+            other => other,
+        },
+        SslMode::Prefer => match open(attempt, DriverSsl::Prefer) {
+            // If the server refused TLS, this repeats the same attempt, which is harmless.
+            Err(tls @ (ConnectError::Authentication { .. } | ConnectError::Tls { .. })) => {
+                open(attempt, DriverSsl::Disable).map_err(|plain| more_helpful(tls, plain))
+            }
+            other => other,
+        },
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {
+            open(attempt, DriverSsl::Require)
+        }
+    }
+}
+
+/// Returns the more helpful of two errors: the server's error over TLS, or else both combined.
+fn more_helpful(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
+    if !matches!(tls, ConnectError::Tls { .. }) {
+        return tls;
+    }
+    if let ConnectError::Authentication { hint, .. } = &mut plain {
+        hint.push_str(&format!("; and {tls}"));
+    }
+    plain
+}
+
+fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), ConnectError> {
+    let config = driver_config(attempt, ssl);
+    let tls = match ssl {
+        DriverSsl::Disable => None,
+        _ => Some(tls::client_config(attempt.params)?),
+    };
+    if let (Some(address), Endpoint::Tcp { port, .. }) = (attempt.address, attempt.endpoint) {
+        interrupt::note(address, *port);
+    }
+    let limit = attempt.params.connect_timeout;
+    let opened = match attempt.endpoint {
+        Endpoint::Tcp { .. } => {
+            let deadline = limit.map(|limit| Instant::now() + limit);
+            let connector = Connector::new(tls, ssl, deadline);
+            within(limit, move || Ok(config.connect(connector)), attempt)?
+        }
+        Endpoint::Socket { dir, port } => {
+            let file = dir.join(format!(".s.PGSQL.{port}"));
+            let (params, endpoint) = (attempt.params.clone(), attempt.endpoint.clone());
+            let route = Route { endpoint, address: None, ssl };
+            let connect = move || {
+                login_first(&file, || Wire::open(&params, &route).map(drop))?;
+                Ok(config.connect(NoTls))
+            };
+            within(limit, connect, attempt)?
+        }
+    };
+    let client = opened.map_err(|error| classify::classify(error, attempt))?;
+    Ok((client, ssl))
+}
+
+/// Logs in over [`Wire`], unless the listener at this socket file has passed before.
+fn login_first(
+    file: &Path,
+    login: impl FnOnce() -> Result<(), ConnectError>,
+) -> Result<(), ConnectError> {
+    static PASSED: Mutex<BTreeSet<(u64, u64, i64, i64)>> = Mutex::new(BTreeSet::new());
+    // A new socket at the same path is another file.
+    let identity = fs::metadata(file).ok().map(|m| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec()));
+    let passed = || PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if identity.is_some_and(|identity| passed().contains(&identity)) {
+        return Ok(());
+    }
+    login()?;
+    passed().extend(identity);
+    Ok(())
+}
+
+type Opened = Result<Result<Client, postgres::Error>, ConnectError>;
+
+/// Applies the timeout to the whole login. The driver's own timeout covers only the TCP handshake,
+/// but a stalled server accepts the connection and then sends nothing. After the timeout, or when
+/// pgio is asked to stop, the thread is abandoned; it ends when the server answers or goes away.
+fn within(
+    limit: Option<Duration>,
+    connect: impl FnOnce() -> Opened + Send + 'static,
+    attempt: &Attempt<'_>,
+) -> Opened {
+    let (done, opened) = mpsc::sync_channel(1);
+    thread::Builder::new()
+        .name("connect".to_owned())
+        // After a timeout the receiver is gone, and dropping the session closes it.
+        .spawn(move || drop(done.send(connect())))
+        .map_err(|source| ConnectError::Thread { source })?;
+    let started = Instant::now();
+    loop {
+        let left = limit.map_or(interrupt::REPEAT, |limit| limit.saturating_sub(started.elapsed()));
+        match opened.recv_timeout(left.min(interrupt::REPEAT)) {
+            Ok(opened) => return opened,
+            Err(_) if interrupt::is_cutting() => {
+                return Err(ConnectError::Stopped { at: attempt.at() });
+            }
+            Err(_) => {}
+        }
+        if let Some(limit) = limit.filter(|limit| started.elapsed() >= *limit) {
+            return Err(ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() });
+        }
+    }
+}
+
+fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
+    let params = attempt.params;
+    let mut config = Config::new();
+    config
+        .user(&params.user)
+        .dbname(&params.dbname)
+        .application_name(&params.application_name)
+        .ssl_mode(ssl)
+        .channel_binding(match params.channel_binding {
+            ChannelBinding::Disable => postgres::config::ChannelBinding::Disable,
+            ChannelBinding::Prefer => postgres::config::ChannelBinding::Prefer,
+            ChannelBinding::Require => postgres::config::ChannelBinding::Require,
+        })
+        .keepalives(!params.keepalives.disabled);
+    match attempt.endpoint {
+        Endpoint::Socket { dir, port } => config.host_path(dir).port(*port),
+        // The driver's TLS is our `Connector`, which applies the real mode.
+        Endpoint::Tcp { host, port, .. } => config
+            .host(host)
+            .port(*port)
+            .ssl_mode(DriverSsl::Require)
+            .ssl_negotiation(SslNegotiation::Direct),
+    };
+    if let Some(address) = attempt.address {
+        config.hostaddr(address);
+    }
+    if let Some(password) = params.password_for(attempt.endpoint) {
+        config.password(password.expose());
+    }
+    if let Some(options) = &params.options {
+        config.options(options);
+    }
+    if let Some(limit) = params.connect_timeout {
+        config.connect_timeout(limit);
+    }
+    if let Some(handler) = params.on_notice.0.clone() {
+        config.notice_callback(move |notice| handler(notice.message()));
+    }
+    let keep = &params.keepalives;
+    keep.idle.map(|idle| config.keepalives_idle(idle));
+    keep.interval.map(|interval| config.keepalives_interval(interval));
+    keep.count.map(|count| config.keepalives_retries(count));
+    keep.user_timeout.map(|limit| config.tcp_user_timeout(limit));
+    config
+}
+
+/// Checks that the session satisfies target_session_attrs.
+fn check(
+    mut client: Client,
+    attempt: &Attempt<'_>,
+    wanted: SessionAttrs,
+) -> Result<Client, ConnectError> {
+    if wanted == SessionAttrs::Any {
+        return Ok(client);
+    }
+    let row = client
+        .query_one(
+            "SELECT pg_catalog.pg_is_in_recovery(), \
+                    pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool",
+            &[],
+        )
+        .map_err(|error| classify::classify(error, attempt))?;
+    let (standby, read_only): (bool, bool) = (row.get(0), row.get(1));
+    let (satisfied, wanted) = match wanted {
+        SessionAttrs::Any | SessionAttrs::PreferStandby => (true, "any server"),
+        SessionAttrs::ReadWrite => (!read_only, "open for writing"),
+        SessionAttrs::ReadOnly => (read_only, "read-only"),
+        SessionAttrs::Primary => (!standby, "a primary"),
+        SessionAttrs::Standby => (standby, "a standby"),
+    };
+    if satisfied {
+        Ok(client)
+    } else {
+        Err(ConnectError::WrongSession { at: attempt.at(), wanted })
+    }
+}

@@ -1,0 +1,200 @@
+//! Resolved connection parameters: plain values, independent of a driver.
+//!
+//! Passwords are [`Secret`]s, which can be neither displayed nor serialized.
+//!
+//! Next: `resolve` creates them, `open` and `tls` use them.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::error::ConnectWarning;
+use super::passfile::Passfile;
+
+/// Everything needed to open a session. Created by [`super::resolve()`].
+#[derive(Debug, Clone)]
+pub struct ConnectParams {
+    pub user: String,
+    pub dbname: String,
+    /// Tried in this order; never empty.
+    pub hosts: Vec<Endpoint>,
+    /// From the string, the service file or the environment; [`Self::password_for`] also searches
+    /// the password file.
+    pub password: Option<Secret>,
+    pub application_name: String,
+    pub options: Option<String>,
+    /// Timeout per address for the whole login; `None` waits forever.
+    pub connect_timeout: Option<Duration>,
+    pub session_attrs: SessionAttrs,
+    pub channel_binding: ChannelBinding,
+    pub keepalives: Keepalives,
+    pub ssl: SslParams,
+    pub(super) passfile: Passfile,
+    pub(super) warnings: Vec<ConnectWarning>,
+    /// Created once for all sessions with these parameters, because it reads files.
+    pub(super) tls: Arc<OnceLock<rustls::ClientConfig>>,
+    pub(super) on_notice: OnNotice,
+}
+
+/// Callback for the server's notices; none by default.
+#[derive(Clone, Default)]
+pub(super) struct OnNotice(pub(super) Option<NoticeHandler>);
+
+pub(super) type NoticeHandler = Arc<dyn Fn(&str) + Send + Sync>;
+
+impl fmt::Debug for OnNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "handled" } else { "ignored" })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    Socket {
+        dir: PathBuf,
+        port: u16,
+    },
+    /// A certificate must name `host`; `addr` avoids a DNS lookup.
+    Tcp {
+        host: String,
+        addr: Option<IpAddr>,
+        port: u16,
+    },
+}
+
+/// target_session_attrs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionAttrs {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    PreferStandby,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelBinding {
+    Disable,
+    Prefer,
+    Require,
+}
+
+/// TCP settings; `None` means the operating system's default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keepalives {
+    pub disabled: bool,
+    pub idle: Option<Duration>,
+    pub interval: Option<Duration>,
+    pub count: Option<u32>,
+    pub user_timeout: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SslMode {
+    Disable,
+    Allow,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SslParams {
+    pub mode: SslMode,
+    pub root: RootCert,
+    pub client: Option<ClientCert>,
+    pub sni: bool,
+    pub tls12: bool,
+    pub tls13: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RootCert {
+    /// Not given, and the default file does not exist.
+    None,
+    /// Given, or the default. The file may be missing.
+    File(PathBuf),
+    /// The operating system's trust store.
+    System,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCert {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// A password. It has no Display and no Serialize, and Debug redacts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Secret(text.into())
+    }
+
+    /// The password in plain text, only for sending it to the server.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}
+
+impl ConnectParams {
+    /// A description without secrets: `pgio on /var/run/postgresql:5432 as postgres`.
+    pub fn describe(&self) -> String {
+        let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
+        format!("{} on {} as {}", self.dbname, hosts.join(","), self.user)
+    }
+
+    pub fn with_dbname(mut self, dbname: impl Into<String>) -> Self {
+        self.dbname = dbname.into();
+        self
+    }
+
+    pub fn with_application_name(mut self, name: impl Into<String>) -> Self {
+        self.application_name = name.into();
+        self
+    }
+
+    /// Calls `handler` with the server's notices and warnings.
+    pub fn with_notices(mut self, handler: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_notice = OnNotice(Some(Arc::new(handler)));
+        self
+    }
+
+    /// Whether all hosts are Unix-domain sockets, so that the server is on this machine.
+    pub fn is_by_socket(&self) -> bool {
+        self.hosts.iter().all(|endpoint| matches!(endpoint, Endpoint::Socket { .. }))
+    }
+
+    /// Problems that libpq would ignore silently.
+    pub fn warnings(&self) -> &[ConnectWarning] {
+        &self.warnings
+    }
+
+    /// The password for one host. Looked up late, because the password file also matches the
+    /// database.
+    pub fn password_for(&self, endpoint: &Endpoint) -> Option<Secret> {
+        self.password.clone().or_else(|| self.passfile.find(endpoint, &self.dbname, &self.user))
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Socket { dir, port } => write!(f, "{}:{port}", dir.display()),
+            Endpoint::Tcp { host, port, .. } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port, .. } => write!(f, "{host}:{port}"),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Writes resolved parameters without the password: as a conninfo string, which the journal stores
+//! to reconnect later, and as libpq's environment variables, for external programs. The password
+//! must come from libpq's other sources.
+
+use super::keywords::KEYWORDS;
+use super::params::{ConnectParams, Endpoint, RootCert, SslMode};
+
+impl ConnectParams {
+    /// A conninfo string for the same database, without the password.
+    pub fn without_secrets(&self) -> String {
+        let pairs = self.pairs().into_iter();
+        let written: Vec<String> =
+            pairs.map(|(key, value)| format!("{key}={}", quoted(&value))).collect();
+        written.join(" ")
+    }
+
+    /// The same parameters as environment variables.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        let variable = |keyword| KEYWORDS.iter().find(|k| k.name == keyword)?.env;
+        let pairs = self.pairs().into_iter();
+        pairs.filter_map(|(keyword, value)| Some((variable(keyword)?, value))).collect()
+    }
+
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        let (mut hosts, mut addresses, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+        for endpoint in &self.hosts {
+            let (host, address, port) = match endpoint {
+                Endpoint::Socket { dir, port } => (dir.display().to_string(), String::new(), port),
+                Endpoint::Tcp { host, addr, port } => {
+                    (host.clone(), addr.map_or_else(String::new, |a| a.to_string()), port)
+                }
+            };
+            hosts.push(host);
+            addresses.push(address);
+            ports.push(port.to_string());
+        }
+        let mut pairs = vec![
+            ("host", hosts.join(",")),
+            ("port", ports.join(",")),
+            ("user", self.user.clone()),
+            ("dbname", self.dbname.clone()),
+            ("sslmode", mode(self.ssl.mode).to_owned()),
+        ];
+        if addresses.iter().any(|a| !a.is_empty()) {
+            pairs.push(("hostaddr", addresses.join(",")));
+        }
+        match &self.ssl.root {
+            RootCert::None => {}
+            RootCert::File(path) => pairs.push(("sslrootcert", path.display().to_string())),
+            RootCert::System => pairs.push(("sslrootcert", "system".to_owned())),
+        }
+        if let Some(client) = &self.ssl.client {
+            pairs.push(("sslcert", client.cert.display().to_string()));
+            pairs.push(("sslkey", client.key.display().to_string()));
+        }
+        pairs
+    }
+}
+
+/// All environment variables that affect libpq's connections.
+pub fn variables() -> impl Iterator<Item = &'static str> {
+    let services = ["PGSERVICE", "PGSERVICEFILE"];
+    KEYWORDS.iter().filter_map(|keyword| keyword.env).chain(services)
+}
+
+fn mode(mode: SslMode) -> &'static str {
+    match mode {
+        SslMode::Disable => "disable",
+        SslMode::Allow => "allow",
+        SslMode::Prefer => "prefer",
+        SslMode::Require => "require",
+        SslMode::VerifyCa => "verify-ca",
+        SslMode::VerifyFull => "verify-full",
+    }
+}
+
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Env, resolve};
+    use std::collections::BTreeMap;
+
+    fn env() -> Env {
+        Env { vars: BTreeMap::new(), home: None, user: "dba".to_owned(), ..Env::default() }
+    }
+
+    #[test]
+    fn written_parameters_resolve_to_the_same_values() {
+        for text in [
+            "postgresql://u:secret@h1:5433,h2/my%20db?sslmode=require",
+            "host=/tmp dbname='it''s' user=o\\'x password=secret",
+        ] {
+            let Ok(params) = resolve(text, &env()) else { continue };
+            let conninfo = params.without_secrets();
+            assert!(!conninfo.contains("secret"), "{conninfo}");
+            let again = resolve(&conninfo, &env()).unwrap();
+            assert_eq!(again.describe(), params.describe());
+            assert_eq!(again.ssl, params.ssl);
+
+            let vars: BTreeMap<String, String> =
+                params.environment().into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+            assert!(!vars.values().any(|v| v.contains("secret")), "{vars:?}");
+            assert!(vars.keys().all(|k| super::variables().any(|known| known == k)));
+            let again = resolve("", &Env { vars, ..env() }).unwrap();
+            assert_eq!((again.describe(), again.ssl), (params.describe(), params.ssl));
+        }
+    }
+}

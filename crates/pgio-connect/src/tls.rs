@@ -1,0 +1,316 @@
+//! TLS by rustls with libpq's idea of checking the server's certificate:
+//!
+//! | sslmode | without a root certificate | with one |
+//! |---|---|---|
+//! | prefer, require | any certificate | its chain |
+//! | verify-ca | an error | its chain |
+//! | verify-full | an error | its chain and the host name |
+//!
+//! Certificates as PostgreSQL's manual makes them are taken as libpq takes them: a host name in the
+//! CN when there is no subjectAltName, and X.509 version 1. But webpki cannot check the chain of
+//! version 1, so that needs a mode that does not ask for it, and TLS 1.3.
+//!
+//! Next: `open` decides when TLS is tried.
+
+mod certificate;
+
+use std::fmt::Display;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{
+    WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+};
+use rustls::crypto::{
+    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version};
+use sha2::{Digest, Sha256, Sha384, Sha512};
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::oid::db::rfc5912::{
+    ECDSA_WITH_SHA_256, ECDSA_WITH_SHA_384, ECDSA_WITH_SHA_512, MD_5_WITH_RSA_ENCRYPTION,
+    SHA_1_WITH_RSA_ENCRYPTION, SHA_256_WITH_RSA_ENCRYPTION, SHA_384_WITH_RSA_ENCRYPTION,
+    SHA_512_WITH_RSA_ENCRYPTION,
+};
+
+use super::error::ConnectError;
+use super::params::{ClientCert, ConnectParams, RootCert, SslMode, SslParams};
+
+/// The configuration for these parameters, made at the first call.
+pub(super) fn client_config(params: &ConnectParams) -> Result<ClientConfig, ConnectError> {
+    if let Some(made) = params.tls.get() {
+        return Ok(made.clone());
+    }
+    let made = make(&params.ssl)?;
+    Ok(params.tls.get_or_init(|| made).clone())
+}
+
+fn make(ssl: &SslParams) -> Result<ClientConfig, ConnectError> {
+    let provider = Arc::new(ring::default_provider());
+    let versions: &[_] = match (ssl.tls12, ssl.tls13) {
+        (true, false) => &[&version::TLS12],
+        (false, true) => &[&version::TLS13],
+        _ => &[&version::TLS12, &version::TLS13],
+    };
+    let verifier = verifier(ssl, &provider)?;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(|e| unusable(&e))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match &ssl.client {
+        None => builder.with_no_client_auth(),
+        Some(client) => {
+            let (chain, key) = read_client(client)?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|e| bad_file(&client.key, format!("does not fit sslcert: {e}")))?
+        }
+    };
+    config.enable_sni = ssl.sni;
+    Ok(config)
+}
+
+fn unusable(error: &dyn Display) -> ConnectError {
+    ConnectError::Tls { at: "any server".to_owned(), problem: error.to_string() }
+}
+
+fn bad_file(path: &Path, problem: impl Into<String>) -> ConnectError {
+    ConnectError::TlsFile { path: path.to_owned(), problem: problem.into() }
+}
+
+fn verifier(
+    ssl: &SslParams,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, ConnectError> {
+    let roots = match &ssl.root {
+        RootCert::System => {
+            let (provider, roots) = (Arc::clone(provider), Arc::new(system_roots()?));
+            let system = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+            return Ok(system.map_err(|e| unusable(&e))?);
+        }
+        RootCert::File(path) if path.exists() => Some(read_roots(path)?),
+        RootCert::File(path) if ssl.mode >= SslMode::VerifyCa => {
+            let problem = "not found; give the authority's certificate with sslrootcert=FILE, \
+                           or sslrootcert=system, or do without the check by sslmode=require";
+            return Err(bad_file(path, problem));
+        }
+        RootCert::None if ssl.mode >= SslMode::VerifyCa => {
+            let problem = "not found, and sslmode asks for a check; give sslrootcert=FILE \
+                           or sslrootcert=system, or set sslmode=require";
+            return Err(bad_file(Path::new("~/.postgresql/root.crt"), problem));
+        }
+        RootCert::File(_) | RootCert::None => None,
+    };
+    Ok(Arc::new(LikeLibpq {
+        roots,
+        check_name: ssl.mode == SslMode::VerifyFull,
+        provider: Arc::clone(provider),
+    }))
+}
+
+fn system_roots() -> Result<RootCertStore, ConnectError> {
+    let mut store = RootCertStore::empty();
+    // Some systems ship certificates that webpki cannot use; the others are enough.
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if store.is_empty() {
+        return Err(unusable(&"the system's trust store holds no certificate"));
+    }
+    Ok(store)
+}
+
+#[derive(Debug)]
+struct Roots {
+    store: RootCertStore,
+    /// A server's own certificate may stand in the file instead of an authority's. OpenSSL takes
+    /// it, webpki does not know the case. We trust it to the byte, without regard to its dates.
+    listed: Vec<CertificateDer<'static>>,
+}
+
+fn read_roots(path: &Path) -> Result<Roots, ConnectError> {
+    let listed = read_certificates(path)?;
+    let mut store = RootCertStore::empty();
+    let (added, _) = store.add_parsable_certificates(listed.iter().cloned());
+    if added == 0 {
+        return Err(bad_file(path, "holds no usable certificate in PEM form"));
+    }
+    Ok(Roots { store, listed })
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
+    let pem = fs::read(path).map_err(|e| bad_file(path, e.to_string()))?;
+    CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| bad_file(path, format!("not in PEM form: {e}")))
+}
+
+fn read_client(
+    client: &ClientCert,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConnectError> {
+    let chain = read_certificates(&client.cert)?;
+    if chain.is_empty() {
+        return Err(bad_file(&client.cert, "holds no certificate in PEM form"));
+    }
+    let meta = fs::metadata(&client.key);
+    let meta = meta.map_err(|e| bad_file(&client.key, format!("{e}; give the key by sslkey")))?;
+    // As libpq: a key of root may be readable by a group, so that a service can share it.
+    let forbidden = if meta.uid() == 0 { 0o037 } else { 0o077 };
+    if !meta.is_file() || meta.permissions().mode() & forbidden != 0 {
+        return Err(bad_file(&client.key, "must be a file that only you can read; chmod 0600"));
+    }
+    let pem = fs::read(&client.key).map_err(|e| bad_file(&client.key, e.to_string()))?;
+    if String::from_utf8_lossy(&pem).contains("ENCRYPTED") {
+        let problem =
+            "is encrypted, which is not supported; decrypt it: openssl pkey -in .. -out ..";
+        return Err(bad_file(&client.key, problem));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&pem);
+    Ok((chain, key.map_err(|e| bad_file(&client.key, format!("no private key in PEM form: {e}")))?))
+}
+
+/// Checks what the mode asks for; signatures always, so the peer at least holds the key.
+#[derive(Debug)]
+struct LikeLibpq {
+    roots: Option<Roots>,
+    check_name: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for LikeLibpq {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(roots) = &self.roots else { return Ok(ServerCertVerified::assertion()) };
+        if !roots.listed.contains(end_entity) {
+            verify_server_cert_signed_by_trust_anchor(
+                &ParsedCertificate::try_from(end_entity)?,
+                &roots.store,
+                intermediates,
+                now,
+                self.provider.signature_verification_algorithms.all,
+            )?;
+        }
+        if self.check_name {
+            check_name(end_entity, server_name)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        match (ParsedCertificate::try_from(cert), certificate::public_key(cert)) {
+            (Err(_), Some(key)) => {
+                let key = SubjectPublicKeyInfoDer::from(key.as_slice());
+                verify_tls13_signature_with_raw_key(message, &key, dss, algorithms)
+            }
+            _ => verify_tls13_signature(message, cert, dss, algorithms),
+        }
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn check_name(
+    end_entity: &CertificateDer<'_>,
+    server_name: &ServerName<'_>,
+) -> Result<(), rustls::Error> {
+    use rustls::{CertificateError, Error};
+    let checked = verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name);
+    match &checked {
+        // The CN counts only if there is no other name, as RFC 6125 and libpq have it.
+        Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            presented,
+            ..
+        })) if presented.is_empty() => {
+            let common_name = certificate::common_name(end_entity).unwrap_or_default();
+            let matches = certificate::name_matches(&common_name, &server_name.to_str());
+            if matches { Ok(()) } else { checked }
+        }
+        _ => checked,
+    }
+}
+
+/// What binds SCRAM to this TLS session (tls-server-end-point, RFC 5929): the hash of the server's
+/// certificate by the algorithm it is signed with, at least SHA-256.
+pub(super) fn end_point(server_certificate: &[u8]) -> Option<Vec<u8>> {
+    // Not in the RFC that the others come from.
+    const ECDSA_WITH_SHA_1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.1");
+    match certificate::signature_algorithm(server_certificate)? {
+        // MD5 and SHA-1 are replaced by SHA-256.
+        MD_5_WITH_RSA_ENCRYPTION
+        | SHA_1_WITH_RSA_ENCRYPTION
+        | SHA_256_WITH_RSA_ENCRYPTION
+        | ECDSA_WITH_SHA_1
+        | ECDSA_WITH_SHA_256 => Some(Sha256::digest(server_certificate).to_vec()),
+        SHA_384_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_384 => {
+            Some(Sha384::digest(server_certificate).to_vec())
+        }
+        SHA_512_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_512 => {
+            Some(Sha512::digest(server_certificate).to_vec())
+        }
+        // Ed25519 has no hash of its own, and no binding is defined.
+        _ => None,
+    }
+}
+
+/// What to do about a failed handshake.
+pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
+    use rustls::{CertificateError as C, Error as E};
+    let roots = match &ssl.root {
+        RootCert::File(path) => path.display().to_string(),
+        RootCert::System => "the system's trust store".to_owned(),
+        RootCert::None => "any root certificate".to_owned(),
+    };
+    match error {
+        E::InvalidCertificate(C::UnknownIssuer) => {
+            format!("the server's certificate is not signed by {roots}; check sslrootcert")
+        }
+        E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => format!(
+            "{error}; give as host a name it is for (hostaddr= may say where), or do without the name by sslmode=verify-ca"
+        ),
+        // The chain of a version 1 certificate: webpki's error is hidden behind a `dyn Error`.
+        E::InvalidCertificate(C::Other(_))
+            if error.to_string().contains("UnsupportedCertVersion") =>
+        {
+            "the server's certificate is of X.509 version 1, whose signer cannot be checked; issue \
+             one of version 3 (openssl x509 -extfile), or name itself as sslrootcert with verify-ca"
+                .to_owned()
+        }
+        E::AlertReceived(alert) => format!(
+            "the server ended it with {alert:?}; check the client certificate (sslcert, sslkey) \
+             and the server's log"
+        ),
+        other => other.to_string(),
+    }
+}

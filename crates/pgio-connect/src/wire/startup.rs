@@ -1,0 +1,428 @@
+//! Opens a session for a route: socket, TLS, authentication and startup messages. Also sends cancel
+//! requests, which begin in the same way.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use postgres::config::SslMode as DriverSsl;
+use postgres::error::SqlState;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{self, ScramSha256};
+use postgres_protocol::message::frontend;
+use rustix::net::sockopt;
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+
+use super::pipe::{Pipe, Socket};
+use super::{Message, Refusal};
+use crate::error::ConnectError;
+use crate::limits::{Excess, Guard};
+use crate::open::Route;
+use crate::open::classify::{self, Attempt, NO_TLS};
+use crate::params::{ChannelBinding, ConnectParams, Endpoint, Keepalives, Secret};
+use crate::tls;
+
+/// Returns the pipe, bytes received after the startup, the backend's process id and its cancel key.
+pub(super) fn open(
+    params: &ConnectParams,
+    route: &Route,
+) -> Result<(Pipe, BytesMut, i32, i32), ConnectError> {
+    let attempt = attempt(params, route);
+    let deadline = deadline(params);
+    let pipe = connect(&attempt, route, deadline)?;
+    let (inbox, out, guard) = (BytesMut::new(), BytesMut::new(), Guard::new());
+    let mut start = Startup { attempt, pipe, inbox, out, guard, deadline };
+    start.send_startup()?;
+    start.authenticate()?;
+    let (pid, key) = start.until_ready()?;
+    start.pipe.set_read_timeout(None).map_err(|e| broken(e, &start.attempt))?;
+    Ok((start.pipe, start.inbox, pid, key))
+}
+
+/// Timeout for each step of a cancel request: a server that does not answer cancels nothing, so
+/// waiting longer is useless.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Asks the server to cancel the session's statement.
+pub(crate) fn cancel(
+    params: &ConnectParams,
+    route: &Route,
+    pid: i32,
+    key: i32,
+) -> Result<(), ConnectError> {
+    let limit = params.connect_timeout.map_or(CANCEL_TIMEOUT, |limit| limit.min(CANCEL_TIMEOUT));
+    let params = ConnectParams { connect_timeout: Some(limit), ..params.clone() };
+    let attempt = attempt(&params, route);
+    let mut pipe = connect(&attempt, route, deadline(&params))?;
+    let mut request = BytesMut::new();
+    frontend::cancel_request(pid, key, &mut request);
+    let lost = |e: io::Error| ConnectError::Cancel { source: Box::new(e) };
+    pipe.send(&mut request.to_vec()).map_err(lost)?;
+    // The server closes the connection after processing the request and sends nothing.
+    match pipe.read(&mut [0]) {
+        Err(error) if is_time_out(&error) => Err(broken(error, &attempt)),
+        _ => Ok(()),
+    }
+}
+
+fn attempt<'a>(params: &'a ConnectParams, route: &'a Route) -> Attempt<'a> {
+    Attempt { params, endpoint: &route.endpoint, address: route.address }
+}
+
+/// The latest end of the login.
+fn deadline(params: &ConnectParams) -> Option<Instant> {
+    params.connect_timeout.map(|limit| Instant::now() + limit)
+}
+
+/// Sets the timeout of the next read to the remaining time, so that a server that sends a byte now
+/// and then cannot extend the login.
+fn wait_until(deadline: Option<Instant>, pipe: &Pipe) -> io::Result<()> {
+    let Some(deadline) = deadline else { return Ok(()) };
+    match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+        left => pipe.set_read_timeout(Some(left)),
+    }
+}
+
+fn is_time_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn broken(error: io::Error, attempt: &Attempt<'_>) -> ConnectError {
+    if let Some(excess) = error.get_ref().and_then(|inner| inner.downcast_ref::<Excess>()) {
+        return ConnectError::Excess { at: attempt.at(), source: excess.clone() };
+    }
+    match attempt.params.connect_timeout {
+        Some(limit) if is_time_out(&error) => {
+            ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() }
+        }
+        _ => ConnectError::Protocol { at: attempt.at(), source: Box::new(error) },
+    }
+}
+
+/// Connects the socket, with TLS if the route has it.
+fn connect(
+    attempt: &Attempt<'_>,
+    route: &Route,
+    deadline: Option<Instant>,
+) -> Result<Pipe, ConnectError> {
+    let socket = socket(attempt).map_err(|e| match e.kind() {
+        io::ErrorKind::TimedOut => broken(e, attempt),
+        kind => classify::unreachable(Some(kind), e.to_string(), attempt),
+    })?;
+    let mut pipe = Pipe::plain(socket);
+    wait_until(deadline, &pipe).map_err(|e| broken(e, attempt))?;
+    if route.ssl == DriverSsl::Disable {
+        return Ok(pipe);
+    }
+    let mut request = BytesMut::new();
+    frontend::ssl_request(&mut request);
+    let mut answer = [0];
+    pipe.send(&mut request.to_vec()).map_err(|e| broken(e, attempt))?;
+    let read = pipe.read(&mut answer).map_err(|e| broken(e, attempt))?;
+    let at = attempt.at();
+    match (read, answer) {
+        (1, [b'S']) => encrypt(pipe, attempt, deadline),
+        (1, _) if route.ssl == DriverSsl::Prefer => Ok(pipe),
+        (1, _) => Err(ConnectError::Tls { at, problem: NO_TLS.to_owned() }),
+        _ => Err(broken(io::ErrorKind::UnexpectedEof.into(), attempt)),
+    }
+}
+
+fn socket(attempt: &Attempt<'_>) -> io::Result<Socket> {
+    let port = match attempt.endpoint {
+        Endpoint::Socket { dir, port } => {
+            return UnixStream::connect(dir.join(format!(".s.PGSQL.{port}"))).map(Socket::Unix);
+        }
+        Endpoint::Tcp { port, .. } => *port,
+    };
+    let address = attempt.address.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let address = SocketAddr::new(address, port);
+    let socket = match attempt.params.connect_timeout {
+        Some(limit) => TcpStream::connect_timeout(&address, limit)?,
+        None => TcpStream::connect(address)?,
+    };
+    socket.set_nodelay(true)?;
+    keep_alive(&socket, &attempt.params.keepalives)?;
+    Ok(Socket::Tcp(socket))
+}
+
+fn keep_alive(socket: &TcpStream, keep: &Keepalives) -> io::Result<()> {
+    if let Some(limit) = keep.user_timeout {
+        let ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(socket, ms)?;
+    }
+    if keep.disabled {
+        return Ok(());
+    }
+    sockopt::set_socket_keepalive(socket, true)?;
+    if let Some(idle) = keep.idle {
+        sockopt::set_tcp_keepidle(socket, idle)?;
+    }
+    if let Some(interval) = keep.interval {
+        sockopt::set_tcp_keepintvl(socket, interval)?;
+    }
+    if let Some(count) = keep.count {
+        sockopt::set_tcp_keepcnt(socket, count)?;
+    }
+    Ok(())
+}
+
+fn encrypt(
+    mut pipe: Pipe,
+    attempt: &Attempt<'_>,
+    deadline: Option<Instant>,
+) -> Result<Pipe, ConnectError> {
+    let failed = |problem: String| ConnectError::Tls { at: attempt.at(), problem };
+    let name = match (attempt.endpoint, attempt.address) {
+        (Endpoint::Tcp { host, .. }, _) if !host.is_empty() => host.clone(),
+        (_, Some(address)) => address.to_string(),
+        _ => String::new(),
+    };
+    let name = ServerName::try_from(name).map_err(|e| failed(e.to_string()))?;
+    let config = Arc::new(tls::client_config(attempt.params)?);
+    let mut tls = ClientConnection::new(config, name).map_err(|e| failed(e.to_string()))?;
+    while tls.is_handshaking() {
+        let step = wait_until(deadline, &pipe).and_then(|()| handshake(&mut tls, &mut pipe));
+        step.map_err(|e| {
+            let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            match inner {
+                Some(inner) => failed(tls::explain(inner, &attempt.params.ssl)),
+                None if is_time_out(&e) => broken(e, attempt),
+                None => failed(e.to_string()),
+            }
+        })?;
+    }
+    pipe.tls = Some(Box::new(tls));
+    Ok(pipe)
+}
+
+/// Reads once during the handshake and sends the answer.
+fn handshake(tls: &mut ClientConnection, pipe: &mut Pipe) -> io::Result<()> {
+    while tls.wants_write() {
+        tls.write_tls(&mut pipe.socket)?;
+    }
+    if !tls.is_handshaking() {
+        return Ok(());
+    }
+    if tls.read_tls(&mut pipe.socket)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let read = tls.process_new_packets();
+    // If the handshake failed, this sends the alert.
+    while tls.wants_write() {
+        tls.write_tls(&mut pipe.socket)?;
+    }
+    read.map(drop).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+struct Startup<'a> {
+    attempt: Attempt<'a>,
+    pipe: Pipe,
+    inbox: BytesMut,
+    out: BytesMut,
+    guard: Guard,
+    deadline: Option<Instant>,
+}
+
+impl Startup<'_> {
+    fn send_startup(&mut self) -> Result<(), ConnectError> {
+        let params = self.attempt.params;
+        let mut parameters = vec![
+            ("client_encoding", "UTF8"),
+            ("user", params.user.as_str()),
+            ("database", params.dbname.as_str()),
+            ("application_name", params.application_name.as_str()),
+        ];
+        parameters.extend(params.options.as_deref().map(|options| ("options", options)));
+        let written = frontend::startup_message(parameters, &mut self.out);
+        self.send(written)
+    }
+
+    /// Sends the message written to `out`.
+    fn send(&mut self, written: io::Result<()>) -> Result<(), ConnectError> {
+        let sent = written.and_then(|()| self.pipe.send(&mut self.out.split().to_vec()));
+        sent.map(drop).map_err(|e| broken(e, &self.attempt))
+    }
+
+    /// The next message; an ErrorResponse is an error.
+    fn next(&mut self) -> Result<(u8, Vec<u8>), ConnectError> {
+        loop {
+            let first = Message::first(&self.inbox)
+                .map_err(|e| broken(io::Error::other(e), &self.attempt))?;
+            if let Some((message, rest)) = first {
+                let (tag, body, read) =
+                    (message.tag, message.body.to_vec(), self.inbox.len() - rest.len());
+                let _ = self.inbox.split_to(read);
+                if tag == b'E' {
+                    let refusal = Refusal::read(&body);
+                    let code = SqlState::from_code(&refusal.code);
+                    return Err(classify::refused(&code, &refusal.message, &self.attempt));
+                }
+                return Ok((tag, body));
+            }
+            match self.fill() {
+                Ok(0) => return Err(broken(io::ErrorKind::UnexpectedEof.into(), &self.attempt)),
+                Ok(_) => {}
+                Err(e) => return Err(broken(e, &self.attempt)),
+            }
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<usize> {
+        wait_until(self.deadline, &self.pipe)?;
+        let received = self.pipe.fill(&mut self.inbox)?;
+        self.guard.watch(&self.inbox[self.inbox.len() - received..])?;
+        Ok(received)
+    }
+
+    /// The next authentication message: its kind and data.
+    fn authentication_request(&mut self) -> Result<(u32, Vec<u8>), ConnectError> {
+        let (tag, body) = self.next()?;
+        match (tag, body.split_first_chunk::<4>()) {
+            (b'R', Some((kind, data))) => Ok((u32::from_be_bytes(*kind), data.to_vec())),
+            _ => Err(broken(io::ErrorKind::InvalidData.into(), &self.attempt)),
+        }
+    }
+
+    fn rejected(&self, message: impl Into<String>) -> ConnectError {
+        let (at, user) = (self.attempt.at(), self.attempt.params.user.clone());
+        ConnectError::Authentication { at, user, message: message.into(), hint: String::new() }
+    }
+
+    fn password(&self) -> Result<Secret, ConnectError> {
+        let found = self.attempt.params.password_for(self.attempt.endpoint);
+        found.ok_or_else(|| classify::no_password(&self.attempt))
+    }
+
+    /// Fails if channel binding is required; called before any method without it.
+    fn allow_unbound(&self) -> Result<(), ConnectError> {
+        match self.attempt.params.channel_binding {
+            ChannelBinding::Require => Err(self.rejected("server did not use channel binding")),
+            ChannelBinding::Disable | ChannelBinding::Prefer => Ok(()),
+        }
+    }
+
+    fn authenticate(&mut self) -> Result<(), ConnectError> {
+        let (kind, data) = self.authentication_request()?;
+        match (kind, data.as_slice()) {
+            (OK, _) => return self.allow_unbound(),
+            (CLEARTEXT, _) => {
+                self.allow_unbound()?;
+                let password = self.password()?;
+                let written =
+                    frontend::password_message(password.expose().as_bytes(), &mut self.out);
+                self.send(written)?;
+            }
+            (MD5, [a, b, c, d]) => {
+                self.allow_unbound()?;
+                let password = self.password()?;
+                let user = self.attempt.params.user.as_bytes();
+                let hash = md5_hash(user, password.expose().as_bytes(), [*a, *b, *c, *d]);
+                let written = frontend::password_message(hash.as_bytes(), &mut self.out);
+                self.send(written)?;
+            }
+            (SASL, mechanisms) => self.scram(mechanisms)?,
+            _ => return Err(self.rejected("unsupported authentication method")),
+        }
+        match self.authentication_request()? {
+            (OK, _) => Ok(()),
+            _ => Err(self.rejected("unsupported authentication request after the password")),
+        }
+    }
+
+    fn scram(&mut self, mechanisms: &[u8]) -> Result<(), ConnectError> {
+        let password = self.password()?;
+        let offered = |name: &str| mechanisms.split(|b| *b == 0).any(|m| m == name.as_bytes());
+        let certificate = self.pipe.tls.as_ref().and_then(|tls| tls.peer_certificates()?.first());
+        let end_point = certificate
+            .and_then(|certificate| tls::end_point(certificate))
+            .filter(|_| self.attempt.params.channel_binding != ChannelBinding::Disable);
+        let (binding, mechanism) = match end_point {
+            Some(hash) if offered(sasl::SCRAM_SHA_256_PLUS) => {
+                (sasl::ChannelBinding::tls_server_end_point(hash), sasl::SCRAM_SHA_256_PLUS)
+            }
+            _ if !offered(sasl::SCRAM_SHA_256) => {
+                return Err(self.rejected("unsupported SASL mechanism"));
+            }
+            Some(_) => (sasl::ChannelBinding::unrequested(), sasl::SCRAM_SHA_256),
+            None => (sasl::ChannelBinding::unsupported(), sasl::SCRAM_SHA_256),
+        };
+        if mechanism != sasl::SCRAM_SHA_256_PLUS {
+            self.allow_unbound()?;
+        }
+        let mut scram = ScramSha256::new(password.expose().as_bytes(), binding);
+        let written = frontend::sasl_initial_response(mechanism, scram.message(), &mut self.out);
+        self.send(written)?;
+        let data = self.sasl(SASL_CONTINUE)?;
+        scram.update(&data).map_err(|e| self.rejected(e.to_string()))?;
+        let written = frontend::sasl_response(scram.message(), &mut self.out);
+        self.send(written)?;
+        let data = self.sasl(SASL_FINAL)?;
+        scram.finish(&data).map_err(|e| self.rejected(e.to_string()))
+    }
+
+    fn sasl(&mut self, expected: u32) -> Result<Vec<u8>, ConnectError> {
+        match self.authentication_request()? {
+            (kind, data) if kind == expected => Ok(data),
+            _ => Err(self.rejected("unexpected message during SCRAM authentication")),
+        }
+    }
+
+    /// Reads until ReadyForQuery; returns the backend's process id and cancel key.
+    fn until_ready(&mut self) -> Result<(i32, i32), ConnectError> {
+        let mut process = (0, 0);
+        loop {
+            let (tag, body) = self.next()?;
+            match (tag, body.as_slice()) {
+                (b'K', [a, b, c, d, e, f, g, h]) => {
+                    let word = |bytes: [&u8; 4]| i32::from_be_bytes(bytes.map(|b| *b));
+                    process = (word([a, b, c, d]), word([e, f, g, h]));
+                }
+                (b'Z', _) => return Ok(process),
+                // ParameterStatus and notices.
+                _ => {}
+            }
+        }
+    }
+}
+
+const OK: u32 = 0;
+const CLEARTEXT: u32 = 3;
+const MD5: u32 = 5;
+const SASL: u32 = 10;
+const SASL_CONTINUE: u32 = 11;
+const SASL_FINAL: u32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{Env, resolve};
+
+    /// Like a stopped postmaster: the kernel accepts the connection, but nobody answers.
+    #[test]
+    fn a_cancel_request_to_a_silent_server_times_out() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let text = format!("host=localhost hostaddr=127.0.0.1 port={port} user=u dbname=d");
+        let params = resolve(&text, &Env::default()).unwrap();
+        for ssl in [DriverSsl::Disable, DriverSsl::Require] {
+            let route = Route {
+                endpoint: params.hosts[0].clone(),
+                address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+                ssl,
+            };
+            let started = Instant::now();
+            let error = cancel(&params, &route, 1, 2).unwrap_err();
+            assert!(matches!(error, ConnectError::TimedOut { seconds: 2, .. }), "{error:?}");
+            assert!(started.elapsed() < 3 * CANCEL_TIMEOUT, "{:?}", started.elapsed());
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Stored runs of an experiment against others: last month's and today's.
+//!
+//! Conditions of the same name are compared, the baseline first. The two sides were not interleaved,
+//! so what changed between the dates, intended or not, is in every ratio, and trials of one run
+//! share it: the unit is the run. One or two runs a side are shown and not judged; from [`FEWEST`] a
+//! side, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges. (Taking
+//! trials for the unit told runs apart that differed in nothing but their date in half of the
+//! cases.) The second view, each condition's effect against the baseline of its own run, leaves out
+//! what hits all conditions of a run alike.
+//!
+//! Next: `reasons` for why the two may not be comparable at all.
+
+mod reasons;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use benchmath::summary::{geometric_mean, mean};
+use benchmath::welch;
+use serde::{Deserialize, Serialize};
+
+use super::pairing::{self, Arm, Arms};
+use super::{ALPHA, Interval, Verdict, compare, cross, tail};
+use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
+use pgio_results::store::{Manifest, Stored};
+
+/// With fewer runs on a side nothing is judged.
+pub const FEWEST: usize = 3;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Across {
+    pub a: Side,
+    pub b: Side,
+    /// Of A; judged unadjusted.
+    pub primary_metric: String,
+    /// Of A: what the metrics of its command mean.
+    pub metrics: Vec<DeclaredMetric>,
+    /// What differs and was no part of the question.
+    pub reasons: Vec<Reason>,
+    /// By condition, the baseline first, and metric, the primary one first.
+    pub comparisons: Vec<AcrossComparison>,
+    /// Of the primary metric, by condition without the baseline.
+    pub effects: Vec<AcrossEffect>,
+    /// Conditions that only one of the two has.
+    pub only_in_a: Vec<String>,
+    pub only_in_b: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Side {
+    pub experiment: String,
+    /// Of the first run.
+    pub created_at: String,
+    pub baseline: String,
+    /// Runs, each a results directory.
+    #[serde(default)]
+    pub runs: usize,
+    /// Trials that count, of all runs.
+    pub valid: usize,
+}
+
+/// Something besides the date that differs between the two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Reason {
+    pub what: String,
+    /// As found in A; null where it has no such thing.
+    pub a: Option<String>,
+    pub b: Option<String>,
+}
+
+/// One metric of one condition, B against A.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AcrossComparison {
+    pub condition: String,
+    pub metric: String,
+    pub primary: bool,
+    /// The mean of the runs' means, geometric where all values are positive.
+    pub a: Option<f64>,
+    pub b: Option<f64>,
+    pub trials_a: usize,
+    pub trials_b: usize,
+    /// Runs that have such trials.
+    #[serde(default)]
+    pub runs_a: usize,
+    #[serde(default)]
+    pub runs_b: usize,
+    /// B / A, with Welch's 95 % interval over runs; without one where there are too few runs.
+    pub ratio: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
+    pub p: Option<f64>,
+    /// Holm over the secondary metrics of the condition; `p` itself for the primary metric.
+    pub p_adjusted: Option<f64>,
+    /// `not_judged` where a side has fewer than three runs.
+    pub verdict: Verdict,
+}
+
+/// How much a condition's effect against its own baseline has changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AcrossEffect {
+    pub condition: String,
+    pub a: Effect,
+    pub b: Effect,
+    /// Effect in B / effect in A, with Welch's 95 % interval over runs.
+    pub ratio: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
+}
+
+/// condition / baseline as its own experiment has it; of several runs the mean, without an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Effect {
+    pub ratio: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
+    pub blocks: usize,
+}
+
+impl Across {
+    /// Empty for a metric that nobody knows.
+    pub fn unit(&self, metric: &str) -> &str {
+        metrics::find(&self.metrics, metric).map_or("", |def| def.unit)
+    }
+}
+
+/// Each side has at least one run; its first one stands for what the side is.
+pub fn across(a: &[Stored], b: &[Stored]) -> Across {
+    let judge = |runs: &[Stored]| -> Vec<Stored> {
+        runs.iter().map(|run| cross::judged(run).into_owned()).collect()
+    };
+    let (a, b) = (judge(a), judge(b));
+    let (first_a, first_b) = (&a[0].manifest, &b[0].manifest);
+    let (arms_a, arms_b) = (arms(&a), arms(&b));
+    let common = common(first_a, first_b);
+    let (primary, declared) = (&first_a.primary_metric, &first_a.metrics);
+    let comparisons = common
+        .iter()
+        .flat_map(|name| condition(name, primary, declared, (&arms_a, &arms_b)))
+        .collect();
+    Across {
+        a: side(&a, &arms_a),
+        b: side(&b, &arms_b),
+        primary_metric: primary.clone(),
+        metrics: declared.clone(),
+        reasons: reasons::all(&a, &b),
+        comparisons,
+        effects: effects(&common, (&a, &arms_a), (&b, &arms_b)),
+        only_in_a: only(first_a, first_b),
+        only_in_b: only(first_b, first_a),
+    }
+}
+
+fn arms(runs: &[Stored]) -> Vec<Arms<'_>> {
+    runs.iter().map(|run| pairing::arms(&run.manifest, &run.trials)).collect()
+}
+
+fn side(runs: &[Stored], arms: &[Arms<'_>]) -> Side {
+    let m = &runs[0].manifest;
+    Side {
+        experiment: m.name.clone(),
+        created_at: m.created_at.clone(),
+        baseline: m.baseline.clone(),
+        runs: runs.len(),
+        valid: arms.iter().flat_map(|arms| arms.values()).map(|arm| arm.valid().count()).sum(),
+    }
+}
+
+/// Names that both have: A's baseline, then in A's order.
+fn common(a: &Manifest, b: &Manifest) -> Vec<String> {
+    let there: BTreeSet<&String> = b.conditions.iter().map(|c| &c.name).collect();
+    let mut names: Vec<String> =
+        a.conditions.iter().map(|c| &c.name).filter(|n| there.contains(n)).cloned().collect();
+    names.sort_by_key(|name| *name != a.baseline);
+    names
+}
+
+fn only(a: &Manifest, b: &Manifest) -> Vec<String> {
+    let has = |name: &String| b.conditions.iter().any(|c| c.name == *name);
+    a.conditions.iter().map(|c| &c.name).filter(|n| !has(n)).cloned().collect()
+}
+
+/// A condition's values of one metric: a list of trials for each run that has any.
+fn values(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f64>> {
+    let of_run = |arms: &Arms<'_>| -> Vec<f64> {
+        let arm = arms.get(condition);
+        arm.map(|arm| arm.values(metric)).unwrap_or_default()
+    };
+    arms.iter().map(of_run).filter(|values| !values.is_empty()).collect()
+}
+
+fn condition(
+    name: &str,
+    primary: &str,
+    declared: &[DeclaredMetric],
+    (a, b): (&[Arms<'_>], &[Arms<'_>]),
+) -> Vec<AcrossComparison> {
+    let one = |def: MetricDef<'_>| {
+        let (runs_a, runs_b) = (values(a, name, def.name), values(b, name, def.name));
+        let is_primary = def.name == primary;
+        let shown = is_primary || !(runs_a.is_empty() || runs_b.is_empty());
+        let mut compared = shown.then(|| metric(name, &def, is_primary, &runs_a, &runs_b))?;
+        let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
+        if !is_known(&all, &def) {
+            compared.verdict = Verdict::NotApplicable;
+            (compared.ratio, compared.interval) = (None, Interval::UNKNOWN);
+            (compared.p, compared.p_adjusted) = (None, None);
+        }
+        Some(compared)
+    };
+    let mut family: Vec<AcrossComparison> = metrics::all(declared).filter_map(one).collect();
+    family.sort_by_key(|c| !c.primary);
+    adjust(&mut family);
+    family
+}
+
+fn metric(
+    condition: &str,
+    def: &MetricDef,
+    primary: bool,
+    a: &[Vec<f64>],
+    b: &[Vec<f64>],
+) -> AcrossComparison {
+    let (of_a, of_b) = (typical(a), typical(b));
+    let ratio = geometric_mean(&of_a).zip(geometric_mean(&of_b)).map(|(a, b)| b / a);
+    let too_few = a.len() < FEWEST || b.len() < FEWEST;
+    let found =
+        ratio.filter(|_| !too_few).and_then(|_| welch::test(&logs(&of_b), &logs(&of_a), ALPHA));
+    let interval = found.map(|w| w.interval.exp());
+    let verdict = match (ratio, found) {
+        (None, _) if !(a.is_empty() || b.is_empty()) => Verdict::NotApplicable,
+        (Some(ratio), Some(w)) if w.p <= ALPHA => compare::directed(ratio > 1.0, def.direction),
+        _ if too_few => Verdict::NotJudged,
+        _ => Verdict::NoDifference,
+    };
+    let central = |values: &[f64]| geometric_mean(values).or_else(|| mean(values));
+    let trials = |runs: &[Vec<f64>]| runs.iter().map(Vec::len).sum();
+    AcrossComparison {
+        condition: condition.to_owned(),
+        metric: def.name.to_owned(),
+        primary,
+        a: central(&of_a),
+        b: central(&of_b),
+        trials_a: trials(a),
+        trials_b: trials(b),
+        runs_a: a.len(),
+        runs_b: b.len(),
+        ratio,
+        interval: interval.into(),
+        p: found.map(|w| w.p),
+        p_adjusted: found.map(|w| w.p),
+        verdict,
+    }
+}
+
+/// One value for each run.
+fn typical(runs: &[Vec<f64>]) -> Vec<f64> {
+    runs.iter().filter_map(|v| geometric_mean(v).or_else(|| mean(v))).collect()
+}
+
+fn logs(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|v| v.ln()).collect()
+}
+
+/// The secondary metrics of a condition are one family.
+fn adjust(family: &mut [AcrossComparison]) {
+    let secondary = family.iter_mut().filter(|c| !c.primary);
+    compare::adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
+}
+
+/// Whether all trials of these have values of this metric that can be compared.
+fn is_known(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
+    let cut_off = |arm: &Arm<'_>| arm.is_bounded(def.name);
+    tail::too_short(arms.iter().copied(), def).is_none() && !arms.iter().copied().any(cut_off)
+}
+
+/// Only where all runs have the same baseline: an effect is against something.
+fn effects(
+    common: &[String],
+    (a, arms_a): (&[Stored], &[Arms<'_>]),
+    (b, arms_b): (&[Stored], &[Arms<'_>]),
+) -> Vec<AcrossEffect> {
+    let first = &a[0].manifest;
+    let alike = |run: &Stored| {
+        (&run.manifest.baseline, &run.manifest.primary_metric)
+            == (&first.baseline, &first.primary_metric)
+    };
+    if !a.iter().chain(b).all(alike) {
+        return Vec::new();
+    }
+    let compared = |runs: &[Stored], arms: &[Arms<'_>]| -> Vec<Vec<super::Comparison>> {
+        runs.iter()
+            .zip(arms)
+            .map(|(run, arms)| compare::with_baseline(&run.manifest, arms))
+            .collect()
+    };
+    let (of_a, of_b) = (compared(a, arms_a), compared(b, arms_b));
+    let others = common.iter().filter(|name| **name != first.baseline);
+    let one = |name: &String| {
+        let of_runs = |runs: &[Vec<super::Comparison>]| -> Vec<Effect> {
+            let of_run = |all: &Vec<super::Comparison>| {
+                // A bound is no effect.
+                let wanted =
+                    |c: &&super::Comparison| c.primary && c.condition == *name && c.bound.is_none();
+                let c = all.iter().find(wanted)?;
+                Some(Effect { ratio: c.ratio, interval: c.interval, blocks: c.blocks })
+            };
+            runs.iter().filter_map(of_run).collect()
+        };
+        let (effects_a, effects_b) = (of_runs(&of_a), of_runs(&of_b));
+        let logs = |effects: &[Effect]| -> Vec<f64> {
+            effects.iter().filter_map(|e| e.ratio).map(f64::ln).collect()
+        };
+        let (logs_a, logs_b) = (logs(&effects_a), logs(&effects_b));
+        let change = mean(&logs_b).zip(mean(&logs_a)).map(|(b, a)| (b - a).exp());
+        let enough = logs_a.len() >= FEWEST && logs_b.len() >= FEWEST;
+        let interval = welch::test(&logs_b, &logs_a, ALPHA).filter(|_| enough);
+        let interval = interval.map(|w| w.interval.exp());
+        Some(AcrossEffect {
+            condition: name.clone(),
+            a: together(&effects_a)?,
+            b: together(&effects_b)?,
+            ratio: change,
+            interval: interval.into(),
+        })
+    };
+    others.filter_map(one).collect()
+}
+
+/// One run's effect as it is, with its own interval; of several the mean of their logs.
+fn together(effects: &[Effect]) -> Option<Effect> {
+    match effects {
+        [] => None,
+        [one] => Some(*one),
+        several => {
+            let ratios: Vec<f64> = several.iter().filter_map(|e| e.ratio).collect();
+            let blocks = several.iter().map(|e| e.blocks).sum();
+            let interval = Interval::UNKNOWN;
+            Some(Effect { ratio: geometric_mean(&ratios), interval, blocks })
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Why two experiments may not be comparable: what differs between them, the gravest first.
+//!
+//! The question itself (conditions, treatments), the work, the data, the window, the server, the
+//! environment, pgio, the seeds. Trials are described by the first one that is complete: within an
+//! experiment they must not differ (`cross`), of a sweep at its middle point, which is what is compared. Nothing is judged here; a kernel that was upgraded
+//! may be the very thing that is asked about.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Reason;
+use pgio_results::store::{Manifest, Stored};
+use pgio_results::units::human;
+use pgio_results::{Outcome, Trial};
+
+/// In the manifest's environment and told before, or different by nature.
+const TOLD_ELSEWHERE: &[&str] = &["pgio", "server_version", "target"];
+
+/// Of the first run of each side, and what differs between the runs of one side.
+pub(super) fn all(a: &[Stored], b: &[Stored]) -> Vec<Reason> {
+    let mut found = between(&a[0], &b[0]);
+    for (name, runs) in [("A", a), ("B", b)] {
+        for (number, run) in (2..).zip(&runs[1..]) {
+            let within = between(&runs[0], run);
+            // Each run draws its own seed where none is given.
+            let within = within.into_iter().filter(|r| r.what != "seed");
+            found.extend(within.map(|r| Reason {
+                what: format!("{} (run {number} of {name} against its first)", r.what),
+                ..r
+            }));
+        }
+    }
+    found
+}
+
+fn between(a: &Stored, b: &Stored) -> Vec<Reason> {
+    let mut found = question(&a.manifest, &b.manifest);
+    let of = |stored: &Stored| first(stored).map(described).unwrap_or_default();
+    found.extend(maps("", &of(a), &of(b)));
+    found.extend(maps("", &environment(a), &environment(b)));
+    found.extend(differs("pgio", &a.manifest.pgio, &b.manifest.pgio));
+    let seed = |m: &Manifest| m.seed.to_string();
+    found.extend(differs("seed", &seed(&a.manifest), &seed(&b.manifest)));
+    found
+}
+
+fn question(a: &Manifest, b: &Manifest) -> Vec<Reason> {
+    let mut found = Vec::new();
+    found.extend(differs("primary metric", &a.primary_metric, &b.primary_metric));
+    found.extend(differs("baseline", &a.baseline, &b.baseline));
+    let middle =
+        |m: &Manifest| m.sweep.as_ref().map_or_else(|| "none".to_owned(), |s| s.whole(s.middle()));
+    found.extend(differs("middle point of the sweep", &middle(a), &middle(b)));
+    for ours in &a.conditions {
+        let Some(theirs) = b.conditions.iter().find(|c| c.name == ours.name) else { continue };
+        let words = |treatments: &[String]| match treatments {
+            [] => "none".to_owned(),
+            some => some.join("; "),
+        };
+        let what = format!("treatments of {}", ours.name);
+        found.extend(differs(&what, &words(&ours.treatments()), &words(&theirs.treatments())));
+    }
+    found
+}
+
+fn differs(what: &str, a: &str, b: &str) -> Option<Reason> {
+    (a != b).then(|| Reason { what: what.to_owned(), a: Some(a.to_owned()), b: Some(b.to_owned()) })
+}
+
+/// Ordered pairs of what and how.
+type Described = Vec<(String, String)>;
+
+fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
+    let of = |side: &Described, name: &str| {
+        side.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
+    };
+    let mut seen = BTreeSet::new();
+    let names = a.iter().chain(b).map(|(name, _)| name).filter(|n| seen.insert(n.as_str()));
+    let reason = |name: &String| {
+        let (in_a, in_b) = (of(a, name), of(b, name));
+        (in_a != in_b).then(|| Reason { what: format!("{prefix}{name}"), a: in_a, b: in_b })
+    };
+    // A side without any description differs in nothing: it says nothing.
+    if a.is_empty() || b.is_empty() { Vec::new() } else { names.filter_map(reason).collect() }
+}
+
+fn first(stored: &Stored) -> Option<&Trial> {
+    counted(stored).next()
+}
+
+fn counted(stored: &Stored) -> impl Iterator<Item = &Trial> {
+    let middle = stored.manifest.middle();
+    let there =
+        move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.point == *middle && !p.is_burn_in());
+    stored.trials.iter().filter(|t| t.outcome == Outcome::Complete).filter(there)
+}
+
+/// Work, data, window and server.
+fn described(trial: &Trial) -> Described {
+    let mut all = vec![("workload".to_owned(), trial.workload.kind.clone())];
+    for (key, value) in &trial.workload.keys {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        all.push((key.clone(), text));
+    }
+    if let Some(data) = &trial.dataset {
+        let size = human::bytes(data.blocks_per_table * 8192);
+        all.push(("data set".to_owned(), format!("{} tables of {size}", data.tables)));
+        all.push(("seed of the data set".to_owned(), data.seed.to_string()));
+        all.push(("rows of the data set".to_owned(), data.layout.to_string()));
+    }
+    let window = trial.window.asked_seconds.map(|s| format!("{s} s"));
+    all.push((
+        "window".to_owned(),
+        window.unwrap_or_else(|| "a number of transactions".to_owned()),
+    ));
+    all.push(("warm-up".to_owned(), format!("{} s", trial.window.warmup_seconds)));
+    all.push(("server version".to_owned(), trial.server.version.clone()));
+    all.push(("server".to_owned(), trial.server.target.clone()));
+    all.push(("shared_buffers".to_owned(), trial.server.shared_buffers.clone()));
+    all
+}
+
+/// As found: the manifest's, and what the baseline's first trial adds to it. A condition's own
+/// settings are its treatments.
+fn environment(stored: &Stored) -> Described {
+    let m = &stored.manifest;
+    let mut all: BTreeMap<&String, &String> =
+        m.environment.iter().filter(|(k, _)| !TOLD_ELSEWHERE.contains(&k.as_str())).collect();
+    let is_baseline = |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == m.baseline);
+    if let Some(trial) = counted(stored).find(is_baseline) {
+        for (name, value) in trial.environment.iter() {
+            all.entry(name).or_insert(value);
+        }
+    }
+    all.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+}

@@ -1,0 +1,179 @@
+//! Two made-up months.
+
+use std::sync::Arc;
+
+use super::across as across_runs;
+use super::*;
+use crate::analysis::test_support::{demo, experiment, set, trial};
+use pgio_results::Outcome;
+use pgio_results::change::Change;
+
+const PRIMARY: &str = "commits_per_second";
+
+/// One run a side.
+fn across(a: &Stored, b: &Stored) -> Across {
+    across_runs(std::slice::from_ref(a), std::slice::from_ref(b))
+}
+
+fn slower(mut stored: Stored, factor: f64) -> Stored {
+    for t in &mut stored.trials {
+        let rate = t.metrics[PRIMARY].value.unwrap();
+        set(t, PRIMARY, rate * factor);
+    }
+    stored
+}
+
+fn of<'a>(found: &'a Across, condition: &str, metric: &str) -> &'a AcrossComparison {
+    found.comparisons.iter().find(|c| c.condition == condition && c.metric == metric).unwrap()
+}
+
+#[test]
+fn the_same_twice_differs_in_nothing() {
+    let found = across(&demo(), &demo());
+    assert_eq!(found.reasons, []);
+    let local = &found.comparisons[0];
+    assert_eq!((local.condition.as_str(), local.primary), ("local", true));
+    assert_eq!((local.ratio, local.verdict), (Some(1.0), Verdict::NotJudged));
+    assert_eq!((local.trials_a, local.trials_b), (6, 6));
+    assert!(found.effects.iter().all(|e| e.ratio == Some(1.0) && e.interval.low.is_none()));
+}
+
+#[test]
+fn a_slower_machine_is_seen_and_leaves_the_effects() {
+    let found = across(&demo(), &slower(demo(), 0.8));
+    for condition in ["local", "on"] {
+        let c = of(&found, condition, PRIMARY);
+        assert!((c.ratio.unwrap() - 0.8).abs() < 1e-9);
+        assert_eq!((c.interval.low, c.p, c.verdict), (None, None, Verdict::NotJudged));
+    }
+    let on = found.effects.iter().find(|e| e.condition == "on").unwrap();
+    assert!((on.ratio.unwrap() - 1.0).abs() < 1e-9);
+    assert!((on.a.ratio.unwrap() - on.b.ratio.unwrap()).abs() < 1e-9);
+}
+
+/// From three runs a side on the run is the unit, with as many of them as there are.
+#[test]
+fn runs_are_the_unit() {
+    let runs = |factors: [f64; 3]| factors.map(|f| slower(demo(), f));
+    let found = across_runs(&runs([1.0, 1.02, 0.99]), &runs([0.8, 0.79, 0.81]));
+    let c = of(&found, "local", PRIMARY);
+    assert_eq!((c.verdict, c.runs_a, c.runs_b, c.trials_a), (Verdict::Slower, 3, 3, 18));
+    assert!(c.interval.low.unwrap() > 0.7 && c.interval.high.unwrap() < 0.9, "{c:?}");
+    // Runs of one side differ by as much as the two sides do.
+    let found = across_runs(&runs([1.0, 0.8, 1.1]), &runs([0.8, 1.05, 0.9]));
+    assert_eq!(of(&found, "local", PRIMARY).verdict, Verdict::NoDifference);
+    let back = across_runs(&runs([0.8, 0.79, 0.81]), &runs([1.0, 1.02, 0.99]));
+    assert_eq!(of(&back, "local", PRIMARY).verdict, Verdict::Faster);
+    assert_eq!(
+        across_runs(&runs([1.0; 3])[..2], &runs([0.5; 3])).comparisons[0].verdict,
+        Verdict::NotJudged
+    );
+}
+
+/// Runs vary as much between dates as trials do within: trials as the unit would tell every second
+/// such pair apart.
+#[test]
+fn equal_runs_are_told_apart_in_one_of_twenty() {
+    use benchmath::rng::SplitMix64;
+    let mut rng = SplitMix64::new(11);
+    let mut noise = || {
+        let sum: f64 = (0..12).map(|_| rng.next_u64() as f64 / u64::MAX as f64).sum();
+        0.02 * (sum - 6.0)
+    };
+    let mut run = || {
+        let date = noise();
+        let trials =
+            (1..=6).map(|block| trial("local", block, &[(PRIMARY, (date + noise()).exp())]));
+        experiment(&["local"], trials.collect())
+    };
+    let mut apart = 0;
+    for _ in 0..200 {
+        let (a, b) = ([run(), run(), run()], [run(), run(), run()]);
+        apart += usize::from(of(&across_runs(&a, &b), "local", PRIMARY).verdict.is_decided());
+    }
+    assert!((1..=19).contains(&apart), "{apart} of 200");
+}
+
+#[test]
+fn the_baseline_comes_first_and_names_must_meet() {
+    let mut b = demo();
+    b.manifest.conditions.reverse();
+    b.manifest.conditions.retain(|c| c.name != "remote_write");
+    let mut a = demo();
+    a.manifest.conditions.reverse();
+    let found = across(&a, &b);
+    assert_eq!(found.comparisons[0].condition, "local");
+    assert_eq!((found.only_in_a, found.only_in_b), (vec!["remote_write".to_owned()], vec![]));
+}
+
+#[test]
+fn what_differs_is_listed_gravest_first() {
+    let mut a = demo();
+    a.manifest.environment.insert("driver.cores".to_owned(), "2".to_owned());
+    let mut b = demo();
+    b.manifest.environment.clone_from(&a.manifest.environment);
+    b.manifest.conditions[3].changes = vec![Change::server("synchronous_commit", "remote_apply")];
+    b.manifest.pgio = "2.1.0".to_owned();
+    b.manifest.seed = 8;
+    b.manifest.environment.insert("driver.kernel".to_owned(), "6.2".to_owned());
+    for t in &mut b.trials {
+        t.window.asked_seconds = Some(10.0);
+        t.workload.keys.insert("update_pct".to_owned(), serde_json::json!(20));
+        t.dataset.as_mut().unwrap().blocks_per_table *= 2;
+        t.server.version = "16.4".to_owned();
+        Arc::make_mut(&mut t.environment).insert("setting.work_mem".to_owned(), "64MB".to_owned());
+    }
+    let found = across(&a, &b);
+    let text: Vec<String> = found
+        .reasons
+        .iter()
+        .map(|r| {
+            format!(
+                "{}: {} | {}",
+                r.what,
+                r.a.as_deref().unwrap_or("-"),
+                r.b.as_deref().unwrap_or("-")
+            )
+        })
+        .collect();
+    assert_eq!(
+        text,
+        [
+            "treatments of on: synchronous_commit = on | synchronous_commit = remote_apply",
+            "update_pct: 10 | 20",
+            "data set: 1 tables of 200 MiB | 1 tables of 400 MiB",
+            "window: 120 s | 10 s",
+            "server version: 15.14 | 16.4",
+            "driver.kernel: - | 6.2",
+            "setting.work_mem: - | 64MB",
+            "pgio: 2.0.0 | 2.1.0",
+            "seed: 7 | 8",
+        ]
+    );
+}
+
+#[test]
+fn one_trial_each_decides_nothing_and_zero_has_no_ratio() {
+    let one = |rate| {
+        experiment(&["local"], vec![trial("local", 1, &[(PRIMARY, rate), ("checkpoints", 0.0)])])
+    };
+    let found = across(&one(1000.0), &one(400.0));
+    let c = of(&found, "local", PRIMARY);
+    assert!((c.ratio.unwrap() - 0.4).abs() < 1e-12);
+    assert_eq!((c.interval.low, c.verdict), (None, Verdict::NotJudged));
+    assert_eq!(of(&found, "local", "checkpoints").verdict, Verdict::NotApplicable);
+}
+
+#[test]
+fn what_does_not_count_is_left_out_and_nothing_is_not_a_panic() {
+    let mut b = demo();
+    b.trials[0].outcome = Outcome::Interrupted;
+    assert_eq!(of(&across(&demo(), &b), "local", PRIMARY).trials_b, 5);
+    let empty = experiment(&["local", "on"], Vec::new());
+    let found = across(&demo(), &empty);
+    assert_eq!(of(&found, "local", PRIMARY).verdict, Verdict::NotJudged);
+    assert_eq!(found.reasons.len(), 0);
+    let mut stranger = demo();
+    stranger.manifest.baseline = "nobody".to_owned();
+    assert!(across(&demo(), &stranger).effects.is_empty());
+}

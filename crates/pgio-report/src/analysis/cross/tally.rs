@@ -1,0 +1,194 @@
+//! What the trials so far have in common: counts that each new trial is added to, so that a verdict on
+//! one trial never looks at all others again.
+//!
+//! Next: `cross` says what is wrong with a trial, from these counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pgio_results::model::Facts;
+use pgio_results::store::Manifest;
+use pgio_results::{Outcome, Place, Trial};
+
+/// A condition at a point, each by its index in the manifest.
+pub(super) type CellId = (usize, usize);
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    /// Bytes of data before the first trial of each server.
+    first_bytes: BTreeMap<String, u64>,
+    environments: BTreeMap<CellId, Environment>,
+    /// The last attempt of each block, of the complete ones whose checkpoints were counted.
+    last: BTreeMap<(CellId, u32), Last>,
+    checkpoints: BTreeMap<CellId, Checkpoints>,
+}
+
+/// What the trials of one cell found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Environment {
+    trials: usize,
+    /// The server of the first of them.
+    pub target: String,
+    names: BTreeMap<String, Values>,
+    /// What the last trial found, and where each name's value stands in `names`: the next
+    /// one hardly ever finds anything else.
+    last: Option<(Arc<Facts>, Vec<usize>)>,
+}
+
+/// How often each value was found, in the order in which they came; `None` where the name is absent.
+type Values = Vec<(Option<String>, usize)>;
+
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    attempt: u32,
+    counted: bool,
+    hit: bool,
+}
+
+/// Trials whose checkpoints were counted, and those of them that had one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Checkpoints {
+    pub counted: usize,
+    pub with: usize,
+}
+
+impl Tally {
+    /// A burn-in trial is none of them.
+    pub(super) fn add(&mut self, manifest: &Manifest, trial: &Trial) {
+        if trial.is_burn_in() {
+            return;
+        }
+        if let Some(data) = &trial.dataset {
+            let known = self.first_bytes.get(&trial.server.target);
+            if known.is_none() {
+                self.first_bytes.insert(trial.server.target.clone(), data.bytes_before);
+            }
+        }
+        let Some((place, cell)) = trial.place.as_ref().and_then(|p| Some((p, cell(manifest, p)?)))
+        else {
+            return;
+        };
+        if is_described(trial) {
+            self.environments.entry(cell).or_default().add(trial);
+        }
+        self.add_last(place, cell, trial);
+    }
+
+    fn add_last(&mut self, place: &Place, cell: CellId, trial: &Trial) {
+        let counted = trial.outcome == Outcome::Complete && begun(trial).is_some();
+        let this = Last { attempt: place.attempt, counted, hit: counted && is_hit(trial) };
+        let counts = self.checkpoints.entry(cell).or_default();
+        if let Some(before) = self.last.get(&(cell, place.block)) {
+            // At equal attempts the later one, as the pairing has it.
+            if this.attempt < before.attempt {
+                return;
+            }
+            counts.counted -= usize::from(before.counted);
+            counts.with -= usize::from(before.hit);
+        }
+        counts.counted += usize::from(this.counted);
+        counts.with += usize::from(this.hit);
+        self.last.insert((cell, place.block), this);
+    }
+
+    pub(super) fn first_bytes(&self, target: &str) -> Option<u64> {
+        self.first_bytes.get(target).copied()
+    }
+
+    pub(super) fn environment(&self, cell: CellId) -> Option<&Environment> {
+        self.environments.get(&cell)
+    }
+
+    /// At a point, of the conditions that are wanted.
+    pub(super) fn checkpoints(&self, point: usize, wanted: impl Fn(usize) -> bool) -> Checkpoints {
+        let there = self.checkpoints.iter().filter(|(cell, _)| cell.1 == point && wanted(cell.0));
+        there.fold(Checkpoints::default(), |sum, (_, c)| Checkpoints {
+            counted: sum.counted + c.counted,
+            with: sum.with + c.with,
+        })
+    }
+}
+
+impl Environment {
+    fn add(&mut self, trial: &Trial) {
+        if self.trials == 0 {
+            self.target.clone_from(&trial.server.target);
+        }
+        self.trials += 1;
+        if let Some((last, places)) = &self.last
+            && *last == trial.environment
+        {
+            for (values, place) in self.names.values_mut().zip(places) {
+                values[*place].1 += 1;
+            }
+            return;
+        }
+        for (name, values) in &mut self.names {
+            if !trial.environment.contains_key(name) {
+                count(values, None);
+            }
+        }
+        for (name, value) in trial.environment.iter() {
+            match self.names.get_mut(name) {
+                Some(values) => count(values, Some(value)),
+                None => {
+                    let earlier = self.trials - 1;
+                    let before = (earlier > 0).then_some((None, earlier));
+                    let values = before.into_iter().chain([(Some(value.clone()), 1)]).collect();
+                    self.names.insert(name.clone(), values);
+                }
+            }
+        }
+        let place = |(name, values): (&String, &Values)| {
+            let found = trial.environment.get(name);
+            let counted = values.iter().position(|(value, _)| value.as_ref() == found);
+            counted.expect("each value was counted above")
+        };
+        let places = self.names.iter().map(place).collect();
+        self.last = Some((Arc::clone(&trial.environment), places));
+    }
+
+    /// The most frequent value of each name, the earliest of equally frequent ones; a name that a
+    /// trial does not have is absent there, which for a setting means its default.
+    pub(super) fn usual(&self) -> BTreeMap<&str, Option<&str>> {
+        self.names.iter().map(|(name, values)| (name.as_str(), usual(values))).collect()
+    }
+}
+
+/// Of equally frequent values the earliest.
+fn usual(values: &Values) -> Option<&str> {
+    let mut most: Option<&(Option<String>, usize)> = None;
+    for value in values {
+        if most.is_none_or(|(_, n)| value.1 > *n) {
+            most = Some(value);
+        }
+    }
+    most?.0.as_deref()
+}
+
+fn count(values: &mut Values, value: Option<&str>) {
+    match values.iter_mut().find(|(known, _)| known.as_deref() == value) {
+        Some((_, n)) => *n += 1,
+        None => values.push((value.map(str::to_owned), 1)),
+    }
+}
+
+pub(super) fn cell(manifest: &Manifest, place: &Place) -> Option<CellId> {
+    let condition = manifest.conditions.iter().position(|c| c.name == place.condition)?;
+    let point = manifest.points().iter().position(|p| *p == place.point)?;
+    Some((condition, point))
+}
+
+/// Complete, with an environment on record.
+pub(super) fn is_described(trial: &Trial) -> bool {
+    trial.outcome == Outcome::Complete && !trial.environment.is_empty()
+}
+
+/// Checkpoints inside the window.
+pub(super) fn begun(trial: &Trial) -> Option<f64> {
+    trial.metrics.get("checkpoints").and_then(|m| m.value)
+}
+
+pub(super) fn is_hit(trial: &Trial) -> bool {
+    trial.outcome == Outcome::Complete && begun(trial).is_some_and(|n| n > 0.0)
+}

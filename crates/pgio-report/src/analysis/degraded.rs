@@ -1,0 +1,177 @@
+//! For how long a condition did hardly anything: the share of the window in which the rate was
+//! below half of the condition's own median, and the longest such stretch.
+//!
+//! A mean hides a stall and the typical block leaves a stalled one out; this is what users of the
+//! database notice. The median is that of all slices of the condition's trials, so a condition that
+//! is slow throughout is not degraded. The resolution is a slice, about a second. Shares may be 0,
+//! so they are compared by their difference.
+
+use std::collections::BTreeMap;
+
+use benchmath::summary;
+
+use super::families::Candidate;
+use super::pairing::{Arm, Pairs};
+use super::{compare, steady};
+use pgio_results::metrics;
+use pgio_results::model::Slice;
+use pgio_results::store::Manifest;
+use pgio_results::{Metric, Trial};
+
+pub(super) const SHARE: &str = "degraded_time";
+pub(super) const LONGEST: &str = "degraded_longest";
+
+/// Below this part of the median rate the database hardly works.
+const DEGRADED: f64 = 0.5;
+
+/// Fewer slices in all of a condition's trials have no usual rate.
+const FEWEST_SLICES: usize = 6;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Degraded {
+    /// Of the window.
+    share: f64,
+    longest_seconds: f64,
+}
+
+impl Degraded {
+    fn value(self, metric: &str) -> f64 {
+        if metric == SHARE { self.share } else { self.longest_seconds }
+    }
+}
+
+/// The trials that count, by block and point in the arm's order; empty without enough slices.
+fn trials(arm: &Arm<'_>, primary: &str) -> Vec<(u32, Degraded)> {
+    let done = steady::counted_by(primary);
+    let rate = |s: &Slice| (s.seconds > 0.0).then(|| done(s) as f64 / s.seconds);
+    let rates: Vec<f64> = arm.by_block().flat_map(|(_, t)| &t.timeline).filter_map(rate).collect();
+    let Some(usual) = summary::median(&rates).filter(|m| *m > 0.0 && rates.len() >= FEWEST_SLICES)
+    else {
+        return Vec::new();
+    };
+    let is_degraded = |s: &Slice| rate(s).is_some_and(|r| r < DEGRADED * usual);
+    arm.by_block().map(|(block, trial)| (block, of_trial(trial, is_degraded))).collect()
+}
+
+fn of_trial(trial: &Trial, is_degraded: impl Fn(&Slice) -> bool) -> Degraded {
+    let (mut total, mut degraded, mut stretch) = (0.0, 0.0, 0.0f64);
+    let mut longest = 0.0f64;
+    for slice in &trial.timeline {
+        total += slice.seconds;
+        if is_degraded(slice) {
+            degraded += slice.seconds;
+            stretch += slice.seconds;
+            longest = longest.max(stretch);
+        } else {
+            stretch = 0.0;
+        }
+    }
+    let share = if total > 0.0 { degraded / total } else { 0.0 };
+    Degraded { share, longest_seconds: longest }
+}
+
+/// The condition's own: the mean share, and the longest stretch of all its trials.
+pub(super) fn metrics(arm: &Arm<'_>, primary: &str) -> BTreeMap<String, Metric> {
+    let all = trials(arm, primary);
+    let shares: Vec<f64> = all.iter().map(|(_, d)| d.share).collect();
+    let longest = all.iter().map(|(_, d)| d.longest_seconds).reduce(f64::max);
+    let metric = |name: &str, value: Option<f64>| {
+        let unit = metrics::definition(name).map_or("", |def| def.unit).to_owned();
+        value.map(|value| (name.to_owned(), Metric::new(Some(value), unit)))
+    };
+    let found = [metric(SHARE, summary::mean(&shares)), metric(LONGEST, longest)];
+    found.into_iter().flatten().collect()
+}
+
+/// Both against the baseline's, where either side has any; two sides without are not worth a test.
+pub(super) fn compared(
+    condition: &Arm<'_>,
+    baseline: &Arm<'_>,
+    manifest: &Manifest,
+    name: &str,
+) -> Vec<Candidate> {
+    let primary = &manifest.primary_metric;
+    let ours = trials(condition, primary);
+    let theirs: BTreeMap<u32, Degraded> = trials(baseline, primary).into_iter().collect();
+    let mut found = Vec::new();
+    for metric in [SHARE, LONGEST] {
+        let mut pairs = Pairs::default();
+        for (block, degraded) in &ours {
+            if let Some(other) = theirs.get(block) {
+                pairs.blocks.push(*block);
+                pairs.condition.push(degraded.value(metric));
+                pairs.baseline.push(other.value(metric));
+            }
+        }
+        if pairs.condition.iter().chain(&pairs.baseline).any(|v| *v > 0.0) {
+            let Some(def) = metrics::definition(metric) else { continue };
+            let mut candidate = compare::by_difference(def, &pairs);
+            let c = &mut candidate.comparison;
+            name.clone_into(&mut c.condition);
+            c.judged = manifest.rules.judges(name, metric, false);
+            found.push(candidate);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{experiment, trial};
+
+    fn timed(condition: &str, block: u32, commits: &[u64]) -> Trial {
+        let rate = commits.iter().sum::<u64>() as f64 / commits.len() as f64;
+        let mut t = trial(condition, block, &[("commits_per_second", rate)]);
+        t.window.seconds = commits.len() as f64;
+        let slice = |(i, commits): (u32, &u64)| Slice {
+            at: f64::from(i),
+            seconds: 1.0,
+            commits: *commits,
+            ..Slice::default()
+        };
+        t.timeline = (1..).zip(commits).map(slice).collect();
+        t
+    }
+
+    /// Three trials of ten stand still for a third of the window: the typical block hardly shows
+    /// it, the totals and the degraded time do.
+    #[test]
+    fn stalls_are_seen_where_the_typical_block_hides_them() {
+        let mut trials = Vec::new();
+        for block in 1..=10u64 {
+            let number = u32::try_from(block).unwrap();
+            let noise = |i: u64| 1000 + (block * 7 + i * 13) % 11;
+            let good: Vec<u64> = (0..9).map(noise).collect();
+            let mut stalled: Vec<u64> = (3..12).map(noise).collect();
+            if block % 3 == 1 && block < 10 {
+                stalled[3..6].fill(0);
+            }
+            trials.push(timed("local", number, &good));
+            trials.push(timed("on", number, &stalled));
+        }
+        let analysis = analyse(&experiment(&["local", "on"], trials));
+        let on = analysis.primary("on").unwrap();
+        let totals = on.totals.unwrap();
+        assert!(on.ratio.unwrap() > 0.97, "{on:?}");
+        assert!((totals.ratio - 0.9).abs() < 0.01, "{totals:?}");
+        let share = analysis.condition("on").unwrap().metrics[SHARE].value.unwrap();
+        assert!((share - 0.1).abs() < 1e-9, "{share}");
+        assert_eq!(analysis.condition("on").unwrap().metrics[LONGEST].value, Some(3.0));
+        let compared = analysis.comparison("on", SHARE).unwrap();
+        assert_eq!((compared.ratio, compared.blocks), (None, 10));
+        assert_eq!(analysis.condition("local").unwrap().metrics[SHARE].value, Some(0.0));
+        assert!(analysis.checks.iter().any(|f| f.id == "stalls"), "{:?}", analysis.checks);
+    }
+
+    #[test]
+    fn a_condition_that_is_slow_throughout_is_not_degraded() {
+        let trials = (1..=6)
+            .flat_map(|b| [timed("local", b, &[1000; 5]), timed("on", b, &[300; 5])])
+            .collect();
+        let analysis = analyse(&experiment(&["local", "on"], trials));
+        assert_eq!(analysis.condition("on").unwrap().metrics[SHARE].value, Some(0.0));
+        assert!(analysis.comparison("on", SHARE).is_none());
+    }
+}

@@ -1,0 +1,80 @@
+//! Which comparisons are judged together, and what that makes of each.
+//!
+//! One family answers the experiment's question: the primary metric (and what `also_judge` names)
+//! under each condition (or those that `judge` names). All other comparisons are the second
+//! family, and indicative. In each the chance of even one false verdict is at most [`ALPHA`]; the
+//! method is `benchmath::family`'s. A comparison's interval is the one its verdict came from.
+
+use benchmath::effect;
+use benchmath::family::{self, Series};
+
+use super::{ALPHA, Comparison, Interval, Verdict, compare, tail};
+use pgio_results::metrics::Direction;
+
+/// A comparison with what its family needs.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub comparison: Comparison,
+    pub direction: Direction,
+    pub blocks: Vec<u32>,
+    /// Log-ratios by block, or differences where a metric is compared by those; empty where there
+    /// is nothing to judge.
+    pub logs: Vec<f64>,
+    /// Whether trials of the condition, and of the baseline, have lower bounds in place of values.
+    pub cut_off: [bool; 2],
+}
+
+impl Candidate {
+    /// Compared by the difference, as its ratio may have no value.
+    fn by_difference(&self) -> bool {
+        self.comparison.ratio.is_none() && !self.logs.is_empty()
+    }
+
+    fn adopt(&mut self, judged: family::Judged) {
+        let by_difference = self.by_difference();
+        let c = &mut self.comparison;
+        c.p_adjusted = Some(judged.p);
+        // Too few blocks stay too few.
+        let Some((low, high)) = judged.bounds else { return };
+        c.verdict = compare::directed_decision(effect::decide(judged.bounds), self.direction);
+        let finite = |bound: f64| Some(bound).filter(|b| b.is_finite());
+        if by_difference {
+            c.difference_interval = Interval { low: finite(low), high: finite(high) };
+        } else {
+            c.interval = Interval { low: finite(low.exp()), high: finite(high.exp()) };
+        }
+    }
+}
+
+/// Judges the family that answers the question and the family of all others.
+pub(super) fn judge(candidates: &mut [Candidate]) {
+    for judged in [true, false] {
+        let mut members: Vec<&mut Candidate> = candidates
+            .iter_mut()
+            .filter(|c| c.comparison.judged == judged && !c.logs.is_empty())
+            .filter(|c| c.comparison.verdict != Verdict::NotApplicable)
+            .collect();
+        together(&mut members);
+    }
+}
+
+/// Judges these as one family. Comparisons of one metric are of one kind.
+pub(super) fn together(members: &mut [&mut Candidate]) {
+    let mut kinds: Vec<String> = Vec::new();
+    let series: Vec<Series> = members
+        .iter()
+        .map(|m| {
+            let metric = &m.comparison.metric;
+            let kind = kinds.iter().position(|k| k == metric).unwrap_or_else(|| {
+                kinds.push(metric.clone());
+                kinds.len() - 1
+            });
+            Series { kind, blocks: m.blocks.clone(), logs: m.logs.clone() }
+        })
+        .collect();
+    for (member, judged) in members.iter_mut().zip(family::judge(&series, ALPHA)) {
+        member.adopt(judged);
+        let comparison = std::mem::take(&mut member.comparison);
+        member.comparison = tail::bounded(comparison, member.cut_off);
+    }
+}

@@ -1,0 +1,335 @@
+//! What speaks against trusting the result: trial checks that did not pass, and those of the
+//! experiment as a whole.
+//!
+//! Each finding says what is the matter, where, and what to do. A trial's own checks were judged
+//! when it was measured or by `cross`, and are only passed on; nothing here changes which trials
+//! count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use benchmath::signed_rank::fewest_values;
+
+use super::pairing::{Arm, Arms};
+use super::width::width;
+use super::{ALPHA, Comparison, Finding, STALLS, Verdict, degraded, steady};
+use pgio_results::change::Change;
+use pgio_results::store::{ConditionInfo, Manifest, Stored};
+use pgio_results::units::human;
+use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
+
+/// So much more of the time than the baseline is worth a word: a percentage point.
+const DEGRADED_MORE: f64 = 0.01;
+
+/// `arms` hold the trials at all points.
+pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) -> Vec<Finding> {
+    let manifest = &stored.manifest;
+    let mut found = Vec::new();
+    found.extend(torn(stored));
+    found.extend(rejudged(stored));
+    found.extend(aa_differs(manifest, comparisons));
+    found.extend(factors(manifest));
+    found.extend(not_precise(manifest, comparisons));
+    for info in &manifest.conditions {
+        let arm = &arms[info.name.as_str()];
+        found.extend(stalls(info, manifest, arm, comparisons));
+        found.extend(too_few_blocks(info, comparisons));
+        found.extend(failed_trials(info, arm));
+        found.extend(invalid_trials(info, arm));
+    }
+    found.extend(steady::findings(manifest, arms));
+    found.extend(strangers(stored, arms));
+    let counting = (1..).zip(&stored.trials).filter(|(_, trial)| !trial.is_burn_in());
+    found.extend(counting.flat_map(|(line, trial)| trial_checks(line, trial)));
+    found
+}
+
+/// The trials' warnings, each once, with the number of trials that raised it.
+pub(super) fn warnings(stored: &Stored) -> Vec<(Warning, usize)> {
+    let mut counts: BTreeMap<&Warning, usize> = BTreeMap::new();
+    for trial in stored.trials.iter().filter(|t| !t.is_burn_in()) {
+        for warning in trial.warnings.iter().collect::<BTreeSet<_>>() {
+            *counts.entry(warning).or_default() += 1;
+        }
+    }
+    counts.into_iter().map(|(warning, n)| (warning.clone(), n)).collect()
+}
+
+fn warning(id: &str, condition: Option<&str>, message: String, remedy: &str) -> Finding {
+    Finding {
+        id: id.to_owned(),
+        verdict: CheckVerdict::Warning,
+        condition: condition.map(str::to_owned),
+        trial: None,
+        message,
+        remedy: remedy.to_owned(),
+    }
+}
+
+fn trial_checks(line: usize, trial: &Trial) -> impl Iterator<Item = Finding> {
+    let failing = trial.checks.iter().filter(|c| c.verdict != CheckVerdict::Ok);
+    failing.map(move |check| Finding {
+        id: check.id.clone(),
+        verdict: check.verdict,
+        condition: trial.place.as_ref().map(|p| p.condition.clone()),
+        trial: Some(line),
+        message: check.message.clone(),
+        remedy: check.remedy.clone(),
+    })
+}
+
+fn torn(stored: &Stored) -> Option<Finding> {
+    let message = "the last record of trials.jsonl is torn and left out: pgio or the machine was \
+                   stopped while it was written";
+    stored
+        .torn
+        .then(|| warning("torn-record", None, message.to_owned(), "repeat the trial with --resume"))
+}
+
+/// Results of a version that threw trials away for how their condition behaved.
+fn rejudged(stored: &Stored) -> Option<Finding> {
+    let again = || stored.trials.iter().filter(|t| t.rejudged);
+    let ids: BTreeSet<&str> = again()
+        .flat_map(|t| &t.checks)
+        .filter(|c| c.verdict != CheckVerdict::Ok && checks::is_behavior(&c.id))
+        .map(|c| c.id.as_str())
+        .collect();
+    let ids: Vec<&str> = ids.into_iter().collect();
+    (again().count() > 0).then(|| {
+        warning(
+            "rejudged",
+            None,
+            format!(
+                "{} trials that an earlier pgio made invalid for how their condition behaved ({}) count now, \
+                 and repeats of them do not: they were left out because of their outcome",
+                again().count(),
+                ids.join(", ")
+            ),
+            "",
+        )
+    })
+}
+
+fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {
+    let aa = manifest.aa.as_deref()?;
+    let twin = comparisons.iter().find(|c| c.primary && c.condition == aa)?;
+    twin.verdict.is_decided().then(|| {
+        warning(
+            "aa-differs",
+            Some(aa),
+            format!(
+                "`{aa}` is the same condition as `{}` and yet came out different, which chance \
+                 does to 1 experiment in 20: something besides the conditions may have changed",
+                manifest.baseline
+            ),
+            "look for other work on the machine, repeat, and distrust effects of this size",
+        )
+    })
+}
+
+/// That the typical block hides what a month of operation would cost.
+fn stalls(
+    info: &ConditionInfo,
+    manifest: &Manifest,
+    arm: &Arm<'_>,
+    comparisons: &[Comparison],
+) -> Option<Finding> {
+    let of = |wanted: &dyn Fn(&Comparison) -> bool| {
+        comparisons.iter().find(|c| c.condition == info.name && wanted(c))
+    };
+    let primary = of(&|c| c.primary)?;
+    let share = of(&|c| c.metric == degraded::SHARE);
+    let value = |c: Option<&Comparison>| c.and_then(|c| c.value).unwrap_or(0.0);
+    let baseline = share.and_then(|c| c.baseline_value).unwrap_or(0.0);
+    let more = value(share) - baseline >= DEGRADED_MORE;
+    let apart = primary
+        .totals
+        .zip(primary.ratio)
+        .filter(|(totals, ratio)| totals.disagrees(*ratio, primary.interval));
+    if !more && apart.is_none() {
+        return None;
+    }
+    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0).replace('-', "−");
+    let mut parts = Vec::new();
+    if let (Some(totals), Some(ratio)) = (primary.totals, primary.ratio) {
+        let interval = match (totals.interval.low, totals.interval.high) {
+            (Some(low), Some(high)) => format!(" [{}, {}]", percent(low), percent(high)),
+            _ => String::new(),
+        };
+        parts.push(format!(
+            "{}{interval} in all work over all time, {} in the typical block",
+            percent(totals.ratio),
+            percent(ratio)
+        ));
+    }
+    let own = degraded::metrics(arm, &manifest.primary_metric);
+    let longest = own.get(degraded::LONGEST).and_then(|m| m.value).filter(|l| *l > 0.0);
+    let longest = longest.map_or_else(String::new, |seconds| {
+        format!(", for at most {} at a time", human::latency(seconds * 1e9))
+    });
+    parts.push(format!(
+        "below half of its median rate for {:.1} % of the time (baseline {:.1} %){longest}",
+        value(share) * 100.0,
+        baseline * 100.0
+    ));
+    let message = format!("`{}`: {}", info.name, parts.join("; "));
+    let remedy =
+        "judge it by all work over all time, and see what happened in the trials that stalled";
+    Some(warning(STALLS, Some(&info.name), message, remedy))
+}
+
+fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {
+    let precision = manifest.rules.precision?;
+    let width = width(comparisons)?;
+    (!width.is_within(precision)).then(|| {
+        let limit = manifest.rules.max_blocks;
+        let limit =
+            limit.map_or_else(String::new, |n| format!("; at most {n} blocks were allowed"));
+        warning(
+            "precision",
+            None,
+            width.told(precision) + &limit,
+            "raise max_blocks and go on with --resume, or take longer windows",
+        )
+    })
+}
+
+fn factors(manifest: &Manifest) -> Vec<Finding> {
+    let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
+        return Vec::new();
+    };
+    let others = manifest.conditions.iter().filter(|c| c.name != baseline.name);
+    others
+        .filter_map(|info| {
+            let differing: Vec<String> =
+                differing_factors(info, baseline).iter().map(Factor::to_string).collect();
+            (differing.len() > 1).then(|| {
+                warning(
+                    "factors",
+                    Some(&info.name),
+                    format!(
+                        "`{}` differs from `{}` in {} treatments ({}): the effect cannot be \
+                         attributed to one of them",
+                        info.name,
+                        baseline.name,
+                        differing.len(),
+                        differing.join("; ")
+                    ),
+                    "add a condition for each treatment alone",
+                )
+            })
+        })
+        .collect()
+}
+
+/// One difference between a condition and the baseline.
+#[derive(Debug)]
+pub(super) struct Factor<'a> {
+    pub change: &'a Change,
+    /// Only the baseline makes it.
+    without: bool,
+}
+
+impl fmt::Display for Factor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let without = if self.without { "without " } else { "" };
+        write!(f, "{without}{}", self.change)
+    }
+}
+
+/// What differs between two conditions, a changed value counted once: `a = 1` against `a = 2` is
+/// one factor, as is a treatment that only one side has.
+pub(super) fn differing_factors<'a>(
+    condition: &'a ConditionInfo,
+    baseline: &'a ConditionInfo,
+) -> Vec<Factor<'a>> {
+    let ours = condition.changes.iter().filter(|change| !baseline.changes.contains(change));
+    let mut differing: Vec<Factor<'_>> =
+        ours.map(|change| Factor { change, without: false }).collect();
+    for theirs in baseline.changes.iter().filter(|change| !condition.changes.contains(change)) {
+        let is_changed =
+            |ours: &Factor<'_>| !ours.without && ours.change.is_of_same_setting(theirs);
+        if !differing.iter().any(is_changed) {
+            differing.push(Factor { change: theirs, without: true });
+        }
+    }
+    differing
+}
+
+fn too_few_blocks(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {
+    let primary = comparisons.iter().find(|c| c.primary && c.condition == info.name)?;
+    (primary.verdict == Verdict::TooFewBlocks).then(|| {
+        warning(
+            "too-few-blocks",
+            Some(&info.name),
+            format!(
+                "`{}` can be compared in {} only, and fewer than {} decide nothing",
+                info.name,
+                blocks(primary.blocks),
+                fewest_values(ALPHA)
+            ),
+            "run more blocks",
+        )
+    })
+}
+
+pub(super) fn blocks(n: usize) -> String {
+    if n == 1 { "1 block".to_owned() } else { format!("{n} blocks") }
+}
+
+fn failed_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
+    let lines = arm.failed();
+    let whys = arm.all.iter().filter_map(|(line, trial)| match &trial.outcome {
+        Outcome::Complete => None,
+        Outcome::Failed { error } => Some(format!("trial {line}: {error}")),
+        Outcome::Interrupted => Some(format!("trial {line}: interrupted")),
+    });
+    (!lines.is_empty()).then(|| {
+        warning(
+            "failed-trials",
+            Some(&info.name),
+            format!(
+                "{} of {} trials of `{}` did not complete ({})",
+                lines.len(),
+                arm.all.len(),
+                info.name,
+                whys.collect::<Vec<_>>().join("; ")
+            ),
+            "remove the cause and repeat them with --resume",
+        )
+    })
+}
+
+fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
+    let lines = arm.invalid();
+    (!lines.is_empty()).then(|| {
+        let numbers: Vec<String> = lines.iter().map(|line| format!("trial {line}")).collect();
+        warning(
+            "invalid-trials",
+            Some(&info.name),
+            format!(
+                "{} of {} trials of `{}` are invalid and left out ({})",
+                lines.len(),
+                arm.all.len(),
+                info.name,
+                numbers.join(", ")
+            ),
+            "see the checks of these trials",
+        )
+    })
+}
+
+/// Records that belong to no condition of the manifest: two experiments in one directory, perhaps.
+fn strangers(stored: &Stored, arms: &Arms<'_>) -> Option<Finding> {
+    let known: usize = arms.values().map(|arm| arm.all.len()).sum();
+    let burn_in = stored.trials.iter().filter(|t| t.is_burn_in()).count();
+    let strange = stored.trials.len() - known - burn_in;
+    (strange > 0).then(|| {
+        warning(
+            "unknown-condition",
+            None,
+            format!("{strange} records belong to no condition of the manifest and are left out"),
+            "keep one experiment in one directory",
+        )
+    })
+}

@@ -1,0 +1,57 @@
+//! How much of the baseline's WAL is full-page images, where that colors what is judged.
+//!
+//! After a checkpoint the first change of each page logs the page whole. A CHECKPOINT before each
+//! window puts all windows at a cycle's beginning, where most images are: what a change of WAL then
+//! costs is more than over a whole cycle.
+
+use benchmath::summary::mean;
+
+use super::pairing::{Arm, value};
+use pgio_results::store::Manifest;
+
+/// From this share on the images are most of what is measured.
+const LARGE: f64 = 0.5;
+
+/// Metrics that follow the WAL.
+const WAL_BOUND: &[&str] = &["commit", "transaction", "update", "wal_"];
+
+pub(super) fn note(manifest: &Manifest, baseline: Option<&Arm<'_>>) -> Option<String> {
+    let primary = &manifest.primary_metric;
+    // Windows of whole cycles hold as many images as the long run.
+    if manifest.rules.checkpoint == "spread" || !WAL_BOUND.iter().any(|part| primary.contains(part))
+    {
+        return None;
+    }
+    let shares: Vec<f64> =
+        baseline?.valid().filter_map(|trial| value(trial, "wal_fpi_share")).collect();
+    let share = mean(&shares).filter(|share| *share >= LARGE)?;
+    Some(format!(
+        "up to {:.0} % of the baseline's WAL is full-page images (an estimate by whole blocks), which are \
+         most frequent after a checkpoint: effects on WAL overstate the long-run cost; checkpoint = \"spread\" measures \
+         whole checkpoint cycles",
+        share * 100.0
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{demo, set};
+
+    #[test]
+    fn a_large_share_is_noted_where_the_wal_is_judged() {
+        let of = |share: f64, primary: &str, mode: &str| {
+            let mut stored = demo();
+            stored.manifest.primary_metric = primary.to_owned();
+            stored.manifest.rules.checkpoint = mode.to_owned();
+            stored.trials.iter_mut().for_each(|t| set(t, "wal_fpi_share", share));
+            analyse(&stored).notes.into_iter().find(|n| n.contains("full-page images"))
+        };
+        let note = of(0.85, "commits_per_second", "before").unwrap();
+        assert!(note.starts_with("up to 85 % of the baseline's WAL is full-page images"), "{note}");
+        assert!(of(0.85, "commits_per_second", "").is_some(), "an earlier record");
+        assert_eq!(of(0.3, "commits_per_second", "before"), None);
+        assert_eq!(of(0.85, "commits_per_second", "spread"), None);
+        assert_eq!(of(0.85, "block_visits_per_second", "before"), None);
+    }
+}

@@ -1,0 +1,380 @@
+//! Which trials count, and which are compared with which.
+//!
+//! An arm is a condition's trials. Of a block only the last attempt counts, valid or not: an
+//! earlier one was repeated for a reason. Two arms are paired by block and attempt: a repeat measures the
+//! baseline again beside the condition, and these two are the pair. The baseline's earlier attempt stays
+//! for the conditions that were not repeated. Results of earlier versions repeated a condition alone; there
+//! the baseline's last attempt is the other half. A block enters only where both sides have a valid trial
+//! with the metric, so an experiment cut short anywhere is compared on what is complete. A burn-in trial is
+//! in no arm. In a sweep this holds at each point: trials at two points are never compared. Nothing here
+//! computes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pgio_results::store::Manifest;
+use pgio_results::sweep::Point;
+use pgio_results::{Outcome, Trial};
+
+/// A block, and the number of a point.
+type At = (u32, usize);
+
+/// A condition's trials.
+#[derive(Debug, Default)]
+pub(super) struct Arm<'a> {
+    /// Every trial on record with its line in trials.jsonl, counted from 1.
+    pub all: Vec<(usize, &'a Trial)>,
+    /// The attempt of each block at each point that counts: the last.
+    last: BTreeMap<At, u32>,
+    /// By block and attempt, the index into `all`.
+    attempts: BTreeMap<(At, u32), usize>,
+    /// Earlier attempts that another arm's counted attempt is paired with.
+    also: BTreeSet<(At, u32)>,
+    /// Indexes into `all` of the trials that count, in the order of the blocks.
+    counted: Vec<usize>,
+    /// By metric its value in each trial of `all`, NaN where there is none, cut off after the last
+    /// trial that has one. Read once in the trials' order: to look a metric up in thousands of records
+    /// takes many times as long.
+    columns: BTreeMap<&'a str, Vec<f64>>,
+    /// By class of operation the fewest that a trial that counts observed, where it observed any.
+    fewest: BTreeMap<&'a str, u64>,
+    /// The metrics of which any trial has a lower bound in the place of a value.
+    bounded: BTreeSet<&'a str>,
+}
+
+impl<'a> Arm<'a> {
+    fn add(&mut self, line: usize, at: At, attempt: u32, trial: &'a Trial) {
+        let index = self.all.len();
+        self.all.push((line, trial));
+        for (name, metric) in &trial.metrics {
+            let column = self.columns.entry(name).or_default();
+            column.resize(index, f64::NAN);
+            column.push(metric.value.unwrap_or(f64::NAN));
+            if metric.at_least {
+                self.bounded.insert(name);
+            }
+        }
+        // At equal attempts the later line: a resumed experiment repeats what was interrupted.
+        self.attempts.insert((at, attempt), index);
+        let last = self.last.entry(at).or_insert(attempt);
+        // What was repeated for how the condition behaved, and not for its measurement, was chosen by
+        // its outcome: the repeat does not stand in for it.
+        let stays = self.attempts.get(&(at, *last)).is_some_and(|i| self.all[*i].1.rejudged);
+        if attempt >= *last && !stays {
+            *last = attempt;
+        }
+    }
+
+    /// Whether any trial, valid or not, has this metric on record.
+    pub(super) fn measured(&self, metric: &str) -> bool {
+        self.columns.contains_key(metric)
+    }
+
+    /// The fewest operations of a class that a trial that counts observed, where any did.
+    pub(super) fn fewest(&self, class: &str) -> Option<u64> {
+        self.fewest.get(class).copied()
+    }
+
+    /// What the trials that count measured, where they measured a number.
+    pub(super) fn values(&self, metric: &str) -> Vec<f64> {
+        let column = self.column(metric);
+        self.counted.iter().filter_map(|i| column.value(*i)).collect()
+    }
+
+    fn column(&self, metric: &str) -> Column<'_> {
+        Column(self.columns.get(metric).map_or(&[], Vec::as_slice))
+    }
+
+    /// Whether any trial that counts has a lower bound in its place.
+    pub(super) fn is_bounded(&self, metric: &str) -> bool {
+        self.bounded.contains(metric) && self.valid().any(|t| is_lower_bound(t, metric))
+    }
+
+    /// The index of the last attempt of each block.
+    fn in_place(&self) -> impl Iterator<Item = (At, usize)> {
+        self.last
+            .iter()
+            .filter_map(|(at, attempt)| Some((*at, *self.attempts.get(&(*at, *attempt))?)))
+    }
+
+    /// The last attempt of each block, in the order of the blocks.
+    pub(super) fn last_attempts(&self) -> impl Iterator<Item = &'a Trial> {
+        self.in_place().map(|(_, index)| self.all[index].1)
+    }
+
+    /// Once all trials are added and the partners are known.
+    fn count(&mut self) {
+        let counts = |(at, attempt): &(At, u32)| {
+            self.last.get(at) == Some(attempt) || self.also.contains(&(*at, *attempt))
+        };
+        let all = self.attempts.iter().filter(|(key, _)| counts(key));
+        self.counted = all.map(|(_, i)| *i).filter(|i| self.all[*i].1.is_valid()).collect();
+        for index in &self.counted {
+            let (_, trial) = self.all[*index];
+            for (class, histogram) in trial.histograms.iter().filter(|(_, h)| h.observed() > 0) {
+                let fewest = self.fewest.entry(class).or_insert(u64::MAX);
+                *fewest = (*fewest).min(histogram.observed());
+            }
+        }
+    }
+
+    /// Lines of the trials that count, with the trials, in the order of the blocks.
+    pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &'a Trial)> {
+        self.counted.iter().map(|i| self.all[*i])
+    }
+
+    /// The trials that count.
+    pub(super) fn valid(&self) -> impl Iterator<Item = &'a Trial> {
+        self.counted().map(|(_, trial)| trial)
+    }
+
+    /// Lines of the complete trials that a check forbids to count.
+    pub(super) fn invalid(&self) -> Vec<usize> {
+        let complete = |t: &Trial| t.outcome == Outcome::Complete;
+        self.lines(|t| complete(t) && !t.is_valid())
+    }
+
+    /// Lines of the trials that did not complete.
+    pub(super) fn failed(&self) -> Vec<usize> {
+        self.lines(|t| t.outcome != Outcome::Complete)
+    }
+
+    fn lines(&self, wanted: impl Fn(&Trial) -> bool) -> Vec<usize> {
+        self.all.iter().filter(|(_, t)| wanted(t)).map(|(line, _)| *line).collect()
+    }
+
+    /// An attempt of a block at a point, where it is valid.
+    fn valid_attempt(&self, at: At, attempt: u32) -> Option<usize> {
+        self.attempts.get(&(at, attempt)).copied().filter(|i| self.all[*i].1.is_valid())
+    }
+
+    /// The trials that count, by block; for an arm of one point.
+    pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
+        let all = self.in_place().map(|((block, _), index)| (block, self.all[index].1));
+        all.filter(|(_, trial)| trial.is_valid())
+    }
+
+    /// Their values of a metric, by block; for an arm of one point.
+    pub(super) fn values_by_block(&self, metric: &str) -> impl Iterator<Item = (u32, f64)> {
+        let column = self.column(metric);
+        self.in_place()
+            .filter_map(move |((block, _), index)| Some((block, column.value(index)?, index)))
+            .filter(|(_, _, index)| self.all[*index].1.is_valid())
+            .map(|(block, value, _)| (block, value))
+    }
+}
+
+/// A metric's values by the trials' index.
+#[derive(Debug, Clone, Copy)]
+struct Column<'a>(&'a [f64]);
+
+impl Column<'_> {
+    fn value(self, index: usize) -> Option<f64> {
+        self.0.get(index).copied().filter(|v| v.is_finite())
+    }
+}
+
+/// By condition of the manifest; one that never ran has an empty arm.
+pub(super) type Arms<'a> = BTreeMap<&'a str, Arm<'a>>;
+
+/// At the middle point, which is where everything is without a sweep.
+pub(super) fn arms<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> {
+    arms_at(manifest, trials, manifest.middle())
+}
+
+pub(super) fn arms_at<'a>(manifest: &'a Manifest, trials: &'a [Trial], point: &Point) -> Arms<'a> {
+    collect(manifest, trials, |at| (at == point).then_some(0))
+}
+
+/// At all points of the manifest.
+pub(super) fn arms_everywhere<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> {
+    collect(manifest, trials, |at| manifest.points().iter().position(|point| point == at))
+}
+
+fn collect<'a>(
+    manifest: &'a Manifest,
+    trials: &'a [Trial],
+    number: impl Fn(&Point) -> Option<usize>,
+) -> Arms<'a> {
+    let names = manifest.conditions.iter().map(|c| (c.name.as_str(), Arm::default()));
+    let mut arms: Arms<'_> = names.collect();
+    for (line, trial) in (1..).zip(trials) {
+        let Some(place) = trial.place.as_ref().filter(|p| !p.is_burn_in()) else { continue };
+        let arm = arms.get_mut(place.condition.as_str());
+        if let (Some(arm), Some(point)) = (arm, number(&place.point)) {
+            arm.add(line, (place.block, point), place.attempt, trial);
+        }
+    }
+    keep_partners(&mut arms, &manifest.baseline);
+    arms.values_mut().for_each(Arm::count);
+    arms
+}
+
+/// The baseline's attempts that other conditions are paired with count as well as its last.
+fn keep_partners(arms: &mut Arms<'_>, baseline: &str) {
+    let others = arms.iter().filter(|(name, _)| **name != baseline);
+    let counted: BTreeSet<(At, u32)> =
+        others.flat_map(|(_, arm)| arm.last.iter().map(|(at, attempt)| (*at, *attempt))).collect();
+    if let Some(arm) = arms.get_mut(baseline) {
+        arm.also = counted.into_iter().filter(|key| arm.attempts.contains_key(key)).collect();
+    }
+}
+
+/// What a trial measured, where it measured a number.
+pub(super) fn value(trial: &Trial, metric: &str) -> Option<f64> {
+    trial.metrics.get(metric).and_then(|m| m.value).filter(|v| v.is_finite())
+}
+
+pub(super) fn is_lower_bound(trial: &Trial, metric: &str) -> bool {
+    trial.metrics.get(metric).is_some_and(|m| m.at_least && m.value.is_some())
+}
+
+/// Values of both arms by block, ready to be compared.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Pairs {
+    /// The numbers of the blocks that entered.
+    pub blocks: Vec<u32>,
+    pub condition: Vec<f64>,
+    pub baseline: Vec<f64>,
+}
+
+/// Two arms with their trials side by side.
+#[derive(Debug)]
+pub(super) struct Beside<'a, 'b> {
+    pub condition: &'b Arm<'a>,
+    pub baseline: &'b Arm<'a>,
+    /// Block and index in either arm, of the blocks in which both have a trial that counts, in the order
+    /// of the blocks.
+    trials: Vec<(u32, usize, usize)>,
+}
+
+impl<'a, 'b> Beside<'a, 'b> {
+    pub(super) fn new(condition: &'b Arm<'a>, baseline: &'b Arm<'a>) -> Beside<'a, 'b> {
+        let beside = |(at, ours): (&At, &u32)| {
+            let (ours, theirs) = pair(condition, baseline, *at, *ours)?;
+            Some((at.0, ours, theirs))
+        };
+        Beside { condition, baseline, trials: condition.last.iter().filter_map(beside).collect() }
+    }
+
+    /// The condition's first.
+    pub(super) fn trials(&self) -> impl Iterator<Item = (&'a Trial, &'a Trial)> {
+        self.trials
+            .iter()
+            .map(|(_, ours, theirs)| (self.condition.all[*ours].1, self.baseline.all[*theirs].1))
+    }
+
+    pub(super) fn values(&self, metric: &str) -> Pairs {
+        let (ours, theirs) = (self.condition.column(metric), self.baseline.column(metric));
+        let mut pairs = Pairs::default();
+        for (block, condition, baseline) in &self.trials {
+            if let (Some(ours), Some(theirs)) = (ours.value(*condition), theirs.value(*baseline)) {
+                pairs.blocks.push(*block);
+                pairs.condition.push(ours);
+                pairs.baseline.push(theirs);
+            }
+        }
+        pairs
+    }
+
+    /// Whether the condition's trials, and the baseline's, have lower bounds in the place of values.
+    pub(super) fn bounds(&self, metric: &str) -> [bool; 2] {
+        let mut found = [false; 2];
+        // Hardly any metric ever has one.
+        if !self.condition.bounded.contains(metric) && !self.baseline.bounded.contains(metric) {
+            return found;
+        }
+        for (ours, theirs) in self.trials() {
+            if value(ours, metric).is_some() && value(theirs, metric).is_some() {
+                found[0] |= is_lower_bound(ours, metric);
+                found[1] |= is_lower_bound(theirs, metric);
+            }
+        }
+        found
+    }
+}
+
+/// Indexes into `all` of the condition and of the baseline.
+fn pair(condition: &Arm<'_>, baseline: &Arm<'_>, at: At, ours: u32) -> Option<(usize, usize)> {
+    if let Some(theirs) = baseline.valid_attempt(at, ours) {
+        return Some((condition.valid_attempt(at, ours)?, theirs));
+    }
+    // One of them was repeated alone, or they were not repeated beside each other.
+    let theirs = *baseline.last.get(&at)?;
+    let last = condition.valid_attempt(at, ours)?;
+    let beside = condition.valid_attempt(at, theirs).unwrap_or(last);
+    Some((beside, baseline.valid_attempt(at, theirs)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use pgio_results::Check;
+
+    const RATE: &str = "commits_per_second";
+
+    /// Condition, attempt, rate, and whether it is valid; all in block 1.
+    fn paired(trials: &[(&str, u32, f64, bool)]) -> (Pairs, Vec<usize>) {
+        let one = |(condition, attempt, rate, valid): &(&str, u32, f64, bool)| {
+            let mut t = trial(condition, 1, &[(RATE, *rate)]);
+            t.place.as_mut().unwrap().attempt = *attempt;
+            if !valid {
+                t.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
+            }
+            t
+        };
+        let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
+        let arms = arms(&stored.manifest, &stored.trials);
+        let counted = arms["local"].counted().map(|(line, _)| line).collect();
+        (Beside::new(&arms["on"], &arms["local"]).values(RATE), counted)
+    }
+
+    fn values(pairs: &Pairs) -> Vec<(f64, f64)> {
+        pairs.condition.iter().copied().zip(pairs.baseline.iter().copied()).collect()
+    }
+
+    #[test]
+    fn a_repeat_is_paired_with_the_baseline_that_was_measured_beside_it() {
+        let (found, counted) = paired(&[
+            ("local", 0, 100.0, true),
+            ("on", 0, 1.0, false),
+            ("off", 0, 110.0, true),
+            ("on", 1, 60.0, true),
+            ("local", 1, 120.0, true),
+        ]);
+        assert_eq!(values(&found), [(60.0, 120.0)]);
+        assert_eq!(counted, [1, 5], "the original stays for `off`");
+    }
+
+    #[test]
+    fn a_pair_whose_baseline_is_invalid_is_none() {
+        let (found, _) = paired(&[
+            ("local", 0, 100.0, true),
+            ("on", 0, 1.0, false),
+            ("on", 1, 60.0, true),
+            ("local", 1, 120.0, false),
+        ]);
+        assert_eq!(values(&found), []);
+    }
+
+    #[test]
+    fn results_of_earlier_versions_have_the_baselines_last_attempt() {
+        let alone = [("local", 0, 100.0, true), ("on", 0, 1.0, false), ("on", 1, 60.0, true)];
+        assert_eq!(values(&paired(&alone).0), [(60.0, 100.0)]);
+        let baseline = [("local", 0, 1.0, false), ("on", 0, 60.0, true), ("local", 1, 120.0, true)];
+        assert_eq!(values(&paired(&baseline).0), [(60.0, 120.0)]);
+    }
+
+    #[test]
+    fn what_was_repeated_for_its_outcome_counts_as_it_first_came_out() {
+        let mut trials: Vec<Trial> = [("local", 100.0), ("on", 20.0), ("on", 60.0)]
+            .iter()
+            .map(|(name, rate)| trial(name, 1, &[(RATE, *rate)]))
+            .collect();
+        trials[1].rejudged = true;
+        trials[2].place.as_mut().unwrap().attempt = 1;
+        let stored = experiment(&["local", "on"], trials);
+        let arms = arms(&stored.manifest, &stored.trials);
+        assert_eq!(values(&Beside::new(&arms["on"], &arms["local"]).values(RATE)), [(20.0, 100.0)]);
+    }
+}

@@ -1,0 +1,188 @@
+//! The two disks under a replicated device, the primary's against the secondary's.
+//!
+//! Both write the same data, not the same requests: the secondary merges and flushes by its own
+//! rules, and the primary alone keeps the activity log. By condition and resource, means of the
+//! trials that count. Which disk it is was found out on each host; where it was not, there is
+//! nothing to hold against each other.
+
+use std::collections::BTreeMap;
+
+use benchmath::summary::mean;
+use serde::{Deserialize, Serialize};
+
+use super::pairing::Arm;
+use pgio_results::Trial;
+use pgio_results::store::Manifest;
+use pgio_results::telemetry::{DeviceUse, DrbdUse, HostUse};
+
+const SECTOR_BYTES: f64 = 512.0;
+
+/// Of one condition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Replica {
+    pub condition: String,
+    pub resource: String,
+    pub primary: Disk,
+    pub secondary: Disk,
+}
+
+/// A backing disk; rates per second.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Disk {
+    pub host: String,
+    pub device: String,
+    pub writes: f64,
+    /// Merged into others before they reached the disk.
+    pub merged_writes: f64,
+    /// Of 512 bytes.
+    pub sectors_written: f64,
+    pub flushes: Option<f64>,
+}
+
+pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Replica> {
+    let mut all = Vec::new();
+    for condition in &manifest.conditions {
+        let mut found: BTreeMap<String, Vec<(Disk, Disk)>> = BTreeMap::new();
+        for trial in arms[condition.name.as_str()].valid() {
+            for (resource, pair) in of_trial(trial) {
+                found.entry(resource).or_default().push(pair);
+            }
+        }
+        for (resource, pairs) in found {
+            let side = |of: fn(&(Disk, Disk)) -> &Disk| {
+                averaged(&pairs.iter().map(of).collect::<Vec<_>>())
+            };
+            if let Some((primary, secondary)) = side(|p| &p.0).zip(side(|p| &p.1)) {
+                let condition = condition.name.clone();
+                all.push(Replica { condition, resource, primary, secondary });
+            }
+        }
+    }
+    all
+}
+
+/// Of each resource under the server.
+fn of_trial(trial: &Trial) -> Vec<(String, (Disk, Disk))> {
+    let Some(telemetry) = &trial.telemetry else { return Vec::new() };
+    let mut found = Vec::new();
+    for (host, device) in
+        telemetry.storage.iter().flat_map(|s| s.devices.iter().map(move |d| (&s.host, &d.name)))
+    {
+        let Some(usage) = telemetry.hosts.get(host) else { continue };
+        let Some((resource, ours)) =
+            usage.drbd.get(device).and_then(|d| Some((d.resource.clone()?, d)))
+        else {
+            continue;
+        };
+        let peers = telemetry.hosts.iter().filter(|(name, _)| *name != host);
+        let mut peers =
+            peers.flat_map(|(name, usage)| usage.drbd.values().map(move |d| (name, usage, d)));
+        let peer = peers.find(|(_, _, d)| d.resource.as_ref() == Some(&resource));
+        let theirs = peer.and_then(|(name, usage, d)| disk(name, usage, d));
+        if let Some(pair) = disk(host, usage, ours).zip(theirs)
+            && !found.iter().any(|(known, _)| *known == resource)
+        {
+            found.push((resource, pair));
+        }
+    }
+    found
+}
+
+fn disk(host: &str, usage: &HostUse, drbd: &DrbdUse) -> Option<Disk> {
+    let device = drbd.backing.clone()?;
+    // A disk that was never used is not told by the kernel: it did nothing.
+    let idle = DeviceUse::default();
+    let used = usage.devices.get(&device).unwrap_or(&idle);
+    Some(Disk {
+        host: host.to_owned(),
+        device,
+        writes: used.writes_per_second,
+        merged_writes: used.merged_writes_per_second,
+        sectors_written: used.written_bytes_per_second / SECTOR_BYTES,
+        flushes: used.flushes_per_second,
+    })
+}
+
+fn averaged(disks: &[&Disk]) -> Option<Disk> {
+    let first = *disks.first()?;
+    let over = |of: fn(&Disk) -> Option<f64>| {
+        mean(&disks.iter().filter_map(|d| of(d)).collect::<Vec<_>>())
+    };
+    Some(Disk {
+        host: first.host.clone(),
+        device: first.device.clone(),
+        writes: over(|d| Some(d.writes))?,
+        merged_writes: over(|d| Some(d.merged_writes))?,
+        sectors_written: over(|d| Some(d.sectors_written))?,
+        flushes: over(|d| d.flushes),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{experiment, trial};
+    use pgio_results::telemetry::{Device, Storage, Telemetry};
+
+    fn host(backing: Option<&str>, writes: f64) -> HostUse {
+        let drbd = DrbdUse {
+            resource: Some("pgio".to_owned()),
+            backing: backing.map(str::to_owned),
+            ..DrbdUse::default()
+        };
+        let used = DeviceUse {
+            writes_per_second: writes,
+            merged_writes_per_second: 3.0,
+            written_bytes_per_second: writes * 8192.0,
+            ..DeviceUse::default()
+        };
+        HostUse {
+            drbd: [("drbd0".to_owned(), drbd)].into(),
+            devices: [("vdb".to_owned(), used)].into(),
+            ..HostUse::default()
+        }
+    }
+
+    fn replicated(condition: &str, block: u32, peer: Option<&str>, writes: f64) -> Trial {
+        let device = |name: &str| Device { name: name.to_owned(), ..Device::default() };
+        let storage = Storage {
+            host: "db1".to_owned(),
+            devices: vec![device("drbd0"), device("vdb")],
+            ..Storage::default()
+        };
+        let hosts = [
+            ("db1".to_owned(), host(Some("vdb"), writes)),
+            ("db2".to_owned(), host(peer, writes + 10.0)),
+            ("local".to_owned(), HostUse::default()),
+        ];
+        Trial {
+            telemetry: Some(Telemetry {
+                hosts: hosts.into(),
+                // Data and WAL on one device are one device.
+                storage: vec![storage.clone(), storage],
+                ..Telemetry::default()
+            }),
+            ..trial(condition, block, &[("commits_per_second", 1.0)])
+        }
+    }
+
+    #[test]
+    fn both_disks_by_condition() {
+        let trials = vec![
+            replicated("c", 1, Some("vdb"), 100.0),
+            replicated("c", 2, Some("vdb"), 200.0),
+            replicated("a", 1, Some("gone"), 300.0),
+            replicated("unknown", 1, None, 400.0),
+        ];
+        let found = analyse(&experiment(&["c", "a", "unknown"], trials)).replicas;
+        let [c, a] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((c.condition.as_str(), c.resource.as_str()), ("c", "pgio"));
+        assert_eq!((c.primary.host.as_str(), c.secondary.host.as_str()), ("db1", "db2"));
+        assert_eq!((c.primary.writes, c.secondary.writes), (150.0, 160.0));
+        assert_eq!((c.primary.sectors_written, c.primary.flushes), (2400.0, None));
+        assert_eq!((a.primary.writes, a.secondary.writes), (300.0, 0.0), "never used");
+    }
+}

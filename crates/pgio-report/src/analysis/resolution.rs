@@ -1,0 +1,88 @@
+//! How small an effect this experiment can detect, and how many blocks a planned one takes.
+//!
+//! Both start from the noise of equal trials, pooled over all conditions (`benchmath::spread`): a
+//! single pair of conditions knows its own spread badly. An effect to plan for is one that the user
+//! names (`effect = "5%"`); planned from the effect just estimated, the number of blocks is noise.
+
+use std::collections::BTreeMap;
+
+use benchmath::power::{self, PLANNED_POWER};
+use benchmath::signed_rank::fewest_values;
+use benchmath::spread::{self, Spread};
+
+use super::pairing::Arm;
+use super::{ALPHA, Comparison, NoiseFloor, Verdict};
+use pgio_results::store::Manifest;
+
+/// By metric, of those that were compared.
+pub(super) type Spreads = BTreeMap<String, Spread>;
+
+pub(super) fn spreads(
+    manifest: &Manifest,
+    arms: &BTreeMap<&str, Arm<'_>>,
+    comparisons: &[Comparison],
+) -> Spreads {
+    let logs = |arm: &Arm<'_>, metric: &str| -> Vec<(u32, f64)> {
+        let positive = arm.values_by_block(metric).filter(|(_, value)| *value > 0.0);
+        positive.map(|(block, value)| (block, value.ln())).collect()
+    };
+    let mut found = Spreads::new();
+    for c in comparisons.iter().filter(|c| c.ratio.is_some()) {
+        if found.contains_key(&c.metric) {
+            continue;
+        }
+        let conditions: Vec<Vec<(u32, f64)>> =
+            manifest.conditions.iter().map(|i| logs(&arms[i.name.as_str()], &c.metric)).collect();
+        found.extend(spread::pooled(&conditions).map(|s| (c.metric.clone(), s)));
+    }
+    found
+}
+
+/// The level at which one of the judged comparisons is about judged.
+fn level(comparisons: &[Comparison], blocks: usize) -> f64 {
+    let judged = comparisons.iter().filter(|c| c.judged && c.ratio.is_some()).count();
+    power::level_in_family(ALPHA, judged, blocks)
+}
+
+/// Says of each undecided comparison of the primary metric how many blocks the planned effect takes.
+pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Comparison]) {
+    let level = level(comparisons, usize::MAX);
+    for c in comparisons.iter_mut().filter(|c| c.primary) {
+        let undecided = matches!(c.verdict, Verdict::NoDifference | Verdict::TooFewBlocks);
+        let planned = || {
+            let effect = manifest.rules.effect?;
+            let spread = spreads.get(&c.metric)?;
+            power::blocks_needed(effect.ln_1p(), spread.upper, level, PLANNED_POWER)
+        };
+        c.blocks_needed = match planned().filter(|_| undecided) {
+            None if c.verdict == Verdict::TooFewBlocks => {
+                Some(u32::try_from(fewest_values(ALPHA)).unwrap_or(u32::MAX))
+            }
+            needed => needed,
+        };
+    }
+}
+
+/// What the baseline's twin shows, by metric, and how small an effect could be detected.
+pub(super) fn noise_floor(
+    aa: &str,
+    spreads: &Spreads,
+    comparisons: &[Comparison],
+) -> BTreeMap<String, NoiseFloor> {
+    let twin = comparisons.iter().filter(|c| c.condition == aa && c.ratio.is_some());
+    twin.map(|c| {
+        let level = level(comparisons, c.blocks);
+        let detectable = |sd: fn(&Spread) -> f64| {
+            let sd = sd(spreads.get(&c.metric)?);
+            power::minimum_detectable_change(sd, c.blocks, level, PLANNED_POWER)
+        };
+        let floor = NoiseFloor {
+            ratio: c.ratio,
+            interval: c.interval,
+            minimum_detectable_effect: detectable(|s| s.sd_log),
+            minimum_detectable_effect_at_most: detectable(|s| s.upper),
+        };
+        (c.metric.clone(), floor)
+    })
+    .collect()
+}

@@ -1,0 +1,253 @@
+//! How many trials failed, were invalid or behaved badly, under each condition and under the baseline.
+//!
+//! A trial that failed has no rate, and one that behaved badly only a low one: that they are more under a
+//! condition is a result of its own. Shares are compared by Fisher's exact test at [`ALPHA`]. Where
+//! one side has some and the other none they are told even if the trials are too few to decide. Trials at
+//! all points are counted, the baseline's at the points that the condition has too; trials that were
+//! interrupted are no outcome and are in no share.
+
+use std::collections::BTreeSet;
+
+use benchmath::fisher;
+use serde::{Deserialize, Serialize};
+
+use super::pairing::{Arm, Arms};
+use super::{ALPHA, Comparison, Condition, Verdict};
+use pgio_results::store::Manifest;
+use pgio_results::sweep::Point;
+use pgio_results::{CheckVerdict, Outcome, Trial, checks};
+
+pub const FAILED: &str = "failed";
+pub const INVALID: &str = "invalid";
+
+/// How many trials something happened to, against the baseline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Share {
+    /// `failed`, `invalid`, or the id of a check of behavior.
+    pub what: String,
+    /// Of the condition's trials.
+    pub trials: usize,
+    pub of: usize,
+    /// Of the baseline's.
+    pub baseline_trials: usize,
+    pub baseline_of: usize,
+    /// Fisher's exact test, two-sided; null where a side has no trials.
+    pub p: Option<f64>,
+    /// Whether it is part of the result: the shares differ at 5 %, or one side has some and the other none.
+    pub notable: bool,
+}
+
+/// What became of a condition's trials, before anything is said of their rates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// No trial is on record, but for interrupted ones.
+    NotRun,
+    /// None of its trials succeeded.
+    Failed,
+    /// Some completed, and a check forbids each of them to count.
+    NoValidTrial,
+    /// Too few blocks are valid for an interval.
+    Undecided,
+    #[default]
+    Measured,
+}
+
+/// What one side's trials came to.
+#[derive(Default)]
+struct Counts<'a> {
+    failed: usize,
+    invalid: usize,
+    trials: usize,
+    /// Valid ones with the ids of their failing checks of behavior.
+    valid: Vec<BTreeSet<&'a str>>,
+}
+
+impl<'a> Counts<'a> {
+    fn of(trials: impl Iterator<Item = &'a Trial>) -> Counts<'a> {
+        let mut counts = Counts::default();
+        for trial in trials.filter(|t| t.outcome != Outcome::Interrupted) {
+            counts.trials += 1;
+            // A trial whose condition could not be put in force failed for its measurement.
+            if trial.checks.iter().any(|c| c.verdict == CheckVerdict::Invalid) {
+                counts.invalid += 1;
+            } else if trial.outcome == Outcome::Complete {
+                let bad = trial.checks.iter().filter(|c| c.verdict != CheckVerdict::Ok);
+                let ids = bad.map(|c| c.id.as_str()).filter(|id| checks::is_behavior(id));
+                counts.valid.push(ids.collect());
+            } else {
+                counts.failed += 1;
+            }
+        }
+        counts
+    }
+
+    fn with(&self, id: &str) -> usize {
+        self.valid.iter().filter(|ids| ids.contains(id)).count()
+    }
+}
+
+/// Of a condition against the baseline; what happened on neither side is left out. `arms` hold the trials
+/// at all points.
+pub(super) fn shares(manifest: &Manifest, arms: &Arms<'_>, condition: &str) -> Vec<Share> {
+    let (Some(ours), Some(theirs)) = (arms.get(condition), arms.get(manifest.baseline.as_str()))
+    else {
+        return Vec::new();
+    };
+    if condition == manifest.baseline {
+        return Vec::new();
+    }
+    let mut points: Vec<&Point> = Vec::new();
+    for point in trials(ours).filter_map(point) {
+        if !points.contains(&point) {
+            points.push(point);
+        }
+    }
+    let there = trials(theirs).filter(|t| point(t).is_some_and(|p| points.contains(&p)));
+    let (a, b) = (Counts::of(trials(ours)), Counts::of(there));
+    let mut all = vec![
+        share(FAILED, (a.failed, a.trials), (b.failed, b.trials)),
+        share(INVALID, (a.invalid, a.trials), (b.invalid, b.trials)),
+    ];
+    let ids: BTreeSet<&str> = a.valid.iter().chain(&b.valid).flatten().copied().collect();
+    all.extend(
+        ids.into_iter()
+            .map(|id| share(id, (a.with(id), a.valid.len()), (b.with(id), b.valid.len()))),
+    );
+    all.retain(|share| share.trials + share.baseline_trials > 0);
+    all
+}
+
+fn trials<'a>(arm: &Arm<'a>) -> impl Iterator<Item = &'a Trial> {
+    arm.all.iter().map(|(_, trial)| *trial)
+}
+
+fn point(trial: &Trial) -> Option<&Point> {
+    trial.place.as_ref().map(|place| &place.point)
+}
+
+fn share(what: &str, (a, of_a): (usize, usize), (b, of_b): (usize, usize)) -> Share {
+    let p = fisher::two_sided(a as u64, of_a as u64, b as u64, of_b as u64);
+    Share {
+        what: what.to_owned(),
+        trials: a,
+        of: of_a,
+        baseline_trials: b,
+        baseline_of: of_b,
+        p,
+        notable: p.is_some_and(|p| p <= ALPHA) || (of_a > 0 && of_b > 0 && (a == 0) != (b == 0)),
+    }
+}
+
+pub(super) fn state(condition: &Condition, arm: &Arm<'_>, primary: Option<&Comparison>) -> State {
+    let ran = || trials(arm).filter(|t| t.outcome != Outcome::Interrupted);
+    if ran().next().is_none() {
+        State::NotRun
+    } else if ran().all(|t| t.outcome != Outcome::Complete) {
+        State::Failed
+    } else if condition.valid == 0 {
+        State::NoValidTrial
+    } else if primary.is_some_and(|c| c.verdict == Verdict::TooFewBlocks) {
+        State::Undecided
+    } else {
+        State::Measured
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{experiment, trial};
+    use pgio_results::Check;
+    use pgio_results::store::Stored;
+
+    const RATE: &str = "commits_per_second";
+
+    fn ten(change: impl Fn(u32, &mut Trial)) -> Stored {
+        let block = |block: u32| {
+            let mut on = trial("on", block, &[(RATE, 500.0 + f64::from(block))]);
+            change(block, &mut on);
+            [trial("local", block, &[(RATE, 1000.0 + f64::from(block))]), on]
+        };
+        experiment(&["local", "on"], (1..=10).flat_map(block).collect())
+    }
+
+    fn share_of(stored: &Stored, what: &str) -> Option<Share> {
+        let analysis = analyse(stored);
+        let shares = &analysis.condition("on").unwrap().shares;
+        shares.iter().find(|s| s.what == what).cloned()
+    }
+
+    fn fail(trial: &mut Trial) {
+        trial.outcome = Outcome::Failed { error: "server closed the connection".to_owned() };
+    }
+
+    #[test]
+    fn failed_trials_are_told_though_too_few_to_decide() {
+        let stored = ten(|block, on| {
+            if block <= 3 {
+                fail(on);
+            }
+        });
+        let found = share_of(&stored, FAILED).unwrap();
+        assert_eq!(
+            (found.trials, found.of, found.baseline_trials, found.baseline_of),
+            (3, 10, 0, 10)
+        );
+        assert!((found.p.unwrap() - 0.2105).abs() < 1e-4 && found.notable);
+        assert_eq!(share_of(&ten(|_, _| ()), FAILED), None);
+    }
+
+    #[test]
+    fn what_behaves_badly_counts_and_is_a_share() {
+        let slow = |block: u32, on: &mut Trial| {
+            if block <= 6 {
+                on.checks.push(Check::warning("rate-not-reached", "40 %", "ask for less"));
+            }
+        };
+        let found = share_of(&ten(slow), "rate-not-reached").unwrap();
+        assert!(found.notable && found.p.unwrap() < 0.05);
+        assert_eq!(analyse(&ten(slow)).primary("on").unwrap().blocks, 10);
+    }
+
+    #[test]
+    fn a_condition_that_could_not_be_put_in_force_did_not_fail_by_itself() {
+        let stored = ten(|block, on| {
+            if block == 1 {
+                fail(on);
+                on.checks.push(Check::invalid("treatment-in-force", "off, not on", "see who"));
+            }
+        });
+        assert_eq!(share_of(&stored, FAILED), None);
+        assert_eq!(share_of(&stored, INVALID).unwrap().trials, 1);
+    }
+
+    #[test]
+    fn trials_that_were_interrupted_are_in_no_share() {
+        let stored = ten(|block, on| {
+            if block == 10 {
+                on.outcome = Outcome::Interrupted;
+            }
+        });
+        assert_eq!(analyse(&stored).condition("on").unwrap().shares, []);
+    }
+
+    #[test]
+    fn each_state_has_its_reason() {
+        let state = |stored: &Stored| analyse(stored).condition("on").unwrap().state;
+        assert_eq!(state(&ten(|_, _| ())), State::Measured);
+        assert_eq!(state(&ten(|_, on| fail(on))), State::Failed);
+        let steal = |t: &mut Trial| t.checks.push(Check::invalid("steal", "30 %", "elsewhere"));
+        assert_eq!(state(&ten(|_, on| steal(on))), State::NoValidTrial);
+        assert_eq!(
+            state(&ten(|block, on| if block > 4 {
+                fail(on);
+            })),
+            State::Undecided
+        );
+        assert_eq!(state(&ten(|_, on| on.outcome = Outcome::Interrupted)), State::NotRun);
+    }
+}

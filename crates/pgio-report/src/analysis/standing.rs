@@ -1,0 +1,80 @@
+//! How each trial on record stands: whether it counts, and if not, why.
+//!
+//! The same rules as the pairing, told by trial, so that a report can show what was left out.
+
+use std::collections::BTreeSet;
+
+use super::{cross, pairing};
+use pgio_results::store::Stored;
+use pgio_results::{Outcome, Place};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Counts,
+    /// Complete, but a check forbids it to count.
+    Invalid,
+    Failed,
+    Interrupted,
+    /// A later attempt of the same block stands in its place.
+    Repeated,
+    /// Measured before block 1 to warm the server up, complete or not.
+    BurnIn,
+    /// Of no condition or point of the manifest.
+    Stranger,
+}
+
+/// One for each trial, in the order of the record.
+pub fn standings(stored: &Stored) -> Vec<Standing> {
+    let stored = cross::judged(stored);
+    let arms = pairing::arms_everywhere(&stored.manifest, &stored.trials);
+    let counted: BTreeSet<usize> =
+        arms.values().flat_map(|arm| arm.counted()).map(|(line, _)| line).collect();
+    let known = |place: &Place| {
+        arms.contains_key(place.condition.as_str())
+            && stored.manifest.points().contains(&place.point)
+    };
+    (1..)
+        .zip(&stored.trials)
+        .map(|(line, trial)| match (&trial.place, &trial.outcome) {
+            (Some(place), _) if !known(place) => Standing::Stranger,
+            (None, _) => Standing::Stranger,
+            (Some(place), _) if place.is_burn_in() => Standing::BurnIn,
+            (_, Outcome::Failed { .. }) => Standing::Failed,
+            (_, Outcome::Interrupted) => Standing::Interrupted,
+            _ if !trial.is_valid() => Standing::Invalid,
+            _ if !counted.contains(&line) => Standing::Repeated,
+            _ => Standing::Counts,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use pgio_results::Check;
+
+    #[test]
+    fn every_trial_has_its_reason() {
+        let t = |condition: &str, attempt| {
+            let mut t = trial(condition, 1, &[("commits_per_second", 1.0)]);
+            t.place.as_mut().unwrap().attempt = attempt;
+            t
+        };
+        let mut trials = vec![t("local", 0), t("on", 0), t("on", 1), t("on", 2), t("other", 0)];
+        trials[1].checks.push(Check::invalid("standby-connected", "it went away", "see its log"));
+        trials.push(t("local", 1));
+        trials[5].outcome = Outcome::Interrupted;
+        trials.push(t("local", 2));
+        trials[6].outcome = Outcome::Failed { error: "connection reset".to_owned() };
+        let mut burn_in = t("local", 0);
+        burn_in.place.as_mut().unwrap().block = 0;
+        burn_in.checks.push(Check::invalid("foreign-load", "3 cores", "stop it"));
+        trials.push(burn_in);
+        use Standing::{BurnIn, Counts, Failed, Interrupted, Invalid, Repeated, Stranger};
+        assert_eq!(
+            standings(&experiment(&["local", "on"], trials)),
+            [Repeated, Invalid, Repeated, Counts, Stranger, Interrupted, Failed, BurnIn]
+        );
+    }
+}

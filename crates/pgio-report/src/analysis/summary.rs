@@ -1,0 +1,76 @@
+//! One condition on its own: how many trials, and each metric's value over those that count.
+//!
+//! A value is that of the typical trial: the geometric mean of the trials' values where all are
+//! positive, since effects are ratios and this is the value of which the ratio is one, and the
+//! arithmetic mean otherwise. That holds for mean, percentiles and maximum of a latency as well. A
+//! percentile under the clock's resolution is left out. No comparison happens here; that is
+//! `compare`'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use benchmath::summary::{geometric_mean, mean};
+
+use super::findings::differing_factors;
+use super::pairing::Arm;
+use super::shares::State;
+use super::{Condition, degraded, steady, tail};
+use pgio_results::metrics;
+use pgio_results::store::{ConditionInfo, Manifest};
+use pgio_results::{CheckVerdict, Metric};
+
+pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>) -> Condition {
+    let baseline = manifest.conditions.iter().find(|c| c.name == manifest.baseline);
+    let (checks_passed, checks_total) = checks(arm);
+    Condition {
+        name: info.name.clone(),
+        treatments: info.treatments(),
+        factors: baseline.map(|b| factors(info, b)).unwrap_or_default(),
+        trials: arm.all.len(),
+        invalid: arm.invalid().len(),
+        failed: arm.failed().len(),
+        valid: arm.valid().count(),
+        counted: arm.counted().map(|(line, _)| line).collect(),
+        state: State::default(),
+        shares: Vec::new(),
+        steady: steady::count(arm, &manifest.primary_metric),
+        metrics: values(arm, manifest),
+        checks_passed,
+        checks_total,
+    }
+}
+
+fn factors(info: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {
+    differing_factors(info, baseline).iter().map(ToString::to_string).collect()
+}
+
+fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {
+    let declared = &manifest.metrics;
+    let mut found = degraded::metrics(arm, &manifest.primary_metric);
+    for def in metrics::all(declared) {
+        if !arm.measured(def.name) || !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
+            continue;
+        }
+        let values = arm.values(def.name);
+        let value = central(&values).filter(|_| !tail::is_coarse(arm, &def));
+        let at_least = arm.is_bounded(def.name);
+        found.insert(def.name.to_owned(), Metric { at_least, ..Metric::new(value, def.unit) });
+    }
+    found
+}
+
+fn central(values: &[f64]) -> Option<f64> {
+    geometric_mean(values).or_else(|| mean(values))
+}
+
+/// Named checks that were in order in the last attempt of every block, and how many there are.
+fn checks(arm: &Arm<'_>) -> (usize, usize) {
+    let mut names = BTreeSet::new();
+    let mut not_passed = BTreeSet::new();
+    for check in arm.last_attempts().flat_map(|t| &t.checks) {
+        names.insert(&check.id);
+        if check.verdict != CheckVerdict::Ok {
+            not_passed.insert(&check.id);
+        }
+    }
+    (names.len() - not_passed.len(), names.len())
+}

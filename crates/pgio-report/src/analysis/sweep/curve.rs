@@ -1,0 +1,271 @@
+//! Along one axis, all others at their middle: a condition's values, its knee, and the slope of what
+//! a commit takes.
+//!
+//! The knee is told of axes along which the load grows; it is taken on the means over blocks, and on each
+//! block alone to say how sure it is. What could not bear a value, such as a rate above capacity, has its
+//! knee among the values before. The
+//! slope is told where first principles foretell a change along the axis, such as the delay of a
+//! link: a least-squares line through each block's points, the blocks' slopes with Student's
+//! interval.
+
+use std::collections::BTreeMap;
+
+use benchmath::knee::{Knee, Yield, knee};
+use benchmath::{student, summary};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::pairing::{self, value};
+use super::super::{ALPHA, Interval};
+use super::{COMMIT_MEAN, ENOUGH_TRIALS, Swept, SweptCell, throughput};
+use pgio_results::Trial;
+use pgio_results::latency::Operation;
+use pgio_results::operation::Statistic;
+use pgio_results::store::Manifest;
+use pgio_results::sweep::{Axis, Point, Sweep};
+
+/// Less than the clocks can tell.
+const NO_CHANGE: f64 = 1e-7;
+
+/// Keys of the workload that, greater, ask for more at a time.
+const LOADS: &[&str] = &[
+    "sessions",
+    "num_threads",
+    "threads",
+    "rate",
+    "pipeline",
+    "depth",
+    "rows_per_transaction",
+    "work_unit",
+    "update_work_unit",
+    "batch",
+    "commit_every",
+    "block_size",
+];
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Curve {
+    pub axis: String,
+    pub condition: String,
+    /// The rate that latency is held against.
+    pub throughput: String,
+    /// Numbers ascending, words in the order of the file.
+    pub points: Vec<CurvePoint>,
+    /// Where more load stops paying; null where the axis is no load, or fewer than three values in a row
+    /// from the first have trials that count.
+    pub knee: Option<CurveKnee>,
+    /// What a step along the axis adds to a commit; null where nothing is foretold.
+    pub slope: Option<Slope>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CurvePoint {
+    pub value: Value,
+    /// Where it lies on a scale; null for a word.
+    pub at: Option<f64>,
+    /// Which of the cells it is, counted from 0.
+    pub cell: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CurveKnee {
+    pub place: KneePlace,
+    /// Of the axis: the knee, or the end that it lies at or beyond.
+    pub value: Value,
+    /// Blocks that have it there, of those that hold the whole curve.
+    pub agreeing: usize,
+    pub blocks: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum KneePlace {
+    At,
+    AtOrBelowFirst,
+    /// No knee within the range.
+    BeyondLast,
+}
+
+/// Seconds of a commit for each unit of the axis.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Slope {
+    pub seconds: f64,
+    /// The 95 % interval over blocks; null with fewer than three.
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// From first principles.
+    pub predicted: f64,
+}
+
+pub(super) fn all(
+    manifest: &Manifest,
+    sweep: &Sweep,
+    trials: &[Trial],
+    cells: &[SweptCell],
+    operation: Option<&Operation>,
+) -> Vec<Curve> {
+    let mut curves = Vec::new();
+    for axis in &sweep.axes {
+        let throughput = throughput(manifest, trials, &axis.name);
+        let latency = operation.and_then(|operation| operation.metric(Statistic::Mean));
+        let swept = |name: &str| !sweep.at_middle_only.iter().any(|c| c == name);
+        for info in manifest.conditions.iter().filter(|c| swept(&c.name)) {
+            let points = points(sweep, axis, &info.name, cells);
+            let by_block_of =
+                |points: &[CurvePoint]| by_block(manifest, trials, &info.name, points, cells);
+            let knee = latency.as_ref().filter(|_| is_load(axis)).and_then(|latency| {
+                let borne = borne(&points, cells, (&throughput, latency));
+                let of_block = by_block_of(borne);
+                find_knee(borne, cells, &of_block, (&throughput, latency))
+            });
+            curves.push(Curve {
+                axis: axis.name.clone(),
+                condition: info.name.clone(),
+                throughput: throughput.clone(),
+                slope: slope(&points, cells, &by_block_of(&points)),
+                knee,
+                points,
+            });
+        }
+    }
+    curves
+}
+
+fn is_load(axis: &Axis) -> bool {
+    axis.of_work
+        && LOADS.contains(&axis.name.as_str())
+        && axis.values.iter().all(|v| v.at.is_some())
+}
+
+/// The points from the first on that have values.
+fn borne<'a>(
+    points: &'a [CurvePoint],
+    cells: &[SweptCell],
+    (throughput, latency): (&str, &str),
+) -> &'a [CurvePoint] {
+    let has = |point: &CurvePoint| {
+        let metrics = &cells[point.cell].metrics;
+        metrics.contains_key(throughput) && metrics.contains_key(latency)
+    };
+    let without = points.iter().position(|point| !has(point));
+    &points[..without.unwrap_or(points.len())]
+}
+
+fn points(sweep: &Sweep, axis: &Axis, condition: &str, cells: &[SweptCell]) -> Vec<CurvePoint> {
+    let cell =
+        |point: &Point| cells.iter().position(|c| c.condition == condition && c.point == *point);
+    let along = sweep.along(axis).filter_map(|(value, point)| {
+        Some(CurvePoint { value: value.value.clone(), at: value.at, cell: cell(&point)? })
+    });
+    let mut points: Vec<CurvePoint> = along.collect();
+    if points.iter().all(|p| p.at.is_some()) {
+        points.sort_by(|a, b| a.at.unwrap_or_default().total_cmp(&b.at.unwrap_or_default()));
+    }
+    points
+}
+
+/// The trials that count of the blocks that hold the whole curve, one for each point.
+fn by_block<'a>(
+    manifest: &'a Manifest,
+    trials: &'a [Trial],
+    condition: &str,
+    points: &[CurvePoint],
+    cells: &[SweptCell],
+) -> Vec<Vec<&'a Trial>> {
+    let mut blocks: BTreeMap<u32, Vec<&Trial>> = BTreeMap::new();
+    for point in points {
+        let arms = pairing::arms_at(manifest, trials, &cells[point.cell].point);
+        for (block, trial) in arms.get(condition).iter().flat_map(|arm| arm.by_block()) {
+            blocks.entry(block).or_default().push(trial);
+        }
+    }
+    blocks.into_values().filter(|trials| trials.len() == points.len()).collect()
+}
+
+fn find_knee(
+    points: &[CurvePoint],
+    cells: &[SweptCell],
+    by_block: &[Vec<&Trial>],
+    (throughput, latency): (&str, &str),
+) -> Option<CurveKnee> {
+    let mean = |point: &CurvePoint| {
+        let of = |name: &str| cells[point.cell].metrics.get(name).map(|e| e.value);
+        Some(Yield { throughput: of(throughput)?, latency: of(latency)? })
+    };
+    let found = knee(&points.iter().map(mean).collect::<Option<Vec<_>>>()?)?;
+    let of_block = |trials: &&Vec<&Trial>| {
+        let one = |t: &&Trial| {
+            Some(Yield { throughput: value(t, throughput)?, latency: value(t, latency)? })
+        };
+        trials.iter().map(one).collect::<Option<Vec<_>>>().and_then(|all| knee(&all))
+    };
+    let (place, at) = match found {
+        Knee::At(at) => (KneePlace::At, at),
+        Knee::AtOrBelowFirst => (KneePlace::AtOrBelowFirst, 0),
+        Knee::BeyondLast => (KneePlace::BeyondLast, points.len() - 1),
+    };
+    Some(CurveKnee {
+        place,
+        value: points[at].value.clone(),
+        agreeing: by_block.iter().filter(|block| of_block(block) == Some(found)).count(),
+        blocks: by_block.len(),
+    })
+}
+
+fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -> Option<Slope> {
+    let at: Vec<f64> = points.iter().map(|p| p.at).collect::<Option<_>>()?;
+    let foretold = foretold(points, cells).filter(|f| changes(f))?;
+    let of_block = |trials: &Vec<&Trial>| {
+        let taken: Option<Vec<f64>> = trials.iter().map(|t| value(t, COMMIT_MEAN)).collect();
+        least_squares(&at, &taken?)
+    };
+    let slopes: Vec<f64> = by_block.iter().filter_map(of_block).collect();
+    let enough = slopes.len() >= ENOUGH_TRIALS;
+    let interval = student::test(&slopes, ALPHA).filter(|_| enough).map(|t| t.interval);
+    Some(Slope {
+        seconds: summary::mean(&slopes)?,
+        interval: interval.into(),
+        predicted: least_squares(&at, &foretold)?,
+    })
+}
+
+/// What a commit alone should take at each point, where that can be said of all.
+fn foretold(points: &[CurvePoint], cells: &[SweptCell]) -> Option<Vec<f64>> {
+    points.iter().map(|p| cells[p.cell].predicted.as_ref().map(|p| p.seconds)).collect()
+}
+
+fn changes(foretold: &[f64]) -> bool {
+    foretold.iter().any(|seconds| (seconds - foretold[0]).abs() > NO_CHANGE)
+}
+
+impl Swept {
+    /// Whether first principles foretell that a commit takes longer at some point than at another.
+    pub fn foretells_change(&self, curve: &Curve) -> bool {
+        foretold(&curve.points, &self.cells).is_some_and(|f| changes(&f))
+    }
+}
+
+/// The slope of the line of least squares; none where all points stand at one place.
+fn least_squares(x: &[f64], y: &[f64]) -> Option<f64> {
+    let (mean_x, mean_y) = (summary::mean(x)?, summary::mean(y)?);
+    let spread: f64 = x.iter().map(|x| (x - mean_x).powi(2)).sum();
+    let together: f64 = x.iter().zip(y).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    (spread > 0.0).then(|| together / spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slope_of_a_line_is_its_own() {
+        let found = least_squares(&[0.0, 1.0, 5.0], &[3.0, 5.0, 13.0]).unwrap();
+        assert!((found - 2.0).abs() < 1e-12);
+        assert_eq!(least_squares(&[1.0, 1.0], &[3.0, 5.0]), None);
+    }
+}

@@ -1,0 +1,240 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::analysis::test_support::{experiment, set, swept, trial};
+use crate::analysis::{Standing, analyse, standings};
+use pgio_results::metrics::DeclaredMetric;
+use pgio_results::{Check, Trial};
+
+fn at(sessions: u64, delay: u64) -> Point {
+    Point::from([("sessions".to_owned(), json!(sessions)), ("delay".to_owned(), json!(delay))])
+}
+
+fn cell<'a>(swept: &'a Swept, condition: &str, point: &Point) -> &'a SweptCell {
+    swept.cells.iter().find(|c| c.condition == condition && c.point == *point).unwrap()
+}
+
+fn curve<'a>(swept: &'a Swept, axis: &'a str, condition: &str) -> &'a Curve {
+    swept.curves_along(axis).find(|c| c.condition == condition).unwrap()
+}
+
+#[test]
+fn an_experiment_without_axes_has_no_sweep() {
+    let stored = experiment(&["local"], vec![trial("local", 1, &[("commits_per_second", 1.0)])]);
+    assert_eq!(analyse(&stored).sweep, None);
+}
+
+#[test]
+fn every_cell_is_compared_within_its_point() {
+    let analysis = analyse(&swept(6));
+    let found = analysis.sweep.as_ref().unwrap();
+    // Two conditions at six points, and the twin at the middle.
+    assert_eq!(found.cells.len(), 13);
+    assert_eq!(found.latency_class.as_ref().map(Operation::name), Some("commit"));
+    let middle = cell(found, "on", &at(4, 1)).effect.as_ref().unwrap();
+    assert_eq!(middle.ratio, analysis.primary("on").unwrap().ratio);
+    assert_eq!(cell(found, "local", &at(16, 1)).effect, None, "the baseline has none");
+    for (point, expected) in [(at(1, 1), 0.25), (at(4, 0), 0.5), (at(4, 5), 0.125)] {
+        let effect = cell(found, "on", &point).effect.as_ref().unwrap();
+        let ratio = effect.ratio.unwrap();
+        assert!((ratio / expected - 1.0).abs() < 0.05, "{ratio} at {point:?}");
+        assert_eq!(effect.blocks, 6);
+    }
+    assert_eq!(cell(found, "on", &at(4, 1)).trials, 6);
+    assert_eq!(analysis.condition("on").unwrap().trials, 6, "of the middle point");
+    assert_eq!(standings(&swept(6)), vec![Standing::Counts; 78]);
+}
+
+#[test]
+fn what_a_command_calls_its_result_is_compared_at_every_point() {
+    let mut stored = swept(6);
+    let declared = |name: &str| DeclaredMetric {
+        name: name.to_owned(),
+        unit: "tps".to_owned(),
+        better: Direction::HigherIsFaster,
+    };
+    stored.manifest.metrics = vec![declared("tps"), declared("beside")];
+    stored.manifest.primary_metric = "tps".to_owned();
+    for trial in &mut stored.trials {
+        let value = trial.metrics["commits_per_second"].clone();
+        trial.metrics.insert("beside".to_owned(), value.clone());
+        trial.metrics.insert("tps".to_owned(), value);
+    }
+    let analysis = analyse(&stored);
+    let found = analysis.sweep.as_ref().unwrap();
+    let away = cell(found, "on", &at(1, 1));
+    assert!((away.effect.as_ref().unwrap().ratio.unwrap() / 0.25 - 1.0).abs() < 0.05);
+    assert!(away.metrics.contains_key("tps") && away.metrics.contains_key("beside"));
+}
+
+/// Large effects are told with six blocks, however many cells there are, and with five nothing is.
+#[test]
+fn away_from_the_middle_one_family_is_adjusted() {
+    for (blocks, shown) in [(5, false), (6, true)] {
+        let analysis = analyse(&swept(blocks));
+        let found = analysis.sweep.unwrap();
+        let away = cell(&found, "on", &at(1, 1)).effect.clone().unwrap();
+        assert_eq!(away.verdict.is_decided(), shown, "{blocks}");
+        assert!(away.p_adjusted >= away.p);
+        let middle = cell(&found, "on", &at(4, 1)).effect.clone().unwrap();
+        assert_eq!(middle.verdict.is_decided(), shown);
+    }
+}
+
+#[test]
+fn a_curve_has_its_values_in_order_and_its_knee() {
+    let analysis = analyse(&swept(6));
+    let found = analysis.sweep.as_ref().unwrap();
+    let on = curve(found, "sessions", "on");
+    let values: Vec<&Value> = on.points.iter().map(|p| &p.value).collect();
+    assert_eq!(values, [&json!(1), &json!(4), &json!(16), &json!(64)]);
+    let knee = on.knee.as_ref().unwrap();
+    assert_eq!((knee.place, &knee.value), (KneePlace::At, &json!(16)));
+    assert_eq!((knee.agreeing, knee.blocks), (6, 6));
+    let local = curve(found, "sessions", "local").knee.as_ref().unwrap();
+    assert_eq!(local.place, KneePlace::BeyondLast);
+    let delay = curve(found, "delay", "on");
+    assert_eq!(delay.knee, None, "a delay is no load");
+    assert!(found.curves_along("delay").all(|c| c.points.len() == 3));
+    assert!(!found.curves.iter().any(|c| c.condition == "local-aa"), "at the middle only");
+}
+
+#[test]
+fn what_the_delay_adds_is_held_against_first_principles() {
+    let analysis = analyse(&swept(6));
+    let found = analysis.sweep.as_ref().unwrap();
+    let seconds = |delay| cell(found, "on", &at(4, delay)).predicted.as_ref().unwrap().seconds;
+    assert!((seconds(0) - 0.0018).abs() < 1e-9, "two flushes and 0.1 ms: {}", seconds(0));
+    assert!((seconds(5) - seconds(0) - 0.010).abs() < 1e-9);
+    let slope = curve(found, "delay", "on").slope.unwrap();
+    assert!((slope.predicted - 0.002).abs() < 1e-9, "{slope:?}");
+    assert!((slope.seconds - 0.002).abs() < 1e-4, "{slope:?}");
+    assert!(
+        slope.interval.low.unwrap() < slope.seconds && slope.seconds < slope.interval.high.unwrap()
+    );
+    assert_eq!(curve(found, "delay", "local").slope, None, "it waits for no link");
+    assert_eq!(curve(found, "sessions", "on").slope, None, "the same is foretold of each");
+}
+
+#[test]
+fn a_block_without_a_point_has_no_knee_of_its_own_and_an_invalid_trial_is_left_out() {
+    let mut stored = swept(6);
+    let is = |t: &&mut Trial| {
+        let p = t.place.as_ref().unwrap();
+        p.block == 2 && p.condition == "on" && p.point == at(16, 1)
+    };
+    let broken = stored.trials.iter_mut().find(is).unwrap();
+    broken.checks.push(Check::invalid("durability", "fsync is off", "turn it on"));
+    let analysis = analyse(&stored);
+    let found = analysis.sweep.as_ref().unwrap();
+    let knee = curve(found, "sessions", "on").knee.as_ref().unwrap();
+    assert_eq!((knee.agreeing, knee.blocks), (5, 5));
+    let cell = cell(found, "on", &at(16, 1));
+    assert_eq!((cell.trials, cell.valid), (6, 5));
+    assert!(analysis.checks.iter().any(|f| f.id == "invalid-trials"), "wherever it was");
+}
+
+#[test]
+fn a_load_that_cannot_be_borne_leaves_the_knee_of_those_before() {
+    let mut stored = swept(6);
+    for t in &mut stored.trials {
+        let p = t.place.as_ref().unwrap();
+        if p.condition == "on" && p.point == at(64, 1) {
+            t.checks.push(Check::invalid("rate-not-reached", "40 %", "ask for less"));
+        }
+    }
+    let analysis = analyse(&stored);
+    let found = analysis.sweep.as_ref().unwrap();
+    let knee = curve(found, "sessions", "on").knee.as_ref().unwrap();
+    assert_eq!((knee.place, &knee.value), (KneePlace::BeyondLast, &json!(16)));
+    assert_eq!((knee.agreeing, knee.blocks), (6, 6));
+    assert_eq!(curve(found, "sessions", "local").knee.as_ref().unwrap().value, json!(64));
+    // Two points are no curve.
+    for t in &mut stored.trials {
+        if t.place.as_ref().unwrap().point == at(16, 1) {
+            t.checks.push(Check::invalid("rate-not-reached", "40 %", "ask for less"));
+        }
+    }
+    let analysis = analyse(&stored);
+    assert_eq!(curve(analysis.sweep.as_ref().unwrap(), "sessions", "on").knee, None);
+}
+
+#[test]
+fn what_is_no_load_has_no_knee() {
+    let mut stored = swept(6);
+    let rename = |point: &mut Point| {
+        let value = point.remove("sessions").unwrap();
+        point.insert("hot_table".to_owned(), value);
+    };
+    for t in &mut stored.trials {
+        rename(&mut t.place.as_mut().unwrap().point);
+    }
+    let sweep = stored.manifest.sweep.as_mut().unwrap();
+    sweep.axes[0].name = "hot_table".to_owned();
+    sweep.points.iter_mut().for_each(rename);
+    let analysis = analyse(&stored);
+    let found = analysis.sweep.as_ref().unwrap();
+    assert_eq!(curve(found, "hot_table", "on").points.len(), 4);
+    assert_eq!(curve(found, "hot_table", "on").knee, None);
+}
+
+#[test]
+fn a_call_of_a_mix_is_what_is_waited_for() {
+    let mut stored = swept(1);
+    assert_eq!(operation(&stored.trials).as_ref().map(Operation::name), Some("commit"));
+    set(&mut stored.trials[0], "call_latency_mean", 0.001);
+    assert_eq!(operation(&stored.trials).as_ref().map(Operation::name), Some("call"));
+}
+
+#[test]
+fn an_environment_is_compared_within_its_point() {
+    let mut stored = swept(6);
+    for t in &mut stored.trials {
+        let delay = t.place.as_ref().unwrap().point["delay"].to_string();
+        Arc::make_mut(&mut t.environment).insert("setting.commit_delay".to_owned(), delay);
+    }
+    assert!(standings(&stored).iter().all(|s| *s == Standing::Counts));
+    Arc::make_mut(&mut stored.trials[3].environment)
+        .insert("setting.commit_delay".to_owned(), "77".to_owned());
+    assert_eq!(standings(&stored).iter().filter(|s| **s == Standing::Invalid).count(), 1);
+}
+
+#[test]
+fn a_trial_at_a_point_that_the_manifest_does_not_know_is_a_stranger() {
+    let mut stored = swept(6);
+    stored.trials[0].place.as_mut().unwrap().point = at(99, 1);
+    assert_eq!(standings(&stored)[0], Standing::Stranger);
+    let analysis = analyse(&stored);
+    assert!(analysis.checks.iter().any(|f| f.id == "unknown-condition"));
+}
+
+#[test]
+fn an_estimate_is_a_mean_of_logs_where_it_can_be() {
+    let e = estimate(&[100.0, 200.0, 400.0], "x".to_owned()).unwrap();
+    assert!((e.value - 200.0).abs() < 1e-9);
+    assert!(e.interval.low.unwrap() < 100.0 && e.interval.high.unwrap() > 400.0);
+    let e = estimate(&[0.0, 2.0], String::new()).unwrap();
+    assert_eq!(e.value, 1.0);
+    assert_eq!(estimate(&[], String::new()), None);
+    assert_eq!(estimate(&[3.0, 4.0], String::new()).unwrap().interval.low, None);
+}
+
+#[test]
+fn throughput_counts_what_an_operation_does_more() {
+    let mut stored = swept(1);
+    let of = |stored: &pgio_results::store::Stored, axis: &str| {
+        throughput(&stored.manifest, &stored.trials, axis)
+    };
+    assert_eq!(of(&stored, "rows_per_transaction"), "commits_per_second", "not measured");
+    set(&mut stored.trials[0], "rows_per_second", 1.0);
+    assert_eq!(of(&stored, "rows_per_transaction"), "rows_per_second");
+    assert_eq!(of(&stored, "sessions"), "commits_per_second");
+    stored.manifest.primary_metric = "commit_latency_p99".to_owned();
+    assert_eq!(of(&stored, "sessions"), "commits_per_second", "the workload's own rate");
+    stored.trials[0].workload.primary_metric = "commit_latency_p99".to_owned();
+    assert_eq!(of(&stored, "rate"), "commit_latency_p99", "nothing counts the calls");
+    set(&mut stored.trials[0], "calls_per_second", 1.0);
+    assert_eq!(of(&stored, "rate"), "calls_per_second", "at a rate that is given");
+}

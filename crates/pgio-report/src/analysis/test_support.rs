@@ -1,0 +1,266 @@
+//! Stored experiments and trials made up for tests: of `analysis` here and of `report`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pgio_results::change::{Change, Subject};
+use pgio_results::histogram::Histogram;
+use pgio_results::metrics;
+use pgio_results::store::{ConditionInfo, Manifest, Stored};
+use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
+use pgio_results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
+use pgio_results::test_support::{full_trial, manifest};
+use pgio_results::{Check, Metric, Place, Trial};
+
+/// The trial of the published example: 120 s, one session, 200M.
+pub fn classic_trial() -> Trial {
+    Trial {
+        place: None,
+        settings: BTreeMap::new(),
+        timeline: Vec::new(),
+        histograms: BTreeMap::new(),
+        metrics: BTreeMap::new(),
+        telemetry: None,
+        series: None,
+        environment: Arc::default(),
+        evidence: Vec::new(),
+        checks: Vec::new(),
+        warnings: Vec::new(),
+        ..full_trial()
+    }
+}
+
+/// A trial of an experiment, complete and with one passed check.
+pub fn trial(condition: &str, block: u32, metrics: &[(&str, f64)]) -> Trial {
+    let mut trial = classic_trial();
+    trial.place = Some(Place {
+        experiment: "test".to_owned(),
+        condition: condition.to_owned(),
+        block,
+        position: 1,
+        attempt: 0,
+        point: Point::new(),
+    });
+    trial.checks = vec![Check::ok("treatment-in-force", "read back before and after")];
+    for (name, value) in metrics {
+        set(&mut trial, name, *value);
+    }
+    trial
+}
+
+pub fn set(trial: &mut Trial, name: &str, value: f64) {
+    let unit = metrics::definition(name).expect("a metric of the table").unit.to_owned();
+    trial.metrics.insert(name.to_owned(), Metric::new(Some(value), unit));
+}
+
+/// A histogram of `n` latencies around `milliseconds`, the longest ten times as long.
+pub fn latencies(milliseconds: f64, n: u32) -> Histogram {
+    let mut h = Histogram::default();
+    for i in 1..=n {
+        let longer = if i == n { 10.0 } else { 0.8 + 0.4 * f64::from(i) / f64::from(n) };
+        h.record(milliseconds * 1e6 * longer);
+    }
+    h
+}
+
+/// A second factor.
+pub fn throttled() -> Change {
+    let device = Subject::Device { path: "/dev/sdb".to_owned() };
+    Change::new(None, device, "write_iops", "500")
+}
+
+/// An experiment that compares by commits/s with `local`; each condition sets synchronous_commit
+/// to its own name, one that ends in `-aa` is the baseline's twin.
+pub fn experiment(conditions: &[&str], trials: Vec<Trial>) -> Stored {
+    let info = |name: &&str| ConditionInfo {
+        name: (*name).to_owned(),
+        changes: vec![Change::server("synchronous_commit", name.trim_end_matches("-aa"))],
+    };
+    Stored {
+        manifest: Manifest {
+            aa: conditions.iter().find(|c| c.ends_with("-aa")).map(|c| (*c).to_owned()),
+            conditions: conditions.iter().map(info).collect(),
+            ..manifest()
+        },
+        trials,
+        torn: false,
+        own_baseline: None,
+        judged: false,
+    }
+}
+
+/// What a demo stores: local, its twin, and two levels of synchronous replication, six blocks.
+pub fn demo() -> Stored {
+    let noise = [1.0, 1.03, 0.98, 1.01, 0.97, 1.02];
+    let other_noise = [1.01, 0.99, 1.02, 0.97, 1.0, 1.03];
+    let levels = [
+        ("local", 1.0, noise),
+        ("local-aa", 1.003, other_noise),
+        ("remote_write", 0.985, [0.99, 1.02, 1.0, 1.03, 0.98, 1.0]),
+        ("on", 0.465, other_noise),
+    ];
+    let mut trials = Vec::new();
+    for block in 1..=6u32 {
+        for (condition, level, noise) in levels {
+            let rate = 2919.0 * level * noise[block as usize - 1];
+            let milliseconds = 1300.0 / rate;
+            let mut t = trial(
+                condition,
+                block,
+                &[
+                    ("commits_per_second", rate),
+                    ("block_visits_per_second", rate * 9.0),
+                    ("wal_bytes_per_commit", 312.0 + f64::from(block)),
+                    ("wal_bytes_per_second", rate * 312.0),
+                    ("checkpoints", 0.0),
+                    ("commit_latency_mean", milliseconds / 1e3),
+                    ("commit_latency_p50", milliseconds / 1e3),
+                ],
+            );
+            t.histograms.insert("commit".to_owned(), latencies(milliseconds, 500));
+            trials.push(t);
+        }
+    }
+    for t in &mut trials {
+        for name in ["commit_latency_p95", "commit_latency_p99"] {
+            let value = t.histograms["commit"].quantile_ns(0.95).expect("not empty") / 1e9;
+            set(t, name, value);
+        }
+    }
+    experiment(&["local", "local-aa", "remote_write", "on"], trials)
+}
+
+/// 1000 operations of each class with these mean milliseconds.
+pub fn timed(trial: &mut Trial, classes: &[(&str, f64)]) {
+    for (class, milliseconds) in classes {
+        let mut h = Histogram::default();
+        (0..1000).for_each(|_| h.record(milliseconds * 1e6));
+        trial.histograms.insert((*class).to_owned(), h);
+    }
+}
+
+/// One session, a window of 10 s, a thousand sightings: each is 10 ms.
+pub fn sampled(condition: &str, block: u32, sightings: &[(&str, u64)]) -> Trial {
+    let mut t = trial(condition, block, &[]);
+    t.window.seconds = 10.0;
+    t.telemetry = Some(Telemetry {
+        waits: Some(Waits {
+            rounds: 1000,
+            sessions: 1,
+            sightings: sightings.iter().map(|(e, n)| ((*e).to_owned(), *n)).collect(),
+            ..Waits::default()
+        }),
+        ..Telemetry::default()
+    });
+    t
+}
+
+/// `local`, its twin and `on` along sessions 1, 4, 16, 64 and a delay of 0, 1, 5 ms around four
+/// sessions and 1 ms. At `local` each session adds as much again; under `on` no more than the first
+/// sixteen do, and a commit takes two flushes and twice the delay.
+pub fn swept(blocks: u32) -> Stored {
+    let value = |v: u64| AxisValue { at: Some(v as f64), value: v.into(), treatments: Vec::new() };
+    let axis = |name: &str, unit: Option<&str>, values: &[u64]| Axis {
+        name: name.to_owned(),
+        unit: unit.map(str::to_owned),
+        values: values.iter().copied().map(value).collect(),
+        of_work: unit.is_none(),
+    };
+    let point = |sessions: u64, delay: u64| {
+        Point::from([("sessions".to_owned(), sessions.into()), ("delay".to_owned(), delay.into())])
+    };
+    let at = [(4, 1), (1, 1), (16, 1), (64, 1), (4, 0), (4, 5)];
+    let mut trials = Vec::new();
+    for block in 1..=blocks {
+        for (n, (sessions, delay)) in at.into_iter().enumerate() {
+            for condition in ["local", "on", "local-aa"] {
+                if condition == "local-aa" && n > 0 {
+                    continue;
+                }
+                let noise = 1.0 + 0.001 * f64::from((block * 7 + u32::from(condition == "on")) % 5);
+                // local: 1000 a session; on: at the middle a quarter of it.
+                let rate = 1000.0
+                    * noise
+                    * match condition {
+                        "on" if delay == 0 => 2.0,
+                        "on" if delay == 5 => 0.5,
+                        "on" => sessions.min(16) as f64 / 4.0,
+                        _ => sessions as f64,
+                    };
+                let commit = match condition {
+                    "on" => 0.0018 + 0.002 * delay as f64 * noise,
+                    _ => 0.0009 * noise,
+                };
+                // What a session waits for is longer where several stand in line.
+                let line = if condition == "on" && sessions > 16 { 4.0 } else { 1.0 };
+                let mut t = trial(
+                    condition,
+                    block,
+                    &[
+                        ("commits_per_second", rate),
+                        ("commit_latency_mean", commit * line),
+                        ("commit_latency_p50", commit * line),
+                        ("commit_latency_p95", commit * line * 2.0),
+                        ("commit_latency_p99", commit * line * 3.0),
+                    ],
+                );
+                t.place.as_mut().expect("trial() gives it one").point = point(sessions, delay);
+                let standby = StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() };
+                t.telemetry = Some(Telemetry {
+                    probes: Some(Probes {
+                        flush_error_seconds: None,
+                        standby_flush_error_seconds: None,
+                        flush_seconds: Some(0.0009),
+                        standby_flush_seconds: Some(0.0008),
+                        round_trip_seconds: Some(0.0001),
+                        link_seconds: Some(0.002 * delay as f64),
+                        notes: Vec::new(),
+                    }),
+                    standbys: [("s1".to_owned(), standby)].into(),
+                    ..Telemetry::default()
+                });
+                trials.push(t);
+            }
+        }
+    }
+    let mut stored = experiment(&["local", "local-aa", "on"], trials);
+    stored.manifest.sweep = Some(Sweep {
+        kind: SweepKind::OneAtATime,
+        axes: vec![axis("sessions", None, &[1, 4, 16, 64]), axis("delay", Some("ms"), &[0, 1, 5])],
+        points: at.into_iter().map(|(sessions, delay)| point(sessions, delay)).collect(),
+        at_middle_only: vec!["local-aa".to_owned()],
+    });
+    stored
+}
+
+/// `on` waits for the standby 1 ms longer, give or take a little by block.
+pub fn replicated(blocks: u32) -> Stored {
+    let mut trials = Vec::new();
+    for block in 1..=blocks {
+        let mut local = sampled("local", block, &[("IO:WALSync", 100), ("CPU", 900)]);
+        timed(&mut local, &[("commit", 1.2)]);
+        let wait = 100 + u64::from(block % 3);
+        let mut on = sampled(
+            "on",
+            block,
+            &[("IO:WALSync", 100), ("IPC:SyncRep", wait), ("CPU", 900 - wait)],
+        );
+        timed(&mut on, &[("commit", 2.2 + 0.01 * f64::from(block % 2))]);
+        trials.extend([local, on]);
+    }
+    for t in &mut trials {
+        let telemetry = t.telemetry.as_mut().unwrap();
+        telemetry.probes = Some(Probes {
+            flush_error_seconds: None,
+            standby_flush_error_seconds: None,
+            flush_seconds: Some(0.0009),
+            standby_flush_seconds: Some(0.0008),
+            round_trip_seconds: Some(0.0001),
+            link_seconds: None,
+            notes: Vec::new(),
+        });
+        let standby = StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() };
+        telemetry.standbys.insert("s1".to_owned(), standby);
+    }
+    experiment(&["local", "on"], trials)
+}

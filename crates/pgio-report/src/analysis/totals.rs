@@ -1,0 +1,59 @@
+//! All work over all time, under a condition and under the baseline.
+
+use benchmath::totals::{self, Block, Part};
+use serde::{Deserialize, Serialize};
+
+use super::pairing::{self, Beside};
+use super::{ALPHA, Interval};
+use pgio_results::Trial;
+
+/// The ratio of totals beside the typical block's ratio. They differ where some trials stall.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Totals {
+    /// (work / time) under the condition over the same under the baseline, all blocks together.
+    pub ratio: f64,
+    /// Its 95 % interval; null with fewer than two blocks or without spread.
+    #[serde(flatten)]
+    pub interval: Interval,
+}
+
+impl Totals {
+    /// Whether the typical block tells another story: its ratio lies outside this interval, or
+    /// this ratio outside its interval, and the two differ by more than a per cent.
+    pub fn disagrees(&self, ratio: f64, interval: Interval) -> bool {
+        (self.ratio / ratio).ln().abs() > 0.01
+            && (self.interval.excludes(ratio) || interval.excludes(self.ratio))
+    }
+}
+
+/// Of a rate; over the blocks in which both sides have a trial that counts.
+pub(super) fn ratio(beside: &Beside<'_, '_>, metric: &str) -> Option<Totals> {
+    let part = |trial: &Trial| {
+        let seconds = trial.window.seconds;
+        Some(Part { work: pairing::value(trial, metric)? * seconds, seconds })
+    };
+    let blocks: Vec<Block> = beside
+        .trials()
+        .filter_map(|(ours, theirs)| {
+            Some(Block { condition: part(ours)?, baseline: part(theirs)? })
+        })
+        .collect();
+    let (ratio, interval) = totals::ratio(&blocks, ALPHA)?;
+    Some(Totals { ratio, interval: interval.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_that_the_typical_block_does_not_show_disagree() {
+        let totals = Totals { ratio: 0.9, interval: Interval::new(0.85, 0.95) };
+        assert!(totals.disagrees(0.99, Interval::new(0.98, 1.0)));
+        assert!(!totals.disagrees(0.91, Interval::new(0.88, 0.94)));
+        assert!(!totals.disagrees(0.905, Interval::new(0.904, 0.906)));
+        let alone = Totals { interval: Interval::UNKNOWN, ..totals };
+        assert!(!alone.disagrees(0.99, Interval::UNKNOWN));
+    }
+}

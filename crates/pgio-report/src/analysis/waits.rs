@@ -1,0 +1,259 @@
+//! Where the time of an operation went, by condition and class, and what of it a condition adds.
+//!
+//! Known exactly: how long all operations of a class took (histogram sums). Known by sampling: what
+//! the sessions were seen waiting for. Not known: in which class a sighting fell. The rule, applied
+//! to each trial (`divide`):
+//!
+//! 1. The WAL flush and the synchronous standby belong to commits, up to what commits took. Flushes
+//!    beyond that belong to updates (a page that is evicted may have to flush WAL); waits for the
+//!    standby beyond that were seen too often by chance, and are cut. Where no commit was timed,
+//!    both belong to updates, then to reads.
+//! 2. Reading and writing data files, locks and other waits belong to reads and updates in
+//!    proportion to their time left, then to commits.
+//! 3. CPU is what remains of each class, the wait for a processor included.
+//!
+//! Client waits lie outside all classes, save where the client itself times its calls, one at a time:
+//! there they are the way, and shared out as in 2. A transaction is its commit and the rest of it, which
+//! stands where reads and updates stand.
+//!
+//! Means are over all operations: time by number, trials together, so that a slow trial weighs as
+//! much as it has operations. Errors are half of 95 % intervals. The trial is the unit: with three
+//! or more they come from the spread between trials, as of a ratio of two totals (Cochran, Sampling
+//! Techniques, 1977, chapter 6), in differences by block. With fewer they are binomial over the
+//! sightings, which holds if sightings are independent; neighbouring ones are not, so it is then a
+//! lower bound. Next: `predicted`.
+
+mod divide;
+pub(super) mod predicted;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use benchmath::{student, summary};
+use serde::{Deserialize, Serialize};
+
+use self::divide::Class;
+use super::pairing::{Arm, Beside};
+use super::{ALPHA, Interval};
+use pgio_results::Trial;
+use pgio_results::store::Manifest;
+use pgio_results::waits::{GROUPS, WaitGroup};
+
+/// Classes in the order in which they are told.
+const CLASSES: &[&str] = &["read", "update", "commit", "transaction"];
+
+/// From so many trials on their spread gives the error.
+const ENOUGH_TRIALS: usize = 3;
+
+/// Of a normal distribution, for the binomial error.
+const REACH: f64 = 1.96;
+
+/// One class of operation under one condition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Decomposition {
+    pub condition: String,
+    /// `read`, `update`, `commit` or `transaction`.
+    pub class: String,
+    /// Trials that count and were sampled.
+    pub trials: usize,
+    pub operations: u64,
+    /// Exact.
+    pub mean_seconds: f64,
+    /// They add up to the mean.
+    pub parts: Vec<Part>,
+}
+
+/// What one kind of wait takes of the mean operation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Part {
+    pub group: WaitGroup,
+    pub seconds: f64,
+    /// Half of the 95 % interval.
+    pub error_seconds: f64,
+    /// Of the mean, 0 to 1.
+    pub share: f64,
+    /// Half of its 95 % interval.
+    pub share_error: f64,
+}
+
+/// What a condition adds to the baseline's mean operation, by block.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DecompositionDifference {
+    pub condition: String,
+    pub class: String,
+    pub blocks: usize,
+    /// Condition - baseline: the difference of the means over all blocks, with its 95 % interval;
+    /// null with fewer than three blocks.
+    pub seconds: f64,
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// They add up to the difference.
+    pub parts: Vec<PartDifference>,
+    /// What it should be from first principles, where that can be said.
+    pub predicted: Option<Predicted>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PartDifference {
+    pub group: WaitGroup,
+    pub seconds: f64,
+    #[serde(flatten)]
+    pub interval: Interval,
+}
+
+/// The difference that flush and round trip, measured without PostgreSQL, account for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Predicted {
+    pub seconds: f64,
+    /// Half of its 95 % interval: the probes vary. Absent in older results.
+    #[serde(default)]
+    pub error: Option<f64>,
+    /// More is to be expected, by an amount that nothing tells.
+    pub at_least: bool,
+    /// The sum in words.
+    pub from: String,
+}
+
+/// One trial's classes.
+type Divided = BTreeMap<&'static str, Class>;
+
+pub(super) fn decompositions(
+    manifest: &Manifest,
+    arms: &BTreeMap<&str, Arm<'_>>,
+) -> Vec<Decomposition> {
+    let mut all = Vec::new();
+    for info in &manifest.conditions {
+        let trials: Vec<Divided> =
+            arms[info.name.as_str()].valid().filter_map(divide::divide).collect();
+        for class in CLASSES {
+            let of_class: Vec<&Class> = trials.iter().filter_map(|t| t.get(class)).collect();
+            all.extend(decompose(&info.name, class, &of_class));
+        }
+    }
+    all
+}
+
+fn decompose(condition: &str, class: &str, trials: &[&Class]) -> Option<Decomposition> {
+    let operations: u64 = trials.iter().map(|t| t.operations).sum();
+    if operations == 0 {
+        return None;
+    }
+    let mean_seconds = trials.iter().map(|t| t.seconds).sum::<f64>() / operations as f64;
+    let part = |group: &WaitGroup| {
+        let seconds = trials.iter().map(|t| t.part(*group)).sum::<f64>() / operations as f64;
+        let share = if mean_seconds > 0.0 { seconds / mean_seconds } else { 0.0 };
+        let (error_seconds, share_error) = errors(trials, *group, mean_seconds, operations);
+        Part { group: *group, seconds, error_seconds, share, share_error }
+    };
+    let told = |p: &Part| p.group == WaitGroup::Cpu || p.seconds > 0.0;
+    Some(Decomposition {
+        condition: condition.to_owned(),
+        class: class.to_owned(),
+        trials: trials.len(),
+        operations,
+        mean_seconds,
+        parts: GROUPS.iter().map(part).filter(told).collect(),
+    })
+}
+
+/// Of the part's seconds an operation, and of its share.
+fn errors(trials: &[&Class], group: WaitGroup, mean: f64, operations: u64) -> (f64, f64) {
+    if trials.len() >= ENOUGH_TRIALS {
+        let parts: Vec<f64> = trials.iter().map(|t| t.part(group)).collect();
+        let over = |totals: Vec<f64>| half_width(&around_ratio(&parts, &totals)).unwrap_or(0.0);
+        let operations = trials.iter().map(|t| t.operations as f64).collect();
+        return (over(operations), over(trials.iter().map(|t| t.seconds).collect()));
+    }
+    let squared: f64 = trials.iter().map(|t| t.error(group).powi(2)).sum();
+    let error = REACH * squared.sqrt() / operations as f64;
+    (error, if mean > 0.0 { error / mean } else { 0.0 })
+}
+
+/// One value for each trial, whose mean is the ratio of the two totals and whose spread is what the
+/// trial contributes to its error.
+fn around_ratio(parts: &[f64], totals: &[f64]) -> Vec<f64> {
+    let total: f64 = totals.iter().sum();
+    if total <= 0.0 {
+        return vec![0.0; parts.len()];
+    }
+    let ratio = parts.iter().sum::<f64>() / total;
+    let mean = total / totals.len() as f64;
+    parts.iter().zip(totals).map(|(part, n)| ratio + (part - ratio * n) / mean).collect()
+}
+
+fn half_width(values: &[f64]) -> Option<f64> {
+    student::test(values, ALPHA).map(|t| t.interval.high - t.interval.estimate)
+}
+
+pub(super) fn differences(
+    manifest: &Manifest,
+    arms: &BTreeMap<&str, Arm<'_>>,
+) -> Vec<DecompositionDifference> {
+    let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
+        return Vec::new();
+    };
+    let theirs = &arms[baseline.name.as_str()];
+    let mut all = Vec::new();
+    for info in manifest.conditions.iter().filter(|c| c.name != baseline.name) {
+        let ours = &arms[info.name.as_str()];
+        let divided = |(a, b): (&Trial, &Trial)| Some((divide::divide(a)?, divide::divide(b)?));
+        let blocks: Vec<(Divided, Divided)> =
+            Beside::new(ours, theirs).trials().filter_map(divided).collect();
+        for class in CLASSES {
+            let pairs: Vec<(&Class, &Class)> =
+                blocks.iter().filter_map(|(a, b)| Some((a.get(class)?, b.get(class)?))).collect();
+            let mut found = difference(&info.name, class, &pairs);
+            if let Some(found) = &mut found {
+                found.predicted = predicted::predict(class, (info, ours), (baseline, theirs));
+            }
+            all.extend(found);
+        }
+    }
+    all
+}
+
+fn difference(
+    condition: &str,
+    class: &str,
+    pairs: &[(&Class, &Class)],
+) -> Option<DecompositionDifference> {
+    let by_block = |seconds: &dyn Fn(&Class) -> f64| {
+        let side = |classes: Vec<&Class>| {
+            let parts: Vec<f64> = classes.iter().map(|c| seconds(c)).collect();
+            let operations: Vec<f64> = classes.iter().map(|c| c.operations as f64).collect();
+            around_ratio(&parts, &operations)
+        };
+        let ours = side(pairs.iter().map(|(a, _)| *a).collect());
+        let theirs = side(pairs.iter().map(|(_, b)| *b).collect());
+        ours.iter().zip(&theirs).map(|(a, b)| a - b).collect::<Vec<f64>>()
+    };
+    let (seconds, interval) = mean(&by_block(&|c| c.seconds))?;
+    let groups: BTreeSet<WaitGroup> =
+        pairs.iter().flat_map(|(a, b)| a.groups().chain(b.groups())).collect();
+    let part = |group: WaitGroup| {
+        let (seconds, interval) = mean(&by_block(&|c| c.part(group)))?;
+        Some(PartDifference { group, seconds, interval })
+    };
+    Some(DecompositionDifference {
+        condition: condition.to_owned(),
+        class: class.to_owned(),
+        blocks: pairs.len(),
+        seconds,
+        interval,
+        parts: groups.into_iter().filter_map(part).collect(),
+        predicted: None,
+    })
+}
+
+/// The mean over blocks and its interval.
+fn mean(by_block: &[f64]) -> Option<(f64, Interval)> {
+    let mean = summary::mean(by_block)?;
+    let reach = half_width(by_block).filter(|_| by_block.len() >= ENOUGH_TRIALS);
+    Some((mean, reach.map(|r| (mean - r, mean + r)).into()))
+}

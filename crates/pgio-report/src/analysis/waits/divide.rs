@@ -1,0 +1,178 @@
+//! One trial: the sightings of its sessions shared out among its classes of operations.
+//!
+//! The rule stands in the module above. Everything here is in seconds of session time, all
+//! sessions together: a share of the sightings times the sessions times the window.
+
+use std::collections::BTreeMap;
+
+use super::Divided;
+use pgio_results::Trial;
+use pgio_results::waits::{WaitGroup, by_group};
+
+/// All operations of one class in one trial.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Class {
+    pub operations: u64,
+    /// What they took together.
+    pub seconds: f64,
+    /// Of this, without CPU, which is the rest.
+    waits: BTreeMap<WaitGroup, f64>,
+    /// Binomial standard errors of these.
+    errors: BTreeMap<WaitGroup, f64>,
+}
+
+impl Class {
+    pub(super) fn part(&self, group: WaitGroup) -> f64 {
+        match group {
+            WaitGroup::Cpu => (self.seconds - self.waits.values().sum::<f64>()).max(0.0),
+            _ => self.waits.get(&group).copied().unwrap_or(0.0),
+        }
+    }
+
+    /// The standard error of [`Class::part`]; CPU has that of everything else together.
+    pub(super) fn error(&self, group: WaitGroup) -> f64 {
+        match group {
+            WaitGroup::Cpu => self.errors.values().map(|e| e * e).sum::<f64>().sqrt(),
+            _ => self.errors.get(&group).copied().unwrap_or(0.0),
+        }
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = WaitGroup> {
+        self.waits.keys().copied().chain([WaitGroup::Cpu])
+    }
+
+    fn left(&self) -> f64 {
+        self.part(WaitGroup::Cpu)
+    }
+
+    fn add(&mut self, seen: &Seen, seconds: f64) {
+        if seconds > 0.0 {
+            *self.waits.entry(seen.group).or_default() += seconds;
+            *self.errors.entry(seen.group).or_default() += seen.error * seconds / seen.seconds;
+        }
+    }
+}
+
+/// How long sessions were in one kind of wait.
+struct Seen {
+    group: WaitGroup,
+    seconds: f64,
+    error: f64,
+}
+
+/// `None` where nothing was sampled or timed.
+pub(super) fn divide(trial: &Trial) -> Option<Divided> {
+    let seen = seen(trial)?;
+    let mut classes = timed(trial);
+    if classes.is_empty() {
+        return None;
+    }
+    let of = |groups: &[WaitGroup]| -> Vec<&Seen> {
+        seen.iter().filter(|s| groups.contains(&s.group)).collect()
+    };
+    let commit_waits = of(&[WaitGroup::Flush, WaitGroup::SyncRep]);
+    if classes.contains_key("commit") {
+        let beyond = pour(&mut classes, &commit_waits, 1.0, &[&["commit"]]);
+        pour(&mut classes, &of(&[WaitGroup::Flush]), beyond, &[&["update", REST]]);
+    } else {
+        pour(&mut classes, &commit_waits, 1.0, &[&["update", REST], &["read"]]);
+    }
+    let others: Vec<&Seen> =
+        seen.iter().filter(|s| !commit_waits.iter().any(|c| c.group == s.group)).collect();
+    pour(&mut classes, &others, 1.0, &[&["read", "update", REST], &["commit"]]);
+    Some(with_transactions(classes))
+}
+
+/// A transaction without its commit.
+const REST: &str = "rest";
+
+/// The classes, none of which is a part of another.
+fn timed(trial: &Trial) -> Divided {
+    let of = |class: &str| {
+        let h = trial.histograms.get(class).filter(|h| h.count() > 0)?;
+        Some(Class { operations: h.count(), seconds: h.sum_ns() / 1e9, ..Class::default() })
+    };
+    let mut classes: Divided = ["read", "update", "commit"]
+        .into_iter()
+        .filter_map(|class| Some((class, of(class)?)))
+        .collect();
+    if let Some(mut rest) = of("transaction") {
+        rest.seconds -= classes.get("commit").map_or(0.0, |commit| commit.seconds);
+        rest.seconds = rest.seconds.max(0.0);
+        classes.insert(REST, rest);
+    }
+    classes
+}
+
+/// There a session waits for its client just while a call is on its way, and the client's latencies
+/// hold that time.
+fn is_closed_loop_of_client(trial: &Trial) -> bool {
+    let key = |name: &str| trial.workload.keys.get(name);
+    key("engine").is_some_and(|engine| engine == "client")
+        && key("rate").is_none()
+        && key("pipeline").is_some_and(|n| *n == 1)
+}
+
+fn seen(trial: &Trial) -> Option<Vec<Seen>> {
+    let waits = trial.telemetry.as_ref()?.waits.as_ref()?;
+    let groups = by_group(waits);
+    let all: u64 = groups.values().sum();
+    if all == 0 {
+        return None;
+    }
+    let sessions = match waits.sessions {
+        0 => trial.sessions.len() as f64,
+        n => f64::from(n),
+    };
+    let session_seconds = sessions * trial.window.seconds;
+    let round_trips = is_closed_loop_of_client(trial);
+    let waited = groups.into_iter().filter(|(group, n)| {
+        // CPU is what remains; the client's time is in no operation of the server's.
+        *n > 0 && *group != WaitGroup::Cpu && (round_trips || *group != WaitGroup::Client)
+    });
+    let one = |(group, n): (WaitGroup, u64)| {
+        let share = n as f64 / all as f64;
+        let error = (share * (1.0 - share) / all as f64).sqrt();
+        Seen { group, seconds: share * session_seconds, error: error * session_seconds }
+    };
+    Some(waited.map(one).collect())
+}
+
+/// Shares `wanted` of the waits out among the first classes of `order` that are there, in
+/// proportion to their time left, what does not fit among the next ones; returns what fits nowhere.
+fn pour(classes: &mut Divided, seen: &[&Seen], mut wanted: f64, order: &[&[&str]]) -> f64 {
+    let total: f64 = seen.iter().map(|s| s.seconds).sum();
+    for group in order {
+        let left = |class: &str| classes.get(class).map_or(0.0, Class::left);
+        let room: Vec<(&str, f64)> = group.iter().map(|class| (*class, left(class))).collect();
+        let all: f64 = room.iter().map(|(_, left)| left).sum();
+        if all <= 0.0 || total <= 0.0 {
+            continue;
+        }
+        let fits = wanted.min(all / total);
+        for (name, left) in room {
+            if let Some(class) = classes.get_mut(name) {
+                seen.iter().for_each(|s| class.add(s, s.seconds * fits * left / all));
+            }
+        }
+        wanted -= fits;
+    }
+    wanted
+}
+
+/// Puts commit and rest together again.
+fn with_transactions(mut classes: Divided) -> Divided {
+    if let Some(mut whole) = classes.remove(REST) {
+        if let Some(commit) = classes.get("commit") {
+            whole.seconds += commit.seconds;
+            for (group, seconds) in &commit.waits {
+                *whole.waits.entry(*group).or_default() += seconds;
+            }
+            for (group, error) in &commit.errors {
+                *whole.errors.entry(*group).or_default() += error;
+            }
+        }
+        classes.insert("transaction", whole);
+    }
+    classes
+}

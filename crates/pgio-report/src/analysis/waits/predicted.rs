@@ -1,0 +1,171 @@
+//! What a level of synchronous_commit should cost, from flush and round trip alone.
+//!
+//! The probes are taken without PostgreSQL, one write at a time: a commit at `local` waits for one
+//! flush of the local log, `remote_write` for a round trip more, `on` for the standby's flush on
+//! top of that, `remote_apply` for at least as much, `off` for nothing. Sessions that commit at the
+//! same time share flushes, so many of them wait otherwise than one. Nothing is predicted where a
+//! condition differs from the baseline in anything else, or where a probe is missing. What a link
+//! treatment adds to the way, and a primary that does not flush (fsync = off), are reckoned with.
+
+use benchmath::summary;
+
+use super::Predicted;
+use crate::analysis::findings::differing_factors;
+use crate::analysis::pairing::Arm;
+use pgio_results::Trial;
+use pgio_results::change::{Change, Subject};
+use pgio_results::store::ConditionInfo;
+use pgio_results::telemetry::Probes;
+use pgio_results::units::human;
+
+const SETTING: &str = "synchronous_commit";
+
+/// What a commit waits for, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Flush,
+    RoundTrip,
+    StandbyFlush,
+}
+
+type Side<'a, 'b> = (&'b ConditionInfo, &'b Arm<'a>);
+
+pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> Option<Predicted> {
+    let is_commit = matches!(class, "commit" | "transaction");
+    let factors = differing_factors(ours.0, theirs.0);
+    let only_the_level = factors.iter().all(|f| f.change.sets(SETTING));
+    if !is_commit || factors.is_empty() || !only_the_level {
+        return None;
+    }
+    let (level, from) = (level(ours)?, level(theirs)?);
+    if from == "remote_apply" {
+        return None;
+    }
+    let replicated = ours.1.valid().any(has_synchronous_standby);
+    let (more, less) = without_common(&steps(&level, replicated)?, &steps(&from, replicated)?);
+    let trials: Vec<&Trial> = ours.1.valid().chain(theirs.1.valid()).collect();
+    let mut from = words(&trials, &more, "")?;
+    from.extend(words(&trials, &less, "less the ")?);
+    if from.is_empty() {
+        from.push("both wait for the same".to_owned());
+    }
+    Some(Predicted {
+        seconds: sum(&trials, &more)? - sum(&trials, &less)?,
+        error: error(&trials, &[more, less].concat()),
+        at_least: level == "remote_apply",
+        from: from.join(" + ").replace(" + less", ", less"),
+    })
+}
+
+/// What a commit alone should take under a condition. The probes were taken before the first
+/// trial, without any treatment: where something else than the level and the link is treated, such
+/// as a throttled device, they say nothing.
+pub(in crate::analysis) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
+    let reckoned = |change: &Change| match &change.subject {
+        Subject::Link { .. } => true,
+        _ => [SETTING, "fsync", "synchronous_standby_names"].iter().any(|s| change.sets(s)),
+    };
+    if !info.changes.iter().all(reckoned) {
+        return None;
+    }
+    let level = level((info, arm))?;
+    let steps = steps(&level, arm.valid().any(has_synchronous_standby))?;
+    let trials: Vec<&Trial> = arm.valid().collect();
+    let mut from = words(&trials, &steps, "")?;
+    if from.is_empty() {
+        from.push("it waits for nothing".to_owned());
+    }
+    let seconds = sum(&trials, &steps)?;
+    Some(Predicted {
+        seconds,
+        error: error(&trials, &steps),
+        at_least: level == "remote_apply",
+        from: from.join(" + "),
+    })
+}
+
+fn sum(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
+    // The sum of no floats is -0.
+    steps.iter().try_fold(0.0, |sum, step| Some(sum + measured(trials, *step)?))
+}
+
+/// Errors of independent probes add by their squares; the round trip is the kernel's own estimate.
+fn error(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
+    let of = |step: &Step| {
+        let errors = trials.iter().filter_map(|t| {
+            let p = t.telemetry.as_ref()?.probes.as_ref()?;
+            match step {
+                Step::Flush if t.server.fsync == "off" => Some(0.0),
+                Step::Flush => p.flush_error_seconds,
+                Step::RoundTrip => Some(0.0),
+                Step::StandbyFlush => p.standby_flush_error_seconds,
+            }
+        });
+        summary::median(&errors.collect::<Vec<_>>())
+    };
+    let squares = steps.iter().try_fold(0.0, |sum, step| Some(sum + of(step)?.powi(2)));
+    squares.map(f64::sqrt)
+}
+
+fn words(trials: &[&Trial], steps: &[Step], sign: &str) -> Option<Vec<String>> {
+    let word = |s: &Step| {
+        Some(format!("{sign}{} {}", name(*s), human::latency(measured(trials, *s)? * 1e9)))
+    };
+    steps.iter().map(word).collect()
+}
+
+/// The level in force: as declared, else as the sessions read it back, the same in all trials.
+fn level((info, arm): Side<'_, '_>) -> Option<String> {
+    let declared = info.changes.iter().rfind(|change| change.sets(SETTING));
+    let declared = declared.map(|change| change.value.to_ascii_lowercase());
+    declared.or_else(|| {
+        let mut read = arm.valid().filter_map(|t| t.settings.get(SETTING));
+        let first = read.next()?;
+        read.all(|other| other == first).then(|| first.clone())
+    })
+}
+
+/// Without a synchronous standby the remote levels wait for nothing remote.
+fn has_synchronous_standby(trial: &Trial) -> bool {
+    let standbys = trial.telemetry.iter().flat_map(|t| t.standbys.values());
+    standbys.into_iter().any(|s| matches!(s.sync_state.as_str(), "sync" | "quorum"))
+}
+
+fn steps(level: &str, replicated: bool) -> Option<Vec<Step>> {
+    Some(match level {
+        "off" => Vec::new(),
+        "local" => vec![Step::Flush],
+        "on" | "remote_write" | "remote_apply" if !replicated => vec![Step::Flush],
+        "remote_write" => vec![Step::Flush, Step::RoundTrip],
+        "on" | "remote_apply" => vec![Step::Flush, Step::RoundTrip, Step::StandbyFlush],
+        _ => return None,
+    })
+}
+
+fn without_common(a: &[Step], b: &[Step]) -> (Vec<Step>, Vec<Step>) {
+    let only = |a: &[Step], b: &[Step]| a.iter().filter(|s| !b.contains(s)).copied().collect();
+    (only(a, b), only(b, a))
+}
+
+fn name(step: Step) -> &'static str {
+    match step {
+        Step::Flush => "flush",
+        Step::RoundTrip => "round trip",
+        Step::StandbyFlush => "standby's flush",
+    }
+}
+
+/// The median over the trials.
+fn measured(trials: &[&Trial], step: Step) -> Option<f64> {
+    let probe = |trial: &&Trial| {
+        let p: &Probes = trial.telemetry.as_ref()?.probes.as_ref()?;
+        match step {
+            Step::Flush if trial.server.fsync == "off" => Some(0.0),
+            Step::Flush => p.flush_seconds,
+            Step::RoundTrip => Some(p.round_trip_seconds? + p.link_seconds.unwrap_or(0.0)),
+            Step::StandbyFlush => p.standby_flush_seconds,
+        }
+    };
+    let values: Vec<f64> = trials.iter().filter_map(probe).collect();
+    summary::median(&values)
+}

@@ -1,0 +1,256 @@
+//! Divided by hand and by machine.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::analysis::analyse;
+use crate::analysis::test_support::{experiment, replicated, sampled, timed, trial};
+use pgio_results::change::Change;
+use pgio_results::store::Stored;
+
+fn parts(analysis: &crate::analysis::Analysis, class: &str) -> BTreeMap<WaitGroup, f64> {
+    let of = |d: &&Decomposition| d.class == class && d.condition == "local";
+    let found = analysis.decompositions.iter().find(of).unwrap();
+    // In microseconds, so that they compare as whole numbers.
+    found.parts.iter().map(|p| (p.group, (p.seconds * 1e6).round())).collect()
+}
+
+const SLOB: &[(&str, f64)] = &[("read", 1.0), ("update", 2.0), ("commit", 5.0)];
+
+#[test]
+fn commits_wait_for_flush_and_standby_and_the_rest_is_shared() {
+    let mut t = sampled(
+        "local",
+        1,
+        &[
+            ("IPC:SyncRep", 400),
+            ("LWLock:WALWrite", 50),
+            ("IO:WalSync", 30),
+            ("IO:DataFileRead", 120),
+            ("CPU", 200),
+            ("Client", 200),
+        ],
+    );
+    timed(&mut t, SLOB);
+    let analysis = analyse(&experiment(&["local"], vec![t]));
+    use WaitGroup::{Cpu, DataFileRead, Flush, SyncRep};
+    assert_eq!(
+        parts(&analysis, "commit"),
+        BTreeMap::from([(SyncRep, 4000.0), (Flush, 800.0), (Cpu, 200.0)])
+    );
+    // 1.2 s of reading, one third where a third of the time left is.
+    assert_eq!(parts(&analysis, "read"), BTreeMap::from([(DataFileRead, 400.0), (Cpu, 600.0)]));
+    assert_eq!(parts(&analysis, "update"), BTreeMap::from([(DataFileRead, 800.0), (Cpu, 1200.0)]));
+    let commit = analysis.decompositions.iter().find(|d| d.class == "commit").unwrap();
+    assert_eq!((commit.operations, commit.trials), (1000, 1));
+    assert!((commit.mean_seconds - 0.005).abs() < 1e-12);
+    let standby = commit.parts.iter().find(|p| p.group == SyncRep).unwrap();
+    assert!((standby.share - 0.8).abs() < 1e-9);
+    // Binomial: 1.96 × sqrt(0.4 × 0.6 / 1000) × 10 s / 1000 operations.
+    assert!((standby.error_seconds - 1.96 * (0.24f64 / 1000.0).sqrt() / 100.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_exceeds_the_commits_is_flushed_by_updates_or_cut() {
+    use WaitGroup::{Cpu, Flush, SyncRep};
+    let seen = [("IPC:SyncRep", 300), ("IO:WALSync", 300), ("CPU", 400)];
+    let mut t = sampled("local", 1, &seen);
+    timed(&mut t, SLOB);
+    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    // 6 s of waits for 5 s of commits.
+    let commit = BTreeMap::from([(SyncRep, 2500.0), (Flush, 2500.0), (Cpu, 0.0)]);
+    assert_eq!(parts(&analysis, "commit"), commit);
+    assert_eq!(parts(&analysis, "update"), BTreeMap::from([(Flush, 500.0), (Cpu, 1500.0)]));
+    assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Cpu, 1000.0)]));
+    // One transaction for the whole run: updates, then reads.
+    t.histograms.remove("commit");
+    let analysis = analyse(&experiment(&["local"], vec![t]));
+    assert_eq!(parts(&analysis, "update")[&SyncRep], 1000.0);
+    assert_eq!(parts(&analysis, "read")[&SyncRep], 500.0);
+}
+
+#[test]
+fn a_transaction_is_its_commit_and_the_rest() {
+    let mut t = sampled(
+        "local",
+        1,
+        &[("IPC:SyncRep", 400), ("Lock:extend", 100), ("CPU", 300), ("Client", 200)],
+    );
+    timed(&mut t, &[("transaction", 8.0), ("commit", 5.0)]);
+    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    use WaitGroup::{Cpu, Locks, SyncRep};
+    assert_eq!(parts(&analysis, "commit"), BTreeMap::from([(SyncRep, 4000.0), (Cpu, 1000.0)]));
+    assert_eq!(
+        parts(&analysis, "transaction"),
+        BTreeMap::from([(SyncRep, 4000.0), (Locks, 1000.0), (Cpu, 3000.0)])
+    );
+    // Without commits of their own, transactions hold everything.
+    t.histograms.remove("commit");
+    let analysis = analyse(&experiment(&["local"], vec![t]));
+    assert_eq!(parts(&analysis, "transaction")[&SyncRep], 4000.0);
+}
+
+#[test]
+fn on_its_way_a_call_of_the_client_is_waited_for() {
+    use WaitGroup::{Client, Cpu};
+    let mut t = sampled("local", 1, &[("Client", 600), ("CPU", 400)]);
+    timed(&mut t, &[("read", 10.0)]);
+    for (key, value) in [("engine", "client".into()), ("pipeline", 1.into())] {
+        t.workload.keys.insert(key.to_owned(), value);
+    }
+    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Client, 6000.0), (Cpu, 4000.0)]));
+    // At a rate, a session that waits for its client has nothing to do.
+    t.workload.keys.insert("rate".to_owned(), 100.into());
+    let analysis = analyse(&experiment(&["local"], vec![t]));
+    assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Cpu, 10_000.0)]));
+}
+
+#[test]
+fn nothing_sampled_is_nothing_said() {
+    let mut silent = sampled("local", 1, &[]);
+    timed(&mut silent, SLOB);
+    let mut unsampled = trial("local", 2, &[]);
+    timed(&mut unsampled, SLOB);
+    let untimed = sampled("local", 3, &[("CPU", 10)]);
+    let analysis = analyse(&experiment(&["local", "on"], vec![silent, unsampled, untimed]));
+    assert!(analysis.decompositions.is_empty());
+    assert!(analysis.decomposition_differences.is_empty());
+}
+
+#[test]
+fn the_difference_by_blocks_adds_up_and_is_explained() {
+    let analysis = analyse(&replicated(6));
+    let [d] = analysis.decomposition_differences.as_slice() else { panic!("{analysis:?}") };
+    assert_eq!((d.condition.as_str(), d.class.as_str(), d.blocks), ("on", "commit", 6));
+    assert!((d.seconds - 0.001_005).abs() < 1e-9, "{d:?}");
+    assert!(d.interval.low.unwrap() < 0.001_005 && d.interval.high.unwrap() < 0.00102);
+    let sum: f64 = d.parts.iter().map(|p| p.seconds).sum();
+    assert!((sum - d.seconds).abs() < 1e-12);
+    let standby = d.parts.iter().find(|p| p.group == WaitGroup::SyncRep).unwrap();
+    assert!((standby.seconds - 0.00101).abs() < 1e-9, "{standby:?}");
+    assert!(standby.interval.low.unwrap() > 0.0009 && standby.interval.high.unwrap() < 0.0011);
+    let predicted = d.predicted.as_ref().unwrap();
+    assert!((predicted.seconds - 0.0009).abs() < 1e-12 && !predicted.at_least);
+    assert_eq!(predicted.from, "round trip 100 µs + standby's flush 800 µs");
+
+    let two = analyse(&replicated(2));
+    let [d] = two.decomposition_differences.as_slice() else { panic!("{two:?}") };
+    assert_eq!((d.blocks, d.interval.low, d.parts[0].interval.low), (2, None, None));
+}
+
+#[test]
+fn trials_and_not_sightings_give_the_error() {
+    let analysis = analyse(&replicated(6));
+    let on = analysis.decompositions.iter().find(|d| d.condition == "on").unwrap();
+    let standby = on.parts.iter().find(|p| p.group == WaitGroup::SyncRep).unwrap();
+    // 100 to 102 sightings a trial: their spread is far below the binomial error.
+    assert!(standby.error_seconds > 0.0 && standby.error_seconds < 2e-5, "{standby:?}");
+}
+
+/// A trial with a tenth of the operations that took ten times as long: as total time by number.
+#[test]
+fn a_slow_trial_weighs_as_much_as_it_has_operations() {
+    let mut stored = replicated(6);
+    let slow = stored.trials.iter_mut().rfind(|t| t.place.as_ref().unwrap().condition == "on");
+    let mut few = pgio_results::histogram::Histogram::default();
+    (0..100).for_each(|_| few.record(22e6));
+    slow.unwrap().histograms.insert("commit".to_owned(), few);
+    let analysis = analyse(&stored);
+    let mean = |name: &str| {
+        analysis.decompositions.iter().find(|d| d.condition == name).unwrap().mean_seconds
+    };
+    let d = &analysis.decomposition_differences[0];
+    assert!((d.seconds - (mean("on") - mean("local"))).abs() < 1e-12, "{d:?}");
+    let sum: f64 = d.parts.iter().map(|p| p.seconds).sum();
+    assert!((sum - d.seconds).abs() < 1e-12);
+    assert!(d.interval.low.unwrap() < d.seconds && d.seconds < d.interval.high.unwrap());
+}
+
+/// Trials drawn around a known truth: the interval holds it in 19 of 20, give or take.
+#[test]
+fn the_ratio_of_totals_is_held_by_its_interval() {
+    let mut rng = benchmath::rng::SplitMix64::new(11);
+    let held = (0..1000)
+        .filter(|_| {
+            let totals: Vec<f64> = (0..8).map(|_| 500.0 + 1000.0 * rng.next_f64()).collect();
+            let parts: Vec<f64> =
+                totals.iter().map(|n| n * (2.0 + 0.4 * (rng.next_f64() - 0.5))).collect();
+            let values = around_ratio(&parts, &totals);
+            let (mean, interval) = mean(&values).unwrap();
+            let ratio = parts.iter().sum::<f64>() / totals.iter().sum::<f64>();
+            assert!((mean - ratio).abs() < 1e-9);
+            interval.low.unwrap() <= 2.0 && 2.0 <= interval.high.unwrap()
+        })
+        .count();
+    assert!((925..=975).contains(&held), "{held}");
+}
+
+#[test]
+fn predictions_by_level() {
+    let with = |baseline: &str, condition: &str, standby: bool| {
+        let mut stored = replicated(3);
+        for (info, level) in stored.manifest.conditions.iter_mut().zip([baseline, condition]) {
+            info.changes = vec![Change::server("synchronous_commit", level)];
+        }
+        if !standby {
+            stored.trials.iter_mut().for_each(|t| {
+                t.telemetry.as_mut().unwrap().standbys.clear();
+            });
+        }
+        let found = analyse(&stored).decomposition_differences.remove(0).predicted;
+        found.map(|p| ((p.seconds * 1e6).round() as i64, p.at_least))
+    };
+    assert_eq!(with("local", "remote_write", true), Some((100, false)));
+    assert_eq!(with("local", "remote_apply", true), Some((900, true)));
+    assert_eq!(with("local", "off", true), Some((-900, false)));
+    assert_eq!(with("off", "on", true), Some((1800, false)));
+    assert_eq!(with("local", "on", false), Some((0, false)), "nobody to wait for");
+    assert_eq!(with("remote_apply", "local", true), None);
+    assert_eq!(with("local", "nonsense", true), None);
+}
+
+#[test]
+fn no_prediction_without_probes_or_with_another_factor() {
+    let predicted = |change: fn(&mut Stored)| {
+        let mut stored = replicated(3);
+        change(&mut stored);
+        analyse(&stored).decomposition_differences.remove(0).predicted
+    };
+    assert!(predicted(|_| ()).is_some());
+    let probes: fn(&mut Stored) = |s| {
+        s.trials.iter_mut().for_each(|t| t.telemetry.as_mut().unwrap().probes = None);
+    };
+    assert_eq!(predicted(probes), None);
+    let factor: fn(&mut Stored) =
+        |s| s.manifest.conditions[1].changes.push(Change::server("commit_delay", "100"));
+    assert_eq!(predicted(factor), None);
+}
+
+proptest! {
+    /// Whatever was seen, parts are not negative and add up to the exact mean.
+    #[test]
+    fn parts_add_up(
+        seen in prop::collection::vec(0u64..400, 7),
+        means in prop::collection::vec(0.001f64..9.0, 3),
+        transactions in any::<bool>(),
+    ) {
+        let events = ["CPU", "Client", "IPC:SyncRep", "IO:WALSync", "IO:DataFileRead",
+            "Lock:tuple", "Timeout:VacuumDelay"];
+        let sightings: Vec<(&str, u64)> = events.into_iter().zip(seen.iter().copied()).collect();
+        let mut t = sampled("local", 1, &sightings);
+        if transactions {
+            timed(&mut t, &[("commit", means[0]), ("transaction", means[0] + means[1])]);
+        } else {
+            timed(&mut t, &[("read", means[0]), ("update", means[1]), ("commit", means[2])]);
+        }
+        let analysis = analyse(&experiment(&["local"], vec![t]));
+        prop_assert_eq!(analysis.decompositions.is_empty(), seen.iter().all(|n| *n == 0));
+        for d in &analysis.decompositions {
+            let sum: f64 = d.parts.iter().map(|p| p.seconds).sum();
+            prop_assert!((sum - d.mean_seconds).abs() <= 1e-9 * d.mean_seconds, "{:?}", d);
+            prop_assert!(d.parts.iter().all(|p| p.seconds >= 0.0 && p.error_seconds >= 0.0));
+            prop_assert!(d.parts.iter().all(|p| p.group != WaitGroup::Client));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Two experiments as a document: what differs besides the date, then the numbers.
+//!
+//! It chooses what is shown and in which words; numbers and verdicts are `analysis::across`'s.
+//! Next: `text` prints the document.
+
+use super::csv::{number, word};
+use super::format::{self, NONE};
+use super::table::{Column, Document, Remark, Table};
+use crate::analysis::Verdict;
+use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Effect, FEWEST, Side};
+use pgio_results::Metric;
+
+pub fn document(across: &Across) -> Document {
+    let mut tables = vec![primary(across)];
+    tables.extend((!across.effects.is_empty()).then(|| effects(across)));
+    tables.extend(secondary(across));
+    tables.extend((!across.reasons.is_empty()).then(|| reasons(across)));
+    Document {
+        title: format!(
+            "{}: B against A (95 % intervals). A: {}. B: {}.",
+            format::metric_name(&across.primary_metric),
+            told(&across.a),
+            told(&across.b)
+        ),
+        tables,
+        remarks: remarks(across),
+        ..Document::default()
+    }
+}
+
+/// All numbers, a row for each condition and metric.
+pub fn flat(across: &Across) -> Table {
+    const COLUMNS: [&str; 14] = [
+        "condition",
+        "metric",
+        "unit",
+        "primary",
+        "a",
+        "b",
+        "trials_a",
+        "trials_b",
+        "ratio",
+        "low",
+        "high",
+        "p",
+        "p_adjusted",
+        "verdict",
+    ];
+    let row = |c: &AcrossComparison| {
+        let unit = across.unit(&c.metric);
+        let mut cells = vec![c.condition.clone(), c.metric.clone(), unit.to_owned()];
+        cells.push(c.primary.to_string());
+        cells.extend([number(c.a), number(c.b), c.trials_a.to_string(), c.trials_b.to_string()]);
+        cells.extend([c.ratio, c.interval.low, c.interval.high, c.p, c.p_adjusted].map(number));
+        cells.push(word(c.verdict));
+        cells
+    };
+    Table {
+        title: String::new(),
+        columns: COLUMNS.map(Column::left).to_vec(),
+        rows: across.comparisons.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+fn told(side: &Side) -> String {
+    let runs = match side.runs {
+        1 => String::new(),
+        n => format!("{}, the first ", format::counted(n, "run")),
+    };
+    let trials = format::counted(side.valid, "valid trial");
+    format!("{}, {runs}begun {}, {trials}", side.experiment, side.created_at)
+}
+
+fn columns(first: &str, last: &str) -> Vec<Column> {
+    vec![
+        Column::left(first),
+        Column::right("A"),
+        Column::right("B"),
+        Column::left("B against A [95 %]"),
+        Column::right(last),
+    ]
+}
+
+fn primary(across: &Across) -> Table {
+    let row = |c: &AcrossComparison| {
+        let mut cells = vec![c.condition.clone()];
+        cells.extend(values(across, c));
+        cells.push(format!("{} / {}", c.trials_a, c.trials_b));
+        cells
+    };
+    let rows: Vec<Vec<String>> = across.comparisons.iter().filter(|c| c.primary).map(row).collect();
+    Table {
+        title: String::new(),
+        columns: columns("condition", "trials A / B"),
+        rows,
+        notes: vec![if rows_judged(across) {
+            "~ no difference detected. The unit is the run: Welch's interval for the ratio of the \
+             runs' geometric means."
+                .to_owned()
+        } else {
+            format!(
+                "Shown, not judged: with fewer than {FEWEST} runs a side nothing separates a change \
+                 from what two runs of the same differ by. Judge with: pgio report A1 A2 A3 \
+                 --against B1 B2 B3"
+            )
+        }],
+    }
+}
+
+fn rows_judged(across: &Across) -> bool {
+    across.comparisons.iter().any(|c| c.primary && c.verdict != Verdict::NotJudged)
+}
+
+fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
+    let unit = across.unit(&c.metric);
+    let shown = |value| format::metric(&Metric::new(value, unit));
+    [shown(c.a), shown(c.b), change(c)]
+}
+
+fn change(c: &AcrossComparison) -> String {
+    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
+        (Verdict::NotApplicable, ..) | (_, None, ..) => NONE.to_owned(),
+        (Verdict::NotJudged, Some(ratio), ..) => {
+            format!("{} (not judged)", format::change(ratio))
+        }
+        (Verdict::NoDifference, _, Some(low), Some(high)) => {
+            format!("~ {}", format::interval(low, high))
+        }
+        (_, Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (_, Some(ratio), ..) => format!("~ {}", format::change(ratio)),
+    }
+}
+
+fn effects(across: &Across) -> Table {
+    let shown = |e: &Effect| match (e.ratio, e.interval.low, e.interval.high) {
+        (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), ..) => {
+            format!("{} ({})", format::change(ratio), format::counted(e.blocks, "block"))
+        }
+        (None, ..) => NONE.to_owned(),
+    };
+    let row = |e: &AcrossEffect| {
+        let ratio = e.ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"));
+        let change = match (e.interval.low, e.interval.high) {
+            (Some(low), Some(high)) => format!("{ratio} [{low:.3}, {high:.3}]"),
+            _ => ratio,
+        };
+        vec![e.condition.clone(), shown(&e.a), shown(&e.b), change]
+    };
+    Table {
+        title: format!("Effect against {}, each in its own experiment", across.a.baseline),
+        columns: vec![
+            Column::left("condition"),
+            Column::left("in A [95 %]"),
+            Column::left("in B [95 %]"),
+            Column::left("B / A [95 %]"),
+        ],
+        rows: across.effects.iter().map(row).collect(),
+        notes: vec![
+            "What hit all conditions alike, such as a slower machine, is not in these.".to_owned(),
+        ],
+    }
+}
+
+/// Of the baseline: what the machine itself does otherwise.
+fn secondary(across: &Across) -> Option<Table> {
+    let told = |c: &&AcrossComparison| {
+        let zero = |v: Option<f64>| v.is_none_or(|v| v == 0.0);
+        !c.primary && c.condition == across.a.baseline && !(zero(c.a) && zero(c.b))
+    };
+    let row = |c: &AcrossComparison| {
+        let mut cells = vec![format::metric_name(&c.metric)];
+        cells.extend(values(across, c));
+        cells
+    };
+    let rows: Vec<Vec<String>> = across.comparisons.iter().filter(told).map(row).collect();
+    let mut columns = columns("metric", "");
+    columns.pop();
+    (!rows.is_empty()).then(|| Table {
+        title: format!("Secondary metrics of {} (indicative, Holm)", across.a.baseline),
+        columns,
+        rows,
+        notes: Vec::new(),
+    })
+}
+
+fn reasons(across: &Across) -> Table {
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| NONE.to_owned());
+    Table {
+        title: "What else differs: why the two may not be comparable".to_owned(),
+        columns: vec![Column::left("what"), Column::left("A"), Column::left("B")],
+        rows: across
+            .reasons
+            .iter()
+            .map(|r| vec![r.what.clone(), shown(&r.a), shown(&r.b)])
+            .collect(),
+        notes: Vec::new(),
+    }
+}
+
+fn remarks(across: &Across) -> Vec<Remark> {
+    let warning = |text: String| Remark { label: "warning".to_owned(), text };
+    let mut all = vec![warning(format!(
+        "not-interleaved: the trials of A and B did not take turns, so whatever changed between {} \
+         and {}, on the machine or around it, is part of every change above; to compare two things, \
+         run them as conditions of one experiment",
+        across.a.created_at, across.b.created_at
+    ))];
+    if !across.reasons.is_empty() {
+        all.push(warning(format!(
+            "not-the-same: {} besides the date; a change may be due to any of them",
+            match across.reasons.len() {
+                1 => "one thing differs".to_owned(),
+                n => format!("{} things differ", format::small(n)),
+            }
+        )));
+    }
+    for (names, here, there) in [(&across.only_in_a, "A", "B"), (&across.only_in_b, "B", "A")] {
+        if !names.is_empty() {
+            all.push(warning(format!(
+                "conditions: {} of {here} not in {there}, left out ({})",
+                match names.len() {
+                    1 => "one condition".to_owned(),
+                    n => format!("{} conditions", format::small(n)),
+                },
+                names.join(", ")
+            )));
+        }
+    }
+    all
+}

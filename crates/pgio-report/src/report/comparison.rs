@@ -1,0 +1,438 @@
+//! An analysis as a document: the conditions against the baseline, the secondary metrics, what
+//! explains them (`explain`), and what speaks against trusting either.
+//!
+//! It chooses what is shown and in which words; verdicts and numbers are the analysis's own. Next:
+//! `text` prints the document.
+
+use std::collections::BTreeMap;
+
+use super::format::{self, NONE};
+use super::table::{Column, Document, Remark, Table};
+use super::{explain, outcomes, sweep};
+use crate::analysis::shares::State;
+use crate::analysis::{
+    Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
+};
+use pgio_results::metrics::{self, MetricDef};
+use pgio_results::operation::{Class, Statistic};
+use pgio_results::{CheckVerdict, Metric, Warning};
+
+/// Conditions beside the baseline in one table of secondary metrics: what fits into a line.
+const SIDE_BY_SIDE: usize = 2;
+/// Marks a secondary change that was shown.
+const STAR: &str = "*";
+/// How the classroom measurement of synchronous replication puts it.
+const PER_10000: &str = "seconds_per_10000_transactions";
+const COMMIT_PERCENTILES: [&str; 3] = [
+    metrics::latency_name(Class::Commit, Statistic::P50),
+    metrics::latency_name(Class::Commit, Statistic::P95),
+    metrics::latency_name(Class::Commit, Statistic::P99),
+];
+
+pub fn document(analysis: &Analysis) -> Document {
+    let mut tables = vec![primary(analysis)];
+    tables.extend(sweep::tables(analysis));
+    tables.extend(secondary(analysis));
+    tables.extend(explain::tables(analysis));
+    Document {
+        title: format!(
+            "{}: {}, compared with {} (95 % intervals)",
+            analysis.experiment,
+            format::metric_name(&analysis.primary_metric),
+            analysis.baseline
+        ),
+        headline: outcomes::headline(analysis),
+        tables,
+        remarks: remarks(analysis),
+    }
+}
+
+pub(super) fn primary(analysis: &Analysis) -> Table {
+    let conditions = &analysis.conditions;
+    let some_left_out = conditions.iter().any(|c| c.valid != c.trials);
+    let commits = conditions.iter().any(|c| commit_percentiles(analysis, c).is_some());
+    let mut columns = vec![
+        Column::left("condition"),
+        Column::right(format::metric_name(&analysis.primary_metric)),
+        Column::left("effect [95 %]"),
+        Column::right("ratio"),
+    ];
+    let with_totals = analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some());
+    if with_totals {
+        columns.push(Column::left("all work / all time"));
+    }
+    if commits {
+        columns.push(Column::right("commit p50 / p95 / p99"));
+    }
+    if some_left_out {
+        columns.push(Column::right("trials"));
+    }
+    columns.push(Column::right("checks"));
+    let per_10000 = conditions.iter().any(|c| c.metrics.contains_key(PER_10000));
+    if per_10000 {
+        columns.insert(2, Column::right("10,000 in"));
+    }
+
+    let row = |c: &Condition| {
+        let mut cells = vec![c.name.clone(), rate(analysis, c, &analysis.primary_metric)];
+        cells.extend(effect_and_ratio(analysis, c));
+        if with_totals {
+            cells.push(all_work(analysis, c));
+        }
+        if commits {
+            cells.push(commit_percentiles(analysis, c).unwrap_or_else(|| NONE.to_owned()));
+        }
+        if some_left_out {
+            let all_count = c.valid == c.trials;
+            cells.push(if all_count {
+                c.trials.to_string()
+            } else {
+                format!("{} of {}", c.valid, c.trials)
+            });
+        }
+        cells.push(format!("{}/{}", c.checks_passed, c.checks_total));
+        if per_10000 {
+            cells.insert(2, metric(analysis, c, PER_10000));
+        }
+        cells
+    };
+    Table {
+        title: String::new(),
+        columns,
+        rows: conditions.iter().map(row).collect(),
+        notes: primary_notes(analysis),
+    }
+}
+
+fn metric(analysis: &Analysis, condition: &Condition, name: &str) -> String {
+    shown(analysis, condition, name).map_or_else(|| NONE.to_owned(), |m| format::metric(&m))
+}
+
+/// The value that stands beside a ratio is the baseline's times that ratio, or the two would not
+/// fit: a mean over all trials is of other blocks than the ratio. Without a ratio, the condition's
+/// own mean.
+fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metric> {
+    let own = condition.metrics.get(name)?;
+    let of_ratio = || {
+        let ratio = analysis.comparison(&condition.name, name)?.ratio?;
+        let baseline = analysis.condition(&analysis.baseline)?.metrics.get(name)?.value?;
+        Some(baseline * ratio)
+    };
+    Some(Metric { value: of_ratio().or(own.value), ..own.clone() })
+}
+
+/// All work over all time against the baseline's.
+fn all_work(analysis: &Analysis, condition: &Condition) -> String {
+    let totals = analysis.primary(&condition.name).and_then(|c| c.totals);
+    match totals.map(|t| (t.ratio, t.interval.low, t.interval.high)) {
+        Some((ratio, Some(low), Some(high))) => format::change_with_interval(ratio, low, high),
+        Some((ratio, ..)) => format::change(ratio),
+        None => String::new(),
+    }
+}
+
+/// Under a heading that ends in `/s` the unit need not stand in every row.
+fn rate(analysis: &Analysis, condition: &Condition, name: &str) -> String {
+    let text = metric(analysis, condition, name);
+    match text.split_once(' ') {
+        Some((number, unit)) if unit.ends_with("/s") && !unit.contains("B/s") => number.to_owned(),
+        _ => text,
+    }
+}
+
+fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
+    let instead = outcomes::instead_of_effect(analysis, condition);
+    if condition.name == analysis.baseline {
+        let state = instead.map_or_else(String::new, |state| format!(": {state}"));
+        return [format!("baseline{state}"), String::new()];
+    }
+    if let Some(instead) = instead {
+        let compared = analysis.primary(&condition.name);
+        let needed = compared.filter(|_| condition.state == State::Undecided);
+        let is_aa = analysis.is_aa(&condition.name);
+        let instead = instead + &needed.map_or_else(String::new, |c| needed_blocks(c, is_aa));
+        let ratio = compared.and_then(|c| c.ratio);
+        return [instead, ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"))];
+    }
+    let Some(comparison) = analysis.primary(&condition.name) else {
+        return [NONE.to_owned(), NONE.to_owned()];
+    };
+    let ratio = comparison.ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"));
+    [effect(comparison, analysis.is_aa(&condition.name)), ratio]
+}
+
+pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
+    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
+        (Verdict::NotApplicable, ..) => NONE.to_owned(),
+        (Verdict::TooFewBlocks, ..) => {
+            format!("~ {}{}", format::counted(c.blocks, "block"), needed_blocks(c, is_aa))
+        }
+        (_, Some(ratio), low, high) if c.bound.is_some() => {
+            let mark = if c.verdict.is_decided() { "" } else { "~ " };
+            format!("{mark}{}", format::one_sided(ratio, low, high))
+        }
+        (Verdict::NoDifference, _, Some(low), Some(high)) => {
+            format!("~ {}{}", format::interval(low, high), needed_blocks(c, is_aa))
+        }
+        (_, Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        _ => "~".to_owned(),
+    }
+}
+
+/// How many blocks detect the effect that was planned for, on a line of its own. Not of the twin,
+/// where nobody looks for one.
+fn needed_blocks(c: &Comparison, is_aa: bool) -> String {
+    match c.blocks_needed {
+        Some(n) if !is_aa => format!("\n({} needed)", format::counted(n as usize, "block")),
+        _ => String::new(),
+    }
+}
+
+/// `0.310 / 0.522 / 1.10 ms`, all in the unit of the last.
+fn commit_percentiles(analysis: &Analysis, condition: &Condition) -> Option<String> {
+    let values = COMMIT_PERCENTILES.map(|name| {
+        let metric = shown(analysis, condition, name)?;
+        Some((metric.value?, metric.at_least))
+    });
+    format::side_by_side(&values)
+}
+
+fn primary_notes(analysis: &Analysis) -> Vec<String> {
+    let mut notes = Vec::new();
+    let undecided = |c: &Comparison| c.verdict == Verdict::NoDifference && c.primary;
+    if analysis.comparisons.iter().any(undecided) {
+        notes.push(format!("~ no difference from {} detected.", analysis.baseline));
+    }
+    if analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some()) {
+        notes.push(
+            "The effect is that of the typical block; all work / all time weighs stalls with their \
+             length."
+                .to_owned(),
+        );
+    }
+    notes.extend(chosen_afterwards(analysis));
+    notes.extend(noise_floor(analysis));
+    notes.extend(sweep::where_judged(analysis));
+    let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
+    if analysis.conditions.iter().any(cut_off) {
+        notes.push(
+            "≥ marks a lower bound: the window's end cut off calls that were due and not answered."
+                .to_owned(),
+        );
+    }
+    let percentile_missing = |c: &Condition| {
+        let value = |name| c.metrics.get(name).map(|m: &Metric| m.value);
+        COMMIT_PERCENTILES.iter().any(|name| value(*name) == Some(None))
+    };
+    if analysis.conditions.iter().any(percentile_missing) {
+        notes.push(format!(
+            "{NONE} in a latency: under 20 µs, where the server's clock has too coarse steps for \
+             a percentile; means are below."
+        ));
+    }
+    for comparison in analysis.comparisons.iter().filter(|c| c.primary) {
+        // That there are too few blocks is told as a check.
+        if comparison.verdict != Verdict::TooFewBlocks {
+            let condition = &comparison.condition;
+            notes.extend(comparison.warnings.iter().map(|w| format!("{condition}: {w}.")));
+        }
+    }
+    notes
+}
+
+/// A comparison that was picked once the results were there is not the one that was announced.
+fn chosen_afterwards(analysis: &Analysis) -> Option<String> {
+    let own = analysis.own_baseline.as_ref()?;
+    Some(format!(
+        "Told against {}; the experiment's own baseline is {own}. Who looks at many pairs finds one \
+         that differs by chance: run the pair by itself to confirm it.",
+        analysis.baseline
+    ))
+}
+
+/// What the twin says of the experiment's resolution.
+fn noise_floor(analysis: &Analysis) -> Option<String> {
+    let aa = analysis.aa.as_ref()?;
+    let twin = analysis.primary(aa)?;
+    let floor = analysis.noise_floor.get(&analysis.primary_metric)?;
+    let (ratio, low, high) = (floor.ratio?, floor.interval.low, floor.interval.high);
+    let measured = match (low, high) {
+        (Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        _ => format::change(ratio),
+    };
+    let told = match floor.minimum_detectable_effect {
+        Some(mde) => format!(
+            "; with {} an effect of {} is detected with 80 % power{}",
+            format::counted(twin.blocks, "block"),
+            format::size(mde),
+            at_most(floor)
+        ),
+        None => String::new(),
+    };
+    Some(format!("Noise floor: {aa} is {} measured twice: {measured}{told}.", analysis.baseline))
+}
+
+/// The spread that the power is reckoned from is an estimate, too.
+pub(super) fn at_most(floor: &NoiseFloor) -> String {
+    let bound = floor.minimum_detectable_effect_at_most;
+    bound.map_or_else(String::new, |most| format!(" (90 % bound: {})", format::size(most)))
+}
+
+pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
+    let others: Vec<&Condition> = analysis
+        .conditions
+        .iter()
+        .filter(|c| c.name != analysis.baseline && !analysis.is_aa(&c.name))
+        .collect();
+    let Some(baseline) = analysis.condition(&analysis.baseline) else { return Vec::new() };
+    let groups: Vec<&[&Condition]> = others.chunks(SIDE_BY_SIDE).collect();
+    let mut tables: Vec<Table> =
+        groups.iter().map(|group| secondary_group(analysis, baseline, group)).collect();
+    tables.retain(|t| !t.rows.is_empty());
+    if let Some(first) = tables.first_mut() {
+        first.title =
+            "Secondary metrics (indicative; change against the baseline [95 %])".to_owned();
+    }
+    let starred = |t: &Table| t.rows.iter().flatten().any(|cell| cell.ends_with(STAR));
+    let any_starred = tables.iter().any(starred);
+    if let Some(last) = tables.last_mut() {
+        if any_starred {
+            last.notes.push(format!(
+                "{STAR} decided: the interval leaves out no change. Intervals are 95 % for all of \
+                 these together."
+            ));
+        }
+        last.notes.extend(analysis.notes.iter().map(|n| format!("Note: {n}.")));
+    }
+    tables
+}
+
+fn secondary_group(analysis: &Analysis, baseline: &Condition, group: &[&Condition]) -> Table {
+    let mut columns = vec![Column::left("metric"), Column::right(&baseline.name)];
+    columns.extend(group.iter().map(|c| Column::right(&c.name)));
+    let mut rows = Vec::new();
+    let secondary = |def: &MetricDef<'_>| def.name != analysis.primary_metric;
+    for def in metrics::all(&analysis.metrics).filter(secondary) {
+        let measured = |c: &Condition| {
+            c.metrics.get(def.name).is_some_and(|m| m.value.is_some_and(|v| v != 0.0))
+        };
+        if !measured(baseline) && !group.iter().any(|c| measured(c)) {
+            continue;
+        }
+        let mut cells = vec![format::metric_name(def.name), metric(analysis, baseline, def.name)];
+        cells.extend(group.iter().map(|c| with_change(analysis, c, def.name)));
+        rows.push(cells);
+    }
+    Table { title: String::new(), columns, rows, notes: Vec::new() }
+}
+
+/// `1.85 ms +215 % [+190, +241]`, with a star where the change is decided.
+fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String {
+    let value = metric(analysis, condition, name);
+    let Some(c) = analysis.comparison(&condition.name, name) else { return value };
+    let star = if c.verdict.is_decided() { STAR } else { "" };
+    let mark = match c.bound {
+        Some(Bound::AtLeast) => format::AT_LEAST,
+        Some(Bound::AtMost) => format::AT_MOST,
+        None => "",
+    };
+    match (c.ratio, c.interval.low, c.interval.high) {
+        (Some(ratio), Some(low), Some(high)) => {
+            format!("{value} {}{star}", format::change_with_interval(ratio, low, high))
+        }
+        (Some(ratio), ..) => format!("{value} {mark}{}{star}", format::change(ratio)),
+        (None, ..) => format!("{value}{star}"),
+    }
+}
+
+pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
+    // The headline has the stalls.
+    let mut remarks = findings(analysis.checks.iter().filter(|f| f.id != STALLS));
+    remarks.extend(warnings(&analysis.warnings));
+    remarks
+}
+
+/// Warnings that differ in a figure only are one, told of the first.
+fn warnings(all: &[(Warning, usize)]) -> Vec<Remark> {
+    let mut grouped: Vec<(&Warning, usize, bool)> = Vec::new();
+    for (warning, trials) in all {
+        let same = |(known, ..): &&mut (&Warning, usize, bool)| {
+            known.why == warning.why && known.try_this == warning.try_this
+        };
+        match grouped.iter_mut().find(same) {
+            Some((_, sum, several)) => (*sum, *several) = (*sum + trials, true),
+            None => grouped.push((warning, *trials, false)),
+        }
+    }
+    let remark = |(warning, trials, several): &(&Warning, usize, bool)| {
+        let first = if *several { "for one, " } else { "" };
+        let trials = format::counted(*trials, "trial");
+        Remark { label: "warning".to_owned(), text: format!("{first}{warning} ({trials})") }
+    };
+    grouped.iter().map(remark).collect()
+}
+
+/// Each finding once, with the number of conditions and trials it was found in. These differ in their
+/// figures: what one check says of several is told of the first.
+fn findings<'a>(checks: impl Iterator<Item = &'a Finding>) -> Vec<Remark> {
+    let mut grouped: Vec<Vec<&Finding>> = Vec::new();
+    let mut seen: BTreeMap<(&str, CheckVerdict, &str), usize> = BTreeMap::new();
+    for check in checks {
+        let is_of_one = check.trial.is_some() || check.condition.is_some();
+        let message = if is_of_one { "" } else { check.message.as_str() };
+        let at = *seen.entry((&check.id, check.verdict, message)).or_insert_with(|| {
+            grouped.push(Vec::new());
+            grouped.len() - 1
+        });
+        grouped[at].push(check);
+    }
+    grouped.iter().map(|same| finding(same)).collect()
+}
+
+fn finding(same: &[&Finding]) -> Remark {
+    let check = same[0];
+    let label = match check.verdict {
+        CheckVerdict::Ok => "ok",
+        CheckVerdict::Warning => "warning",
+        CheckVerdict::Invalid => "INVALID",
+    };
+    let places = places(same);
+    let places = if places.is_empty() { places } else { format!(" ({places})") };
+    let first = if same.iter().any(|s| s.message != check.message) { "for one, " } else { "" };
+    let remedy =
+        if check.remedy.is_empty() { String::new() } else { format!("; {}", check.remedy) };
+    Remark {
+        label: label.to_owned(),
+        text: format!("{}{places}: {first}{}{remedy}", check.id, check.message),
+    }
+}
+
+/// `3 trials: local, trials 6, 30; on, trial 27`, `2 conditions: local; on`
+fn places(same: &[&Finding]) -> String {
+    let mut places: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
+    for check in same {
+        let condition = check.condition.as_deref();
+        match places.iter_mut().find(|(known, _)| *known == condition) {
+            Some((_, trials)) => trials.extend(check.trial),
+            None => places.push((condition, check.trial.into_iter().collect())),
+        }
+    }
+    let place = |(condition, trials): &(Option<&str>, Vec<usize>)| {
+        let numbers: Vec<String> = trials.iter().map(usize::to_string).collect();
+        let trials = match trials.len() {
+            0 => None,
+            1 => Some(format!("trial {}", numbers[0])),
+            _ => Some(format!("trials {}", numbers.join(", "))),
+        };
+        let parts: Vec<String> = condition.map(str::to_owned).into_iter().chain(trials).collect();
+        parts.join(", ")
+    };
+    let told: Vec<String> = places.iter().map(place).filter(|text| !text.is_empty()).collect();
+    let trials: usize = places.iter().map(|(_, trials)| trials.len()).sum();
+    let count = match (trials, told.len()) {
+        (0, n) if n > 1 => format!("{n} conditions: "),
+        (n, m) if n > 1 && m > 1 => format!("{n} trials: "),
+        _ => String::new(),
+    };
+    count + &told.join("; ")
+}

@@ -1,0 +1,304 @@
+//! Comma-separated values for spreadsheets and statistics programs: one flat table.
+//!
+//! A row for each condition and metric, the baseline's included, and of a sweep for each other cell
+//! and metric, with numbers as they are: no
+//! units in cells, no rounding, no value is an empty cell. One table a file, since CSV knows no
+//! second one. Quoting is that of RFC 4180. A cell that a spreadsheet would take for a formula begins with
+//! `'`. Next: `docs/FORMAT.md` says what each column means.
+
+use super::table::{Column, Table};
+use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
+use crate::analysis::{Analysis, Bound, Comparison, Condition, Verdict};
+use pgio_results::metrics;
+use pgio_results::sweep::{Point, shown};
+
+const COLUMNS: &[&str] = &[
+    "experiment",
+    "condition",
+    "treatments",
+    "baseline",
+    "trials",
+    "valid",
+    "invalid",
+    "failed",
+    "metric",
+    "unit",
+    "value",
+    "primary",
+    "verdict",
+    "blocks",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p",
+    "p_adjusted",
+    "blocks_needed",
+    "point",
+    "value_low",
+    "value_high",
+    "value_bound",
+    "ratio_bound",
+    "totals_ratio",
+    "totals_low",
+    "totals_high",
+];
+
+/// All of an analysis that is a number.
+pub fn flat(analysis: &Analysis) -> Table {
+    let mut rows = Vec::new();
+    for condition in &analysis.conditions {
+        for def in metrics::all(&analysis.metrics) {
+            let value = condition.metrics.get(def.name).and_then(|m| m.value);
+            let compared = analysis.comparison(&condition.name, def.name);
+            if value.is_some() || compared.is_some() {
+                let mut row = head(analysis, condition);
+                row.extend([def.name.to_owned(), def.unit.to_owned(), number(value)]);
+                row.push((def.name == analysis.primary_metric).to_string());
+                row.extend(compared.map_or_else(nothing, comparison));
+                row.extend([at(analysis), String::new(), String::new()]);
+                let cut_off = condition.metrics.get(def.name).is_some_and(|m| m.at_least);
+                row.extend([at_least(cut_off), bound(compared.and_then(|c| c.bound))]);
+                let totals = compared.and_then(|c| c.totals);
+                row.extend([number(totals.map(|t| t.ratio))]);
+                row.extend(
+                    [totals.and_then(|t| t.interval.low), totals.and_then(|t| t.interval.high)]
+                        .map(number),
+                );
+                rows.push(row);
+            }
+        }
+    }
+    if let Some(swept) = &analysis.sweep {
+        let away = swept.cells.iter().filter(|cell| !swept.is_middle(cell));
+        rows.extend(away.flat_map(|cell| of_cell(analysis, cell)));
+    }
+    Table {
+        title: String::new(),
+        columns: COLUMNS.iter().map(|name| Column::left(*name)).collect(),
+        rows,
+        notes: Vec::new(),
+    }
+}
+
+/// The middle point of a sweep.
+fn at(analysis: &Analysis) -> String {
+    analysis.sweep.as_ref().map_or_else(String::new, |swept| point(&swept.middle))
+}
+
+/// `delay = 1; sessions = 4`
+fn point(point: &Point) -> String {
+    let words = point.iter().map(|(axis, value)| format!("{axis} = {}", shown(value)));
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// What is told of a cell away from the middle point.
+fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
+    let Some(condition) = analysis.condition(&cell.condition) else { return Vec::new() };
+    let one = |(name, estimate): (&String, &Estimate)| {
+        let primary = *name == analysis.primary_metric;
+        let mut row = head(analysis, condition);
+        // Its treatments are the middle point's with what the axes change.
+        row[2] = String::new();
+        row[4..8].fill(String::new());
+        (row[4], row[5]) = (cell.trials.to_string(), cell.valid.to_string());
+        row.extend([name.clone(), estimate.unit.clone(), number(Some(estimate.value))]);
+        row.push(primary.to_string());
+        row.extend(cell.effect.as_ref().filter(|_| primary).map_or_else(nothing, cell_effect));
+        row.extend([
+            point(&cell.point),
+            number(estimate.interval.low),
+            number(estimate.interval.high),
+        ]);
+        let effect = cell.effect.as_ref().filter(|_| primary);
+        row.extend([at_least(estimate.at_least), bound(effect.and_then(|e| e.bound))]);
+        row.extend([const { String::new() }; 3]);
+        row
+    };
+    cell.metrics.iter().map(one).collect()
+}
+
+fn cell_effect(e: &CellEffect) -> Vec<String> {
+    let mut cells = vec![word(e.verdict), e.blocks.to_string()];
+    cells.extend([e.ratio, e.interval.low, e.interval.high].map(number));
+    cells.extend([const { String::new() }; 3]);
+    cells.extend([e.p, e.p_adjusted].map(number));
+    cells.push(String::new());
+    cells
+}
+
+fn head(analysis: &Analysis, condition: &Condition) -> Vec<String> {
+    vec![
+        analysis.experiment.clone(),
+        condition.name.clone(),
+        condition.treatments.join("; "),
+        (condition.name == analysis.baseline).to_string(),
+        condition.trials.to_string(),
+        condition.valid.to_string(),
+        condition.invalid.to_string(),
+        condition.failed.to_string(),
+    ]
+}
+
+/// The cells of a metric that was compared with nothing, such as the baseline's own.
+fn nothing() -> Vec<String> {
+    vec![String::new(); 11]
+}
+
+fn comparison(c: &Comparison) -> Vec<String> {
+    let mut cells = vec![word(c.verdict), c.blocks.to_string()];
+    cells.extend([c.ratio, c.interval.low, c.interval.high].map(number));
+    cells.extend([c.difference, c.difference_interval.low, c.difference_interval.high].map(number));
+    cells.extend([c.p, c.p_adjusted].map(number));
+    cells.push(c.blocks_needed.map_or_else(String::new, |n| n.to_string()));
+    cells
+}
+
+/// Empty where the value is not one.
+fn at_least(is_bound: bool) -> String {
+    bound(is_bound.then_some(Bound::AtLeast))
+}
+
+/// The same words as in the JSON.
+fn bound(bound: Option<Bound>) -> String {
+    let word = |bound| match bound {
+        Bound::AtLeast => "at_least",
+        Bound::AtMost => "at_most",
+    };
+    bound.map_or_else(String::new, |bound| word(bound).to_owned())
+}
+
+/// The same word as in the JSON.
+pub(super) fn word(verdict: Verdict) -> String {
+    let value = serde_json::to_value(verdict).ok();
+    value.as_ref().and_then(|v| v.as_str()).unwrap_or_default().to_owned()
+}
+
+pub(super) fn number(value: Option<f64>) -> String {
+    value.filter(|v| v.is_finite()).map_or_else(String::new, |v| v.to_string())
+}
+
+/// Any table of the model; its title and notes have no place here.
+pub fn render(table: &Table) -> String {
+    let table = table.printable();
+    let headings: Vec<&str> = table.columns.iter().map(|c| c.heading.as_str()).collect();
+    line(&headings) + &rows(&table)
+}
+
+fn rows(table: &Table) -> String {
+    table.rows.iter().map(|row| line(row)).collect()
+}
+
+fn line(cells: &[impl AsRef<str>]) -> String {
+    let quoted: Vec<String> = cells.iter().map(|cell| quote(cell.as_ref())).collect();
+    quoted.join(",") + "\r\n"
+}
+
+fn quote(cell: &str) -> String {
+    let cell = &neutral(cell);
+    if cell.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+/// No formula. The full-width forms are the same signs to some spreadsheets; tab and carriage return,
+/// which some strip first, are spelled out by now.
+fn neutral(cell: &str) -> String {
+    const SIGNS: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
+    let of_a_number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
+    let is_number = cell.chars().all(of_a_number) && cell.parse::<f64>().is_ok();
+    match cell.trim_start().starts_with(SIGNS) && !is_number {
+        true => format!("'{cell}"),
+        false => cell.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::demo;
+    use proptest::prelude::*;
+
+    /// A reader that knows nothing but RFC 4180.
+    fn read(text: &str) -> Vec<Vec<String>> {
+        let mut rows = vec![vec![String::new()]];
+        let (mut quoted, mut chars) = (false, text.chars().peekable());
+        while let Some(c) = chars.next() {
+            let row = rows.last_mut().unwrap();
+            match c {
+                '"' if quoted && chars.peek() == Some(&'"') => {
+                    chars.next();
+                    row.last_mut().unwrap().push('"');
+                }
+                '"' => quoted = !quoted,
+                ',' if !quoted => row.push(String::new()),
+                '\r' if !quoted => {}
+                '\n' if !quoted => rows.push(vec![String::new()]),
+                c => row.last_mut().unwrap().push(c),
+            }
+        }
+        rows.pop();
+        rows
+    }
+
+    #[test]
+    fn every_condition_has_its_numbers_in_full() {
+        let analysis = analyse(&demo());
+        let rows = read(&render(&flat(&analysis)));
+        assert_eq!(rows[0], COLUMNS);
+        assert!(rows.iter().all(|row| row.len() == COLUMNS.len()));
+        let at = |name| COLUMNS.iter().position(|c| *c == name).unwrap();
+        let row = |condition: &str| {
+            let primary = |r: &&Vec<String>| r[at("condition")] == condition;
+            rows.iter().filter(primary).find(|r| r[at("primary")] == "true").unwrap().clone()
+        };
+        let on = row("on");
+        assert_eq!(on[at("verdict")], "slower");
+        assert_eq!(on[at("ratio")].parse().ok(), analysis.primary("on").unwrap().ratio);
+        let local = row("local");
+        assert_eq!((local[at("baseline")].as_str(), local[at("verdict")].as_str()), ("true", ""));
+        assert!(local[at("value")].parse::<f64>().unwrap() > 2000.0);
+    }
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        for (cell, written) in [
+            ("-12.5e3", "-12.5e3"),
+            ("+3", "+3"),
+            ("=1+1", "'=1+1"),
+            ("-1+cmd|' /C calc'!A0", "'-1+cmd|' /C calc'!A0"),
+            ("-inf", "'-inf"),
+            (" @SUM(A1)", "' @SUM(A1)"),
+            ("＝1", "'＝1"),
+            ("a=1", "a=1"),
+        ] {
+            assert_eq!(quote(cell), written);
+        }
+        let column = |text: &str| Column::left(text);
+        let table = Table {
+            columns: vec![column("a")],
+            rows: vec![vec!["\t=1".to_owned()], vec!["\r=1\u{1b}".to_owned()]],
+            ..Table::default()
+        };
+        assert_eq!(render(&table), "a\r\n\\t=1\r\n\\r=1\\u{1b}\r\n");
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_reads_back(
+            rows in prop::collection::vec(prop::collection::vec("[a,\"\n µ]{0,8}", 3), 1..4)
+        ) {
+            let table = Table {
+                columns: ["a", "b,", "c"].map(Column::left).to_vec(),
+                rows: rows.clone(),
+                ..Table::default()
+            };
+            prop_assert_eq!(&read(&render(&table))[1..], &rows[..]);
+        }
+    }
+}

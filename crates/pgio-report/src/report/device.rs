@@ -1,0 +1,216 @@
+//! What `pgio device` measured as a document: each test's median and spread, and for two places the
+//! ratio with its interval, in the words of an experiment's table.
+
+use super::comparison::effect;
+use super::format::{self, NONE};
+use super::table::{Column, Document, Table};
+use crate::analysis::Verdict;
+use crate::analysis::device::{Described, TestResult};
+use pgio_results::device::{DeviceRecord, DeviceTest};
+use pgio_results::metrics::{definition, latency_name};
+use pgio_results::operation::{Class, Statistic};
+use pgio_results::units::human;
+
+const MEAN: &str = latency_name(Class::Device, Statistic::Mean);
+const PERCENTILES: [&str; 3] = [
+    latency_name(Class::Device, Statistic::P50),
+    latency_name(Class::Device, Statistic::P95),
+    latency_name(Class::Device, Statistic::P99),
+];
+
+pub fn document(record: &DeviceRecord, results: &[TestResult]) -> Document {
+    let region = human::bytes(record.region_bytes);
+    let rounds = format::counted(record.rounds as usize, "round");
+    let what = match record.places.as_slice() {
+        [place, baseline] => {
+            format!("{}, compared with {} (95 % intervals)", place.name, baseline.name)
+        }
+        places => places.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    let mut tables = vec![match record.places.len() {
+        2 => two(record, results),
+        _ => one(results),
+    }];
+    if record.places.len() == 2 {
+        tables.push(latencies(record, results));
+    }
+    Document {
+        title: format!("{what}: {rounds}, direct I/O in {region}, {}", record.fio),
+        tables,
+        ..Document::default()
+    }
+}
+
+fn one(results: &[TestResult]) -> Table {
+    let row = |r: &TestResult| {
+        let found = r.places.first().cloned().unwrap_or_default();
+        let mean = found.medians.get(MEAN).copied();
+        vec![
+            title(&r.test),
+            median(&found, &r.test),
+            spread(&found).unwrap_or_else(|| NONE.to_owned()),
+            mean.map_or_else(|| NONE.to_owned(), format::seconds),
+            percentiles(&found),
+        ]
+    };
+    Table {
+        columns: vec![
+            Column::left("test"),
+            Column::right("median"),
+            Column::right("spread"),
+            Column::right("mean latency"),
+            Column::right("p50 / p95 / p99"),
+        ],
+        rows: results.iter().map(row).collect(),
+        notes: explained(results),
+        ..Table::default()
+    }
+}
+
+const SPREAD: &str =
+    "Medians of the rounds; the spread is the largest distance of a round from it.";
+
+/// The baseline first, as in an experiment's table.
+fn two(record: &DeviceRecord, results: &[TestResult]) -> Table {
+    let name = |place: usize| record.places[place].name.as_str();
+    let with_spread = |r: &TestResult, place: usize| {
+        let found = &r.places[place];
+        match spread(found) {
+            Some(spread) => format!("{} {spread}", median(found, &r.test)),
+            None => median(found, &r.test),
+        }
+    };
+    let row = |r: &TestResult| {
+        let c = r.comparison.as_ref();
+        vec![
+            title(&r.test),
+            with_spread(r, 1),
+            with_spread(r, 0),
+            c.map_or_else(|| NONE.to_owned(), |c| effect(c, false)),
+            c.and_then(|c| c.ratio).map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}")),
+        ]
+    };
+    Table {
+        columns: vec![
+            Column::left("test"),
+            Column::right(name(1)),
+            Column::right(name(0)),
+            Column::left("effect [95 %]"),
+            Column::right("ratio"),
+        ],
+        rows: results.iter().map(row).collect(),
+        notes: notes(name(1), results),
+        ..Table::default()
+    }
+}
+
+fn notes(baseline: &str, results: &[TestResult]) -> Vec<String> {
+    let compared = || results.iter().filter_map(|r| Some((&r.test, r.comparison.as_ref()?)));
+    let mut notes = explained(results);
+    if compared().any(|(_, c)| !c.verdict.is_decided()) {
+        notes.push(format!("~ cannot be told apart from {baseline}."));
+    }
+    if compared().any(|(_, c)| c.verdict == Verdict::TooFewBlocks) {
+        notes
+            .push("Fewer than 6 rounds decide nothing at 95 %: use --rounds 6 or more.".to_owned());
+    }
+    if results.len() > 1 {
+        let tests = format::counted(results.len(), "test");
+        notes.push(format!("Each interval is of its test alone, not adjusted for {tests}."));
+    }
+    for (test, c) in compared().filter(|(_, c)| c.verdict != Verdict::TooFewBlocks) {
+        notes.extend(c.warnings.iter().map(|w| format!("{}: {w}.", title(test))));
+    }
+    notes
+}
+
+fn latencies(record: &DeviceRecord, results: &[TestResult]) -> Table {
+    let row =
+        |r: &TestResult| vec![title(&r.test), percentiles(&r.places[1]), percentiles(&r.places[0])];
+    Table {
+        title: "Latency p50 / p95 / p99 (medians of the rounds)".to_owned(),
+        columns: vec![
+            Column::left("test"),
+            Column::right(&record.places[1].name),
+            Column::right(&record.places[0].name),
+        ],
+        rows: results.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// `throughput, 1 MiB writes`, `random reads, depth 32`
+fn title(test: &DeviceTest) -> String {
+    match test.kind.as_str() {
+        "random_read" => format!("random reads, depth {}", test.depth),
+        "random_write" => format!("random writes, depth {}", test.depth),
+        kind => format!("{kind}, {} writes", human::bytes(test.block_bytes)),
+    }
+}
+
+fn explained(results: &[TestResult]) -> Vec<String> {
+    let mut notes = vec![SPREAD.to_owned()];
+    let random = results.iter().find(|r| r.test.kind.starts_with("random"));
+    notes.extend(random.map(|r| {
+        let block = human::bytes(r.test.block_bytes);
+        format!("Random I/O is of {block} each; the depth is how many are in flight.")
+    }));
+    notes
+}
+
+fn median(found: &Described, test: &DeviceTest) -> String {
+    let unit = definition(&test.metric).map_or("", |def| def.unit);
+    match found.median {
+        // Under a heading of places the unit stands in every cell, so it must be short.
+        Some(value) if unit == "operations/s" => human::rate(value),
+        Some(value) => format::quantity(value, unit),
+        None => NONE.to_owned(),
+    }
+}
+
+/// `±2.1 %`
+fn spread(found: &Described) -> Option<String> {
+    let (median, low, high) = (found.median?, found.lowest?, found.highest?);
+    let farthest = (high - median).max(median - low) / median;
+    (found.runs > 1 && farthest.is_finite()).then(|| format!("±{}", format::size(farthest)))
+}
+
+fn percentiles(found: &Described) -> String {
+    let values = PERCENTILES.map(|name| found.medians.get(name).copied());
+    let Some(largest) = values.iter().flatten().copied().reduce(f64::max) else {
+        return NONE.to_owned();
+    };
+    let (factor, unit) = format::time_unit(largest);
+    let shown = values.map(|v| v.map_or_else(|| NONE.to_owned(), |v| format::number(v * factor)));
+    format!("{} {unit}", shown.join(" / "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text;
+    use super::*;
+    use crate::analysis::device::results;
+    use pgio_results::test_support::device_record;
+
+    fn told(record: &DeviceRecord) -> String {
+        text::render(&document(record, &results(record)))
+    }
+
+    #[test]
+    fn two_places() {
+        insta::assert_snapshot!(told(&device_record(6, 0.9)));
+    }
+
+    #[test]
+    fn two_places_too_few_rounds() {
+        insta::assert_snapshot!(told(&device_record(5, 0.9)));
+    }
+
+    #[test]
+    fn one_place() {
+        let mut record = device_record(5, 1.0);
+        record.places.truncate(1);
+        record.runs.retain(|r| r.place == 0);
+        insta::assert_snapshot!(told(&record));
+    }
+}

@@ -1,0 +1,235 @@
+//! What explains an effect: where the time of an operation went, which reads reached the device, and
+//! what a replicated device wrote on either side.
+//!
+//! Tables, each there only where something was sampled. Numbers and attribution are the
+//! analysis's (`analysis::waits`, `analysis::reconcile`); here they get words.
+
+use super::format::{self, NONE};
+use super::table::{Column, Table};
+use crate::analysis::Analysis;
+use crate::analysis::reconcile::Reconciliation;
+use crate::analysis::replica::Replica;
+use crate::analysis::waits::{
+    Decomposition, DecompositionDifference, Part, PartDifference, Predicted,
+};
+use pgio_results::waits::{GROUPS, WaitGroup};
+
+/// A kind of wait has a column where it takes this share of any operation.
+const TOLD_SHARE: f64 = 0.005;
+
+/// A part is named in a sentence where it makes up this share of the difference.
+const TOLD_OF_DIFFERENCE: f64 = 0.1;
+
+pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
+    [where_the_time_went(analysis), reads(analysis), replicas(analysis)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
+    let all = &analysis.decompositions;
+    if all.is_empty() {
+        return None;
+    }
+    let of = |d: &Decomposition, group: WaitGroup| -> Option<Part> {
+        d.parts.iter().find(|p| p.group == group).copied()
+    };
+    let told = |group: &WaitGroup| {
+        all.iter().any(|d| of(d, *group).is_some_and(|p| p.share >= TOLD_SHARE))
+    };
+    let groups: Vec<WaitGroup> = GROUPS.iter().copied().filter(told).collect();
+    let mut columns =
+        vec![Column::left("condition"), Column::left("operation"), Column::right("mean")];
+    columns.extend(groups.iter().map(|g| Column::right(g.title())));
+    let row = |d: &Decomposition| {
+        let mut cells = vec![d.condition.clone(), d.class.clone(), format::seconds(d.mean_seconds)];
+        cells.extend(
+            groups.iter().map(|g| of(d, *g).map_or_else(|| NONE.to_owned(), |p| share(d, &p))),
+        );
+        cells
+    };
+    let mut notes: Vec<String> = worth_telling(analysis)
+        .filter(|d| is_decided(d) || is_commit(d))
+        .map(|d| difference(d, &analysis.baseline))
+        .collect();
+    notes.push(
+        "Shares of the mean, sampled; ± is half of the 95 % interval. Which wait belongs to which \
+         operation is a rule: docs/METHODOLOGY.md."
+            .to_owned(),
+    );
+    Some(Table {
+        title: "Where the time went".to_owned(),
+        columns,
+        rows: all.iter().map(row).collect(),
+        notes,
+    })
+}
+
+/// Of conditions that are not the baseline itself. A transaction is its commit and little else: where
+/// that is told, once is enough.
+pub(super) fn worth_telling(analysis: &Analysis) -> impl Iterator<Item = &DecompositionDifference> {
+    let all = &analysis.decomposition_differences;
+    let has_commits = |of: &str| all.iter().any(|d| d.class == "commit" && d.condition == of);
+    all.iter()
+        .filter(|d| !analysis.is_aa(&d.condition))
+        .filter(move |d| d.class != "transaction" || !has_commits(&d.condition))
+}
+
+/// Whether the interval leaves out no difference at all.
+pub(super) fn is_decided(d: &DecompositionDifference) -> bool {
+    d.interval.excludes(0.0)
+}
+
+/// Told in any case: commits are where replication is felt.
+fn is_commit(d: &DecompositionDifference) -> bool {
+    matches!(d.class.as_str(), "commit" | "transaction")
+}
+
+/// `55 ± 3 %`
+fn share(d: &Decomposition, part: &Part) -> String {
+    if d.mean_seconds <= 0.0 {
+        return NONE.to_owned();
+    }
+    // One decimal where whole per cents would hide the error.
+    let decimals = usize::from(part.share_error < 0.01);
+    format!("{:.decimals$} ± {:.decimals$} %", part.share * 100.0, part.share_error * 100.0)
+}
+
+/// What a condition adds to an operation, and which waits make it up.
+pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String {
+    let mut text = format!(
+        "{}: {} per {} against {baseline}",
+        d.condition,
+        with_reach(d.seconds, d.interval.high, true),
+        d.class
+    );
+    if is_decided(d) {
+        let parts: Vec<String> = largest_parts(d).into_iter().map(part).collect();
+        text += &format!(", of which {}", parts.join(", "));
+    } else if d.interval.low.is_some() {
+        text += ", which may be nothing";
+    } else {
+        text += &format!(", in {} only", format::counted(d.blocks, "block"));
+    }
+    match &d.predicted {
+        Some(p) if p.at_least => {
+            text += &format!(
+                "; from first principles at least {}{} ({})",
+                format::signed_seconds(p.seconds),
+                error(p),
+                p.from
+            );
+        }
+        Some(p) => {
+            text += &format!(
+                "; from first principles {}{} ({})",
+                format::signed_seconds(p.seconds),
+                error(p),
+                p.from
+            );
+        }
+        None => {}
+    }
+    text + "."
+}
+
+/// The parts that make it up, the largest first.
+fn largest_parts(d: &DecompositionDifference) -> Vec<&PartDifference> {
+    let mut parts: Vec<&PartDifference> = d
+        .parts
+        .iter()
+        .filter(|p| p.seconds.abs() >= TOLD_OF_DIFFERENCE * d.seconds.abs() && p.seconds != 0.0)
+        .collect();
+    parts.sort_by(|a, b| b.seconds.abs().total_cmp(&a.seconds.abs()));
+    parts
+}
+
+fn part(p: &PartDifference) -> String {
+    format!("{} {}", p.group.title(), with_reach(p.seconds, p.interval.high, false))
+}
+
+/// `1.02 ± 0.05 ms`, where an interval is known.
+fn with_reach(estimate: f64, high: Option<f64>, plus: bool) -> String {
+    let text = match high {
+        Some(high) => format::seconds_with_error(estimate, high - estimate),
+        None => format::seconds(estimate),
+    };
+    if plus && estimate >= 0.0 { format!("+{text}") } else { text }
+}
+
+pub(super) fn reads(analysis: &Analysis) -> Option<Table> {
+    let all = &analysis.reconciliation;
+    let shown = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), format::number);
+    let row = |r: &Reconciliation| {
+        vec![
+            r.condition.clone(),
+            format::number(r.reads.buffer_misses),
+            shown(r.reads.page_cache_reads),
+            shown(r.reads.device_reads),
+            shown(r.reads.device_read_blocks),
+        ]
+    };
+    let table = Table {
+        title: "Reads: asked of the system, read from the device".to_owned(),
+        columns: vec![
+            Column::left("condition"),
+            Column::right("buffer misses/s"),
+            Column::right("from the page cache/s"),
+            Column::right("device reads/s"),
+            Column::right("device blocks of 8 kB/s"),
+        ],
+        rows: all.iter().map(row).collect(),
+        notes: all.iter().map(|r| format!("{}: {}.", r.condition, r.sentence)).collect(),
+    };
+    (!all.is_empty()).then_some(table)
+}
+
+/// `425 / 431 (+1.4 %)` in each cell: the primary's disk, the secondary's.
+pub(super) fn replicas(analysis: &Analysis) -> Option<Table> {
+    let all = &analysis.replicas;
+    let row = |r: &Replica| {
+        let (ours, theirs) = (&r.primary, &r.secondary);
+        vec![
+            r.condition.clone(),
+            format!("{}: {} / {}: {}", ours.host, ours.device, theirs.host, theirs.device),
+            side_by_side(Some(ours.writes), Some(theirs.writes)),
+            side_by_side(Some(ours.merged_writes), Some(theirs.merged_writes)),
+            side_by_side(Some(ours.sectors_written), Some(theirs.sectors_written)),
+            side_by_side(ours.flushes, theirs.flushes),
+        ]
+    };
+    let table = Table {
+        title: "Primary against secondary: what DRBD's disks wrote".to_owned(),
+        columns: vec![
+            Column::left("condition"),
+            Column::left("disks"),
+            Column::right("writes/s"),
+            Column::right("merged/s"),
+            Column::right("sectors/s"),
+            Column::right("flushes/s"),
+        ],
+        rows: all.iter().map(row).collect(),
+        notes: vec![
+            "A sector is 512 bytes; merged are writes that joined others before the disk."
+                .to_owned(),
+        ],
+    };
+    (!all.is_empty()).then_some(table)
+}
+
+fn side_by_side(ours: Option<f64>, theirs: Option<f64>) -> String {
+    let shown = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), format::number);
+    let change = match (ours, theirs) {
+        (Some(ours), Some(theirs)) if ours > 0.0 && theirs > 0.0 => {
+            format!("\n({})", format::change(theirs / ours))
+        }
+        _ => String::new(),
+    };
+    format!("{} / {}{change}", shown(ours), shown(theirs))
+}
+
+/// The probes' own error, where they tell one.
+pub(super) fn error(predicted: &Predicted) -> String {
+    predicted.error.map_or_else(String::new, |e| format!(" ± {}", format::seconds(e)))
+}

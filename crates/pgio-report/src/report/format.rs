@@ -1,0 +1,233 @@
+//! Numbers of a report as text: metric values in their unit, changes in per cent.
+//!
+//! The minus is U+2212, as wide as the plus. Sizes and latencies are `units::human`'s; here is
+//! only what knows metrics and ratios.
+
+use pgio_results::Metric;
+use pgio_results::units::human;
+
+/// Stands where there is no number.
+pub(super) const NONE: &str = "–";
+
+/// Three significant digits below 1,000, grouped whole numbers above; what is whole stays whole.
+pub(super) fn number(value: f64) -> String {
+    let size = value.abs();
+    let text = match size {
+        _ if size.fract() == 0.0 || size >= 99.95 => human::count(size.round() as u64),
+        _ if size < 0.9995 => format!("{size:.3}"),
+        _ if size < 9.995 => format!("{size:.2}"),
+        _ => format!("{size:.1}"),
+    };
+    if value < 0.0 { format!("−{text}") } else { text }
+}
+
+/// Before a value that is a lower bound, and before an effect that is one.
+pub(super) const AT_LEAST: &str = "≥ ";
+/// Before an effect that is an upper bound.
+pub(super) const AT_MOST: &str = "≤ ";
+
+/// `2,919 commits/s`, `≥ 355 ms`, `4.77 MiB/s`, `10.1 %`, `3 checkpoints`
+pub(super) fn metric(metric: &Metric) -> String {
+    match metric.value {
+        Some(value) if value.is_finite() => marked(quantity(value, &metric.unit), metric.at_least),
+        _ => NONE.to_owned(),
+    }
+}
+
+/// With its mark, where the value is a lower bound.
+pub(super) fn marked(text: String, at_least: bool) -> String {
+    if at_least { format!("{AT_LEAST}{text}") } else { text }
+}
+
+pub(super) fn quantity(value: f64, unit: &str) -> String {
+    match unit {
+        "s" => seconds(value),
+        "bytes" => human::bytes(value.max(0.0).round() as u64),
+        "bytes/s" => human::byte_rate(value),
+        _ => format!("{} {unit}", number(value)),
+    }
+}
+
+/// `0.310 / 0.522 / ≥ 1.10 ms`: seconds, each with whether it is a lower bound, all in the unit of
+/// the largest.
+pub(super) fn side_by_side(values: &[Option<(f64, bool)>]) -> Option<String> {
+    let largest = values.iter().flatten().map(|(v, _)| *v).reduce(f64::max)?;
+    let (factor, unit) = time_unit(largest);
+    let one = |v: &Option<(f64, bool)>| match v {
+        Some((value, at_least)) => marked(number(value * factor), *at_least),
+        None => NONE.to_owned(),
+    };
+    let shown: Vec<String> = values.iter().map(one).collect();
+    Some(format!("{} {unit}", shown.join(" / ")))
+}
+
+/// Without the unit, where the heading or the axis has it.
+pub(super) fn bare(value: f64, unit: &str) -> String {
+    match unit {
+        "s" | "bytes" | "bytes/s" => quantity(value, unit),
+        _ => number(value),
+    }
+}
+
+pub(super) fn seconds(value: f64) -> String {
+    let text = human::latency(value.abs() * 1e9);
+    if value < 0.0 { format!("−{text}") } else { text }
+}
+
+/// A change in per cent from its ratio, with as many decimals as its neighbours.
+fn signed(ratio: f64, decimals: usize) -> String {
+    let change = (ratio - 1.0) * 100.0;
+    let sign = if change < 0.0 { '−' } else { '+' };
+    format!("{sign}{:.decimals$}", change.abs())
+}
+
+/// Enough decimals that no change but none at all prints as zero: a bound that prints as 0.0 would
+/// seem to contradict its verdict.
+fn decimals(ratios: &[f64]) -> usize {
+    let shows = |d: usize| {
+        ratios.iter().all(|r| *r == 1.0 || (r - 1.0).abs() * 100.0 >= 0.5 / 10f64.powi(d as i32))
+    };
+    (1..4).find(|d| shows(*d)).unwrap_or(4)
+}
+
+/// `−53.5 %`
+pub(super) fn change(ratio: f64) -> String {
+    format!("{} %", signed(ratio, decimals(&[ratio])))
+}
+
+/// `−53.5 % [−55.0, −51.9]`
+pub(super) fn change_with_interval(ratio: f64, low: f64, high: f64) -> String {
+    format!("{} {}", change_of(ratio, &[ratio, low, high]), interval(low, high))
+}
+
+fn change_of(ratio: f64, neighbours: &[f64]) -> String {
+    format!("{} %", signed(ratio, decimals(neighbours)))
+}
+
+/// `[−55.0, −51.9]`
+pub(super) fn interval(low: f64, high: f64) -> String {
+    let d = decimals(&[low, high]);
+    format!("[{}, {}]", signed(low, d), signed(high, d))
+}
+
+/// `≥ +53.5 % [from +51.9]`, `≤ −53.5 % [to −51.9]`: an effect of which one side alone is known.
+pub(super) fn one_sided(ratio: f64, low: Option<f64>, high: Option<f64>) -> String {
+    let (mark, word, bound) = match (low, high) {
+        (Some(low), None) => (AT_LEAST, "from", low),
+        (None, Some(high)) => (AT_MOST, "to", high),
+        _ => return change(ratio),
+    };
+    let d = decimals(&[ratio, bound]);
+    format!("{mark}{} % [{word} {}]", signed(ratio, d), signed(bound, d))
+}
+
+/// The size of a change and its bounds without signs, ascending: `53.5 %`, `51.9 to 55.0 %`.
+pub(super) fn size_with_interval(ratio: f64, low: f64, high: f64) -> (String, String) {
+    let d = decimals(&[ratio, low, high]);
+    let size = |r: f64| (r - 1.0).abs() * 100.0;
+    let (near, far) = (size(low).min(size(high)), size(low).max(size(high)));
+    (format!("{:.d$} %", size(ratio)), format!("{near:.d$} to {far:.d$} %"))
+}
+
+/// The size of a relative change: `±4.1 %` without the sign.
+pub(super) fn size(relative: f64) -> String {
+    let d = decimals(&[1.0 + relative]);
+    format!("{:.d$} %", relative.abs() * 100.0)
+}
+
+/// A metric's name as people read it: `commits/s`, `commit latency p95`, `WAL bytes/s`.
+pub(super) fn metric_name(name: &str) -> String {
+    let text = match (name.strip_suffix("_per_second"), name.strip_suffix("_per_minute")) {
+        (Some(what), _) => format!("{}/s", what.replace('_', " ")),
+        (_, Some(what)) => format!("{}/min", what.replace('_', " ")),
+        _ => name.replace('_', " "),
+    };
+    match text.strip_prefix("wal ") {
+        Some(rest) => format!("WAL {rest}"),
+        None => text,
+    }
+}
+
+/// `1 block`, `6 blocks`
+pub(super) fn counted(n: usize, what: &str) -> String {
+    format!("{} {what}{}", human::count(n as u64), if n == 1 { "" } else { "s" })
+}
+
+/// Small numbers in words, as sentences have them.
+pub(super) fn small(n: usize) -> String {
+    const WORDS: [&str; 7] = ["no", "one", "two", "three", "four", "five", "six"];
+    WORDS.get(n).map_or_else(|| human::count(n as u64), |word| (*word).to_owned())
+}
+
+/// `1.02 ± 0.05 ms`: both in the unit of the larger.
+pub(super) fn seconds_with_error(value: f64, error: f64) -> String {
+    let (factor, unit) = time_unit(value.abs().max(error));
+    format!("{} ± {} {unit}", number(value * factor), number(error * factor))
+}
+
+/// What a time of this size is told in, and how many of it make a second.
+pub(super) fn time_unit(seconds: f64) -> (f64, &'static str) {
+    if seconds < 999.5e-6 {
+        (1e6, "µs")
+    } else if seconds < 0.9995 {
+        (1e3, "ms")
+    } else {
+        (1.0, "s")
+    }
+}
+
+/// `+1.10 ms`, `−20.0 µs`
+pub(super) fn signed_seconds(value: f64) -> String {
+    if value < 0.0 { seconds(value) } else { format!("+{}", seconds(value)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_carry_their_unit() {
+        let shown = |value, unit: &str| metric(&Metric::new(value, unit));
+        assert_eq!(shown(Some(2919.4), "commits/s"), "2,919 commits/s");
+        assert_eq!(shown(Some(0.00185), "s"), "1.85 ms");
+        assert_eq!(shown(Some(5e6), "bytes/s"), "4.77 MiB/s");
+        assert_eq!(shown(Some(10.12), "%"), "10.1 %");
+        let cut = Metric { at_least: true, ..Metric::new(Some(0.355), "s") };
+        assert_eq!(metric(&cut), "≥ 355 ms");
+        assert_eq!(shown(None, "s"), "–");
+        assert_eq!(shown(Some(f64::NAN), "s"), "–");
+        assert_eq!(number(-0.05), "−0.050");
+        assert_eq!([number(1.0), number(0.0), number(1.5)], ["1", "0", "1.50"]);
+    }
+
+    #[test]
+    fn changes_have_a_sign_and_one_decimal() {
+        assert_eq!(change_with_interval(0.465, 0.45, 0.481), "−53.5 % [−55.0, −51.9]");
+        assert_eq!(change(1.023), "+2.3 %");
+        assert_eq!(one_sided(1.535, Some(1.5), None), "≥ +53.5 % [from +50.0]");
+        assert_eq!(one_sided(0.5, None, Some(0.55)), "≤ −50.0 % [to −45.0]");
+        assert_eq!(one_sided(0.5, None, None), "−50.0 %");
+        assert_eq!(
+            size_with_interval(0.465, 0.45, 0.481),
+            ("53.5 %".into(), "51.9 to 55.0 %".into())
+        );
+        assert_eq!(change(1.0), "+0.0 %");
+    }
+
+    #[test]
+    fn a_bound_near_one_is_not_rounded_onto_it() {
+        assert_eq!(interval(0.98, 0.9998), "[−2.00, −0.02]");
+    }
+
+    #[test]
+    fn names_are_readable() {
+        assert_eq!(metric_name("commits_per_second"), "commits/s");
+        assert_eq!(metric_name("messages_per_minute"), "messages/min");
+        assert_eq!(metric_name("commit_latency_p95"), "commit latency p95");
+        assert_eq!(metric_name("wal_bytes_per_commit"), "WAL bytes per commit");
+        assert_eq!(
+            (counted(1, "block"), counted(6, "block")),
+            ("1 block".into(), "6 blocks".into())
+        );
+    }
+}

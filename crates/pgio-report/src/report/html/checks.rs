@@ -1,0 +1,227 @@
+//! What speaks for and against trusting the result: remarks, every check, the evidence, the trials.
+//!
+//! Nothing is left out here: a check that passed is listed with how often it did, and a trial that
+//! does not count with why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use maud::{Markup, html};
+
+use super::super::format::{self, NONE};
+use super::super::table::{Column, Remark, Table};
+use super::{Page, Section, table};
+use crate::analysis::Standing;
+use pgio_results::model::When;
+use pgio_results::{CheckVerdict, Evidence, Outcome, Place, Trial};
+
+pub(super) fn section(page: &Page<'_>) -> Section {
+    let body = html! {
+        (remarks(page))
+        @for (table, name) in [
+            (every_check(page), "Every check"),
+            (evidence(page), "Evidence that conditions held"),
+            (trials(page), "Trials"),
+        ] {
+            @if !table.rows.is_empty() { (table::render(&table, name)) }
+        }
+    };
+    Section { id: "checks", title: "Checks", body }
+}
+
+fn remarks(page: &Page<'_>) -> Markup {
+    if page.remarks.is_empty() {
+        return html! { p { "Nothing speaks against this result." } };
+    }
+    list(&page.remarks)
+}
+
+pub(super) fn list(remarks: &[Remark]) -> Markup {
+    // What does not count comes first.
+    let mut remarks: Vec<&Remark> = remarks.iter().collect();
+    remarks.sort_by_key(|r| r.label != word(CheckVerdict::Invalid));
+    html! {
+        ul.remarks { @for r in remarks {
+            li { span.badge.(r.label.to_lowercase()) { (r.label) } span { (table::prose(&r.text)) } }
+        } }
+    }
+}
+
+fn word(verdict: CheckVerdict) -> &'static str {
+    match verdict {
+        CheckVerdict::Ok => "ok",
+        CheckVerdict::Warning => "warning",
+        CheckVerdict::Invalid => "INVALID",
+    }
+}
+
+/// A check's message and remedy in one trial.
+type Said<'a> = (usize, &'a str, &'a str);
+
+/// A row for each check and verdict, with what was said of it and in how many trials. What passed is
+/// in the trials' records; what did not is the analysis's, which adds checks across trials.
+fn every_check(page: &Page<'_>) -> Table {
+    let mut found: BTreeMap<(&str, CheckVerdict), Vec<Said<'_>>> = BTreeMap::new();
+    for (line, trial) in (1..).zip(&page.stored.trials).filter(|(_, t)| !t.is_burn_in()) {
+        for c in trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Ok) {
+            found.entry((&c.id, c.verdict)).or_default().push((line, &c.message, &c.remedy));
+        }
+    }
+    for f in &page.analysis.checks {
+        let Some(line) = f.trial else { continue };
+        found.entry((&f.id, f.verdict)).or_default().push((line, &f.message, &f.remedy));
+    }
+    let row = |((id, verdict), all): (&(&str, CheckVerdict), &Vec<Said<'_>>)| {
+        let lines: Vec<usize> = all.iter().map(|(line, ..)| *line).collect();
+        let which = if *verdict == CheckVerdict::Ok {
+            format!("{} of {}", lines.len(), page.count())
+        } else {
+            numbers(&lines)
+        };
+        let messages = different(all.iter().map(|(_, message, _)| *message));
+        let remedies = different(all.iter().map(|(.., remedy)| *remedy));
+        vec![(*id).to_owned(), word(*verdict).to_owned(), which, messages, remedies]
+    };
+    Table {
+        title: "Every check".to_owned(),
+        columns: ["check", "verdict", "trials", "found", "what to do"].map(Column::left).to_vec(),
+        rows: found.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// The first of what was said, and how much else was.
+fn different<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let all: BTreeSet<&str> = texts.collect();
+    let first = all.first().copied().unwrap_or_default();
+    match all.len() {
+        0 | 1 => first.to_owned(),
+        n => format!("{first} (and {} more like it)", n - 1),
+    }
+}
+
+/// `3, 7, 12`, and no more than fit.
+fn numbers(lines: &[usize]) -> String {
+    const MOST: usize = 8;
+    let shown: Vec<String> = lines.iter().take(MOST).map(usize::to_string).collect();
+    match lines.len().saturating_sub(MOST) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// What was read back to prove each condition, the same readings of all its trials together.
+fn evidence(page: &Page<'_>) -> Table {
+    let mut rows = Vec::new();
+    let mut all_hold = true;
+    for condition in page.conditions() {
+        let mut found: BTreeMap<(&str, &str, Option<&str>), [usize; 3]> = BTreeMap::new();
+        for e in page.trials_anywhere(condition).flat_map(|t| &t.evidence) {
+            let key = (e.what.as_str(), e.found.as_str(), e.expected.as_deref());
+            found.entry(key).or_default()[at(e)] += 1;
+        }
+        for ((what, seen, expected), [before, during, after]) in found {
+            let holds = match expected {
+                Some(e) if e != seen => "NO",
+                Some(_) => "yes",
+                None => "",
+            };
+            all_hold &= holds != "NO";
+            rows.push(vec![
+                condition.to_owned(),
+                what.to_owned(),
+                expected.unwrap_or("(recorded only)").to_owned(),
+                seen.to_owned(),
+                format!("{before} / {during} / {after}"),
+                holds.to_owned(),
+            ]);
+        }
+    }
+    let heading = ["condition", "what", "expected", "found", "before / during / after", "held"];
+    let warning = "A reading that does not hold makes its trial invalid.".to_owned();
+    Table {
+        title: "Evidence that each condition was in force".to_owned(),
+        columns: heading.map(Column::left).to_vec(),
+        rows,
+        notes: if all_hold { Vec::new() } else { vec![warning] },
+    }
+}
+
+fn at(e: &Evidence) -> usize {
+    match e.when {
+        When::Before => 0,
+        When::During => 1,
+        When::After => 2,
+    }
+}
+
+fn trials(page: &Page<'_>) -> Table {
+    let metric = &page.analysis.primary_metric;
+    let mut invalid: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for f in page.analysis.checks.iter().filter(|f| f.verdict == CheckVerdict::Invalid) {
+        if let Some(line) = f.trial {
+            invalid.entry(line).or_default().push(format!("{}: {}", f.id, f.message));
+        }
+    }
+    let row = |((line, trial), standing): ((usize, &Trial), &Standing)| {
+        let place = trial.place.as_ref();
+        let value = trial.metrics.get(metric).and_then(|m| m.value);
+        let unit = page.analysis.unit(metric);
+        let value = value.map_or_else(|| NONE.to_owned(), |v| format::bare(v, unit));
+        let in_place = |of: fn(&Place) -> String| place.map_or_else(String::new, of);
+        vec![
+            line.to_string(),
+            place.map_or_else(String::new, |p| cell(page, p)),
+            standing_word(*standing).to_owned(),
+            value,
+            in_place(|p| if p.is_burn_in() { NONE.to_owned() } else { p.block.to_string() }),
+            in_place(|p| (p.attempt + 1).to_string()),
+            trial.started_at.get(11..19).unwrap_or(&trial.started_at).to_owned(),
+            why(invalid.get(&line).cloned().unwrap_or_default(), trial),
+        ]
+    };
+    let numbered = (1..).zip(&page.stored.trials);
+    let columns = vec![
+        Column::right("trial"),
+        Column::left("condition"),
+        Column::left("counts"),
+        Column::right(format::metric_name(metric)),
+        Column::right("block"),
+        Column::right("attempt"),
+        Column::right("began (UTC)"),
+        Column::left("why not"),
+    ];
+    Table {
+        title: "Trials, in the order in which they ran".to_owned(),
+        columns,
+        rows: numbered.zip(&page.standings).map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// The condition, and where the point is not the middle one.
+fn cell(page: &Page<'_>, place: &Place) -> String {
+    let away = page.stored.manifest.sweep.as_ref().map(|sweep| sweep.away(&place.point));
+    match away.filter(|text| !text.is_empty()) {
+        Some(away) => format!("{} ({away})", place.condition),
+        None => place.condition.clone(),
+    }
+}
+
+fn standing_word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Counts => "yes",
+        Standing::Invalid => "INVALID",
+        Standing::Failed => "FAILED",
+        Standing::Interrupted => "interrupted",
+        Standing::Repeated => "repeated later",
+        Standing::BurnIn => "burn-in",
+        Standing::Stranger => "no such condition",
+    }
+}
+
+fn why(mut reasons: Vec<String>, trial: &Trial) -> String {
+    if let Outcome::Failed { error } = &trial.outcome {
+        reasons.push(error.clone());
+    }
+    reasons.join("; ")
+}

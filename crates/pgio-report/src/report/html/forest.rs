@@ -1,0 +1,366 @@
+//! The forest plot: each condition's effect with its interval, over the noise floor.
+//!
+//! Ratios lie on a logarithmic scale, on which halving and doubling are equally far from nothing.
+//! The shaded band is what the baseline measured twice differs by: an effect inside it is none. A
+//! condition that cannot be compared keeps its row, with the reason.
+
+use maud::{Markup, html};
+
+use super::super::format;
+use super::super::outcomes::instead_of_effect;
+use super::super::sentence::sentence;
+use super::Page;
+use super::look::clipped;
+use super::svg::{Scale, percent, picture, px};
+use crate::analysis::{Analysis, Comparison, NoiseFloor, Verdict};
+use pgio_results::metrics::Direction;
+
+/// Down a row: its name, its interval, and the effect where it does not fit beside that.
+const NAME_AT: f64 = 16.0;
+const INTERVAL_AT: f64 = 34.0;
+const BELOW_AT: f64 = 56.0;
+/// From one line of an effect to the next, where it takes two.
+const LINE: f64 = 18.0;
+/// Characters of a name that a phone has room for.
+const NAME: usize = 38;
+/// What a character of an effect and of a name is wide in a wide font, and the plot at least: on a
+/// phone, and where `.wide` is shown. In pixels.
+const CHARACTER: f64 = 7.5;
+const CHARACTER_OF_NAME: f64 = 8.6;
+const NARROWEST: f64 = 320.0;
+const NARROWEST_WIDE: f64 = 510.0;
+
+struct Row<'a> {
+    name: &'a str,
+    effect: String,
+    verdict: Verdict,
+    /// Ratio with its interval, where there is one.
+    found: Option<(f64, f64, f64)>,
+    beside: Beside,
+    top: f64,
+}
+
+/// The side of its interval on which an effect is written, on screens that have room there; on the
+/// others it stands right of the name or, under a long name, below.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Beside {
+    left: bool,
+    room: Room,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Room {
+    OnAPhone,
+    OnAWideScreen,
+    Nowhere,
+}
+
+impl Row<'_> {
+    fn height(&self) -> f64 {
+        if self.beside.room == Room::OnAPhone || self.is_one_line() {
+            return 50.0;
+        }
+        50.0 + LINE * lines(&self.effect).len() as f64
+    }
+
+    /// Whether name and effect have room on one line of a phone.
+    fn is_one_line(&self) -> bool {
+        let name = clipped(self.name, NAME).chars().count() as f64 * CHARACTER_OF_NAME;
+        name + width(&self.effect) + CHARACTER <= NARROWEST
+    }
+}
+
+fn width(effect: &str) -> f64 {
+    effect.chars().count() as f64 * CHARACTER
+}
+
+/// An effect as a phone has room for it: the verdict goes to a line of its own where both are too long.
+fn lines(effect: &str) -> Vec<&str> {
+    match effect.split_once("] ") {
+        Some((interval, verdict)) if width(effect) > NARROWEST => {
+            vec![&effect[..=interval.len()], verdict]
+        }
+        _ => vec![effect],
+    }
+}
+
+pub(super) fn figure(page: &Page<'_>) -> Markup {
+    let floor = page.analysis.noise_floor.get(&page.analysis.primary_metric);
+    let scale = scale(page, floor);
+    let rows = rows(page, scale);
+    if rows.is_empty() {
+        return html! {};
+    }
+    let height: f64 = rows.iter().map(Row::height).sum();
+    let about: Vec<String> = rows.iter().map(|r| sentence(page.analysis, r.name)).collect();
+    let body = html! {
+        (band(floor, scale, height))
+        g.grid { @for (ratio, label) in ticks(scale) {
+            @let x = percent(scale.at(ratio));
+            line.zero[ratio == 1.0] x1=(x) x2=(x) y1="0" y2=(px(height)) {}
+            text.tick x=(x) y=(px(height + 18.0)) text-anchor="middle" { (label) }
+        } }
+        @for row in &rows { (draw(row, page, scale)) }
+    };
+    let title = format!(
+        "Change of {} against {}",
+        format::metric_name(&page.analysis.primary_metric),
+        page.analysis.baseline
+    );
+    let (left, right) = directions(page.analysis);
+    html! {
+        figure.chart #forest {
+            figcaption { (title) ", with 95 % intervals" }
+            div.plot.forest {
+                (picture("forest-plot", &title, &about.join(" "), height + 24.0, &body))
+                p.ends aria-hidden="true" { span { "← " (left) } span { (right) " →" } }
+            }
+            @if let Some(text) = floor_text(page, floor) {
+                p.note { span.floor-key aria-hidden="true" {} (text) }
+            }
+        }
+    }
+}
+
+fn rows<'a>(page: &Page<'a>, scale: Scale) -> Vec<Row<'a>> {
+    let mut top = 0.0;
+    let others = page.conditions().filter(|name| *name != page.analysis.baseline);
+    others
+        .map(|name| {
+            let comparison = page.analysis.primary(name);
+            let described = page.analysis.condition(name);
+            let instead = described.and_then(|c| instead_of_effect(page.analysis, c));
+            let effect = instead
+                .unwrap_or_else(|| comparison.map_or_else(|| "not compared".to_owned(), effect));
+            let found = comparison.and_then(found);
+            let row = Row {
+                name,
+                beside: found.map_or(UNDER, |(_, l, h)| beside(&effect, l, h, scale)),
+                effect,
+                verdict: comparison.map_or(Verdict::NotApplicable, |c| c.verdict),
+                found,
+                top,
+            };
+            top += row.height();
+            row
+        })
+        .collect()
+}
+
+fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
+    Some((c.ratio?, c.interval.low?, c.interval.high?))
+        .filter(|(ratio, low, _)| *ratio > 0.0 && *low > 0.0)
+}
+
+/// Of what was not compared: there is no interval to stand beside.
+const UNDER: Beside = Beside { left: false, room: Room::OnAPhone };
+
+fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
+    let wanted = width(effect) + 16.0;
+    let (before, after) = (scale.at(low), 1.0 - scale.at(high));
+    // Away from the line of no change, if there is room.
+    let on_a_phone = |part: f64| part * NARROWEST >= wanted;
+    let left = if on_a_phone(before) { true } else { !on_a_phone(after) && before > after };
+    let room = match before.max(after) {
+        part if on_a_phone(part) => Room::OnAPhone,
+        part if part * NARROWEST_WIDE >= wanted => Room::OnAWideScreen,
+        _ => Room::Nowhere,
+    };
+    Beside { left, room }
+}
+
+/// `−53.5 % [−55.3, −51.6] slower`
+fn effect(c: &Comparison) -> String {
+    let found = match (c.ratio, c.interval.low, c.interval.high) {
+        (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), low, high) => format::one_sided(ratio, low, high),
+        _ => format::NONE.to_owned(),
+    };
+    format!("{found} {}", word(c.verdict))
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Slower => "slower",
+        Verdict::Faster => "faster",
+        Verdict::Higher => "higher",
+        Verdict::Lower => "lower",
+        Verdict::NoDifference => "~",
+        Verdict::TooFewBlocks => "too few blocks",
+        Verdict::NotApplicable => "no ratio",
+        Verdict::NotJudged => "not judged",
+    }
+}
+
+/// What lies to the left and to the right of no change.
+fn directions(analysis: &Analysis) -> (&'static str, &'static str) {
+    match analysis.definition(&analysis.primary_metric).map(|d| d.direction) {
+        Some(Direction::HigherIsFaster) => ("slower", "faster"),
+        Some(Direction::LowerIsFaster) => ("faster", "slower"),
+        Some(Direction::Neutral) | None => ("less", "more"),
+    }
+}
+
+fn scale(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Scale {
+    let primary = page.analysis.comparisons.iter().filter(|c| c.primary);
+    let intervals = primary.filter_map(found).flat_map(|(r, l, h)| [r, l, h]);
+    let floors = floor.iter().flat_map(|f| [f.interval.low, f.interval.high]).flatten();
+    let (mut low, mut high) = (0.99, 1.01);
+    for ratio in intervals.chain(floors).filter(|r| *r > 0.0) {
+        low = f64::min(low, ratio);
+        high = f64::max(high, ratio);
+    }
+    let room = (high / low).powf(0.06);
+    Scale::logarithmic(low / room, high * room)
+}
+
+/// Round changes: evenly spaced where they are small, of the well-known ones as many as have room
+/// where they are large.
+fn ticks(scale: Scale) -> Vec<(f64, String)> {
+    const KNOWN: [f64; 21] = [
+        1.0, 0.5, 2.0, 0.1, 10.0, 0.2, 5.0, 0.75, 1.5, 0.3, 3.0, 0.4, 0.6, 0.8, 0.9, 0.05, 0.02,
+        0.01, 100.0, 0.001, 1000.0,
+    ];
+    /// Between two labels, as a part of the width.
+    const ROOM: f64 = 0.13;
+    let inside = |ratio: &f64| (0.03..=0.97).contains(&scale.at(*ratio));
+    let (low, high) = scale.bounds();
+    let mut ratios: Vec<f64> = Vec::new();
+    if high / low < 2.0 {
+        let per_cent = Scale::linear((low - 1.0) * 100.0, (high - 1.0) * 100.0).ticks(5);
+        ratios.extend(per_cent.into_iter().map(|p| 1.0 + p / 100.0).filter(inside));
+    } else {
+        for ratio in KNOWN.into_iter().filter(inside) {
+            if ratios.iter().all(|r| (scale.at(*r) - scale.at(ratio)).abs() >= ROOM) {
+                ratios.push(ratio);
+            }
+        }
+    }
+    ratios.into_iter().map(|ratio| (ratio, tick(ratio))).collect()
+}
+
+/// `−50 %`, `0 %`, `+2.5 %`
+fn tick(ratio: f64) -> String {
+    let change = (ratio - 1.0) * 100.0;
+    let size = (change.abs() * 10.0).round() / 10.0;
+    match change {
+        _ if size == 0.0 => "0 %".to_owned(),
+        c if c < 0.0 => format!("−{size} %"),
+        _ => format!("+{size} %"),
+    }
+}
+
+fn band(floor: Option<&NoiseFloor>, scale: Scale, height: f64) -> Markup {
+    let bounds = floor.and_then(|f| Some((f.interval.low?, f.interval.high?)));
+    html! { @if let Some((low, high)) = bounds {
+        @let (from, to) = (scale.at(low), scale.at(high));
+        rect.floor x=(percent(from)) width=(percent(to - from)) y="0" height=(px(height)) {}
+    } }
+}
+
+fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
+    let look = page.looks.get(row.name);
+    let y = row.top + INTERVAL_AT;
+    let state = if row.verdict.is_decided() { "decided" } else { "open" };
+    html! {
+        text.name x="0" y=(px(row.top + NAME_AT)) { (clipped(row.name, NAME)) }
+        @if let Some((ratio, low, high)) = row.found {
+            @let (from, to) = (percent(scale.at(low)), percent(scale.at(high)));
+            g class={ "interval c" (look.colour) " " (state) } {
+                line x1=(from) x2=(to) y1=(px(y)) y2=(px(y)) {}
+                line x1=(from) x2=(from) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
+                line x1=(to) x2=(to) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
+            }
+            (look.mark(scale.at(ratio), y, &row.effect))
+            @let (beside, elsewhere) = match row.beside.room {
+                Room::OnAPhone => (Some("effect"), None),
+                Room::OnAWideScreen => (Some("effect wide"), Some("effect narrow")),
+                Room::Nowhere => (None, Some("effect")),
+            };
+            @if let Some(class) = beside {
+                @if row.beside.left {
+                    text class=(class) x=(from) dx="-10" y=(px(y)) dy="0.35em" text-anchor="end" { (row.effect) }
+                } @else {
+                    text class=(class) x=(to) dx="10" y=(px(y)) dy="0.35em" { (row.effect) }
+                }
+            }
+            @if let Some(class) = elsewhere {
+                @if row.is_one_line() {
+                    text class=(class) x="100%" y=(px(row.top + NAME_AT)) text-anchor="end" { (row.effect) }
+                } @else {
+                    @for (n, line) in lines(&row.effect).into_iter().enumerate() {
+                        text class=(class) x="0" y=(px(row.top + BELOW_AT + n as f64 * LINE)) { (line) }
+                    }
+                }
+            }
+        } @else {
+            @for (n, line) in lines(&row.effect).into_iter().enumerate() {
+                text.effect x="0" y=(px(y + n as f64 * LINE)) dy="0.35em" { (line) }
+            }
+        }
+    }
+}
+
+fn floor_text(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Option<String> {
+    let floor = floor?;
+    let aa = page.analysis.aa.as_ref()?;
+    let interval = format::interval(floor.interval.low?, floor.interval.high?);
+    Some(format!(
+        "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval} %: what \
+         lies inside may be noise.",
+        page.analysis.baseline
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_changes_one_knows_and_none_is_shown_as_none() {
+        let labels = |low, high| -> Vec<String> {
+            let scale = Scale::logarithmic(low, high);
+            let mut all = ticks(scale);
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            all.into_iter().map(|(_, label)| label).collect()
+        };
+        assert_eq!(labels(0.93, 1.04), ["−5 %", "0 %"]);
+        assert_eq!(labels(0.97, 1.03), ["−2 %", "0 %", "+2 %"]);
+        assert_eq!(labels(0.15, 1.2), ["−80 %", "−70 %", "−50 %", "−25 %", "0 %"]);
+        assert_eq!(labels(0.6, 40.0), ["0 %", "+100 %", "+400 %", "+900 %"]);
+    }
+
+    #[test]
+    fn a_long_effect_takes_two_lines_where_it_would_be_cut() {
+        let long = "−53.5 % [−55.3, −51.6] undecided: 4 of 6 blocks valid";
+        assert_eq!(lines(long), ["−53.5 % [−55.3, −51.6]", "undecided: 4 of 6 blocks valid"]);
+        assert!(lines(long).iter().all(|line| width(line) <= NARROWEST));
+        assert_eq!(lines("−53.5 % [−55.3, −51.6] slower").len(), 1);
+        let row = |effect: &str, room| Row {
+            name: "on",
+            effect: effect.to_owned(),
+            verdict: Verdict::NoDifference,
+            found: Some((0.5, 0.4, 0.6)),
+            beside: Beside { left: true, room },
+            top: 0.0,
+        };
+        assert_eq!(row(long, Room::Nowhere).height(), 86.0);
+        assert_eq!(row(long, Room::OnAPhone).height(), 50.0);
+        // Name and effect side by side, or the effect below.
+        assert_eq!(row("−53.5 % [−55.3, −51.6] slower", Room::Nowhere).height(), 50.0);
+    }
+
+    #[test]
+    fn the_effect_is_written_where_there_is_room() {
+        let scale = Scale::logarithmic(0.1, 1.1);
+        let place = |low, high| {
+            let b = beside("−53.5 % [−55.3, −51.6] slower", low, high, scale);
+            (b.left, b.room)
+        };
+        assert_eq!(place(0.9, 0.95), (true, Room::OnAPhone));
+        assert_eq!(place(0.11, 0.12), (false, Room::OnAPhone));
+        assert_eq!(place(0.4, 0.5), (true, Room::OnAWideScreen));
+        assert_eq!(place(0.15, 0.35), (false, Room::OnAWideScreen));
+        assert_eq!(place(0.12, 0.95), (true, Room::Nowhere));
+    }
+}

@@ -1,0 +1,142 @@
+//! What stands first and last: the verdict in words, what was measured, who made the page.
+//!
+//! The first paragraph is what a reader takes away who reads nothing else, so whatever was left out
+//! of the comparison is said right under it.
+
+use maud::{Markup, html};
+
+use super::super::format::{self, counted};
+use super::super::lead::lead;
+use super::super::outcomes::headline;
+use super::Page;
+use super::table::prose;
+use crate::analysis::Standing;
+use pgio_results::Trial;
+use pgio_results::store::Manifest;
+use pgio_results::units::human;
+
+pub(super) fn header(page: &Page<'_>) -> Markup {
+    let sentences = lead(page.analysis);
+    let (first, others) = sentences.split_first().expect("the lead has an effect and its trust");
+    html! {
+        p.kind { "pgio experiment" }
+        h1 { (page.analysis.experiment) }
+        @for sentence in headline(page.analysis) { p.lead.doubt { strong { (prose(&sentence)) } } }
+        p.lead { (prose(first)) }
+        @for sentence in others { p { (prose(sentence)) } }
+        @if let Some(doubt) = doubt(page) {
+            p.doubt { strong { (doubt) } " " a href="#checks" { "See the checks." } }
+        }
+        dl.facts {
+            @for (name, value) in facts(page) { div { dt { (name) } dd { (value) } } }
+        }
+    }
+}
+
+/// Trials that do not count, and how much speaks against those that do.
+fn doubt(page: &Page<'_>) -> Option<String> {
+    let count = |standing| page.standings.iter().filter(|s| **s == standing).count();
+    let mut parts = Vec::new();
+    for (standing, word) in [
+        (Standing::Invalid, "invalid"),
+        (Standing::Failed, "failed"),
+        (Standing::Interrupted, "interrupted"),
+    ] {
+        let n = count(standing);
+        if n > 0 {
+            parts.push(format!("{} {word}", counted(n, "trial")));
+        }
+    }
+    let remarks = page.remarks.len();
+    match (parts.is_empty(), remarks) {
+        (true, 0) => None,
+        (true, n) => Some(format!("{} to consider.", counted(n, "remark"))),
+        (false, n) => Some(format!(
+            "Left out of the comparison: {}. {} in all.",
+            parts.join(", "),
+            counted(n, "remark")
+        )),
+    }
+}
+
+fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
+    let manifest = &page.stored.manifest;
+    let mut facts = vec![("Measured", moment(&manifest.created_at))];
+    let trials = format!(
+        "{} of {}{}, {}{}",
+        counted(page.count(), "trial"),
+        counted(manifest.conditions.len(), "condition"),
+        match manifest.points().len() {
+            1 => String::new(),
+            n => format!(" at {}", counted(n, "point")),
+        },
+        counted(blocks(page.stored.trials.iter()), "block"),
+        match page.standings.len() - page.count() {
+            0 => String::new(),
+            n => format!(", after {}", counted(n, "burn-in trial")),
+        },
+    );
+    facts.push(("Trials", trials));
+    let is_middle = |t: &&Trial| t.place.as_ref().is_none_or(|p| p.point == *manifest.middle());
+    if let Some(trial) = page.stored.trials.iter().find(is_middle) {
+        facts.push(("Window", window(trial)));
+        facts.push(("Workload", workload(trial)));
+        facts.extend(trial.dataset.as_ref().map(|d| {
+            let (tables, size) =
+                (counted(d.tables as usize, "table"), human::bytes(d.bytes_before));
+            let rows =
+                if d.layout.is_default() { String::new() } else { format!("; {}", d.layout) };
+            ("Data", format!("{tables} of {}, {size} in all{rows}", d.scale))
+        }));
+        facts.push(("Server", server(trial, manifest)));
+    }
+    facts
+}
+
+fn blocks<'a>(trials: impl Iterator<Item = &'a Trial>) -> usize {
+    trials.filter_map(|t| t.place.as_ref()).map(|p| p.block).max().unwrap_or(0) as usize
+}
+
+/// `2026-11-20 12:00 UTC`; what cannot be read is shown as it stands.
+pub(super) fn moment(text: &str) -> String {
+    match text.parse::<jiff::Timestamp>() {
+        Ok(at) => at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Err(_) => text.to_owned(),
+    }
+}
+
+fn window(trial: &Trial) -> String {
+    let w = &trial.window;
+    let length = match w.asked_seconds {
+        Some(seconds) => format::seconds(seconds),
+        None => format!("{}, a fixed number of transactions", format::seconds(w.seconds)),
+    };
+    format!("{length} after {} of warm-up", format::seconds(w.warmup_seconds))
+}
+
+fn workload(trial: &Trial) -> String {
+    let keys = trial.workload.keys.iter().map(|(key, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{key} = {value}")
+    });
+    let keys: Vec<String> = keys.collect();
+    format!("{}: {}", trial.workload.kind, keys.join(", "))
+}
+
+fn server(trial: &Trial, manifest: &Manifest) -> String {
+    let version = trial.server.version.split(" (").next().unwrap_or_default();
+    let memory = &trial.server.shared_buffers;
+    let kernel = manifest.environment.get("driver.kernel");
+    let kernel = kernel.map_or_else(String::new, |k| format!(", Linux {k}"));
+    format!("PostgreSQL {version}, shared_buffers {memory}{kernel}")
+}
+
+pub(super) fn footer(page: &Page<'_>) -> Markup {
+    html! {
+        p {
+            "Measured with pgio " (page.stored.manifest.pgio) ", told by pgio "
+            (env!("CARGO_PKG_VERSION")) ". Intervals hold 95 %; the trial is the unit, trials are \
+            paired by block. The charts of lines zoom: choose Zoom, or a place in them."
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! How a condition looks in every chart: its colour, its dash and its mark.
+//!
+//! Three ways to tell lines apart, so that neither colour nor print is needed. The baseline is
+//! always the first; its twin has its colour, dashed.
+
+use maud::{Markup, html};
+
+use super::svg::{percent, px};
+use pgio_results::store::Manifest;
+
+/// Colours of `page.css` beside the baseline's own.
+const COLOURS: usize = 6;
+const DASHES: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Looks(Vec<(String, Look)>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) colour: usize,
+    pub(super) dash: usize,
+    mark: usize,
+}
+
+impl Looks {
+    pub(super) fn of(manifest: &Manifest) -> Looks {
+        let mut others = 0;
+        let look = |name: &str| {
+            if name == manifest.baseline {
+                return Look { colour: 0, dash: 0, mark: 0 };
+            }
+            if manifest.aa.as_deref() == Some(name) {
+                return Look { colour: 0, dash: 1, mark: 1 };
+            }
+            let n = others;
+            others += 1;
+            Look { colour: 1 + n % COLOURS, dash: (n + n / COLOURS) % DASHES, mark: n + 2 }
+        };
+        let names = manifest.conditions.iter().map(|c| c.name.clone());
+        let mut look = look;
+        Looks(names.map(|name| (name.clone(), look(&name))).collect())
+    }
+
+    pub(super) fn get(&self, condition: &str) -> Look {
+        let found = self.0.iter().find(|(name, _)| name == condition);
+        found.map_or(Look { colour: 0, dash: 0, mark: 0 }, |(_, look)| *look)
+    }
+
+    /// What the lines mean, for the conditions of a chart.
+    pub(super) fn legend<'a>(&self, conditions: impl Iterator<Item = &'a str>) -> Markup {
+        html! {
+            ul.legend {
+                @for name in conditions {
+                    @let look = self.get(name);
+                    li {
+                        svg.key width="36" height="14" aria-hidden="true" {
+                            line.line.(look.class()) x1="0" x2="36" y1="7" y2="7" {}
+                            (look.mark(0.5, 7.0, ""))
+                        }
+                        (name)
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Look {
+    pub(super) fn class(self) -> String {
+        format!("c{} d{}", self.colour, self.dash)
+    }
+
+    /// The mark at a place of a chart, with a text for the pointer that rests on it.
+    pub(super) fn mark(self, across: f64, y: f64, tip: &str) -> Markup {
+        const SHAPES: [&str; 6] = [
+            "M-5 0A5 5 0 1 1 5 0A5 5 0 1 1 -5 0Z",
+            "M-5.2 0A5.2 5.2 0 1 1 5.2 0A5.2 5.2 0 1 1 -5.2 0ZM-2.4 0A2.4 2.4 0 1 0 2.4 0A2.4 2.4 0 1 0 -2.4 0Z",
+            "M-4.5 -4.5H4.5V4.5H-4.5Z",
+            "M0 -5.5L5.5 4.5H-5.5Z",
+            "M0 -6L6 0L0 6L-6 0Z",
+            "M0 5.5L5.5 -4.5H-5.5Z",
+        ];
+        html! {
+            svg x=(percent(across)) y=(px(y)) class={ "mark c" (self.colour) } {
+                path d=(SHAPES[self.mark % SHAPES.len()]) {
+                    @if !tip.is_empty() { title { (tip) } }
+                }
+            }
+        }
+    }
+}
+
+/// A name for a chart, where nothing wraps; the tables have it whole.
+pub(super) fn clipped(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(most - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_results::store::ConditionInfo;
+    use pgio_results::test_support::manifest;
+
+    #[test]
+    fn a_name_is_clipped_between_characters() {
+        assert_eq!(clipped("µµµµ", 4), "µµµµ");
+        assert_eq!(clipped("µµ µµ", 4), "µµ…");
+    }
+
+    #[test]
+    fn no_two_conditions_look_alike() {
+        let info = |i| ConditionInfo { name: format!("c{i}"), changes: Vec::new() };
+        let conditions: Vec<ConditionInfo> = (0..14).map(info).collect();
+        let manifest = Manifest {
+            baseline: "c0".to_owned(),
+            aa: Some("c1".to_owned()),
+            conditions,
+            ..manifest()
+        };
+        let looks = Looks::of(&manifest);
+        let mut seen: Vec<String> = (0..14).map(|i| looks.get(&format!("c{i}")).class()).collect();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 14);
+        assert_eq!(looks.get("c1").colour, looks.get("c0").colour);
+    }
+}

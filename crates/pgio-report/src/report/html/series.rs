@@ -1,0 +1,252 @@
+//! Over time: throughput by trial, and what devices and servers did, with checkpoints marked.
+//!
+//! Throughput has a small chart for each condition, all on one scale, with a line for each trial.
+//! Everything sampled beside it has one chart for each quantity, with a line for each condition:
+//! the mean of its trials that count. Throughput comes from the trials' timelines, the rest from
+//! their series files (`quantities`), which may be absent.
+
+mod quantities;
+
+use maud::{Markup, html};
+
+use super::super::format;
+use super::svg::{Axis, Frame, Scale, percent, px};
+use super::zoom::{self, Line, Mark, Zoom};
+use super::{Page, Section, every, is_drawn};
+use crate::analysis::Standing;
+use pgio_results::Trial;
+use pgio_results::model::Slice;
+use pgio_results::series::Moment;
+use quantities::Quantity;
+
+const HEIGHT: f64 = 150.0;
+const CHECKPOINT: &str = "checkpoint";
+
+/// Values over the seconds of a window.
+type Points = Vec<(f64, Option<f64>)>;
+
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
+    let panels: Vec<(&str, Vec<(usize, Points)>)> = page
+        .conditions()
+        .map(|name| (name, timelines(page, name)))
+        .filter(|(_, trials)| !trials.is_empty())
+        .collect();
+    let quantities = quantities::all(page);
+    if panels.is_empty() && quantities.is_empty() {
+        return None;
+    }
+    let (unit, _) = work_done(page);
+    let top = panels.iter().flat_map(|(_, trials)| trials).flat_map(|(_, p)| p);
+    let top = top.filter_map(|p| p.1).fold(0.0, f64::max) * 1.06;
+    let body = html! {
+        @if !panels.is_empty() {
+            h3 { "Throughput" }
+            p { (unit) " within the window, a line for each trial, all charts on one scale."
+                (left_out(page)) (some_only(page)) }
+            (moments_legend(page))
+            div.charts { @for (n, (name, trials)) in (1..).zip(&panels) {
+                (throughput(page, n, name, trials, top, unit))
+            } }
+        }
+        @if !quantities.is_empty() {
+            h3 { "Devices and server" }
+            p { "Means of the trials that count, a line for each condition." (some_only(page)) }
+            (page.looks.legend(page.conditions()))
+            div.charts { @for (n, q) in (1..).zip(&quantities) { (quantity(page, n, q)) } }
+        }
+    };
+    Some(Section { id: "time", title: "Over time", body })
+}
+
+fn some_only(page: &Page<'_>) -> String {
+    match every(page.stored) {
+        1 => String::new(),
+        n => format!(" There are too many trials to draw all: these are of one block in {n}."),
+    }
+}
+
+fn left_out(page: &Page<'_>) -> &'static str {
+    if page.has_left_out() { " Trials that do not count are grey and dotted." } else { "" }
+}
+
+/// What the workload does, and how to count it in a slice.
+fn work_done(page: &Page<'_>) -> (&'static str, fn(&Slice) -> u64) {
+    let primary = &page.analysis.primary_metric;
+    let visits = page.stored.trials.iter().flat_map(|t| &t.timeline).any(|s| s.block_visits > 0);
+    if primary.starts_with("block_visits") || (visits && !primary.contains("commit")) {
+        ("block visits/s", |s| s.block_visits)
+    } else {
+        ("commits/s", |s| s.commits)
+    }
+}
+
+fn timelines(page: &Page<'_>, condition: &str) -> Vec<(usize, Points)> {
+    let (_, count) = work_done(page);
+    let points = |t: &Trial| -> Points {
+        let slices = t.timeline.iter().filter(|s| s.seconds > 0.0);
+        slices.map(|s| (s.at - s.seconds / 2.0, Some(count(s) as f64 / s.seconds))).collect()
+    };
+    let drawn = page.trials(condition).filter(|(_, t)| is_drawn(page.stored, t));
+    let all = drawn.map(|(line, t)| (line, points(t)));
+    all.filter(|(_, points)| points.len() > 1).collect()
+}
+
+fn throughput(
+    page: &Page<'_>,
+    n: usize,
+    name: &str,
+    trials: &[(usize, Points)],
+    top: f64,
+    unit: &str,
+) -> Markup {
+    let look = page.looks.get(name);
+    let frame = Frame {
+        id: format!("throughput-{n}"),
+        title: format!("Throughput of {name} over time"),
+        description: format!(
+            "{}: {unit} within the window; {}.",
+            format::counted(trials.len(), "trial"),
+            happened(page, trials.iter().map(|(line, _)| *line))
+        ),
+        height: HEIGHT,
+        x: seconds(trials.iter().map(|(line, _)| page.stored.trials[line - 1].window.seconds)),
+        y: from_zero(top, ""),
+    };
+    let counts = |line: usize| page.standings[line - 1] == Standing::Counts;
+    let class = |line| match counts(line) {
+        true => format!("c{} thin", look.colour),
+        false => "void".to_owned(),
+    };
+    let lines = html! { @for (line, points) in trials { (frame.line(points, &class(*line))) } };
+    let moments = || trials.iter().flat_map(|(line, _)| moments(page, *line).map(|m| (*line, m)));
+    let marks = html! { @for (line, m) in moments() {
+        (moment(&frame, m, &format!("trial {line}: {} at {:.1} s", m.what, m.at)))
+    } };
+    let zoom = Zoom {
+        x: "seconds",
+        unit: unit.to_owned(),
+        logarithmic: false,
+        lines: trials.iter().map(|(l, p)| Line::new(format!("trial {l}"), look, p)).collect(),
+        marks: moments().map(|(_, m)| Mark { at: m.at, what: m.what.clone() }).collect(),
+    };
+    html! {
+        figure.chart.zoomable {
+            figcaption { (name) }
+            (frame.draw(&html! { (frame.lines(&lines)) (marks) }))
+            (zoom::data(&zoom))
+        }
+    }
+}
+
+fn quantity(page: &Page<'_>, n: usize, q: &Quantity<'_>) -> Markup {
+    let values = || q.lines.iter().flat_map(|(_, points)| points);
+    let top = values().filter_map(|p| p.1).fold(0.0, f64::max) * 1.06;
+    let means = q.lines.iter().map(|(name, points)| {
+        let known: Vec<f64> = points.iter().filter_map(|p| p.1).collect();
+        let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        format!("{name} {}", quantities::shown(mean, q.unit))
+    });
+    let means: Vec<String> = means.collect();
+    let frame = Frame {
+        id: format!("quantity-{n}"),
+        title: q.title.clone(),
+        description: format!("Means over the window: {}.", means.join("; ")),
+        height: HEIGHT,
+        x: seconds(page.stored.trials.iter().map(|t| t.window.seconds)),
+        y: from_zero(top, q.unit),
+    };
+    let lines = html! { @for (name, points) in &q.lines {
+        (frame.line(points, &page.looks.get(name).class()))
+    } };
+    let of = |condition: &'_ str| page.counted(condition).map(|(line, _)| line).collect::<Vec<_>>();
+    let checkpoints = || {
+        let conditions = q.lines.iter().map(|(name, _)| *name);
+        conditions
+            .flat_map(|name| of(name).into_iter().flat_map(|l| moments(page, l)))
+            .filter(|m| m.what == CHECKPOINT)
+    };
+    let line = |(name, points): &(&str, Points)| {
+        Line::new((*name).to_owned(), page.looks.get(name), points)
+    };
+    let zoom = Zoom {
+        x: "seconds",
+        unit: q.unit.to_owned(),
+        logarithmic: false,
+        lines: q.lines.iter().map(line).collect(),
+        marks: checkpoints().map(|m| Mark { at: m.at, what: m.what.clone() }).collect(),
+    };
+    html! {
+        figure.chart.zoomable {
+            figcaption { (q.title) }
+            (frame.draw(&html! {
+                (frame.lines(&lines))
+                @for m in checkpoints() { (moment(&frame, m, "checkpoint")) }
+            }))
+            (zoom::data(&zoom))
+        }
+    }
+}
+
+/// What happened inside a trial's window.
+fn moments<'a>(page: &Page<'a>, line: usize) -> impl Iterator<Item = &'a Moment> {
+    let series = page.series.get(line - 1).and_then(Option::as_ref);
+    let inside = |m: &&Moment| m.at >= 0.0;
+    series.into_iter().flat_map(|s| &s.moments).filter(inside)
+}
+
+fn happened(page: &Page<'_>, lines: impl Iterator<Item = usize>) -> String {
+    let n = lines.flat_map(|l| moments(page, l)).filter(|m| m.what == CHECKPOINT).count();
+    if n == 0 { "no checkpoint seen".to_owned() } else { format::counted(n, CHECKPOINT) }
+}
+
+/// A triangle for a checkpoint, a diamond for anything else.
+fn moment(frame: &Frame, m: &Moment, tip: &str) -> Markup {
+    let x = frame.x_at(m.at);
+    let shape = if m.what == CHECKPOINT { "M-5 -9H5L0 0Z" } else { "M0 -10L5 -5L0 0L-5 -5Z" };
+    html! { @if (0.0..=1.0).contains(&x) {
+        line.moment x1=(percent(x)) x2=(percent(x)) y1="0" y2=(px(frame.height)) {}
+        svg.moment x=(percent(x)) y="0" { path d=(shape) { title { (tip) } } }
+    } }
+}
+
+fn moments_legend(page: &Page<'_>) -> Markup {
+    let all = (1..=page.standings.len()).flat_map(|line| moments(page, line));
+    let (mut checkpoints, mut others) = (false, Vec::new());
+    for m in all {
+        if m.what == CHECKPOINT {
+            checkpoints = true;
+        } else if !others.contains(&m.what.as_str()) {
+            others.push(&m.what);
+        }
+    }
+    html! { @if checkpoints || !others.is_empty() {
+        ul.legend {
+            @if checkpoints { li { span.moment-key aria-hidden="true" { "▼" } "checkpoint begins" } }
+            @if !others.is_empty() { li { span.moment-key aria-hidden="true" { "◆" } (others.join(", ")) } }
+        }
+    } }
+}
+
+fn seconds(windows: impl Iterator<Item = f64>) -> Axis {
+    let scale = Scale::linear(0.0, windows.fold(0.1, f64::max));
+    let label = |v: f64| match v {
+        0.0 => "0".to_owned(),
+        v if v.fract() == 0.0 => format!("{v} s"),
+        v => format!("{v:.1} s"),
+    };
+    let ticks = scale.ticks(5).into_iter().map(|v| (v, label(v))).collect();
+    Axis { scale, ticks, caption: String::new() }
+}
+
+fn from_zero(top: f64, unit: &str) -> Axis {
+    let top = match unit {
+        // A share that comes near the whole is seen against the whole.
+        "share" if top > 0.5 => top.max(1.0),
+        _ if top > 0.0 => top,
+        _ => 1.0,
+    };
+    let scale = Scale::linear(0.0, top);
+    let ticks = if unit.starts_with("bytes") { scale.binary_ticks(4) } else { scale.ticks(4) };
+    let ticks = ticks.into_iter().map(|v| (v, quantities::tick(v, unit))).collect();
+    Axis { scale, ticks, caption: String::new() }
+}

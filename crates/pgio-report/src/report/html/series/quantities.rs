@@ -1,0 +1,161 @@
+//! The sampled quantities that are worth a chart, each with a line for each condition.
+//!
+//! Of devices only those that the server's directories lie on, where that is known. A quantity
+//! that stayed at zero throughout is left out; of standbys it is left out only where it stayed at zero on
+//! all of them, so that each can be seen beside the others. Samples of several trials are averaged in
+//! [`BINS`] parts of the window at most: rates of equal spans, so that the mean is their rate.
+
+use std::collections::BTreeMap;
+
+use super::super::super::format;
+use super::super::Page;
+use super::Points;
+use pgio_results::series::Track;
+use pgio_results::units::human;
+
+const BINS: usize = 150;
+/// More charts than these nobody reads, beside those of the standbys; the series files have the rest.
+const MOST: usize = 16;
+/// In the order in which they are shown.
+const DEVICE_TRACKS: [&str; 4] =
+    ["reads_per_second", "writes_per_second", "flushes_per_second", "utilisation"];
+
+pub(super) struct Quantity<'a> {
+    pub(super) title: String,
+    pub(super) unit: &'a str,
+    pub(super) lines: Vec<(&'a str, Points)>,
+}
+
+/// Who measured what of whom.
+type Key<'a> = (&'a str, &'a str, &'a str);
+
+pub(super) fn all<'a>(page: &Page<'a>) -> Vec<Quantity<'a>> {
+    let mut keys: BTreeMap<(usize, Key<'a>), &'a str> = BTreeMap::new();
+    for track in tracks(page).filter(|t| is_wanted(page, t)) {
+        let key = (track.source.as_str(), track.subject.as_str(), track.name.as_str());
+        keys.insert((rank(track), key), &track.unit);
+    }
+    let quantity = |((_, key), unit)| Quantity {
+        title: title(page, key),
+        unit,
+        lines: page
+            .conditions()
+            .map(|c| (c, mean(page, c, key)))
+            .filter(|(_, p)| !p.is_empty())
+            .collect(),
+    };
+    let (standbys, others): (Vec<_>, Vec<_>) =
+        keys.into_iter().partition(|((_, (source, subject, _)), _)| is_standby(source, subject));
+    let drawn = |keys: Vec<_>| keys.into_iter().map(quantity).filter(|q| !q.lines.is_empty());
+    // Cut to a number, the last standby would be missing without a word.
+    drawn(others).take(MOST).chain(drawn(standbys)).collect()
+}
+
+/// What the server counts of a subject is of one of its standbys.
+fn is_standby(source: &str, subject: &str) -> bool {
+    source == "server" && !subject.is_empty()
+}
+
+fn tracks<'a>(page: &Page<'a>) -> impl Iterator<Item = &'a Track> {
+    let series: &'a [Option<pgio_results::series::Series>] = page.series;
+    series.iter().flatten().flat_map(|s| &s.tracks)
+}
+
+fn is_wanted(page: &Page<'_>, track: &Track) -> bool {
+    let moves = |t: &Track| t.values.iter().flatten().any(|v| *v != 0.0);
+    if is_standby(&track.source, &track.subject) {
+        let same = |t: &&Track| is_standby(&t.source, &t.subject) && t.name == track.name;
+        return tracks(page).filter(same).any(moves);
+    }
+    let moved = moves(track);
+    let is_device = track.source != "server" && !track.subject.is_empty();
+    moved && (!is_device || is_under_the_server(page, &track.source, &track.subject))
+}
+
+fn is_under_the_server(page: &Page<'_>, host: &str, device: &str) -> bool {
+    let mut places = page
+        .stored
+        .trials
+        .iter()
+        .filter_map(|t| t.telemetry.as_ref())
+        .flat_map(|t| &t.storage)
+        .peekable();
+    places.peek().is_none()
+        || places.any(|s| s.host == host && s.devices.iter().any(|d| d.name == device))
+}
+
+/// Devices first, then the server, then the hosts as a whole.
+fn rank(track: &Track) -> usize {
+    let known = DEVICE_TRACKS.iter().position(|name| *name == track.name);
+    match (track.source.as_str(), track.subject.as_str()) {
+        ("server", _) => 100,
+        (_, "") => 200,
+        _ => known.unwrap_or(DEVICE_TRACKS.len()),
+    }
+}
+
+/// `vda (data, wal): reads/s`
+fn title(page: &Page<'_>, (source, subject, name): Key<'_>) -> String {
+    let what = format::metric_name(name);
+    let whose = match (source, subject) {
+        ("server", "") => "server".to_owned(),
+        ("server", standby) => format!("standby {standby}"),
+        ("local", "") => "host".to_owned(),
+        (host, "") => host.to_owned(),
+        ("local", device) => format!("{device}{}", roles(page, source, device)),
+        (host, device) => format!("{device} on {host}{}", roles(page, source, device)),
+    };
+    format!("{whose}: {what}")
+}
+
+fn roles(page: &Page<'_>, host: &str, device: &str) -> String {
+    let telemetry = page.stored.trials.iter().find_map(|t| t.telemetry.as_ref());
+    let storage = telemetry.iter().flat_map(|t| &t.storage);
+    let on_it = storage.filter(|s| s.host == host && s.devices.iter().any(|d| d.name == device));
+    let roles: Vec<&str> = on_it.map(|s| s.role.as_str()).collect();
+    if roles.is_empty() { String::new() } else { format!(" ({})", roles.join(", ")) }
+}
+
+/// The mean of a condition's trials that count, in parts of the window.
+fn mean(page: &Page<'_>, condition: &str, (source, subject, name): Key<'_>) -> Points {
+    let series =
+        page.counted(condition).filter_map(|(line, _)| page.series.get(line - 1)?.as_ref());
+    let mut sums: BTreeMap<usize, (f64, u32)> = BTreeMap::new();
+    let mut width = 0.0;
+    for s in series {
+        let Some(track) = s.track(source, subject, name) else { continue };
+        let inside = track.at.iter().filter(|at| **at > 0.0).count();
+        if width == 0.0 {
+            width = s.window_seconds / inside.clamp(1, BINS) as f64;
+        }
+        for (at, value) in track.at.iter().zip(&track.values) {
+            if let (true, Some(value)) = (*at > 0.0 && width > 0.0, value) {
+                // A sample that is a little late belongs to the part that it ends.
+                let (sum, n) = sums.entry((at / width - 0.5).max(0.0) as usize).or_default();
+                *sum += value;
+                *n += 1;
+            }
+        }
+    }
+    let at = |bin: usize| (bin as f64 + 0.5) * width;
+    sums.into_iter().map(|(bin, (sum, n))| (at(bin), Some(sum / f64::from(n)))).collect()
+}
+
+pub(super) fn shown(value: f64, unit: &str) -> String {
+    match unit {
+        "share" => format!("{:.0} %", value * 100.0),
+        _ => format::quantity(value, unit),
+    }
+}
+
+/// A tick's label: short, since it stands beside the chart.
+pub(super) fn tick(value: f64, unit: &str) -> String {
+    match unit {
+        _ if value == 0.0 => "0".to_owned(),
+        "share" => format!("{:.0} %", value * 100.0),
+        "bytes/s" | "bytes" => human::bytes(value.round() as u64),
+        "s" => format::seconds(value),
+        _ if value >= 1e6 => format!("{} M", format::number(value / 1e6)),
+        _ => format::number(value),
+    }
+}

@@ -1,0 +1,71 @@
+//! What every page has around its sections: the head, the landmarks, the look and the scripts.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::Section;
+
+pub(super) struct Shell<'a> {
+    pub(super) title: &'a str,
+    pub(super) header: Markup,
+    pub(super) sections: &'a [Section],
+    pub(super) footer: Markup,
+    /// Whether there are charts to zoom into.
+    pub(super) zooms: bool,
+}
+
+/// Nothing may be fetched, not even by mistake: the browser is told so.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      img-src data:";
+/// An empty picture, so that a browser does not ask a server for one.
+const NO_ICON: &str = "data:,";
+
+const CHARTS_STYLE: &str = include_str!("../../../assets/uplot/uPlot.min.css");
+const CHARTS: &str = include_str!("../../../assets/uplot/uPlot.iife.min.js");
+
+/// maud escapes what HTML would obey; the rest that a browser would, such as a turn of the direction of
+/// writing, is spelled out in the page as a whole. Our own scripts and styles hold none of it.
+pub(super) fn page(shell: &Shell<'_>) -> String {
+    printable::page(&draw(shell).into_string()).into_owned()
+}
+
+fn draw(shell: &Shell<'_>) -> Markup {
+    let sections = shell.sections;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content=(format!("pgio {}", env!("CARGO_PKG_VERSION")));
+                title { (shell.title) " – pgio" }
+                link rel="icon" href=(NO_ICON);
+                @if shell.zooms { style { (PreEscaped(CHARTS_STYLE)) } }
+                style { (PreEscaped(include_str!("page.css"))) }
+            }
+            body {
+                a.skip href="#main" { "Skip to the report" }
+                header { (shell.header) }
+                @if sections.len() > 1 {
+                    nav aria-label="Sections" {
+                        ul { @for s in sections { li { a href={ "#" (s.id) } { (s.title) } } } }
+                    }
+                }
+                main #main tabindex="-1" {
+                    @for s in sections {
+                        section aria-labelledby={ (s.id) } {
+                            h2 #(s.id) { (s.title) }
+                            (s.body)
+                        }
+                    }
+                }
+                footer { (shell.footer) }
+                @if shell.zooms {
+                    script { (PreEscaped(CHARTS)) }
+                    script { (PreEscaped(include_str!("page.js"))) }
+                }
+            }
+        }
+    }
+}

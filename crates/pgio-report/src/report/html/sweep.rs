@@ -1,0 +1,311 @@
+//! Along the axes of a sweep: the primary metric by the axis's value, latency against throughput with
+//! the knee marked, and the tables of the text report.
+//!
+//! Bars are 95 % intervals over blocks. An axis of words has its values side by side. Latency is on
+//! a logarithmic scale; rates start at zero, unless that would leave some of them on the axis.
+
+use maud::{Markup, html};
+
+use super::super::{format, sweep as tables};
+use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
+use super::{Page, Section, table};
+use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, Swept};
+use pgio_results::metrics::definition;
+use pgio_results::operation::Statistic;
+use pgio_results::sweep::{Axis, SweepKind, shown};
+
+const HEIGHT: f64 = 240.0;
+/// From such a ratio of the largest to the smallest value on, a scale is logarithmic.
+const WIDE: f64 = 8.0;
+/// Of rates, which are compared by their height while that tells anything.
+const FAR: f64 = 30.0;
+
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
+    let swept = page.analysis.sweep.as_ref()?;
+    let notes = swept.notes.iter().map(|note| format!("Note: {note}."));
+    let body = html! {
+        p { (way(swept.kind)) (tables::middle(page.analysis).unwrap_or_default()) "." }
+        @for sentence in tables::knees(page.analysis) { p { (table::prose(&sentence)) } }
+        @for note in notes { p.note { (table::prose(&note)) } }
+        @for (n, axis) in (1..).zip(&swept.axes) { (of_axis(page, swept, n, axis)) }
+        @if let Some(grid) = tables::grid(page.analysis, swept) { (table::render(&grid, "All cells")) }
+    };
+    Some(Section { id: "sweep", title: "Along the axes", body })
+}
+
+fn way(kind: SweepKind) -> &'static str {
+    match kind {
+        SweepKind::OneAtATime => "One axis at a time, from the middle point: ",
+        SweepKind::Grid => {
+            "Every combination of the axes; along each, the others are at the middle point: "
+        }
+    }
+}
+
+fn of_axis(page: &Page<'_>, swept: &Swept, n: usize, axis: &Axis) -> Markup {
+    let curves: Vec<&Curve> = swept.curves_along(&axis.name).collect();
+    let charts = [by_value(page, swept, n, axis, &curves), by_load(page, swept, n, axis, &curves)];
+    let has_knee = curves.iter().any(|c| knee_of(c).is_some());
+    html! {
+        h3 { "Along " (axis.name) }
+        (page.looks.legend(curves.iter().map(|c| c.condition.as_str())))
+        @if has_knee { p.note { span.knee-key aria-hidden="true" {} "the knee: where more load stops paying" } }
+        div.charts { @for chart in charts.iter().flatten() { (chart) } }
+        (table::render(&tables::along(page.analysis, swept, axis), &axis.name))
+        @if let Some(foretold) = tables::foretold(swept, axis) {
+            (table::render(&foretold, "From first principles and measured"))
+        }
+    }
+}
+
+fn knee_of(curve: &Curve) -> Option<&serde_json::Value> {
+    curve.knee.as_ref().filter(|k| k.place == KneePlace::At).map(|k| &k.value)
+}
+
+/// One value of a curve, where it was measured.
+struct Dot<'a> {
+    x: f64,
+    y: f64,
+    /// Bounds across and down.
+    across: Option<(f64, f64)>,
+    down: Option<(f64, f64)>,
+    point: &'a CurvePoint,
+    tip: String,
+}
+
+fn bounds(e: &Estimate) -> Option<(f64, f64)> {
+    e.interval.sides().filter(|(low, high)| low.is_finite() && high.is_finite())
+}
+
+/// The primary metric against the axis's value.
+fn by_value(
+    page: &Page<'_>,
+    swept: &Swept,
+    n: usize,
+    axis: &Axis,
+    curves: &[&Curve],
+) -> Option<Markup> {
+    let primary = &page.analysis.primary_metric;
+    let numeric = axis.values.iter().all(|v| v.at.is_some());
+    let place = |at: usize, point: &CurvePoint| point.at.unwrap_or(at as f64);
+    let places = |curve: &&Curve| -> Vec<f64> {
+        curve.points.iter().enumerate().map(|(at, point)| place(at, point)).collect()
+    };
+    let all: Vec<f64> = curves.iter().flat_map(places).collect();
+    let (low, high) = (all.iter().copied().fold(f64::MAX, f64::min), max(&all));
+    if all.is_empty() || high <= low {
+        return None;
+    }
+    let x = x_scale(low, high, numeric);
+    let first = curves.iter().max_by_key(|c| c.points.len())?;
+    let ticks = first.points.iter().enumerate();
+    let ticks = ticks.map(|(at, p)| (place(at, p), shown(&p.value))).collect();
+    let drawn = curves.iter().map(|curve| {
+        let points = curve.points.iter().enumerate().filter_map(|(at, point)| {
+            let e = swept.cells[point.cell].metrics.get(primary)?;
+            Some(Dot {
+                x: place(at, point),
+                y: e.value,
+                across: None,
+                down: bounds(e),
+                point,
+                tip: tip(axis, curve, point, &format::quantity(e.value, &e.unit)),
+            })
+        });
+        (*curve, points.collect::<Vec<_>>())
+    });
+    let drawn: Vec<(&Curve, Vec<Dot<'_>>)> = drawn.collect();
+    let unit = definition(primary).map_or("", |d| d.unit);
+    let frame = Frame {
+        id: format!("sweep-value-{n}"),
+        title: format!("{} along {}", format::metric_name(primary), axis.name),
+        description: describe(&drawn),
+        height: HEIGHT,
+        x: Scaled { scale: x, ticks, caption: caption(axis) },
+        y: rates(&drawn, |d| (d.y, d.down), unit, format::metric_name(primary)),
+    };
+    Some(figure(page, &frame, &drawn))
+}
+
+/// Latency against throughput.
+fn by_load(
+    page: &Page<'_>,
+    swept: &Swept,
+    n: usize,
+    axis: &Axis,
+    curves: &[&Curve],
+) -> Option<Markup> {
+    let class = swept.latency_class.as_ref()?;
+    let latency = class.metric(Statistic::Mean)?;
+    let rate = &curves.first()?.throughput;
+    let drawn = curves.iter().map(|curve| {
+        let points = curve.points.iter().filter_map(|point| {
+            let metrics = &swept.cells[point.cell].metrics;
+            let (x, y) = (metrics.get(rate)?, metrics.get(&*latency)?);
+            let (rate, time) = (format::quantity(x.value, &x.unit), format::seconds(y.value));
+            (y.value > 0.0).then(|| Dot {
+                x: x.value,
+                y: y.value,
+                across: bounds(x),
+                down: bounds(y),
+                point,
+                tip: tip(axis, curve, point, &format!("{rate} at {time}")),
+            })
+        });
+        (*curve, points.collect::<Vec<_>>())
+    });
+    let drawn: Vec<(&Curve, Vec<Dot<'_>>)> = drawn.collect();
+    let dots = || drawn.iter().flat_map(|(_, dots)| dots);
+    if dots().count() < 2 {
+        return None;
+    }
+    let reach = |d: &Dot<'_>| d.down.filter(|(low, _)| *low > 0.0).unwrap_or((d.y, d.y));
+    let fastest = dots().map(|d| reach(d).0).fold(f64::MAX, f64::min);
+    let slowest = dots().map(|d| reach(d).1).fold(f64::MIN, f64::max);
+    let y = Scale::logarithmic(fastest / 1.15, slowest * 1.15);
+    let unit = definition(rate).map_or("", |d| d.unit);
+    let frame = Frame {
+        id: format!("sweep-load-{n}"),
+        title: format!("Latency against throughput along {}", axis.name),
+        description: describe(&drawn),
+        height: HEIGHT,
+        x: rates(&drawn, |d| (d.x, d.across), unit, format::metric_name(rate)),
+        y: Scaled {
+            scale: y,
+            ticks: clear(y.ticks(6), y).map(|v| (v, format::seconds(v))).collect(),
+            caption: format!("mean latency of a {class}"),
+        },
+    };
+    Some(figure(page, &frame, &drawn))
+}
+
+fn figure(page: &Page<'_>, frame: &Frame, drawn: &[(&Curve, Vec<Dot<'_>>)]) -> Markup {
+    let line = |dots: &[Dot<'_>]| dots.iter().map(|d| (d.x, Some(d.y))).collect::<Vec<_>>();
+    let lines = html! { @for (curve, dots) in drawn {
+        (frame.line(&line(dots), &page.looks.get(&curve.condition).class()))
+    } };
+    html! {
+        figure.chart {
+            figcaption { (frame.title) }
+            (frame.draw(&html! {
+                (frame.lines(&lines))
+                @for (curve, dots) in drawn { @for dot in dots {
+                    (draw(page, frame, curve, dot))
+                } }
+            }))
+        }
+    }
+}
+
+fn draw(page: &Page<'_>, frame: &Frame, curve: &Curve, dot: &Dot<'_>) -> Markup {
+    let look = page.looks.get(&curve.condition);
+    let (x, y) = (frame.x_at(dot.x), frame.y_at(dot.y));
+    let inside = |v: f64| v.clamp(0.0, frame.height);
+    html! {
+        g class={ "interval c" (look.colour) " open" } {
+            @if let Some((low, high)) = dot.across {
+                line x1=(percent(frame.x_at(low).max(0.0))) x2=(percent(frame.x_at(high)))
+                    y1=(px(y)) y2=(px(y)) {}
+            }
+            @if let Some((low, high)) = dot.down.filter(|(low, _)| *low > 0.0) {
+                line x1=(percent(x)) x2=(percent(x))
+                    y1=(px(inside(frame.y_at(low)))) y2=(px(inside(frame.y_at(high)))) {}
+            }
+        }
+        (look.mark(x, y, &dot.tip))
+        @if knee_of(curve) == Some(&dot.point.value) {
+            svg.knee x=(percent(x)) y=(px(y)) { circle r="9" { title { "knee: " (dot.tip) } } }
+        }
+    }
+}
+
+/// `on, sessions 16: 4,031 commits/s at 3.97 ms`
+fn tip(axis: &Axis, curve: &Curve, point: &CurvePoint, what: &str) -> String {
+    let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" {u}"));
+    format!("{}, {} {}{unit}: {what}", curve.condition, axis.name, shown(&point.value))
+}
+
+fn describe(drawn: &[(&Curve, Vec<Dot<'_>>)]) -> String {
+    let all = drawn.iter().flat_map(|(_, dots)| dots).map(|dot| dot.tip.clone());
+    format!("{}. The table below has each value.", all.collect::<Vec<_>>().join("; "))
+}
+
+fn caption(axis: &Axis) -> String {
+    axis.unit.as_ref().map_or_else(|| axis.name.clone(), |u| format!("{} ({u})", axis.name))
+}
+
+fn x_scale(low: f64, high: f64, numeric: bool) -> Scale {
+    if numeric && low > 0.0 && high / low >= WIDE {
+        return logarithmic(low, high);
+    }
+    let room = (high - low) * 0.04;
+    Scale::linear(low - room, high + room)
+}
+
+/// With room for marks at both ends.
+fn logarithmic(low: f64, high: f64) -> Scale {
+    let room = (high / low).powf(0.04);
+    Scale::logarithmic(low / room, high * room)
+}
+
+/// A scale for rates and their intervals; one that is far wider than its value runs off the chart.
+fn rates(
+    drawn: &[(&Curve, Vec<Dot<'_>>)],
+    of: impl Fn(&Dot<'_>) -> (f64, Option<(f64, f64)>),
+    unit: &str,
+    caption: String,
+) -> Scaled {
+    let all = || drawn.iter().flat_map(|(_, dots)| dots).map(&of);
+    let ends =
+        all().map(|(value, interval)| interval.map_or(value, |(_, high)| high.min(value * 2.0)));
+    let low = all().map(|(value, _)| value).fold(f64::MAX, f64::min);
+    let high = ends.fold(0.0, f64::max);
+    let scale = if low > 0.0 && high / low >= FAR {
+        logarithmic(low, high)
+    } else {
+        Scale::linear(0.0, if high > 0.0 { high * 1.06 } else { 1.0 })
+    };
+    let from_zero = scale.bounds().0 <= 0.0;
+    let ticks = match from_zero && unit.starts_with("bytes") {
+        true => scale.binary_ticks(4),
+        false => scale.ticks(4),
+    };
+    let ticks = clear(ticks, scale).map(|v| (v, format::bare(v, unit))).collect();
+    Scaled { scale, ticks, caption }
+}
+
+/// Those whose label does not run into the caption above the chart.
+fn clear(ticks: Vec<f64>, scale: Scale) -> impl Iterator<Item = f64> {
+    ticks.into_iter().filter(move |tick| scale.at(*tick) < 0.95)
+}
+
+fn max(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::MIN, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_start_at_zero_unless_some_would_lie_on_it() {
+        let point = CurvePoint { value: 1.into(), at: Some(1.0), cell: 0 };
+        let curve = Curve {
+            axis: String::new(),
+            condition: String::new(),
+            throughput: String::new(),
+            points: Vec::new(),
+            knee: None,
+            slope: None,
+        };
+        let lowest = |values: [f64; 2]| {
+            let dot =
+                |y| Dot { x: 1.0, y, across: None, down: None, point: &point, tip: String::new() };
+            let drawn = [(&curve, values.map(dot).into())];
+            rates(&drawn, |d| (d.y, d.down), "commits/s", String::new()).scale.bounds().0
+        };
+        assert_eq!(lowest([100.0, 2000.0]), 0.0);
+        assert_eq!(lowest([0.0, 4000.0]), 0.0);
+        assert!(lowest([100.0, 4000.0]) > 80.0);
+    }
+}

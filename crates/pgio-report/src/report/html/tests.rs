@@ -1,0 +1,120 @@
+//! The page's skeleton, and that no text gets out of its place.
+
+use std::fmt::Write;
+
+use insta::assert_snapshot;
+
+use super::{Source, render};
+use crate::analysis::analyse;
+use crate::analysis::test_support::{demo, experiment, swept};
+use pgio_results::change::Change;
+use pgio_results::store::Stored;
+use pgio_results::sweep::SweepKind;
+use pgio_results::{Check, Outcome};
+
+const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
+
+fn page(stored: &Stored) -> String {
+    let series = vec![None; stored.trials.len()];
+    let analysis = analyse(stored);
+    render(&Source { stored, analysis: &analysis, series: &series, experiment: EXPERIMENT })
+}
+
+/// Landmarks, headings, captions and charts, one a line, in the order of the page.
+fn skeleton(page: &str) -> String {
+    let mut found = String::new();
+    for tag in ["header", "nav", "main", "footer"] {
+        assert_eq!(page.matches(&format!("<{tag}")).count(), 1, "{tag}");
+    }
+    for (at, _) in page.match_indices('<') {
+        let rest = &page[at..];
+        for (tag, mark) in [
+            ("<h1", "# "),
+            ("<h2", "## "),
+            ("<h3", "### "),
+            ("<caption", "table: "),
+            ("<figcaption", "figure: "),
+            ("<title id", "chart: "),
+        ] {
+            if rest.starts_with(tag) {
+                let inner = rest.split_once('>').map_or("", |(_, inner)| inner);
+                let text = inner.trim_start_matches("<span>").split('<').next().unwrap_or_default();
+                let _ = writeln!(found, "{mark}{text}");
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_verdict_comes_first_and_every_part_has_its_place() {
+    assert_snapshot!(skeleton(&page(&demo())));
+}
+
+#[test]
+fn a_sweep_has_its_charts() {
+    let page = page(&swept(6));
+    assert_snapshot!(skeleton(&page));
+    assert_eq!(page.matches("<title>knee: ").count(), 2, "in both charts of the sessions");
+    // Every mark says what it is: 2 conditions × (4 + 3) values × 2 charts.
+    let tips =
+        page.matches("<title>on, sessions ").count() + page.matches("<title>on, delay ").count();
+    assert_eq!(tips, 14);
+}
+
+#[test]
+fn a_sweep_says_how_its_points_were_chosen() {
+    let mut stored = swept(6);
+    assert!(page(&stored).contains("One axis at a time, from the middle point: "));
+    stored.manifest.sweep.as_mut().unwrap().kind = SweepKind::Grid;
+    let page = page(&stored);
+    assert!(page.contains("Every combination of the axes; along each,"));
+    assert!(!page.contains("One axis at a time"));
+}
+
+#[test]
+fn an_experiment_without_trials_is_a_page_too() {
+    assert_snapshot!(skeleton(&page(&experiment(&["local", "on"], Vec::new()))));
+}
+
+#[test]
+fn no_text_becomes_markup() {
+    const WILD: &str = "<img src=x onerror=alert(1)>\"'&";
+    let mut stored = demo();
+    stored.manifest.name = WILD.to_owned();
+    stored.manifest.environment.insert(WILD.to_owned(), WILD.to_owned());
+    stored.manifest.conditions[3].name = WILD.to_owned();
+    stored.manifest.conditions[3].changes = vec![Change::server(WILD, WILD)];
+    for t in &mut stored.trials {
+        t.checks.push(Check::invalid(WILD, WILD, WILD));
+        t.outcome = Outcome::Failed { error: WILD.to_owned() };
+        let place = t.place.as_mut().unwrap();
+        if place.condition == "on" {
+            place.condition = WILD.to_owned();
+        }
+    }
+    let page = page(&stored);
+    assert!(!page.contains("<img"));
+    assert!(!page.contains("</script><b>"), "the experiment's text stays in its box");
+    assert_eq!(page.matches("<script").count(), page.matches("</script>").count());
+}
+
+#[test]
+fn nothing_is_fetched() {
+    let page = page(&demo());
+    for fetched in ["src=", "url(", "@import", "href=\"http", "fetch(", "XMLHttpRequest"] {
+        assert!(!page.contains(fetched), "{fetched}");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn what_does_not_count_is_shown_and_said() {
+    let mut stored = demo();
+    let why = Check::invalid("standby", "the standby went away", "look at its log");
+    stored.trials[7].checks.push(why);
+    let page = page(&stored);
+    assert!(page.contains("Left out of the comparison: 1 trial invalid."));
+    assert_eq!(page.matches("class=\"crossed\"").count(), 1);
+    assert!(page.contains("standby: the standby went away"));
+}

@@ -1,0 +1,125 @@
+//! Every trial's value of the primary metric in the order in which they ran.
+//!
+//! Shows what no interval does: a drift over the experiment, a single wild trial, the trials that
+//! do not count (crossed out). Lines join the trials of a condition.
+
+use maud::{Markup, html};
+
+use super::super::format::{self, metric_name};
+use super::svg::{Axis, Frame, Scale, percent, px};
+use super::{Page, Section};
+use crate::analysis::Standing;
+
+const HEIGHT: f64 = 260.0;
+
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
+    let metric = &page.analysis.primary_metric;
+    let value = |t: &pgio_results::Trial| {
+        t.metrics.get(metric).and_then(|m| m.value).filter(|v| v.is_finite())
+    };
+    let of = |condition| -> Vec<(usize, f64)> {
+        page.trials(condition).filter_map(|(line, t)| Some((line, value(t)?))).collect()
+    };
+    let all: Vec<(&str, Vec<(usize, f64)>)> =
+        page.conditions().map(|name| (name, of(name))).filter(|(_, v)| !v.is_empty()).collect();
+    let count: usize = all.iter().map(|(_, values)| values.len()).sum();
+    if count < 2 {
+        return None;
+    }
+    let frame = frame(page, &all);
+    let counts = |line: usize| page.standings[line - 1] == Standing::Counts;
+    let lines = html! { @for (name, values) in &all {
+        @let points: Vec<(f64, Option<f64>)> =
+            values.iter().filter(|(line, _)| counts(*line)).map(|(l, v)| (*l as f64, Some(*v))).collect();
+        (frame.line(&points, &format!("{} thin", page.looks.get(name).class())))
+    } };
+    let marks = html! { @for (name, values) in &all { @for (line, value) in values {
+        @let tip = tip(page, *line, name, *value);
+        @let (x, y) = (frame.x_at(*line as f64), frame.y_at(*value));
+        (page.looks.get(name).mark(x, y, &tip))
+        @if !counts(*line) { (crossed_out(x, y, &tip)) }
+    } } };
+    let body = html! {
+        p { "In the order in which they ran, blocks between the vertical lines. "
+            @if page.stored.manifest.sweep.is_some() { "Those at the middle point. " }
+            @if page.has_left_out() { "What is crossed out does not count; the table of trials says why." } }
+        figure.chart {
+            (page.looks.legend(all.iter().map(|(name, _)| *name)))
+            (frame.draw(&html! { (frame.lines(&lines)) (marks) }))
+        }
+    };
+    Some(Section { id: "trials", title: "Every trial", body })
+}
+
+fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
+    let values = || all.iter().flat_map(|(_, v)| v).map(|(_, value)| *value);
+    let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(f64::MIN, f64::max));
+    // A scale that does not start at zero is for differences that could not be seen otherwise.
+    let from = if low < 0.0 {
+        low
+    } else if low > high * 0.6 {
+        (low - (high - low) * 0.25).max(0.0)
+    } else {
+        0.0
+    };
+    let y = Scale::linear(from, high + (high - from) * 0.06);
+    let metric = &page.analysis.primary_metric;
+    let unit = page.analysis.unit(metric);
+    let trials = page.standings.len() as f64;
+    Frame {
+        id: "trials-plot".to_owned(),
+        title: format!("{} of every trial", metric_name(metric)),
+        description: format!(
+            "{} trials of {} conditions, from {} to {}. The table of trials below has each value.",
+            all.iter().map(|(_, values)| values.len()).sum::<usize>(),
+            all.len(),
+            format::quantity(low, unit),
+            format::quantity(high, unit)
+        ),
+        height: HEIGHT,
+        x: Axis {
+            scale: Scale::linear(0.5, trials + 0.5),
+            ticks: block_starts(page),
+            caption: "block".to_owned(),
+        },
+        y: Axis {
+            scale: y,
+            ticks: y.ticks(5).into_iter().map(|v| (v, format::bare(v, unit))).collect(),
+            caption: metric_name(metric),
+        },
+    }
+}
+
+/// Where each block begins; few enough to be read on a phone.
+fn block_starts(page: &Page<'_>) -> Vec<(f64, String)> {
+    let mut starts: Vec<(u32, usize)> = Vec::new();
+    for (line, trial) in (1..).zip(&page.stored.trials) {
+        let Some(place) = trial.place.as_ref().filter(|p| !p.is_burn_in()) else { continue };
+        if starts.last().is_none_or(|(block, _)| *block != place.block) {
+            starts.push((place.block, line));
+        }
+    }
+    let every = starts.len().div_ceil(12).max(1);
+    let label = |(i, (block, line)): (usize, &(u32, usize))| {
+        let text = if i % every == 0 { block.to_string() } else { String::new() };
+        (*line as f64 - 0.5, text)
+    };
+    starts.iter().enumerate().map(label).collect()
+}
+
+fn tip(page: &Page<'_>, line: usize, name: &str, value: f64) -> String {
+    let unit = page.analysis.unit(&page.analysis.primary_metric);
+    let why = match page.standings[line - 1] {
+        Standing::Counts => "",
+        _ => ", does not count",
+    };
+    format!("trial {line}, {name}: {}{why}", format::quantity(value, unit))
+}
+
+fn crossed_out(x: f64, y: f64, tip: &str) -> Markup {
+    html! {
+        svg.crossed x=(percent(x)) y=(px(y)) {
+            path d="M-8 -8L8 8M-8 8L8 -8" { title { (tip) } }
+        }
+    }
+}

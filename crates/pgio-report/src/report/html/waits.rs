@@ -1,0 +1,201 @@
+//! Where the sessions' time went, as bars: what each class of operation waited for, and the shares of
+//! all time.
+//!
+//! Groups always come in the same order. Each has a colour and a letter; a part that is wide enough
+//! carries its name, a narrower one the letter, so that the colour is never needed. The numbers with
+//! their errors are in the tables of the report.
+
+use maud::{Markup, html};
+
+use super::super::{explain, format};
+use super::look::clipped;
+use super::svg::{percent, picture, px};
+use super::{Page, Section, table};
+use crate::analysis::Condition;
+use pgio_results::waits::{GROUPS, WaitGroup};
+
+const BAR: f64 = 26.0;
+const ROW: f64 = 54.0;
+/// As in `forest`: what a character and the narrowest bar are wide.
+const CHARACTER: f64 = 7.0;
+const NARROWEST: f64 = 320.0;
+
+/// Characters of a name that leave room for the figure beside it.
+const NAME: usize = 30;
+
+/// A bar and its parts, in any unit that all bars of a chart share.
+struct Bar<'a> {
+    name: &'a str,
+    parts: Vec<(WaitGroup, f64)>,
+}
+
+impl Bar<'_> {
+    fn total(&self) -> f64 {
+        self.parts.iter().map(|(_, value)| value).sum()
+    }
+}
+
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
+    let classes = classes(page);
+    let shares = shares(page);
+    let told = differences(page);
+    let mut numbers = explain::where_the_time_went(page.analysis);
+    if let Some(table) = &mut numbers {
+        table.title = "In numbers".to_owned();
+        // Said above already.
+        table.notes.retain(|note| !told.contains(note));
+    }
+    if shares.is_empty() && numbers.is_none() {
+        return None;
+    }
+    let bars = || classes.iter().flat_map(|(_, bars)| bars).chain(&shares);
+    let is_seen = |g: &&WaitGroup| bars().flat_map(|b| &b.parts).any(|(group, _)| group == *g);
+    let seen: Vec<WaitGroup> = GROUPS.iter().filter(is_seen).copied().collect();
+    let body = html! {
+        @if !told.is_empty() { ul { @for text in &told { li { (table::prose(text)) } } } }
+        (legend(&seen))
+        div.charts {
+            @for (class, bars) in &classes {
+                @let longest = bars.iter().map(Bar::total).fold(0.0, f64::max);
+                @let title = format!("Mean {class}");
+                (figure(&format!("waits-{class}"), &title, bars, longest, format::seconds))
+            }
+            @if !shares.is_empty() {
+                (figure("waits-all", "All of the sessions' time", &shares, 1.0, per_cent))
+            }
+        }
+        @if let Some(numbers) = &numbers { (table::render(numbers, "Where the time went")) }
+    };
+    Some(Section { id: "waits", title: "Where the time went", body })
+}
+
+/// What each condition adds, in words, where it adds anything.
+fn differences(page: &Page<'_>) -> Vec<String> {
+    let told = explain::worth_telling(page.analysis).filter(|d| explain::is_decided(d));
+    told.map(|d| explain::difference(d, &page.analysis.baseline)).collect()
+}
+
+/// For each class of operation a bar for each condition, in seconds of the mean.
+fn classes<'a>(page: &Page<'a>) -> Vec<(&'a str, Vec<Bar<'a>>)> {
+    let mut all: Vec<(&str, Vec<Bar<'_>>)> = Vec::new();
+    for d in &page.analysis.decompositions {
+        let parts = d.parts.iter().filter(|p| p.seconds > 0.0).map(|p| (p.group, p.seconds));
+        let bar = Bar { name: &d.condition, parts: parts.collect() };
+        match all.iter_mut().find(|(class, _)| *class == d.class) {
+            Some((_, bars)) => bars.push(bar),
+            None => all.push((&d.class, vec![bar])),
+        }
+    }
+    all.retain(|(_, bars)| bars.iter().any(|b| !b.parts.is_empty()));
+    all
+}
+
+fn per_cent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Of each condition the shares of its sessions' time. Each is a mean over trials of its own kind,
+/// so they add up to the whole only nearly; the bars to all of it.
+fn shares<'a>(page: &Page<'a>) -> Vec<Bar<'a>> {
+    let bar = |c: &'a Condition| {
+        let share = |g: &WaitGroup| {
+            let value = c.metrics.get(g.metric())?.value.filter(|v| *v > 0.0)?;
+            Some((*g, value))
+        };
+        let mut bar = Bar { name: &c.name, parts: GROUPS.iter().filter_map(share).collect() };
+        let total = bar.total();
+        bar.parts.iter_mut().for_each(|(_, value)| *value /= total);
+        bar
+    };
+    page.analysis.conditions.iter().map(bar).filter(|b| !b.parts.is_empty()).collect()
+}
+
+/// Bars under each other; `whole` is as long as the chart is wide.
+fn figure(
+    id: &str,
+    title: &str,
+    bars: &[Bar<'_>],
+    whole: f64,
+    shown: impl Fn(f64) -> String,
+) -> Markup {
+    let about: Vec<String> = bars
+        .iter()
+        .map(|b| {
+            let parts = b.parts.iter().map(|(g, v)| format!("{} {}", g.title(), shown(*v)));
+            format!("{}: {}", b.name, parts.collect::<Vec<_>>().join(", "))
+        })
+        .collect();
+    let body = html! { @for (n, bar) in bars.iter().enumerate() {
+        (draw(bar, n as f64 * ROW, whole, &shown))
+    } };
+    html! {
+        figure.chart {
+            figcaption { (title) }
+            div.plot.forest {
+                (picture(id, title, &format!("{}.", about.join(". ")), bars.len() as f64 * ROW, &body))
+            }
+        }
+    }
+}
+
+fn draw(bar: &Bar<'_>, top: f64, whole: f64, shown: impl Fn(f64) -> String) -> Markup {
+    let mut from = 0.0;
+    let mut parts = Vec::new();
+    for (group, value) in &bar.parts {
+        parts.push((*group, *value, from / whole, value / whole));
+        from += value;
+    }
+    let y = top + 20.0;
+    html! {
+        text.name x="0" y=(px(top + 14.0)) {
+            (clipped(bar.name, NAME))
+            // A bar that is always as long as the chart needs no figure.
+            @if whole != 1.0 { tspan.effect dx="8" { (shown(bar.total())) } }
+        }
+        g.bar {
+            @for (group, value, at, width) in parts {
+                rect.(class(group)) x=(percent(at)) width=(percent(width)) y=(px(y)) height=(px(BAR)) {
+                    title { (bar.name) ": " (group.title()) " " (shown(value)) }
+                }
+                @if let Some(label) = label(group, width) {
+                    text x=(percent(at + width / 2.0)) y=(px(y + BAR / 2.0)) dy="0.35em"
+                        text-anchor="middle" { (label) }
+                }
+            }
+        }
+    }
+}
+
+/// The name where even a phone has room for it, else the letter, else nothing.
+fn label(group: WaitGroup, width: f64) -> Option<&'static str> {
+    let room = |text: &str| width * NARROWEST >= text.chars().count() as f64 * CHARACTER + 6.0;
+    [group.title(), letter(group)].into_iter().find(|text| room(text))
+}
+
+fn letter(group: WaitGroup) -> &'static str {
+    match group {
+        WaitGroup::Cpu => "C",
+        WaitGroup::DataFileRead => "R",
+        WaitGroup::DataFileWrite => "W",
+        WaitGroup::Flush => "F",
+        WaitGroup::SyncRep => "S",
+        WaitGroup::Locks => "L",
+        WaitGroup::Client => "I",
+        WaitGroup::Other => "O",
+    }
+}
+
+fn class(group: WaitGroup) -> String {
+    let at = GROUPS.iter().position(|g| *g == group).unwrap_or_default();
+    format!("w{at}")
+}
+
+fn legend(groups: &[WaitGroup]) -> Markup {
+    html! {
+        ul.legend {
+            @for group in groups {
+                li { span.wait-key.(class(*group)) aria-hidden="true" { (letter(*group)) } (group.title()) }
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What is said before any rate: conditions that failed, shares of failed, invalid or badly behaved
+//! trials that differ from the baseline's, and conditions that stalled.
+
+use super::format;
+use crate::analysis::shares::{FAILED, INVALID, Share, State};
+use crate::analysis::{Analysis, Condition, STALLS};
+
+/// The headline, a sentence each; empty where all is well.
+pub fn headline(analysis: &Analysis) -> Vec<String> {
+    let states = analysis.conditions.iter().filter_map(|c| failure(analysis, c));
+    let shares = analysis.conditions.iter().flat_map(|c| {
+        let notable = c.shares.iter().filter(|share| share.notable);
+        notable.map(|share| sentence(share, &c.name, &analysis.baseline))
+    });
+    let stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
+    let stalls = stalls.map(|finding| format!("Stalls: {}.", finding.message));
+    states.chain(shares).chain(stalls).collect()
+}
+
+/// Why a condition has nothing to be compared, where it has not.
+pub fn failure(analysis: &Analysis, condition: &Condition) -> Option<String> {
+    let name = &condition.name;
+    let trials = format::counted(condition.trials, "trial");
+    let what = match condition.state {
+        State::Failed => format!("`{name}` FAILED: none of its {trials} succeeded"),
+        State::NoValidTrial => format!("`{name}` has no valid trial, of {trials}"),
+        State::NotRun | State::Undecided | State::Measured => return None,
+    };
+    let baseline = match *name == analysis.baseline {
+        true => "; it is the baseline, so nothing can be compared",
+        false => "",
+    };
+    Some(format!("{what}{baseline}."))
+}
+
+/// In the place of an effect, where there is none to be shown.
+pub(super) fn instead_of_effect(analysis: &Analysis, condition: &Condition) -> Option<String> {
+    match condition.state {
+        State::NotRun => Some("no trial".to_owned()),
+        State::Failed => Some("FAILED".to_owned()),
+        State::NoValidTrial => Some("no valid trial".to_owned()),
+        State::Undecided => Some(undecided(analysis, condition)),
+        State::Measured => None,
+    }
+}
+
+/// `undecided: 4 of 6 blocks valid`
+pub(super) fn undecided(analysis: &Analysis, condition: &Condition) -> String {
+    let blocks = analysis.primary(&condition.name).map_or(0, |c| c.blocks);
+    let planned = format::counted(analysis.blocks, "block");
+    format!("undecided: {blocks} of {planned} valid")
+}
+
+/// `3 of 10 trials failed under x, 0 of 10 under local (p = 0.21).`
+fn sentence(share: &Share, condition: &str, baseline: &str) -> String {
+    let what = match share.what.as_str() {
+        FAILED => "failed".to_owned(),
+        INVALID => "were invalid".to_owned(),
+        id => format!("behaved badly ({id})"),
+    };
+    let p = share.p.map_or_else(String::new, |p| format!(" ({})", probability(p)));
+    format!(
+        "{} of {} {what} under `{condition}`, {} of {} under `{baseline}`{p}.",
+        share.trials,
+        format::counted(share.of, "trial"),
+        share.baseline_trials,
+        share.baseline_of
+    )
+}
+
+fn probability(p: f64) -> String {
+    if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::report::{document, json, markdown, text};
+    use pgio_results::{Outcome, Trial};
+
+    /// Ten blocks; the first `failed` of `x` failed.
+    fn ten(failed: u32) -> Analysis {
+        let block = |block: u32| {
+            let one = |name: &str, rate| trial(name, block, &[("commits_per_second", rate)]);
+            let mut x: Trial = one("x", 500.0 + f64::from(block));
+            if block <= failed {
+                x.outcome = Outcome::Failed { error: "server closed the connection".to_owned() };
+            }
+            [one("local", 1000.0 + f64::from(block)), x]
+        };
+        let mut stored = experiment(&["local", "x"], (1..=10).flat_map(block).collect());
+        stored.manifest.blocks = 10;
+        analyse(&stored)
+    }
+
+    #[test]
+    fn shares_stand_in_the_headline_of_every_format() {
+        let analysis = ten(3);
+        let told = "3 of 10 trials failed under `x`, 0 of 10 under `local` (p = 0.21).";
+        assert_eq!(headline(&analysis), [told]);
+        let document = document(&analysis);
+        assert!(text::render(&document).lines().nth(1).is_some_and(|l| l == told));
+        let escaped = told.replace('`', "\\`");
+        assert!(markdown::render(&document, &[]).contains(&escaped));
+        let value: serde_json::Value = serde_json::from_str(&json::render(&analysis)).unwrap();
+        assert_eq!(value["conditions"][1]["shares"][0]["what"], "failed");
+        assert_eq!(value["conditions"][1]["state"], "measured");
+        assert_eq!(headline(&ten(0)), [""; 0]);
+    }
+
+    #[test]
+    fn a_condition_of_which_no_trial_succeeded_failed() {
+        let analysis = ten(10);
+        assert_eq!(headline(&analysis)[0], "`x` FAILED: none of its 10 trials succeeded.");
+        let text = text::render(&document(&analysis));
+        assert!(text.lines().any(|l| l.starts_with("x ") && l.contains("FAILED")), "{text}");
+        assert!(!text.contains("cannot be told apart"), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&json::render(&analysis)).unwrap();
+        assert_eq!(value["conditions"][1]["state"], "failed");
+        assert_eq!(value["comparisons"][0]["verdict"], "too_few_blocks", "as readers know it");
+    }
+
+    #[test]
+    fn too_few_valid_blocks_are_undecided() {
+        let text = text::render(&document(&ten(6)));
+        assert!(text.contains("undecided: 4 of 10 blocks valid"), "{text}");
+        assert!(!text.contains("cannot be told apart"), "{text}");
+    }
+}

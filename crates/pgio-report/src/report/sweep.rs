@@ -1,0 +1,354 @@
+//! A sweep in tables and sentences: along each axis every condition's rate, change and latencies, its
+//! knee, and what a commit was foretold to take against what it took.
+//!
+//! Numbers are the analysis's (`analysis::sweep`); here they get words. `html::sweep` draws the same
+//! curves.
+
+use super::explain::error;
+use super::format::{self, NONE};
+use super::table::{Column, Table};
+use crate::analysis::sweep::{
+    COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, Slope, Swept,
+    SweptCell,
+};
+use crate::analysis::width::half_width;
+use crate::analysis::{ALPHA, Analysis, Verdict};
+use pgio_results::latency::Operation;
+use pgio_results::operation::Statistic;
+use pgio_results::sweep::{Axis, Sweep, SweepKind, shown};
+
+/// Marks a change that was shown, as in the secondary metrics.
+const STAR: &str = "*";
+
+pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
+    let Some(swept) = &analysis.sweep else { return Vec::new() };
+    let mut tables = Vec::new();
+    for axis in &swept.axes {
+        tables.push(along(analysis, swept, axis));
+        tables.extend(foretold(swept, axis));
+    }
+    tables.extend(grid(analysis, swept));
+    if let Some(last) = tables.last_mut() {
+        last.notes.extend(swept.notes.iter().map(|note| format!("Note: {note}.")));
+    }
+    tables
+}
+
+/// Where the primary metric is judged, for the table of conditions.
+pub(super) fn where_judged(analysis: &Analysis) -> Option<String> {
+    let at = middle(analysis)?;
+    Some(format!(
+        "All of this is at the middle point of the sweep ({at}); the other points are told along \
+         their axes."
+    ))
+}
+
+/// `sessions = 4, delay = 1 ms`
+pub(super) fn middle(analysis: &Analysis) -> Option<String> {
+    let swept = analysis.sweep.as_ref()?;
+    Some(words(swept).whole(&swept.middle))
+}
+
+/// One sentence for each axis that has knees.
+pub(super) fn knees(analysis: &Analysis) -> Vec<String> {
+    let Some(swept) = &analysis.sweep else { return Vec::new() };
+    let of_axis = |axis: &Axis| {
+        let told = |curve: &Curve| {
+            let knee = curve.knee.as_ref()?;
+            let where_ = match knee.place {
+                KneePlace::At => format!("at {}", shown(&knee.value)),
+                KneePlace::AtOrBelowFirst => format!("at {} or below", shown(&knee.value)),
+                KneePlace::BeyondLast => format!("none up to {}", shown(&knee.value)),
+            };
+            Some(format!("{} {where_}", curve.condition))
+        };
+        let all: Vec<String> = swept.curves_along(&axis.name).filter_map(told).collect();
+        (!all.is_empty()).then(|| {
+            format!("Knee along {} (where more load stops paying): {}.", axis.name, all.join("; "))
+        })
+    };
+    swept.axes.iter().filter_map(of_axis).collect()
+}
+
+/// The words of points are the sweep's own.
+fn words(swept: &Swept) -> Sweep {
+    Sweep {
+        kind: swept.kind,
+        axes: swept.axes.clone(),
+        points: vec![swept.middle.clone()],
+        at_middle_only: Vec::new(),
+    }
+}
+
+pub(super) fn along(analysis: &Analysis, swept: &Swept, axis: &Axis) -> Table {
+    let curves: Vec<&Curve> = swept.curves_along(&axis.name).collect();
+    let primary = &analysis.primary_metric;
+    let by_amount = curves.first().map(|c| &c.throughput).filter(|name| *name != primary);
+    let mut columns = vec![
+        Column::left("condition"),
+        Column::right(heading(axis)),
+        Column::right(format::metric_name(primary)),
+    ];
+    columns.extend(by_amount.map(|name| Column::right(format::metric_name(name))));
+    columns.push(Column::left("change [95 %]"));
+    if let Some(class) = &swept.latency_class {
+        columns.push(Column::right(format!("{class} mean")));
+        columns.push(Column::right("p50 / p95 / p99"));
+    }
+    let row = |curve: &Curve, point: &CurvePoint| {
+        let cell = &swept.cells[point.cell];
+        let mut cells = vec![
+            curve.condition.clone(),
+            value(swept, cell, curve, point),
+            rate(cell.metrics.get(primary)),
+        ];
+        cells.extend(by_amount.map(|name| rate(cell.metrics.get(name))));
+        cells.push(effect(cell));
+        if let Some(class) = &swept.latency_class {
+            cells.push(time(latency(cell, class, Statistic::Mean)));
+            cells.push(percentiles(cell, class));
+        }
+        cells
+    };
+    let rows = curves.iter().flat_map(|curve| curve.points.iter().map(|p| row(curve, p)));
+    let mut others = swept.middle.clone();
+    others.remove(&axis.name);
+    let others = words(swept).whole(&others);
+    let at = if others.is_empty() { String::new() } else { format!(" ({others})") };
+    let mut notes: Vec<String> = curves
+        .iter()
+        .flat_map(|c| [knee_note(axis, c), gap_note(swept, axis, c)])
+        .flatten()
+        .collect();
+    let starred = |c: &&Curve| c.points.iter().any(|p| is_shown(&swept.cells[p.cell]));
+    if curves.iter().any(starred) {
+        notes.push(format!(
+            "{STAR} decided at p <= {ALPHA}; away from the middle point all cells are one family."
+        ));
+    }
+    let rows = rows.collect();
+    Table { title: format!("Along {}{at}", axis.name), columns, rows, notes }
+}
+
+fn heading(axis: &Axis) -> String {
+    match &axis.unit {
+        Some(unit) => format!("{} ({unit})", axis.name),
+        None => axis.name.clone(),
+    }
+}
+
+/// `16 (knee)`
+fn value(swept: &Swept, cell: &SweptCell, curve: &Curve, point: &CurvePoint) -> String {
+    let at_knee = |k: &CurveKnee| k.place == KneePlace::At && k.value == point.value;
+    let mut marks = Vec::new();
+    marks.extend(swept.is_middle(cell).then_some("middle"));
+    marks.extend(curve.knee.as_ref().is_some_and(at_knee).then_some("knee"));
+    let text = shown(&point.value);
+    if marks.is_empty() { text } else { format!("{text} ({})", marks.join(", ")) }
+}
+
+/// `4,031 ± 2.1 %`
+fn rate(estimate: Option<&Estimate>) -> String {
+    let Some(e) = estimate else { return NONE.to_owned() };
+    let text = format::marked(format::bare(e.value, &e.unit), e.at_least);
+    match (e.interval.low, e.interval.high) {
+        (Some(low), Some(high)) if low > 0.0 => {
+            format!("{text} ± {}", format::size(half_width(low, high)))
+        }
+        _ => text,
+    }
+}
+
+fn latency<'a>(
+    cell: &'a SweptCell,
+    operation: &Operation,
+    statistic: Statistic,
+) -> Option<&'a Estimate> {
+    cell.metrics.get(&*operation.metric(statistic)?)
+}
+
+fn time(estimate: Option<&Estimate>) -> String {
+    let shown = |e: &Estimate| format::marked(format::seconds(e.value), e.at_least);
+    estimate.map_or_else(|| NONE.to_owned(), shown)
+}
+
+/// All in the unit of the largest.
+fn percentiles(cell: &SweptCell, operation: &Operation) -> String {
+    let of = |statistic| {
+        let estimate = latency(cell, operation, statistic)?;
+        Some((estimate.value, estimate.at_least))
+    };
+    let values = [Statistic::P50, Statistic::P95, Statistic::P99].map(of);
+    format::side_by_side(&values).unwrap_or_else(|| NONE.to_owned())
+}
+
+/// `−53.5 % [−55.0, −51.9]*`
+fn effect(cell: &SweptCell) -> String {
+    let Some(e) = &cell.effect else { return "baseline".to_owned() };
+    match (e.verdict, e.ratio, e.interval.low, e.interval.high) {
+        (Verdict::NotApplicable, ..) | (_, None, ..) => NONE.to_owned(),
+        (_, Some(ratio), Some(low), Some(high)) => {
+            format!("{}{}", format::change_with_interval(ratio, low, high), star(e))
+        }
+        (_, Some(ratio), low, high) => {
+            format!("{}{}", format::one_sided(ratio, low, high), star(e))
+        }
+    }
+}
+
+fn star(effect: &CellEffect) -> &'static str {
+    if effect.verdict.is_decided() { STAR } else { "" }
+}
+
+fn is_shown(cell: &SweptCell) -> bool {
+    cell.effect.as_ref().is_some_and(|e| e.verdict.is_decided())
+}
+
+/// Where a curve has a value at which nothing counts.
+fn gap_note(swept: &Swept, axis: &Axis, curve: &Curve) -> Option<String> {
+    let missing = curve.points.iter().filter(|p| swept.cells[p.cell].valid == 0);
+    let values: Vec<String> = missing.map(|p| shown(&p.value)).collect();
+    (!values.is_empty()).then(|| {
+        format!(
+            "{}: no trial counts at {} = {}; the checks say why. A knee is told of the values before.",
+            curve.condition,
+            axis.name,
+            values.join(", ")
+        )
+    })
+}
+
+fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {
+    let knee = curve.knee.as_ref()?;
+    let (condition, name, at) = (&curve.condition, &axis.name, shown(&knee.value));
+    let sure = match knee.blocks {
+        0 => String::new(),
+        n => format!(" (in {} of {})", knee.agreeing, format::counted(n, "block")),
+    };
+    Some(match knee.place {
+        KneePlace::At => format!(
+            "{condition}: the knee is at {name} = {at}{sure}: beyond it latency grows faster than \
+             throughput. It is not the capacity, which lies beyond."
+        ),
+        KneePlace::AtOrBelowFirst => format!(
+            "{condition}: the knee is at {name} = {at} or below{sure}: all more costs more latency \
+             than it gains throughput."
+        ),
+        KneePlace::BeyondLast => format!(
+            "{condition}: no knee within the range{sure}: up to {name} = {at} throughput grows \
+             faster than latency."
+        ),
+    })
+}
+
+/// What a commit should take and takes, where that changes along the axis.
+pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
+    let cell = |p: &CurvePoint| &swept.cells[p.cell];
+    let complete = |curve: &&Curve| {
+        curve
+            .points
+            .iter()
+            .all(|p| cell(p).predicted.is_some() && cell(p).metrics.contains_key(COMMIT_MEAN))
+    };
+    let curves: Vec<&Curve> = swept.curves_along(&axis.name).filter(complete).collect();
+    if !curves.iter().any(|curve| swept.foretells_change(curve)) {
+        return None;
+    }
+    let row = |curve: &&Curve, point: &CurvePoint| {
+        let c = cell(point);
+        let (predicted, measured) = (c.predicted.as_ref()?, c.metrics.get(COMMIT_MEAN)?);
+        let at_least = if predicted.at_least { "at least " } else { "" };
+        Some(vec![
+            curve.condition.clone(),
+            shown(&point.value),
+            format!("{at_least}{}{}", format::seconds(predicted.seconds), error(predicted)),
+            seconds_with_interval(measured),
+            format::signed_seconds(measured.value - predicted.seconds),
+        ])
+    };
+    let rows =
+        curves.iter().flat_map(|curve| curve.points.iter().filter_map(move |p| row(curve, p)));
+    let changing: Vec<&&Curve> = curves.iter().filter(|c| swept.foretells_change(c)).collect();
+    let mut notes: Vec<String> = changing.iter().filter_map(|c| sum_note(swept, c)).collect();
+    notes.extend(changing.iter().filter_map(|c| Some(slope_note(axis, c, c.slope.as_ref()?))));
+    notes.push(
+        "From first principles: flushes and the round trip as probed without PostgreSQL, and the delay \
+         of the link, for one commit alone."
+            .to_owned(),
+    );
+    Some(Table {
+        title: format!("A commit along {}: from first principles and measured", axis.name),
+        columns: vec![
+            Column::left("condition"),
+            Column::right(heading(axis)),
+            Column::right("first principles"),
+            Column::right("measured [95 %]"),
+            Column::right("difference"),
+        ],
+        rows: rows.collect(),
+        notes,
+    })
+}
+
+/// `1.02 ms [0.98, 1.06]`
+fn seconds_with_interval(e: &Estimate) -> String {
+    let (factor, unit) = format::time_unit(e.value);
+    let shown = |seconds: f64| format::number(seconds * factor);
+    match (e.interval.low, e.interval.high) {
+        (Some(low), Some(high)) => {
+            format!("{} {unit} [{}, {}]", shown(e.value), shown(low), shown(high))
+        }
+        _ => format::seconds(e.value),
+    }
+}
+
+/// What makes it up, at the middle point.
+fn sum_note(swept: &Swept, curve: &Curve) -> Option<String> {
+    let middle = curve.points.iter().map(|p| &swept.cells[p.cell]).find(|c| swept.is_middle(c))?;
+    let predicted = middle.predicted.as_ref()?;
+    Some(format!("{} at the middle point: {}.", curve.condition, predicted.from))
+}
+
+fn slope_note(axis: &Axis, curve: &Curve, slope: &Slope) -> String {
+    let unit = axis.unit.as_deref().unwrap_or("step");
+    let measured = match slope.interval.high {
+        Some(high) => format::seconds_with_error(slope.seconds, high - slope.seconds),
+        None => format::seconds(slope.seconds),
+    };
+    format!(
+        "{}: each {unit} of {} adds {measured} to a commit; from first principles {}.",
+        curve.condition,
+        axis.name,
+        format::seconds(slope.predicted)
+    )
+}
+
+/// Cells that lie on no axis through the middle.
+pub(super) fn grid(analysis: &Analysis, swept: &Swept) -> Option<Table> {
+    if swept.kind != SweepKind::Grid || swept.axes.len() < 2 {
+        return None;
+    }
+    let primary = &analysis.primary_metric;
+    let mut columns = vec![Column::left("condition")];
+    columns.extend(swept.axes.iter().map(|axis| Column::right(heading(axis))));
+    columns.extend([Column::right(format::metric_name(primary)), Column::left("change [95 %]")]);
+    if let Some(class) = &swept.latency_class {
+        columns.push(Column::right(format!("{class} mean")));
+    }
+    let row = |cell: &SweptCell| {
+        let mut cells = vec![cell.condition.clone()];
+        let value = |axis: &Axis| cell.point.get(&axis.name).map_or_else(|| NONE.to_owned(), shown);
+        cells.extend(swept.axes.iter().map(value));
+        cells.extend([rate(cell.metrics.get(primary)), effect(cell)]);
+        if let Some(class) = &swept.latency_class {
+            cells.push(time(latency(cell, class, Statistic::Mean)));
+        }
+        cells
+    };
+    Some(Table {
+        title: "All cells".to_owned(),
+        columns,
+        rows: swept.cells.iter().map(row).collect(),
+        notes: Vec::new(),
+    })
+}

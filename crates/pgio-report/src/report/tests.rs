@@ -1,0 +1,370 @@
+//! Every text as it is printed, and what must hold of any of them.
+
+use std::collections::BTreeSet;
+
+use insta::assert_snapshot;
+use proptest::prelude::*;
+
+use super::json::AnalysisV1;
+use super::sentence::{sentence, three_sentences};
+use super::{across, document, json, text, trial};
+use crate::analysis::across::across as compared;
+use crate::analysis::sweep::Swept;
+use crate::analysis::test_support::{
+    classic_trial, demo, experiment, latencies, replicated, set, throttled,
+};
+use crate::analysis::{Analysis, analyse, test_support};
+use pgio_results::store::Stored;
+use pgio_results::sweep::Point;
+use pgio_results::{Check, Outcome, Trial, Warning};
+
+fn printed(analysis: &Analysis) -> String {
+    text::render(&document(analysis))
+}
+
+fn shortened(blocks: u32) -> Stored {
+    let mut stored = demo();
+    stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= blocks));
+    stored
+}
+
+/// All that can go wrong at once.
+fn troubled() -> Stored {
+    let mut stored = demo();
+    let conditions = &mut stored.manifest.conditions;
+    conditions[3].changes.push(throttled());
+    let checkpoint = Warning::new(
+        "a checkpoint began inside the window",
+        "it competes for the disk",
+        "lengthen checkpoint_timeout",
+    );
+    for t in &mut stored.trials[4..14] {
+        t.warnings.push(checkpoint.clone());
+    }
+    let lost = "the standby went away while the window was open";
+    for at in [7, 11] {
+        let remedy = "look at the standby's log";
+        stored.trials[at].checks.push(Check::invalid("standby-connected", lost, remedy));
+    }
+    stored.trials[2].outcome = Outcome::Failed { error: "connection reset by peer".to_owned() };
+    stored.trials.pop();
+    stored.torn = true;
+    stored
+}
+
+/// One trial as `run` leaves it.
+fn full_trial() -> Trial {
+    let mut t = classic_trial();
+    for (name, value) in [
+        ("block_visits_per_second", 259_123.4),
+        ("updates_per_second", 962.25),
+        ("commits_per_second", 120.3),
+        ("wal_bytes_per_second", 5e6),
+        ("wal_bytes_per_commit", 41_563.0),
+        ("wal_full_page_images", 120.0),
+        ("checkpoints", 1.0),
+        ("update_pct_measured", 9.97),
+        ("deadlocks", 0.0),
+    ] {
+        set(&mut t, name, value);
+    }
+    t.histograms.insert("read".to_owned(), latencies(0.004, 1000));
+    t.histograms.insert("update".to_owned(), latencies(0.35, 100));
+    t.histograms.insert("commit".to_owned(), latencies(1.85, 100));
+    t.checks = vec![
+        Check::ok("data-size", "the data kept its size"),
+        Check::warning("checkpoint", "1 checkpoint inside the window", "raise max_wal_size"),
+    ];
+    t.warnings = vec![Warning::new("shared_buffers holds it all", "nothing is read", "scale up")];
+    t
+}
+
+#[test]
+fn a_sweep_is_told_along_its_axes() {
+    assert_snapshot!(printed(&analyse(&test_support::swept(8))));
+}
+
+#[test]
+fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
+    let analysis = analyse(&test_support::swept(6));
+    let read: AnalysisV1 = serde_json::from_str(&json::render(&analysis)).unwrap();
+    let (ours, read) = (analysis.sweep.as_ref().unwrap(), read.sweep.unwrap());
+    assert_eq!((&read.axes, &read.middle, &read.notes), (&ours.axes, &ours.middle, &ours.notes));
+    let cells = |all: &Swept| -> Vec<(String, Point)> {
+        all.cells.iter().map(|c| (c.condition.clone(), c.point.clone())).collect()
+    };
+    assert_eq!(cells(&read), cells(ours));
+    let knees = |all: &Swept| all.curves.iter().map(|c| c.knee.clone()).collect::<Vec<_>>();
+    assert_eq!(knees(&read), knees(ours));
+    let told = super::lead(&analysis);
+    let knees =
+        "Knee along sessions (where more load stops paying): local none up to 64; on at 16.";
+    assert_eq!(told.last().unwrap(), knees);
+    assert_eq!(json::stored(&analyse(&demo())).sweep, None);
+}
+
+#[test]
+fn an_experiment_in_order() {
+    assert_snapshot!(printed(&analyse(&demo())));
+}
+
+#[test]
+fn an_experiment_cut_short() {
+    assert_snapshot!(printed(&analyse(&shortened(3))));
+}
+
+#[test]
+fn an_experiment_in_trouble() {
+    assert_snapshot!(printed(&analyse(&troubled())));
+}
+
+#[test]
+fn an_experiment_without_trials() {
+    assert_snapshot!(printed(&analyse(&experiment(&["local", "on"], Vec::new()))));
+}
+
+/// Sampled waits, probes, and a device that read a tenth of what was missed.
+#[test]
+fn an_experiment_that_is_explained() {
+    let mut stored = replicated(6);
+    for (i, t) in (0..).zip(&mut stored.trials) {
+        let mean = t.histograms["commit"].mean_ns().unwrap() / 1e9;
+        set(t, "commits_per_second", 1.0 / mean);
+        set(t, "riops", 5000.0 + f64::from(i));
+        set(t, "device_reads_per_second", 500.0);
+        set(t, "page_cache_reads_per_second", 4500.0);
+    }
+    assert_snapshot!(printed(&analyse(&stored)));
+}
+
+#[test]
+fn two_experiments_against_each_other() {
+    let mut b = demo();
+    b.manifest.created_at = "2026-12-21T08:00:00Z".to_owned();
+    b.manifest.conditions.retain(|c| c.name != "remote_write");
+    for t in &mut b.trials {
+        let rate = t.metrics["commits_per_second"].value.unwrap();
+        set(t, "commits_per_second", rate * 0.8);
+        t.server.version = "16.4".to_owned();
+        t.window.asked_seconds = Some(10.0);
+    }
+    let found = compared(&[demo()], &[b]);
+    assert_snapshot!(text::render(&across::document(&found)));
+    let value: serde_json::Value = serde_json::from_str(&json::across::render(&found)).unwrap();
+    assert_eq!(value["schema"], "pgio.across/1");
+    assert_eq!(value["comparisons"][0]["verdict"], "not_judged");
+    assert_eq!(value["reasons"][0]["what"], "window");
+    let alone = compared(&[shortened(1)], &[shortened(1)]);
+    assert_snapshot!("two_experiments_of_one_block", text::render(&across::document(&alone)));
+}
+
+#[test]
+fn two_changed_treatments_are_said_in_the_verdict() {
+    let mut stored = demo();
+    stored.manifest.conditions[3].changes.push(throttled());
+    let said = sentence(&analyse(&stored), "on");
+    let end = "on differs from local in two treatments: the effect cannot be attributed to one of \
+               them.";
+    assert!(said.contains("slower than local") && said.ends_with(end), "{said}");
+}
+
+#[test]
+fn one_trial() {
+    assert_snapshot!(trial::render(&full_trial()));
+}
+
+#[test]
+fn one_trial_that_failed() {
+    let mut t = classic_trial();
+    t.dataset = None;
+    t.workload.keys.clear();
+    t.outcome = Outcome::Failed { error: "session 3 was lost".to_owned() };
+    assert_eq!(trial::render(&t), "FAILED          session 3 was lost\n");
+}
+
+#[test]
+fn sentences() {
+    let analysis = analyse(&demo());
+    let all = ["local", "local-aa", "remote_write", "on", "nobody"].map(|c| sentence(&analysis, c));
+    assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn sentences_of_too_few_blocks() {
+    let analysis = analyse(&shortened(3));
+    assert_snapshot!(sentence(&analysis, "on"));
+}
+
+#[test]
+fn three_sentences_of_a_demo() {
+    assert_snapshot!(three_sentences(&analyse(&demo())).join("\n"));
+}
+
+#[test]
+fn three_sentences_of_less() {
+    assert_snapshot!(three_sentences(&analyse(&shortened(3))).join("\n"));
+    let nothing = analyse(&experiment(&["local"], Vec::new()));
+    assert_snapshot!(three_sentences(&nothing).join("\n"));
+}
+
+#[test]
+fn a_twin_that_differs_is_said_in_the_second_sentence() {
+    let mut stored = demo();
+    for t in &mut stored.trials {
+        if t.place.as_ref().unwrap().condition == "local-aa" {
+            set(t, "commits_per_second", 2000.0);
+        }
+    }
+    let [_, trust, _] = three_sentences(&analyse(&stored));
+    assert!(trust.starts_with("Distrust this experiment: local-aa is local measured twice"));
+}
+
+fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn json_has_the_promised_names() {
+    let text = json::render(&analyse(&troubled()));
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["schema"], "pgio.analysis/1");
+    let has = |value: &serde_json::Value, names: &[&str]| {
+        for name in names {
+            assert!(keys(value).contains(name), "{name} is missing in {value}");
+        }
+    };
+    has(
+        &value,
+        &[
+            "schema",
+            "baseline",
+            "primary_metric",
+            "conditions",
+            "comparisons",
+            "noise_floor",
+            "checks",
+        ],
+    );
+    has(&value, &["decompositions", "decomposition_differences", "reconciliation"]);
+    has(&value["conditions"][0], &["name", "trials", "invalid", "metrics", "steady", "counted"]);
+    has(&value["conditions"][0]["metrics"]["commits_per_second"], &["value", "unit"]);
+    has(
+        &value["comparisons"][0],
+        &[
+            "condition",
+            "metric",
+            "primary",
+            "ratio",
+            "low",
+            "high",
+            "difference",
+            "difference_low",
+            "difference_high",
+            "p",
+            "p_adjusted",
+            "verdict",
+            "blocks",
+            "blocks_needed",
+        ],
+    );
+    has(
+        &value["noise_floor"]["commits_per_second"],
+        &["ratio", "low", "high", "minimum_detectable_effect"],
+    );
+    has(&value["checks"][0], &["id", "verdict", "condition", "trial", "message", "remedy"]);
+    assert_eq!(value["checks"][0]["verdict"], "warning");
+    assert_eq!(value["checks"][0]["trial"], serde_json::Value::Null);
+}
+
+#[test]
+fn json_verdicts_are_the_promised_words() {
+    let value: serde_json::Value = serde_json::from_str(&json::render(&analyse(&demo()))).unwrap();
+    let verdict = |condition: &str, metric: &str| {
+        let all = value["comparisons"].as_array().unwrap();
+        let found = all.iter().find(|c| c["condition"] == condition && c["metric"] == metric);
+        found.unwrap()["verdict"].clone()
+    };
+    assert_eq!(verdict("on", "commits_per_second"), "slower");
+    assert_eq!(verdict("local-aa", "commits_per_second"), "no_difference");
+    assert_eq!(verdict("on", "checkpoints"), "not_applicable");
+    let short: serde_json::Value =
+        serde_json::from_str(&json::render(&analyse(&shortened(2)))).unwrap();
+    assert_eq!(short["comparisons"][0]["verdict"], "too_few_blocks");
+    assert_eq!(short["comparisons"][0]["low"], serde_json::Value::Null);
+}
+
+#[test]
+fn json_reads_back() {
+    let analysis = analyse(&troubled());
+    let read: AnalysisV1 = serde_json::from_str(&json::render(&analysis)).unwrap();
+    // Numbers may differ in their last bit; everything else may not.
+    let stored = json::stored(&analysis);
+    assert_eq!((read.checks, read.warnings), (stored.checks, stored.warnings));
+    assert_eq!(read.comparisons.len(), stored.comparisons.len());
+    for (read, stored) in read.comparisons.iter().zip(&stored.comparisons) {
+        let same = read.ratio.zip(stored.ratio).is_none_or(|(a, b)| (a / b - 1.0).abs() < 1e-14);
+        assert!(same && read.interval.low.is_some() == stored.interval.low.is_some(), "{read:?}");
+        assert_eq!((read.verdict, &read.warnings), (stored.verdict, &stored.warnings));
+    }
+}
+
+#[test]
+fn a_shown_secondary_change_has_a_star_and_a_missing_percentile_its_reason() {
+    let metrics = |rate: f64| [("commits_per_second", rate), ("wal_bytes_per_commit", 1e6 / rate)];
+    let trials = (1..=7).flat_map(|block| {
+        let (local, on) = (1000.0 + f64::from(block), 500.0 + f64::from(block * block));
+        let mut pair = [
+            test_support::trial("local", block, &metrics(local)),
+            test_support::trial("on", block, &metrics(on)),
+        ];
+        for t in &mut pair {
+            set(t, "commit_latency_p50", 5e-6);
+            set(t, "commit_latency_p99", 1e-3);
+            t.histograms.insert("commit".to_owned(), latencies(0.005, 10));
+        }
+        pair
+    });
+    assert_snapshot!(printed(&analyse(&experiment(&["local", "on"], trials.collect()))));
+}
+
+#[test]
+fn many_conditions_stay_within_the_line() {
+    let names: Vec<String> = (0..8).map(|i| format!("synchronous commit level {i}")).collect();
+    let mut conditions = vec!["local"];
+    conditions.extend(names.iter().map(String::as_str));
+    let mut trials = demo().trials;
+    for (t, name) in trials.iter_mut().zip(conditions.iter().cycle()) {
+        t.place.as_mut().unwrap().condition = (*name).to_owned();
+    }
+    let text = printed(&analyse(&experiment(&conditions, trials)));
+    for line in text.lines() {
+        assert!(line.chars().count() <= text::COLUMNS, "{line}");
+    }
+    for name in &names {
+        assert!(text.contains(name.rsplit(' ').next().unwrap()));
+    }
+}
+
+proptest! {
+    /// What is printed as slower or faster has both its bounds on one side of zero.
+    #[test]
+    fn sentence_and_interval_agree(
+        rates in prop::collection::vec((500.0f64..510.0, 500.0f64..510.0), 6..10)
+    ) {
+        let rate = |value| [("commits_per_second", value)];
+        let trials = (1..).zip(&rates).flat_map(|(block, (local, on))| {
+            [
+                test_support::trial("local", block, &rate(*local)),
+                test_support::trial("on", block, &rate(*on)),
+            ]
+        });
+        let analysis = analyse(&experiment(&["local", "on"], trials.collect()));
+        let said = sentence(&analysis, "on");
+        let on = analysis.primary("on").unwrap();
+        let outside = on.interval.low.unwrap() > 1.0 || on.interval.high.unwrap() < 1.0;
+        prop_assert_eq!(outside, said.contains("slower") || said.contains("faster"), "{}", said);
+        prop_assert_eq!(!outside, said.contains("cannot be told apart"), "{}", said);
+        let table = printed(&analysis);
+        prop_assert_eq!(!outside, table.contains('~'), "{}", table);
+    }
+}

@@ -1,0 +1,296 @@
+//! A change made by a condition, and the environment facts that it explains.
+//!
+//! A treatment declares what it changes as [`Change`]s; the manifest stores them, and checks
+//! compare their fields. `Display` is for people and is never parsed. The names of environment
+//! facts are defined here, both for the code that finds facts and for the code that checks them, so
+//! that "declared" means equality.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::telemetry::Storage;
+
+/// One setting of one subject, and its value under a condition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Change {
+    /// Name of the host in the experiment; absent for the server's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    pub subject: Subject,
+    /// Such as `synchronous_commit`, `write_iops` or `al-extents`.
+    pub setting: String,
+    /// The value in readable form.
+    pub value: String,
+}
+
+/// The subject of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Subject {
+    /// A PostgreSQL setting.
+    Server,
+    /// A DRBD resource; the setting [`CONNECTION`] is its connection and protocol.
+    Drbd { resource: String },
+    /// I/O limits of a block device.
+    Device { path: String },
+    /// Mount options; without a path, of the mount that contains the data directory.
+    Mount { path: Option<String> },
+    /// A new file system for the server's files: `data`, or `tablespace NAME`.
+    FileSystem { role: String },
+    /// Memory withheld from the server.
+    Memory,
+    /// A network link of an interface, or through a relay.
+    Link { interface: Option<String> },
+    /// The state of caches before the window.
+    Cache,
+    /// User-defined commands; the setting is their name.
+    Command,
+    /// A change that an earlier version stored as free text.
+    Words,
+}
+
+/// The setting that combines a DRBD resource's connection and protocol, which form one factor.
+pub const CONNECTION: &str = "connection";
+
+impl Change {
+    pub fn server(setting: impl Into<String>, value: impl Into<String>) -> Change {
+        Change::new(None, Subject::Server, setting, value)
+    }
+
+    pub fn new(
+        host: Option<&str>,
+        subject: Subject,
+        setting: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Change {
+        let host = host.map(str::to_owned);
+        Change { host, subject, setting: setting.into(), value: value.into() }
+    }
+
+    /// Whether it sets this PostgreSQL setting.
+    pub fn sets(&self, setting: &str) -> bool {
+        self.subject == Subject::Server && self.setting == setting
+    }
+
+    /// Whether both change the same setting, possibly to different values.
+    pub fn is_of_same_setting(&self, other: &Change) -> bool {
+        self.subject != Subject::Words
+            && (&self.host, &self.subject, &self.setting)
+                == (&other.host, &other.subject, &other.setting)
+    }
+
+    /// Whether the change explains an environment fact. `storage` describes the server's
+    /// directories in the trial of that fact.
+    pub fn decides(&self, fact: &str, storage: &[Storage]) -> bool {
+        match &self.subject {
+            Subject::Server => {
+                let derived = DERIVED.iter().filter(|(_, source)| *source == self.setting);
+                let derived = derived.map(|(setting, _)| *setting);
+                derived.chain([self.setting.as_str()]).any(|name| fact == fact::setting(name))
+            }
+            Subject::Drbd { resource } if self.setting == CONNECTION => {
+                fact::is_on_any_host(fact, &fact::drbd_protocol(resource))
+            }
+            Subject::Drbd { resource } => {
+                fact::is_on_any_host(fact, &fact::drbd_option(resource, &self.setting))
+            }
+            Subject::FileSystem { role } => {
+                let roles = roles_on_same_mount(storage, |s| s.role == *role);
+                let all = roles.chain([role.as_str()]);
+                all.flat_map(|r| [fact::mount(r), fact::scheduler(r)]).any(|name| name == fact)
+            }
+            Subject::Mount { path } => {
+                let is_mounted_there = |s: &Storage| match path {
+                    None => s.role == DATA,
+                    Some(path) => s.mount_point == *path,
+                };
+                // Without telemetry it is unknown which other directories are on the same mount.
+                let unknown = storage.is_empty().then_some(DATA);
+                let roles = roles_on_same_mount(storage, is_mounted_there).chain(unknown);
+                roles.map(fact::mount).any(|name| name == fact)
+            }
+            _ => false,
+        }
+    }
+
+    /// All its texts, for sanitizing them before output.
+    pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let subject = match &mut self.subject {
+            Subject::Drbd { resource: text }
+            | Subject::Device { path: text }
+            | Subject::FileSystem { role: text }
+            | Subject::Mount { path: Some(text) }
+            | Subject::Link { interface: Some(text) } => Some(text),
+            _ => None,
+        };
+        [&mut self.setting, &mut self.value].into_iter().chain(subject).chain(&mut self.host)
+    }
+}
+
+/// The role of the data directory.
+const DATA: &str = "data";
+
+/// Settings that the server derives from another one: the derived setting and its source.
+const DERIVED: &[(&str, &str)] = &[
+    ("wal_buffers", "shared_buffers"),
+    ("shared_memory_size", "shared_buffers"),
+    ("shared_memory_size_in_huge_pages", "shared_buffers"),
+];
+
+/// The roles on the same mount as a matching one.
+fn roles_on_same_mount(
+    storage: &[Storage],
+    wanted: impl Fn(&Storage) -> bool,
+) -> impl Iterator<Item = &str> {
+    let points: Vec<&str> =
+        storage.iter().filter(|s| wanted(s)).map(|s| s.mount_point.as_str()).collect();
+    let on_same_mount = storage.iter().filter(move |s| points.contains(&s.mount_point.as_str()));
+    on_same_mount.map(|s| s.role.as_str())
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Change { host, subject, setting, value } = self;
+        let on = host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+        match subject {
+            Subject::Server | Subject::Cache => write!(f, "{setting} = {value}"),
+            Subject::Memory => write!(f, "{setting}{on} = {value}"),
+            Subject::Drbd { resource } if setting == CONNECTION => {
+                write!(f, "DRBD {resource} = {value}")
+            }
+            Subject::Drbd { resource } => write!(f, "{setting} of DRBD {resource} = {value}"),
+            Subject::Device { path } => write!(f, "{setting} of {path}{on} = {value}"),
+            Subject::Mount { .. } => write!(f, "mount option {setting} = {value}"),
+            Subject::FileSystem { role } if role == DATA => {
+                write!(f, "mount of the data directory = {value}")
+            }
+            Subject::FileSystem { .. } => write!(f, "tablespace of the data set = {value}"),
+            Subject::Link { interface: Some(name) } => write!(f, "link of {name}{on} = {value}"),
+            Subject::Link { interface: None } => write!(f, "link by a relay = {value}"),
+            Subject::Command => write!(f, "command {setting}{on}"),
+            Subject::Words => f.write_str(setting),
+        }
+    }
+}
+
+/// Names of environment facts.
+pub mod fact {
+    pub fn setting(name: &str) -> String {
+        format!("setting.{name}")
+    }
+
+    /// The mount that contains the server's files of a role: `data`, `wal`, `tablespace NAME`.
+    pub fn mount(role: &str) -> String {
+        format!("{role}.mount")
+    }
+
+    pub fn scheduler(role: &str) -> String {
+        format!("{role}.scheduler")
+    }
+
+    pub fn drbd_protocol(resource: &str) -> String {
+        format!("drbd.protocol.{resource}")
+    }
+
+    /// All network options of its connections except the protocol.
+    pub fn drbd_network(resource: &str) -> String {
+        drbd_option(resource, "net")
+    }
+
+    pub fn drbd_option(resource: &str, option: &str) -> String {
+        format!("drbd.{resource}.{option}")
+    }
+
+    /// Whether the fact is [`drbd_network`] of any resource on any host.
+    pub fn is_drbd_network(fact: &str) -> bool {
+        fact.contains("drbd.") && fact.ends_with(".net")
+    }
+
+    pub fn is_setting(fact: &str) -> bool {
+        fact.starts_with("setting.")
+    }
+
+    /// A fact about a host other than the server's.
+    pub fn on_host(host: &str, fact: &str) -> String {
+        format!("{host}.{fact}")
+    }
+
+    /// Whether `found` is this fact on the server's host or on another host.
+    pub(super) fn is_on_any_host(found: &str, fact: &str) -> bool {
+        found.strip_suffix(fact).is_some_and(|host| host.is_empty() || host.ends_with('.'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage(mounts: &[(&str, &str)]) -> Vec<Storage> {
+        let one = |(role, point): &(&str, &str)| Storage {
+            role: (*role).to_owned(),
+            mount_point: (*point).to_owned(),
+            ..Storage::default()
+        };
+        mounts.iter().map(one).collect()
+    }
+
+    fn option(path: Option<&str>) -> Change {
+        let subject = Subject::Mount { path: path.map(str::to_owned) };
+        Change::new(None, subject, "barrier", "barrier=0")
+    }
+
+    #[test]
+    fn a_mount_option_explains_only_its_own_mount() {
+        let apart = storage(&[("data", "/srv/pg"), ("wal", "/srv/wal")]);
+        assert!(option(None).decides("data.mount", &apart));
+        assert!(!option(None).decides("wal.mount", &apart));
+        assert!(option(Some("/srv/wal")).decides("wal.mount", &apart));
+        assert!(!option(Some("/srv/wal")).decides("data.mount", &apart));
+        assert!(!option(None).decides("data.scheduler", &apart));
+        let together = storage(&[("data", "/srv"), ("wal", "/srv")]);
+        assert!(option(None).decides("wal.mount", &together));
+    }
+
+    #[test]
+    fn a_new_file_system_explains_mount_and_scheduler_of_its_directories() {
+        let subject = Subject::FileSystem { role: "data".to_owned() };
+        let change = Change::new(None, subject, "file system", "xfs on /dev/vdb");
+        let apart = storage(&[("data", "/pg"), ("wal", "/wal"), ("tablespace a", "/a")]);
+        for (fact, decided) in [
+            ("data.mount", true),
+            ("data.scheduler", true),
+            ("wal.mount", false),
+            ("tablespace a.mount", false),
+            ("host.kernel", false),
+        ] {
+            assert_eq!(change.decides(fact, &apart), decided, "{fact}");
+        }
+    }
+
+    #[test]
+    fn a_setting_explains_itself_and_derived_settings() {
+        let change = Change::server("shared_buffers", "1GB");
+        assert!(change.decides("setting.shared_buffers", &[]));
+        assert!(change.decides("setting.wal_buffers", &[]));
+        assert!(!change.decides("setting.work_mem", &[]));
+        let extension = Change::server("auto_explain.log_timing", "on");
+        assert!(extension.decides("setting.auto_explain.log_timing", &[]));
+        assert!(!extension.decides("setting.log_timing", &[]));
+    }
+
+    #[test]
+    fn a_drbd_change_explains_only_its_own_setting_on_each_host() {
+        let drbd = |setting: &str| {
+            Change::new(None, Subject::Drbd { resource: "r0".to_owned() }, setting, "C")
+        };
+        assert!(drbd(CONNECTION).decides("drbd.protocol.r0", &[]));
+        assert!(drbd(CONNECTION).decides("db2.drbd.protocol.r0", &[]));
+        assert!(!drbd(CONNECTION).decides("drbd.protocol.r00", &[]));
+        assert!(!drbd(CONNECTION).decides("drbd.r0.al-extents", &[]));
+        assert!(drbd("al-extents").decides("db2.drbd.r0.al-extents", &[]));
+        assert!(!drbd("al-extents").decides("drbd.protocol.r0", &[]));
+    }
+}

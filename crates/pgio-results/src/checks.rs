@@ -1,0 +1,366 @@
+//! All validity checks: name, meaning, and what to do.
+//!
+//! `tolerate =`, the documentation and the tests use this table. Checks are evaluated where the facts are (`experiment::trial_checks` for one trial, `analysis` for several), not here. The remedies are general; a check may give a more specific one.
+//!
+//! There are two kinds of checks. If the *measurement* is broken, the trial says nothing about its
+//! condition: it is invalid and repeated. If the condition *behaves* badly, that is a result and
+//! the trial counts: discarding such trials would keep only the good trials of a bad condition.
+
+use super::model::{Check, CheckVerdict, Outcome, Trial};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Whether the trial measured its condition; may invalidate the trial.
+    Measurement,
+    /// How the condition behaved; only warns. The share of trials with the warning is compared
+    /// between conditions.
+    Behavior,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Measurement => "measurement",
+            Kind::Behavior => "behavior",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct CheckDef {
+    /// Stable identifier, as stored.
+    pub id: &'static str,
+    pub kind: Kind,
+    /// When it invalidates a trial; empty if it only warns.
+    pub invalid: &'static str,
+    /// When it warns; empty if it never only warns.
+    pub warning: &'static str,
+    pub remedy: &'static str,
+}
+
+const fn def(
+    id: &'static str,
+    invalid: &'static str,
+    warning: &'static str,
+    remedy: &'static str,
+) -> CheckDef {
+    CheckDef { id, kind: Kind::Measurement, invalid, warning, remedy }
+}
+
+const fn behavior(id: &'static str, warning: &'static str, remedy: &'static str) -> CheckDef {
+    CheckDef { id, kind: Kind::Behavior, invalid: "", warning, remedy }
+}
+
+/// Checks of a single trial, then checks that compare trials.
+pub const CHECKS: &[CheckDef] = &[
+    def(
+        "treatment-in-force",
+        "a value read before, during or after the window differs from what the condition requires",
+        "",
+        "find out what changes it, then run again",
+    ),
+    def(
+        "throttle",
+        "a throttled device exceeded its limit, or was not observed",
+        "the device used less than 80 % of its limit, so at most bursts can have reached it",
+        "check that the processes that use it are in the limited cgroup, and that the workload is large enough",
+    ),
+    def(
+        "link",
+        "",
+        "less than one packet per second passed a slowed interface, or nothing proves that replication uses it",
+        "add ping = \"ADDRESS\" with the address of the other machine that replication uses; `ip route get ADDRESS` shows its interface",
+    ),
+    def(
+        "durability",
+        "fsync or full_page_writes is off, and the condition does not declare it",
+        "",
+        "turn it on, or declare it in every condition",
+    ),
+    behavior(
+        "data-size",
+        "the data set grew or shrank by more than 2 % in the window",
+        "use commit_every = 1, or reset = \"vacuum\" or \"reload\"; the check data-drift judges the effect on later trials",
+    ),
+    def(
+        "unlogged",
+        "",
+        "the tables are unlogged: changing them writes no WAL that could be flushed or replicated",
+        "load with unlogged = false to measure durability or replication",
+    ),
+    def(
+        "synchronous-wait-cancelled",
+        "a commit was acknowledged without its standby, because the wait was canceled",
+        "",
+        "check whether the standby was lost",
+    ),
+    def(
+        "environment-changed",
+        "a setting of the server or the machine changed inside the window",
+        "",
+        "find out what changes it, then run again",
+    ),
+    def(
+        "storage",
+        "data, WAL or a tablespace is not on the device that the target names",
+        "",
+        "move it to the device, or correct device = in [target]",
+    ),
+    def(
+        "mail-unverified",
+        "pgio could not check whether accepted messages are in their mail directories",
+        "",
+        "give pgio read and write access to them, or remove maildir",
+    ),
+    behavior(
+        "mail-lost",
+        "an accepted message is missing from its mail directory, altered, or duplicated",
+        "check the mail server's log; maildir must be its delivery directory, and nothing else may remove mail",
+    ),
+    def(
+        "mail-earlier",
+        "more than 1 % of the delivered messages belong to an earlier trial",
+        "some delivered messages belong to an earlier trial",
+        "check the mail server's log for the reason of the delay; lower messages_rate, or deliver with protocol = \"lmtp\"",
+    ),
+    behavior(
+        "mail-refused",
+        "recipients were refused, deferred, not answered or abandoned, or a connection was dropped",
+        "check the mail server's log: every recipient must exist, and the server must accept as many sessions as threads",
+    ),
+    behavior(
+        "mail-rate",
+        "fewer than 99 % of the messages due by messages_rate were started inside the window: the server or the number of threads is at its limit",
+        "lower messages_rate or use more threads; otherwise latency from the intended start grows during the whole window",
+    ),
+    def(
+        "drbd-connection",
+        "DRBD's configuration differs from the condition (another protocol, StandAlone, connected although it should be disconnected), or DRBD was not observed inside the window",
+        "",
+        "find out what changes it; keep telemetry on",
+    ),
+    behavior(
+        "drbd-connection-lost",
+        "DRBD lost its peer inside the window without a command: not connected, not up to date, suspended, reconnected, or blocks out of sync",
+        "check the kernel log on both hosts and the network between them",
+    ),
+    behavior(
+        "drbd-congested",
+        "DRBD was ahead of its peer (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: readings), or with protocol A it is unknown whether it was full",
+        "reduce the load below the capacity of the link, or use a larger sndbuf-size",
+    ),
+    def(
+        "drbd-resync",
+        "a resync or an online verification ran on an observed host",
+        "it was caused by a connection lost inside the window without a command",
+        "wait until it ends, or pause it",
+    ),
+    def(
+        "foreign-load",
+        "foreign processes used more than 20 % of the host's cores",
+        "foreign processes used more than 5 %; with the workload `mail` always only a warning, because the mail server counts as foreign",
+        "stop other programs on the host, or measure when it is idle",
+    ),
+    def(
+        "generator-bound",
+        "pgio itself used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load",
+        "",
+        "use fewer sessions or longer slices, or run pgio on another machine",
+    ),
+    def(
+        "telemetry-cost",
+        "",
+        "sampling used more than 1 % of a core on a host, or in pgio's own threads",
+        "sample less often: telemetry = \"5s\"",
+    ),
+    behavior(
+        "rate-not-reached",
+        "fewer than 99 % of the calls due in an open loop were started inside the window",
+        "use a lower rate or more sessions",
+    ),
+    def(
+        "steal",
+        "the hypervisor gave more than 20 % of the host's CPU time to other machines",
+        "the hypervisor gave more than 5 % to other machines",
+        "measure on a machine that is not shared, or at another time",
+    ),
+    def(
+        "pressure",
+        "",
+        "tasks on the host waited for memory during more than 1 % of the window",
+        "leave more memory free",
+    ),
+    def(
+        "telemetry-missed",
+        "",
+        "more than 10 % of the samples were too late",
+        "use a longer telemetry interval",
+    ),
+    def(
+        "clock-skew",
+        "",
+        "the clocks of two hosts differ by more than 50 ms",
+        "run a time service on both",
+    ),
+    def(
+        "lying-cache",
+        "",
+        "commits were faster than the WAL device can flush: a volatile cache acknowledges writes",
+        "check queue/write_cache, the controller and the hypervisor's cache mode",
+    ),
+    def(
+        "autovacuum",
+        "",
+        "an autovacuum worker ran inside the window",
+        "wait until it ends before the experiment, or set autovacuum = off in every condition",
+    ),
+    def(
+        "cache",
+        "",
+        "never: it reports the sizes of data set, shared_buffers and memory",
+        "make the data set larger than memory, or leave less memory free",
+    ),
+    def(
+        "checkpoints",
+        "",
+        "a checkpoint fell inside the window, or checkpoints could not be counted",
+        "raise max_wal_size and checkpoint_timeout, or use windows long enough for several checkpoints",
+    ),
+    def(
+        "common-start",
+        "",
+        "a session started later than 2 % into the window",
+        "use fewer sessions or longer windows",
+    ),
+    behavior("deadlocks", "a deadlock occurred", "use commit_every = 1 or one session per table"),
+    behavior(
+        "not-steady",
+        "the rate, or in an open loop the latency, had a trend or a step inside the window",
+        "use a longer warm-up, or longer windows",
+    ),
+    def(
+        "environment-differs",
+        "the environment changed, or differs from the baseline's, without a declared treatment",
+        "",
+        "make the environments equal, or declare the difference as a treatment",
+    ),
+    behavior(
+        "checkpoint-in-one-condition",
+        "a checkpoint fell inside this window and almost no other one; or the condition or its baseline sets max_wal_size, checkpoint_timeout or a similar setting, so that checkpoints are part of the effect",
+        "raise max_wal_size and checkpoint_timeout",
+    ),
+    def(
+        "cache-carry-over",
+        "",
+        "the first trial of most blocks, of the experiment, or the trials of its first half missed shared buffers or read from the device at least 25 % more per visit than other trials of the same condition (or less, over the experiment)",
+        "keep burn_in on, use a longer warm-up, a data set several times larger than the cache or entirely cached, or cache = \"cold\" in every condition",
+    ),
+    def(
+        "data-drift",
+        "the data set is more than 5 % larger than in the first trial",
+        "",
+        "use reset = \"vacuum\" or \"reload\"",
+    ),
+];
+
+/// Whether the setting affects when a checkpoint begins or how long it takes, either directly or
+/// through the volume of WAL before max_wal_size is reached.
+pub fn decides_checkpoints(setting: &str) -> bool {
+    const SETTINGS: &[&str] = &[
+        "max_wal_size",
+        "min_wal_size",
+        "checkpoint_timeout",
+        "checkpoint_completion_target",
+        "full_page_writes",
+        "wal_compression",
+        "wal_level",
+        "wal_log_hints",
+    ];
+    SETTINGS.contains(&setting)
+}
+
+pub fn definition(id: &str) -> Option<&'static CheckDef> {
+    CHECKS.iter().find(|c| c.id == id)
+}
+
+/// Ids of the checks that can invalidate a trial and therefore be tolerated. Checks of behavior are
+/// accepted without effect, for experiment files from versions in which they invalidated trials.
+pub fn tolerable() -> Vec<&'static str> {
+    let accepted = |c: &&CheckDef| !c.invalid.is_empty() || c.kind == Kind::Behavior;
+    CHECKS.iter().filter(accepted).map(|c| c.id).collect()
+}
+
+pub fn is_behavior(id: &str) -> bool {
+    definition(id).is_some_and(|c| c.kind == Kind::Behavior)
+}
+
+/// Validates a trial that an earlier version marked invalid because of its condition's behavior.
+/// Returns whether the trial was invalid and is valid now.
+pub fn rejudge(trial: &mut Trial) -> bool {
+    if trial.outcome != Outcome::Complete || trial.is_valid() {
+        return false;
+    }
+    for check in trial.checks.iter_mut().filter(|c| is_behavior(&c.id)) {
+        check.verdict = check.verdict.min(CheckVerdict::Warning);
+    }
+    trial.is_valid()
+}
+
+/// Changes the verdict of a tolerated check from invalid to warning and says so in the message.
+pub fn tolerate(check: &mut Check, tolerated: &[String]) {
+    if check.verdict == CheckVerdict::Invalid && tolerated.contains(&check.id) {
+        check.verdict = CheckVerdict::Warning;
+        check.message = format!("{} (tolerated: it would be invalid)", check.message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::full_trial;
+
+    #[test]
+    fn ids_are_unique_and_texts_are_present() {
+        for (i, c) in CHECKS.iter().enumerate() {
+            assert!(CHECKS[i + 1..].iter().all(|other| other.id != c.id), "{}", c.id);
+            assert!(!c.invalid.is_empty() || !c.warning.is_empty(), "{}", c.id);
+            assert!(!c.remedy.is_empty(), "{}", c.id);
+            assert!(c.kind == Kind::Measurement || c.invalid.is_empty(), "{}", c.id);
+        }
+    }
+
+    #[test]
+    fn tolerate_accepts_checks_of_behavior() {
+        for id in ["rate-not-reached", "drbd-congested", "data-size", "foreign-load"] {
+            assert!(tolerable().contains(&id), "{id}");
+        }
+        assert!(!tolerable().contains(&"clock-skew"), "it only warns");
+    }
+
+    #[test]
+    fn a_trial_invalidated_for_its_behavior_counts_again() {
+        let mut trial = full_trial();
+        trial.checks = vec![Check::invalid("rate-not-reached", "40 %", "ask for less")];
+        assert!(rejudge(&mut trial) && trial.is_valid());
+        assert_eq!(trial.checks[0].verdict, CheckVerdict::Warning);
+        assert!(!rejudge(&mut trial), "it was already valid");
+        trial.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
+        assert!(!rejudge(&mut trial) && !trial.is_valid());
+    }
+
+    #[test]
+    fn only_the_named_checks_are_tolerated() {
+        let tolerated = ["foreign-load".to_owned()];
+        let judged = |mut check: Check| {
+            tolerate(&mut check, &tolerated);
+            (check.verdict, check.message)
+        };
+        let (verdict, message) = judged(Check::invalid("foreign-load", "3 cores", "stop it"));
+        assert_eq!(verdict, CheckVerdict::Warning);
+        assert_eq!(message, "3 cores (tolerated: it would be invalid)");
+        let other = Check::invalid("durability", "fsync is off", "turn it on");
+        assert_eq!(judged(other).0, CheckVerdict::Invalid);
+        let fine = judged(Check::ok("foreign-load", "quiet"));
+        assert_eq!(fine, (CheckVerdict::Ok, "quiet".to_owned()));
+    }
+}

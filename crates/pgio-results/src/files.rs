@@ -1,0 +1,88 @@
+//! Safe access to files in directories that other users may write to.
+//!
+//! pgio runs as root on other people's hosts. A name in such a directory may be a link to
+//! /etc/shadow, a FIFO that blocks, or a device, and it may become one between check and open.
+//! Therefore a [`Directory`] is opened once, and everything below it is opened through its
+//! descriptor: links are not followed, only regular files of limited size are read, and writing
+//! creates a new file and renames it into place. Whole files are always written by
+//! [`write_durably`].
+//!
+//! This module knows no file formats. Links in the path of the directory itself are the user's
+//! choice and are followed.
+
+mod directory;
+mod special;
+mod text;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::Stat;
+use rustix::process::geteuid;
+
+pub use self::directory::Directory;
+pub use self::special::write_named;
+pub use self::text::read_text;
+use crate::units::human;
+
+/// Why an existing file is not opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("it is a symbolic link, and pgio does not follow links here: replace it with the file")]
+    Link,
+    #[error("it is {0} and not a regular file")]
+    NotRegular(&'static str),
+    #[error(
+        "its size is {}, and the limit is {}: it was not written by pgio, or it is damaged",
+        human::bytes(*bytes), human::bytes(*limit)
+    )]
+    TooLarge { bytes: u64, limit: u64 },
+    #[error(
+        "it has another hard link, so writing to it would change a file elsewhere: replace it with a copy"
+    )]
+    HardLink,
+    #[error("`{0}` is not the name of a file below this directory")]
+    Name(String),
+    #[error("it belongs to another user (uid {0})")]
+    Owner(u32),
+    #[error("other users may write to it")]
+    Writable,
+}
+
+impl Refused {
+    pub fn is_cause_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Refused>())
+    }
+}
+
+impl From<Refused> for io::Error {
+    fn from(refused: Refused) -> io::Error {
+        io::Error::other(refused)
+    }
+}
+
+/// Checks that only the current user and root can have written the file.
+pub fn check_ours(found: &Stat) -> Result<(), Refused> {
+    match found {
+        _ if ![0, geteuid().as_raw()].contains(&found.st_uid) => Err(Refused::Owner(found.st_uid)),
+        _ if found.st_mode & 0o022 != 0 => Err(Refused::Writable),
+        _ => Ok(()),
+    }
+}
+
+/// Replaces a file atomically; the new file is on disk when this returns. An existing file or link
+/// of that name is replaced, never followed.
+pub fn write_durably(path: &Path, text: &str) -> io::Result<()> {
+    let (directory, name) = split(path)?;
+    Directory::open(directory)?.write(Path::new(name), text.as_bytes())
+}
+
+/// Splits a path into directory and file name.
+fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    let Some(name) = path.file_name() else {
+        return Err(Refused::Name(path.display().to_string()).into());
+    };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok((parent.unwrap_or(Path::new(".")), name))
+}

@@ -1,0 +1,284 @@
+//! Latency histogram with logarithmic buckets, identical on the server and here.
+//!
+//! A latency of `x` µs belongs to bucket `17 + round(16 * log2(max(x, 0.5)))`, numbered from 1 like
+//! PostgreSQL arrays, so each bucket is 4.4 % wide. `workload/sql/` contains the same formula,
+//! because the server counts too; a test keeps them equal. Counts of several slices, sessions or
+//! drivers merge by addition.
+//!
+//! A quantile is interpolated inside its bucket on the logarithmic scale. With bucket centers,
+//! every quantile and every ratio of two quantiles would be rounded to steps of 4.4 %.
+//!
+//! An operation cut off by the end of the window is *censored*: only a lower bound of its latency
+//! is known. Such operations are counted separately, and every statistic that depends on them is a
+//! lower bound ([`Reading::at_least`]).
+
+/// Buckets per doubling of the latency.
+pub const PER_OCTAVE: f64 = 16.0;
+/// The bucket of 1 µs, numbered from 1.
+pub const ONE_MICROSECOND: usize = 17;
+/// Number of buckets; the last one is about 2^31 µs (36 minutes).
+pub const BUCKETS: usize = 512;
+/// The server's clock has a resolution of 1 µs: below this value a quantile is meaningless, but the
+/// mean is not.
+pub const COARSEST_QUANTILE_NS: f64 = 20_000.0;
+
+/// Maximum relative error from censored latencies for a statistic that is not marked as a lower
+/// bound: a few calls cut off by the end of the window must not mark every percentile.
+const NEGLIGIBLE: f64 = 0.01;
+
+/// A statistic in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading {
+    pub ns: f64,
+    /// Whether it is a lower bound, because it depends on censored latencies.
+    pub at_least: bool,
+}
+
+impl Reading {
+    pub fn seconds(self) -> f64 {
+        self.ns / 1e9
+    }
+}
+
+/// Latencies of answered operations and, separately, lower bounds of censored ones, by bucket.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Histogram {
+    answered: Counts,
+    censored: Option<Box<Counts>>,
+}
+
+/// Counts by bucket, with exact count, sum and maximum.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counts {
+    counts: Vec<u64>,
+    count: u64,
+    sum_ns: f64,
+    max_ns: f64,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts { counts: vec![0; BUCKETS], count: 0, sum_ns: 0.0, max_ns: 0.0 }
+    }
+}
+
+impl Counts {
+    /// `None` if there are more than [`BUCKETS`] buckets.
+    pub fn from_parts(counts: &[u64], sum_ns: f64, max_ns: f64) -> Option<Counts> {
+        if counts.len() > BUCKETS {
+            return None;
+        }
+        let mut all = counts.to_vec();
+        all.resize(BUCKETS, 0);
+        let count = all.iter().sum();
+        Some(Counts { counts: all, count, sum_ns, max_ns })
+    }
+
+    #[inline]
+    fn record(&mut self, ns: f64, n: u64) {
+        let bucket = bucket_of(ns).clamp(1, BUCKETS);
+        self.counts[bucket - 1] += n;
+        self.count += n;
+        self.sum_ns += ns * n as f64;
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    fn merge(&mut self, other: &Counts) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.count += other.count;
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn sum_ns(&self) -> f64 {
+        self.sum_ns
+    }
+
+    /// 0 if nothing was recorded.
+    pub fn max_ns(&self) -> f64 {
+        self.max_ns
+    }
+
+    /// Counts from bucket 1 on, without trailing empty buckets.
+    pub fn counts(&self) -> &[u64] {
+        let used = self.counts.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1);
+        &self.counts[..used]
+    }
+
+    /// The latency at a rank from 0 to the count, interpolated on the logarithmic scale between the
+    /// edges of its bucket. The maximum is the upper edge of the last used bucket.
+    fn at_rank(&self, rank: f64) -> Option<f64> {
+        if self.count == 0 {
+            return None;
+        }
+        let rank = rank.clamp(0.0, self.count as f64);
+        let mut below = 0;
+        for (index, n) in self.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let up_to = below + n;
+            if up_to as f64 >= rank {
+                let bucket = index + 1;
+                let low = edge_ns(bucket);
+                let is_last = up_to == self.count;
+                // The last bucket has no upper edge.
+                let open = is_last && (bucket == BUCKETS || self.max_ns < edge_ns(bucket + 1));
+                let high = if open { self.max_ns.max(low) } else { edge_ns(bucket + 1) };
+                let share = (rank - below as f64) / *n as f64;
+                return Some((low * (high / low).powf(share)).min(self.max_ns));
+            }
+            below = up_to;
+        }
+        Some(self.max_ns)
+    }
+}
+
+impl Histogram {
+    /// From the values of a slice: bucket counts, their exact sum and maximum.
+    ///
+    /// Returns `None` if there are more than [`BUCKETS`] buckets.
+    pub fn from_parts(counts: &[u64], sum_ns: f64, max_ns: f64) -> Option<Histogram> {
+        Some(Histogram::new(Counts::from_parts(counts, sum_ns, max_ns)?, None))
+    }
+
+    /// From answered and censored operations.
+    pub fn new(answered: Counts, censored: Option<Counts>) -> Histogram {
+        let censored = censored.filter(|c| c.count > 0).map(Box::new);
+        Histogram { answered, censored }
+    }
+
+    #[inline]
+    pub fn record(&mut self, ns: f64) {
+        self.answered.record(ns, 1);
+    }
+
+    /// Records `n` censored operations that took longer than `ns`.
+    pub fn record_censored(&mut self, ns: f64, n: u64) {
+        if n > 0 {
+            self.censored.get_or_insert_default().record(ns, n);
+        }
+    }
+
+    pub fn merge(&mut self, other: &Histogram) {
+        self.answered.merge(&other.answered);
+        if let Some(censored) = &other.censored {
+            self.censored.get_or_insert_default().merge(censored);
+        }
+    }
+
+    /// Number of answered operations.
+    pub fn count(&self) -> u64 {
+        self.answered.count
+    }
+
+    /// Number of censored operations.
+    pub fn censored_count(&self) -> u64 {
+        self.censored.as_ref().map_or(0, |c| c.count)
+    }
+
+    /// Number of all operations, from which quantiles are computed.
+    pub fn observed(&self) -> u64 {
+        self.count() + self.censored_count()
+    }
+
+    /// Sum of the answered operations' latencies.
+    pub fn sum_ns(&self) -> f64 {
+        self.answered.sum_ns
+    }
+
+    /// Sum over all operations, including the lower bounds of censored ones.
+    pub fn observed_sum_ns(&self) -> f64 {
+        self.sum_ns() + self.censored.as_ref().map_or(0.0, |c| c.sum_ns)
+    }
+
+    /// Exact mean of the answered operations; `None` without any.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.sum_ns() / self.count() as f64)
+    }
+
+    /// Exact maximum of the answered operations; `None` without any.
+    pub fn max_ns(&self) -> Option<f64> {
+        (self.count() > 0).then_some(self.answered.max_ns)
+    }
+
+    /// The mean of all operations. It counts as a lower bound if it would grow by more than
+    /// [`NEGLIGIBLE`] with every censored operation as long as the longest known one.
+    pub fn mean(&self) -> Option<Reading> {
+        let all = self.observed();
+        let ns = (all > 0).then(|| self.observed_sum_ns() / all as f64)?;
+        let longest = self.longest()?.ns;
+        let upper = (self.sum_ns() + self.censored_count() as f64 * longest) / all as f64;
+        Some(Reading { ns, at_least: upper > ns * (1.0 + NEGLIGIBLE) })
+    }
+
+    /// The longest of all operations; a lower bound if that operation is censored.
+    pub fn longest(&self) -> Option<Reading> {
+        let censored = self.censored.as_ref().map_or(0.0, |c| c.max_ns);
+        let ns = self.answered.max_ns.max(censored);
+        let at_least = self.censored_count() > 0 && censored >= self.answered.max_ns;
+        (self.observed() > 0).then_some(Reading { ns, at_least })
+    }
+
+    /// Interpolated quantile `q` in 0..=1 of all operations; `None` if nothing was recorded. Each
+    /// censored operation counts with its lower bound, so the quantile is a lower bound too, unless
+    /// it would be almost the same if all of them had lasted forever.
+    pub fn quantile(&self, q: f64) -> Option<Reading> {
+        let rank = q * self.observed() as f64;
+        let Some(censored) = &self.censored else {
+            let ns = self.answered.at_rank(rank)?;
+            return Some(Reading { ns, at_least: false });
+        };
+        let mut all = self.answered.clone();
+        all.merge(censored);
+        let ns = all.at_rank(rank)?;
+        let within = rank <= self.count() as f64;
+        let at_most = self.answered.at_rank(rank).filter(|_| within);
+        let at_least = at_most.is_none_or(|most| most > ns * (1.0 + NEGLIGIBLE));
+        Some(Reading { ns, at_least })
+    }
+
+    /// The quantile without its flag.
+    pub fn quantile_ns(&self, q: f64) -> Option<f64> {
+        self.quantile(q).map(|reading| reading.ns)
+    }
+
+    /// Counts of answered operations from bucket 1 on, without trailing empty buckets.
+    pub fn counts(&self) -> &[u64] {
+        self.answered.counts()
+    }
+
+    /// Counts of censored operations, if any.
+    pub fn censored(&self) -> Option<&Counts> {
+        self.censored.as_deref()
+    }
+
+    /// Counts of answered and censored operations together.
+    pub fn together(&self) -> Counts {
+        let mut all = self.answered.clone();
+        self.censored.iter().for_each(|censored| all.merge(censored));
+        all
+    }
+}
+
+/// The bucket of a latency, numbered from 1.
+pub fn bucket_of(ns: f64) -> usize {
+    let us = (ns / 1000.0).max(0.5);
+    (ONE_MICROSECOND as f64 + (us.log2() * PER_OCTAVE).round()) as usize
+}
+
+/// The geometric center of a bucket, numbered from 1.
+pub fn center_ns(bucket: usize) -> f64 {
+    1000.0 * ((bucket as f64 - ONE_MICROSECOND as f64) / PER_OCTAVE).exp2()
+}
+
+/// The lower edge of a bucket, numbered from 1; it is the upper edge of the bucket before.
+fn edge_ns(bucket: usize) -> f64 {
+    1000.0 * ((bucket as f64 - 0.5 - ONE_MICROSECOND as f64) / PER_OCTAVE).exp2()
+}
+
+#[cfg(test)]
+mod tests;

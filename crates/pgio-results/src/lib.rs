@@ -1,0 +1,35 @@
+//! The stored records: measuring code writes them, analysis and reports read them.
+//!
+//! [`model`] is a trial in memory, [`change`] a setting that a condition changes, [`metrics`] the
+//! table of all metrics with unit and direction, [`operation`] classes of operations and the statistics of
+//! their latencies, [`latency`] the metrics derived from a histogram,
+//! [`checks`] the table of validity checks, [`telemetry`] and [`series`] observations beside the
+//! workload, [`wire`] the versioned form on disk, [`store`] the directory of an experiment,
+//! [`sweep`] the factors varied beside the conditions. Nothing here measures or judges. Next:
+//! `analysis` draws conclusions from these records alone.
+
+pub mod files;
+pub mod histogram;
+pub mod units;
+pub mod warning;
+
+pub mod change;
+pub mod checks;
+pub mod device;
+pub mod latency;
+pub mod metrics;
+pub mod model;
+pub mod operation;
+pub mod series;
+pub mod store;
+pub mod sweep;
+pub mod telemetry;
+#[cfg(feature = "test-support")]
+#[doc(hidden)]
+pub mod test_support;
+pub mod waits;
+pub mod wire;
+
+pub use model::{
+    BURN_IN_BLOCK, Check, CheckVerdict, Evidence, Metric, Outcome, Place, Trial, Warning,
+};

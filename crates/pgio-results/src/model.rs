@@ -1,0 +1,314 @@
+//! A trial in memory, and its parts.
+//!
+//! Base units are seconds for reported time spans, bytes, and blocks. The parts are plain data and
+//! are stored unchanged; only [`Trial`] itself has a separate stored form (`wire`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::sweep::Point;
+use super::telemetry::Telemetry;
+use crate::histogram::Histogram;
+use crate::units::Layout;
+pub use crate::warning::Warning;
+
+/// Facts about the environment: values by name, such as `setting.fsync` or `host.kernel`.
+pub type Facts = BTreeMap<String, String>;
+
+/// One run of the workload under one condition, complete or not.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    pub run_id: String,
+    /// Its position in the experiment; absent for a single `pgio run`.
+    pub place: Option<Place>,
+    pub outcome: Outcome,
+    /// The server's clock when the window opened, RFC 3339.
+    pub started_at: String,
+    pub window: Window,
+    pub workload: WorkloadInfo,
+    pub dataset: Option<DatasetInfo>,
+    pub seed: u64,
+    pub server: ServerInfo,
+    /// Settings pinned in every session of the workload, as read back there.
+    pub settings: BTreeMap<String, String>,
+    pub sessions: Vec<SessionTotals>,
+    pub timeline: Vec<Slice>,
+    /// Histograms by class of operation, such as `read`, `update`, `commit`.
+    pub histograms: BTreeMap<String, Histogram>,
+    pub metrics: BTreeMap<String, Metric>,
+    /// pg_stat_database before and after the window.
+    pub database: Option<DatabaseCounters>,
+    pub telemetry: Option<Telemetry>,
+    /// The file with its samples, such as `series/0007.json`, relative to the results directory.
+    pub series: Option<String>,
+    /// Non-default server settings, kernel, mounts, schedulers and CPU governor when the window
+    /// opened; they must not differ between conditions. Trials read from a store share equal
+    /// values.
+    pub environment: Arc<Facts>,
+    pub evidence: Vec<Evidence>,
+    pub checks: Vec<Check>,
+    pub warnings: Vec<Warning>,
+    /// An earlier version marked it invalid because of its condition's behavior; it counts now.
+    /// Determined when reading, not stored.
+    pub rejudged: bool,
+}
+
+/// Block number of the burn-in trial, which precedes block 1.
+pub const BURN_IN_BLOCK: u32 = 0;
+
+impl Trial {
+    /// Whether it ran before block 1 to warm up the server: stored and shown, never counted or
+    /// compared.
+    pub fn is_burn_in(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_burn_in)
+    }
+
+    /// Whether it is complete and no check invalidates it.
+    pub fn is_valid(&self) -> bool {
+        self.outcome == Outcome::Complete
+            && self.checks.iter().all(|c| c.verdict != CheckVerdict::Invalid)
+    }
+}
+
+/// A trial's position in its experiment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Place {
+    pub experiment: String,
+    pub condition: String,
+    /// Numbered from 1; 0 is the burn-in trial, which never counts.
+    pub block: u32,
+    /// Position within its block, numbered from 1.
+    pub position: u32,
+    /// Number of earlier attempts of this trial, which were invalid.
+    #[serde(default)]
+    pub attempt: u32,
+    /// A value for each axis of the sweep; absent without a sweep.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub point: Point,
+}
+
+impl Place {
+    pub fn is_burn_in(&self) -> bool {
+        self.block == BURN_IN_BLOCK
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Outcome {
+    Complete,
+    Failed {
+        error: String,
+    },
+    /// Stopped by the user inside the window; its data are kept but never compared.
+    Interrupted,
+}
+
+/// The measuring window, common to all sessions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Window {
+    /// Requested seconds; absent if a fixed number of transactions or calls was requested.
+    pub asked_seconds: Option<f64>,
+    /// Seconds from the common start to the last operation of the last session.
+    pub seconds: f64,
+    pub warmup_seconds: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WorkloadInfo {
+    pub kind: String,
+    pub primary_metric: String,
+    /// The workload's keys as resolved, such as `update_pct`.
+    pub keys: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DatasetInfo {
+    pub tables: u32,
+    /// As requested, such as `200M`.
+    pub scale: String,
+    pub blocks_per_table: u64,
+    pub seed: u64,
+    /// Absent in records of earlier versions, which had only the default layout.
+    #[serde(default)]
+    pub layout: Layout,
+    /// Bytes of all tables and their indexes at the start and end of the trial.
+    pub bytes_before: u64,
+    pub bytes_after: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ServerInfo {
+    /// `server_version`, such as `15.14 (Debian 15.14-0+deb12u1)`.
+    pub version: String,
+    pub version_num: u32,
+    pub database: String,
+    pub shared_buffers: String,
+    /// The connection target, without secrets.
+    pub target: String,
+    pub fsync: String,
+    pub full_page_writes: String,
+}
+
+/// Totals of one session inside the window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionTotals {
+    pub pid: i32,
+    /// The table it worked on, such as `pgio1`.
+    pub table: String,
+    pub reads: u64,
+    pub updates: u64,
+    pub commits: u64,
+    pub rows_updated: u64,
+    pub blocks_read: u64,
+    pub read_max_seconds: f64,
+    pub update_max_seconds: f64,
+    pub commit_max_seconds: f64,
+    pub deadlocks: u64,
+}
+
+/// Totals of all sessions in about one second of the window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Slice {
+    /// Seconds from the start of the window to the end of the slice.
+    pub at: f64,
+    pub seconds: f64,
+    pub block_visits: u64,
+    pub rows_updated: u64,
+    pub commits: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub messages: u64,
+    /// In an open loop, calls or messages answered in the slice; the last slice includes those cut
+    /// off by the end of the window.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub timed: u64,
+    /// The sum of their latencies, or of their lower bounds.
+    #[serde(default, skip_serializing_if = "is_zero_span")]
+    pub latency_seconds: f64,
+}
+
+/// Fields that most workloads do not use are not stored.
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_zero_span(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Metric {
+    /// Absent if it could not be measured or is meaningless.
+    pub value: Option<f64>,
+    pub unit: String,
+    /// Whether the value is a lower bound because it depends on operations cut off by the end of
+    /// the window.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
+}
+
+impl Metric {
+    pub fn new(value: Option<f64>, unit: impl Into<String>) -> Metric {
+        Metric { value, unit: unit.into(), at_least: false }
+    }
+}
+
+/// Columns of the BEFORE and AFTER lines of the original pgio.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DatabaseRow {
+    pub blks_hit: i64,
+    pub blks_read: i64,
+    pub tup_returned: i64,
+    pub tup_fetched: i64,
+    pub tup_updated: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DatabaseCounters {
+    pub before: DatabaseRow,
+    pub after: DatabaseRow,
+}
+
+/// A value read back to prove that a treatment was in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Evidence {
+    pub when: When,
+    /// Such as `synchronous_commit` or `sync_state of pgio_standby`.
+    pub what: String,
+    pub found: String,
+    /// The expected value; absent if the value is only recorded.
+    pub expected: Option<String>,
+}
+
+impl Evidence {
+    pub fn holds(&self) -> bool {
+        self.expected.as_ref().is_none_or(|e| *e == self.found)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    Before,
+    During,
+    After,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CheckVerdict {
+    Ok,
+    Warning,
+    Invalid,
+}
+
+/// A named validity check of one trial, with its verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Check {
+    /// Stable identifier, such as `treatment-in-force`.
+    pub id: String,
+    pub verdict: CheckVerdict,
+    pub message: String,
+    /// A hint what to do; empty if the verdict is ok.
+    pub remedy: String,
+}
+
+impl Check {
+    pub fn ok(id: &str, message: impl Into<String>) -> Check {
+        Check::new(id, CheckVerdict::Ok, message, "")
+    }
+
+    pub fn warning(id: &str, message: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, CheckVerdict::Warning, message, remedy)
+    }
+
+    pub fn invalid(id: &str, message: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, CheckVerdict::Invalid, message, remedy)
+    }
+
+    fn new(
+        id: &str,
+        verdict: CheckVerdict,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Check {
+        Check { id: id.to_owned(), verdict, message: message.into(), remedy: remedy.into() }
+    }
+}

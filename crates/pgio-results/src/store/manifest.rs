@@ -1,0 +1,183 @@
+//! manifest.json, `pgio.manifest/1`: the definition of the experiment, as needed to read its
+//! trials.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::reading::open;
+use super::{StoreError, io, legacy};
+use crate::change::Change;
+use crate::metrics::DeclaredMetric;
+use crate::sweep::{NO_SWEEP, Point, Sweep};
+
+pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
+
+/// The definition of the experiment, as needed to read its trials.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Manifest {
+    pub schema: String,
+    pub pgio: String,
+    pub name: String,
+    pub created_at: String,
+    pub seed: u64,
+    pub blocks: u32,
+    pub baseline: String,
+    /// Name of the A/A twin, if the baseline ran twice per block.
+    pub aa: Option<String>,
+    pub primary_metric: String,
+    /// In the order of the experiment file; the A/A twin follows its baseline.
+    pub conditions: Vec<ConditionInfo>,
+    /// Metrics printed by the experiment's command; empty for pgio's own workloads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<DeclaredMetric>,
+    /// The environment: server version, relevant settings, the machine.
+    pub environment: BTreeMap<String, String>,
+    /// The rules of the experiment in addition to the number of blocks.
+    #[serde(default)]
+    pub rules: Rules,
+    /// One entry for each continuation after an interruption.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resumed: Vec<Resumed>,
+    /// The factors varied beside the conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Sweep>,
+}
+
+impl Manifest {
+    /// The point at which the primary metric is judged.
+    pub fn middle(&self) -> &Point {
+        self.sweep.as_ref().map_or(&NO_SWEEP, Sweep::middle)
+    }
+
+    /// All points, the middle one first; without a sweep, only the empty point.
+    pub fn points(&self) -> &[Point] {
+        match &self.sweep {
+            Some(sweep) if !sweep.points.is_empty() => &sweep.points,
+            _ => std::slice::from_ref(&NO_SWEEP),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Rules {
+    /// Requested precision of a ratio: 0.05 means ±5 %. Absent if the number of blocks was fixed.
+    pub precision: Option<f64>,
+    /// Maximum number of blocks if a precision was requested.
+    pub max_blocks: Option<u32>,
+    /// How often an invalid trial is repeated.
+    #[serde(default)]
+    pub repeats: u32,
+    /// What precedes each trial: `checkpoint`, `vacuum`, `reload` or `recreate`.
+    #[serde(default)]
+    pub reset: String,
+    /// `before`, `spread` or `none`; empty in records of earlier versions, which always used `before`.
+    #[serde(default)]
+    pub checkpoint: String,
+    /// Checks that only warn.
+    #[serde(default)]
+    pub tolerate: Vec<String>,
+    /// Conditions whose primary comparison answers the question; empty means all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judge: Vec<String>,
+    /// Metrics judged in addition to the primary one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_judge: Vec<String>,
+    /// The effect to plan for, as a ratio: 0.05 means 5 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<f64>,
+}
+
+impl Rules {
+    /// Whether this comparison is one of those that answer the experiment's question.
+    pub fn judges(&self, condition: &str, metric: &str, primary: bool) -> bool {
+        let condition = self.judge.is_empty() || self.judge.iter().any(|c| c == condition);
+        condition && (primary || self.also_judge.iter().any(|m| m == metric))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Resumed {
+    /// RFC 3339.
+    pub at: String,
+    pub pgio: String,
+    /// The first line of trials.jsonl written after the continuation, numbered from 1.
+    pub from_trial: usize,
+    /// Differences from the interrupted run.
+    pub remarks: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "StoredCondition", into = "StoredCondition")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "StoredCondition"))]
+pub struct ConditionInfo {
+    pub name: String,
+    pub changes: Vec<Change>,
+}
+
+impl ConditionInfo {
+    /// Each change as text, such as `synchronous_commit = local`.
+    pub fn treatments(&self) -> Vec<String> {
+        self.changes.iter().map(Change::to_string).collect()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct StoredCondition {
+    name: String,
+    /// Each change as text, such as `synchronous_commit = local`.
+    treatments: Vec<String>,
+    /// The same changes by fields; earlier versions stored only the text.
+    #[serde(default)]
+    changes: Option<Vec<Change>>,
+}
+
+impl From<StoredCondition> for ConditionInfo {
+    fn from(stored: StoredCondition) -> ConditionInfo {
+        let StoredCondition { name, treatments, changes } = stored;
+        let parse = || treatments.iter().map(|text| legacy::change(text)).collect();
+        ConditionInfo { name, changes: changes.unwrap_or_else(parse) }
+    }
+}
+
+impl From<ConditionInfo> for StoredCondition {
+    fn from(info: ConditionInfo) -> StoredCondition {
+        let treatments = info.treatments();
+        StoredCondition { name: info.name, treatments, changes: Some(info.changes) }
+    }
+}
+
+/// Maximum size of the file.
+const LIMIT: u64 = 64 << 20;
+
+/// The manifest as text for its file.
+pub(super) fn text(manifest: &Manifest) -> String {
+    serde_json::to_string_pretty(manifest).expect("plain data always serializes") + "\n"
+}
+
+pub fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
+    #[derive(Deserialize)]
+    struct Tag {
+        schema: String,
+    }
+    let path = dir.join("manifest.json");
+    let read = open(dir, "manifest.json")?.read(Path::new("manifest.json"), LIMIT);
+    let text = read.map_err(|source| match source.kind() {
+        ErrorKind::NotFound => {
+            StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }
+        }
+        _ => io("read", &path, source),
+    })?;
+    let broken = |source| StoreError::Manifest { path: path.clone(), source };
+    let tag: Tag = serde_json::from_str(&text).map_err(broken)?;
+    if tag.schema != MANIFEST_SCHEMA {
+        return Err(StoreError::ManifestVersion { path, found: tag.schema });
+    }
+    serde_json::from_str(&text).map_err(broken)
+}

@@ -1,0 +1,210 @@
+//! Reads a stored experiment: complete, interrupted, or torn by a crash.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::mem;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Stat, fstat};
+
+use super::{EXPERIMENT, Manifest, NoSuchCondition, StoreError, TRIALS, io, read_manifest};
+use crate::checks;
+use crate::files::{self, Directory};
+use crate::model::Trial;
+use crate::series::{SERIES_SCHEMA, Series};
+use crate::wire;
+
+/// Larger files and lines were not written by pgio. A record of a thousand sessions has about a
+/// megabyte.
+const LINE_LIMIT: u64 = 64 << 20;
+const TRIALS_LIMIT: u64 = 8 << 30;
+const SERIES_LIMIT: u64 = 1 << 30;
+const EXPERIMENT_LIMIT: u64 = 16 << 20;
+
+/// A stored experiment as read back.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    pub manifest: Manifest,
+    pub trials: Vec<Trial>,
+    /// Whether a crash tore the last line of trials.jsonl, which is skipped.
+    pub torn: bool,
+    /// The experiment's original baseline, if it is compared with another one: see
+    /// [`Stored::against`].
+    pub own_baseline: Option<String>,
+    /// Whether the trials' checks include those that need the other trials: see `analysis::judge`.
+    pub judged: bool,
+}
+
+impl Stored {
+    /// The same trials with another condition as the baseline. The A/A twin of the original
+    /// baseline becomes an ordinary condition, because it does not measure the noise of the new
+    /// baseline.
+    pub fn against(mut self, baseline: &str) -> Result<Stored, NoSuchCondition> {
+        let manifest = &mut self.manifest;
+        if baseline == manifest.baseline {
+            return Ok(self);
+        }
+        if !manifest.conditions.iter().any(|c| c.name == baseline) {
+            let known = manifest.conditions.iter().map(|c| c.name.clone()).collect();
+            return Err(NoSuchCondition { name: baseline.to_owned(), known });
+        }
+        manifest.aa = None;
+        self.own_baseline = Some(mem::replace(&mut manifest.baseline, baseline.to_owned()));
+        Ok(self)
+    }
+}
+
+/// The samples of a trial, if any are stored.
+pub fn read_series(dir: &Path, trial: &Trial) -> Result<Option<Series>, StoreError> {
+    let Some(name) = &trial.series else { return Ok(None) };
+    let path = dir.join(name);
+    if !name.starts_with("series/") {
+        let place = dir.join(TRIALS).display().to_string();
+        return Err(StoreError::SeriesName { place, name: name.clone() });
+    }
+    let text = match open(dir, "trials.jsonl")?.read(Path::new(name), SERIES_LIMIT) {
+        Ok(text) => text,
+        // Samples are large; people who share results may omit them.
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(io("read", &path, source)),
+    };
+    let series: Series = serde_json::from_str(&text)
+        .map_err(|source| StoreError::Manifest { path: path.clone(), source })?;
+    if series.schema != SERIES_SCHEMA {
+        return Err(StoreError::ManifestVersion { path, found: series.schema });
+    }
+    Ok(Some(series))
+}
+
+/// The experiment file; `None` if the results do not contain it.
+pub fn read_experiment(dir: &Path) -> Result<Option<String>, StoreError> {
+    match open(dir, EXPERIMENT)?.read(Path::new(EXPERIMENT), EXPERIMENT_LIMIT) {
+        Ok(text) => Ok(Some(text)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(io("read", &dir.join(EXPERIMENT), source)),
+    }
+}
+
+/// Like [`read_experiment`], before running its commands: fails if another user may have written
+/// the directory or the file.
+pub fn read_own_experiment(dir: &Path) -> Result<Option<String>, StoreError> {
+    let directory = open(dir, EXPERIMENT)?;
+    let path = dir.join(EXPERIMENT);
+    let check_ours = |found: Stat, path: &Path| {
+        let untrusted = |why| StoreError::Untrusted { path: path.to_owned(), why };
+        files::check_ours(&found).map_err(untrusted)
+    };
+    check_ours(directory.stat().map_err(|e| io("stat", dir, e))?, dir)?;
+    let file = match directory.open_file(Path::new(EXPERIMENT), EXPERIMENT_LIMIT) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|e| io("read", &path, e))?,
+    };
+    check_ours(fstat(&file).map_err(|e| io("stat", &path, e.into()))?, &path)?;
+    let mut text = String::new();
+    let read = file.take(EXPERIMENT_LIMIT).read_to_string(&mut text);
+    read.map_err(|e| io("read", &path, e))?;
+    Ok(Some(text))
+}
+
+/// Opens a directory that should contain the file `wanted`.
+pub(super) fn open(dir: &Path, wanted: &'static str) -> Result<Directory, StoreError> {
+    Directory::open(dir).map_err(|source| match source.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            StoreError::NotResults { dir: dir.to_owned(), missing: wanted }
+        }
+        _ => io("open", dir, source),
+    })
+}
+
+/// The directory itself, or the directories of an experiment's workloads below it, in the order of
+/// their start. Never empty.
+pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    if dir.join("manifest.json").symlink_metadata().is_ok() {
+        return Ok(vec![dir.to_owned()]);
+    }
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries.collect(),
+        Err(e) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&e.kind()) => Vec::new(),
+        Err(source) => return Err(io("read", dir, source)),
+    };
+    let mut found = Vec::new();
+    for entry in entries.into_iter().flatten() {
+        // Ignore links, which could lead out of the results.
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir())
+            || entry.path().join("manifest.json").symlink_metadata().is_err()
+        {
+            continue;
+        }
+        match read_manifest(&entry.path()) {
+            // The experiment's name ends with the workload's name, which is also the directory's
+            // name. Other directories do not belong to this experiment.
+            Ok(m) if m.name.ends_with(&format!(" {}", entry.file_name().display())) => {
+                found.push((m.created_at, entry.path()));
+            }
+            Ok(_) => {}
+            // Reading it later reports the error.
+            Err(_) => found.push((String::new(), entry.path())),
+        }
+    }
+    found.sort();
+    match found.is_empty() {
+        true => Err(StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }),
+        false => Ok(found.into_iter().map(|(_, path)| path).collect()),
+    }
+}
+
+/// Reads a stored experiment.
+pub fn read(dir: &Path) -> Result<Stored, StoreError> {
+    let manifest = read_manifest(dir)?;
+    let file = open(dir, TRIALS)?.open_file(Path::new(TRIALS), TRIALS_LIMIT);
+    let file = file.map_err(|source| match source.kind() {
+        ErrorKind::NotFound => StoreError::NotResults { dir: dir.to_owned(), missing: TRIALS },
+        _ => io("read", &dir.join(TRIALS), source),
+    })?;
+    let Records { trials, torn, .. } = records(&file, &dir.join(TRIALS))?;
+    Ok(Stored { manifest, trials, torn: !torn.is_empty(), own_baseline: None, judged: false })
+}
+
+/// The content of trials.jsonl.
+pub(super) struct Records {
+    pub(super) trials: Vec<Trial>,
+    /// Offset of the end of the last complete line.
+    pub(super) whole: u64,
+    /// Bytes after it.
+    pub(super) torn: Vec<u8>,
+}
+
+/// Reads records from the current position of the file. `path` is for errors.
+pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
+    let mut reader = BufReader::new(file);
+    let mut found = Records { trials: Vec::new(), whole: 0, torn: Vec::new() };
+    loop {
+        let place = || format!("{} line {}", path.display(), found.trials.len() + 1);
+        let mut line = Vec::new();
+        let limited = reader.by_ref().take(LINE_LIMIT + 1).read_until(b'\n', &mut line);
+        let length = limited.map_err(|source| io("read", path, source))? as u64;
+        if length > LINE_LIMIT {
+            return Err(StoreError::LongLine { place: place(), limit: LINE_LIMIT });
+        }
+        let Some(text) = line.strip_suffix(b"\n") else {
+            found.torn = line;
+            return Ok(found);
+        };
+        let text = match str::from_utf8(text) {
+            Ok(text) => Cow::Borrowed(text),
+            // The parser then reports the position of the error.
+            Err(_) => String::from_utf8_lossy(text),
+        };
+        let mut trial = wire::from_json(&text, &place())?;
+        trial.rejudged = checks::rejudge(&mut trial);
+        if let Some(before) = found.trials.last()
+            && before.environment == trial.environment
+        {
+            trial.environment = Arc::clone(&before.environment);
+        }
+        found.trials.push(trial);
+        found.whole += length;
+    }
+}

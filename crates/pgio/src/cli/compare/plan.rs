@@ -1,0 +1,280 @@
+//! `--plan`: every trial in its order, how long it takes, and every change it will make, as text.
+//!
+//! `experiment::application` finds all of it out; nothing is asked of a server here.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::cli::exit::Failure;
+use crate::cli::progress::{seconds, size_text};
+use crate::config::command::{CommandSpec, Line};
+use crate::config::experiment::{
+    Checkpoint, Experiment, Reset, Target, WorkloadKind, WorkloadSpec,
+};
+use crate::config::resolve::Extent;
+use crate::experiment::application::estimate::{self, Estimate};
+use crate::experiment::application::{
+    ConditionChange, Doubt, Job, PlannedChange, Preview, Unchecked, WorkloadPreview, cells,
+};
+use crate::experiment::plan::plan;
+use crate::experiment::state;
+use crate::host::LOCAL;
+use crate::results::sweep::{Axis, AxisValue, Sweep, shown};
+use crate::units::exact_duration;
+
+pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<String, Failure> {
+    let e = &job.experiment;
+    let mut text = format!(
+        "Experiment {}: {} blocks, seed {}, baseline {}.\n",
+        e.name, e.blocks, job.seed, e.baseline
+    );
+    for doubt in &preview.doubts {
+        let line = match doubt {
+            Doubt::NotAsked(why) => format!("Present values are not shown: {why}."),
+            Doubt::Refused(why) => format!("It would be refused: {why}."),
+        };
+        add(&mut text, &line);
+    }
+    for workload in &preview.workloads {
+        add_workload(&mut text, job, workload);
+    }
+    text.push('\n');
+    for line in surroundings(e, out)? {
+        add(&mut text, &line);
+    }
+    Ok(text)
+}
+
+/// What a plan could not check.
+pub(super) fn unchecked(Unchecked { target, installed }: &Unchecked) -> String {
+    let programs = match installed {
+        Some(version) => format!("PostgreSQL {version}"),
+        None => "a PostgreSQL that will be downloaded".to_owned(),
+    };
+    format!(
+        "[{target}] is {programs}, not started for the plan: what only the running server can refuse, such as a setting that it does not know, is refused when the experiment begins."
+    )
+}
+
+fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
+    let e = &job.experiment;
+    let (workload, cells) = (preview.spec, preview.cells.as_slice());
+    let length = match e.window_of(workload) {
+        Some(Extent::Time(window)) => format!("a window of {}", exact_duration(window)),
+        Some(Extent::Transactions(n)) => format!("{n} transactions"),
+        Some(Extent::Calls(n)) => format!("{n} calls of each session"),
+        None => "as long as the command takes".to_owned(),
+    };
+    let trial = e.size_of(workload).trial;
+    let (name, kind) = (&workload.name, workload.kind.name());
+    let warm = exact_duration(e.warmup_of(workload));
+    add(text, &format!("\nWorkload {name} ({kind}): {warm} of warm-up, then {length}."));
+    if let Some(told) = size_text(e, workload) {
+        add(text, &format!("  {told}"));
+    }
+    add(text, &format!("  before each trial: {}", reset_text(e, workload)));
+    if e.rules.checkpoint == Checkpoint::Spread {
+        add(text, "  windows hold whole checkpoint cycles (checkpoint = \"spread\")");
+    }
+    for line in workload.command.iter().flat_map(command_lines) {
+        add(text, &format!("  {line}"));
+    }
+    let changes = preview.changes.iter().map(change_text);
+    for line in changes.chain(preview.sweep.iter().flat_map(axes_text)) {
+        add(text, &format!("  {line}"));
+    }
+    let each = trial.map_or_else(|| "as long as it takes".to_owned(), seconds);
+    if e.burns_in(workload) {
+        let title = &cells[cells::baseline_cell(e, cells)].title;
+        add(
+            text,
+            &format!(
+                "  burn-in first, {each}: {title}, never counted (burn_in = false leaves it out)"
+            ),
+        );
+    }
+    for p in plan(cells.len(), e.blocks, job.seed) {
+        let title = &cells[p.cell].title;
+        add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
+    }
+    let of_block: Option<Vec<Estimate>> =
+        cells.iter().map(|cell| estimate::of_trial(job, workload, cell)).collect();
+    let of_baseline = of_block.as_ref().and_then(|all| all.first().copied());
+    let of_block = of_block.map(|all| all.into_iter().fold(Estimate::default(), Estimate::plus));
+    let cells = u32::try_from(cells.len()).unwrap_or(u32::MAX);
+    let trials = cells.saturating_mul(e.blocks);
+    let burn_in = u32::from(e.burns_in(workload));
+    let and_burn_in = if burn_in > 0 { " and the burn-in" } else { "" };
+    let start = estimate::of_start(job, workload);
+    // Whole blocks, and repeats as if they were; the burn-in trial as the first cell's.
+    let of = |trials: u32| {
+        let all = of_block?.times(trials / cells.max(1)).plus(start);
+        Some(if burn_in > 0 { all.plus(of_baseline?) } else { all })
+    };
+    let total = |trials: u32| match trial.zip(of(trials)) {
+        Some((trial, estimate)) => format!(
+            "{trials} trials{and_burn_in}, {} of warm-up and windows, about {} in all",
+            seconds(trial.saturating_mul(trials.saturating_add(burn_in))),
+            seconds(estimate.total())
+        ),
+        None => format!("{trials} trials{and_burn_in}"),
+    };
+    add(text, &format!("  {}", total(trials)));
+    if let Some(estimate) = of(trials) {
+        add(text, &format!("  beside the windows: {}", estimate.basis()));
+    }
+    for (why, most) in limits(e, trials) {
+        add(text, &format!("  at most {} {why}", total(most)));
+    }
+}
+
+fn change_text(ConditionChange { condition, change }: &ConditionChange) -> String {
+    let change = match change {
+        PlannedChange::Nothing => "nothing".to_owned(),
+        PlannedChange::Intent(intent) => intent.clone(),
+        PlannedChange::Unknown { intent, why } => format!("{intent}; now unknown: {why}"),
+        PlannedChange::Known(o) => format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now),
+    };
+    format!("{condition} changes {change}")
+}
+
+/// What may come on top, each with the number of trials that it can lead to.
+fn limits(e: &Experiment, trials: u32) -> Vec<(String, u32)> {
+    let mut limits = Vec::new();
+    let mut most = trials;
+    if let Some(precision) = e.rules.precision {
+        most = most / e.blocks * e.rules.max_blocks;
+        limits.push((
+            format!(
+                "(blocks are added up to {}, until every interval is within ±{} %)",
+                e.rules.max_blocks,
+                precision * 100.0
+            ),
+            most,
+        ));
+    }
+    if e.rules.repeats > 0 {
+        limits.push((
+            format!(
+                "(invalid trials are repeated up to {} times, each with its baseline beside it)",
+                e.rules.repeats
+            ),
+            most.saturating_mul(1 + e.rules.repeats),
+        ));
+    }
+    limits
+}
+
+fn reset_text(e: &Experiment, workload: &WorkloadSpec) -> String {
+    let kind = workload.kind;
+    let again = match kind {
+        WorkloadKind::Slob => {
+            "the data set is loaded again as it was (DROP and CREATE of its tables)"
+        }
+        WorkloadKind::Commit => "its own table is dropped and made again",
+        WorkloadKind::Device => "all of its place is written once, where it may be",
+        WorkloadKind::Command => "its setup, where it has one, in a new schema where it names one",
+        WorkloadKind::Mail => "messages of an earlier trial are removed",
+    };
+    let checkpoint = match e.rules.checkpoint {
+        Checkpoint::Before | Checkpoint::Spread => "CHECKPOINT",
+        Checkpoint::None => "no CHECKPOINT",
+    };
+    match e.reset_of(workload) {
+        Reset::Checkpoint if kind == WorkloadKind::Slob => checkpoint.to_owned(),
+        Reset::Vacuum if kind == WorkloadKind::Slob => {
+            format!("VACUUM of the data set's tables, then {checkpoint}")
+        }
+        Reset::Checkpoint | Reset::Vacuum | Reset::Reload => {
+            format!("{again}, then {checkpoint}")
+        }
+        Reset::Recreate { named } => format!(
+            "DROP DATABASE and CREATE DATABASE{}, {again}, then {checkpoint}",
+            named.as_ref().map_or(String::new(), |n| format!(" {n}"))
+        ),
+    }
+}
+
+/// Files, directories and connections.
+fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
+    let mut lines = vec![format!(
+        "Results go to {} (experiment.toml, manifest.json, trials.jsonl, series/).",
+        out.display()
+    )];
+    let mut conditions = e.conditions.iter();
+    if conditions.any(|c| !c.treatments.is_empty()) {
+        lines.push(format!(
+            "Changes that outlive a killed run are journaled in {} before they are made.",
+            state::journal_dir()?.display()
+        ));
+    }
+    for (name, target) in &e.targets {
+        if let Target::Private { directory, .. } = target {
+            let below =
+                directory.as_ref().map_or(String::new(), |d| format!(" below {}", d.display()));
+            let mut workloads = e.workloads.iter();
+            let data = match workloads.any(|w| w.kind == WorkloadKind::Slob) {
+                true => "; the data set is loaded into it",
+                false => "",
+            };
+            lines.push(format!(
+                "[{name}] is a PostgreSQL of pgio's own in a temporary directory{below}, removed at the end{data}."
+            ));
+        }
+    }
+    for name in e.hosts.keys() {
+        lines.push(format!("Host {name} gets one shell that reads /proc and ends with pgio."));
+    }
+    if !e.telemetry.is_zero() {
+        lines.push(
+            "The time of a flush is probed once in the WAL's directory, in a file that is \
+             removed again."
+                .to_owned(),
+        );
+    }
+    lines.push(
+        "Each server gets one session that coordinates, a few that watch, and during a trial \
+         those of the workload, all with an application_name that begins with pgio."
+            .to_owned(),
+    );
+    Ok(lines)
+}
+
+/// Each axis with its values, and what it puts in force.
+fn axes_text(sweep: &Sweep) -> Vec<String> {
+    let one = |axis: &Axis| {
+        let middle = sweep.middle().get(&axis.name);
+        let value = |v: &AxisValue| {
+            let is_middle = if Some(&v.value) == middle { " (middle)" } else { "" };
+            let does = match v.treatments.as_slice() {
+                [] => String::new(),
+                some => format!(": {}", some.join(", ")),
+            };
+            format!("{}{is_middle}{does}", shown(&v.value))
+        };
+        let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" ({u})"));
+        let values: Vec<String> = axis.values.iter().map(value).collect();
+        format!("axis {}{unit} = {}", axis.name, values.join("; "))
+    };
+    sweep.axes.iter().map(one).collect()
+}
+
+/// As they are written: what placeholders stand for may be known only then.
+fn command_lines(command: &CommandSpec) -> Vec<String> {
+    let host = command.host.as_deref().unwrap_or(LOCAL);
+    let line = |key: &str, line: &Line| format!("{key} on {host}: {}", line.shown());
+    let mut lines = vec![line("run", &command.run)];
+    lines.extend(command.warm_up.as_ref().map(|l| line("warm_up", l)));
+    let often = if command.setup_once { "setup, once" } else { "setup" };
+    lines.extend(command.setup.as_ref().map(|l| line(often, l)));
+    lines.extend(command.cleanup.as_ref().map(|l| line("cleanup", l)));
+    let schema = command.schema.as_ref();
+    lines.extend(schema.map(|name| {
+        format!("the schema {name} is made for it (CREATE SCHEMA), and dropped with all in it")
+    }));
+    lines
+}
+
+fn add(text: &mut String, line: &str) {
+    writeln!(text, "{line}").expect("writing to a String cannot fail");
+}

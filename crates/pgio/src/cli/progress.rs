@@ -1,0 +1,387 @@
+//! Shows on stderr how far an experiment is, what is repeated and why, and how long it still takes:
+//! `12/36, on, 3,300/s, 2:10 left (4 repeated: foreign-load)`.
+//!
+//! On a terminal one line, rewritten in place; elsewhere one line for each trial. [`Display`] shows the events
+//! of a whole experiment, [`ProgressLine`] those of one workload's trials.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::loading::{self, Lines};
+use super::output::{self, Status};
+use crate::config::experiment::{Experiment, WorkloadSpec};
+use crate::experiment::event::{Event, WorkloadBegins};
+use crate::experiment::pace::Pace;
+use crate::experiment::run::Decision;
+use crate::results::BURN_IN_BLOCK;
+use crate::results::model::{Outcome, Trial};
+use crate::units::human;
+use crate::warning::Warning;
+use crate::workload::Progress;
+
+/// Columns that a condition keeps where the terminal is too narrow for its name.
+const SHORTEST_NAME: usize = 8;
+
+/// How large a sweep is, shown before anything is run; none without axes.
+pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<String> {
+    if workload.axes.is_empty() {
+        return None;
+    }
+    let size = e.size_of(workload);
+    let lasts = size
+        .lasts(e.blocks)
+        .map_or_else(String::new, |time| format!(", {} of warm-up and windows", seconds(time)));
+    Some(format!(
+        "{} cells ({} conditions, {} points){}, in {} blocks: {} trials{lasts}",
+        size.cells,
+        e.conditions_of(workload).count(),
+        workload.count_points(e.sweep),
+        if e.aa { " and the A/A twin" } else { "" },
+        e.blocks,
+        size.trials_of_a_block * u64::from(e.blocks),
+    ))
+}
+
+pub(super) fn seconds(duration: Duration) -> String {
+    let s = duration.as_secs_f64();
+    if s < 120.0 { format!("{s:.1} s") } else { format!("{:.1} min", s / 60.0) }
+}
+
+/// Shows what happens in an experiment.
+#[derive(Debug)]
+pub(super) struct Display<'a> {
+    experiment: &'a Experiment,
+    status: Status,
+    /// While a workload's trials run.
+    line: Option<ProgressLine>,
+}
+
+impl Display<'_> {
+    pub(super) fn new(experiment: &Experiment) -> Display<'_> {
+        Display { experiment, status: Status::new(), line: None }
+    }
+
+    pub(super) fn show(&mut self, event: &Event<'_>) {
+        match event {
+            Event::LeftElsewhere(other) => output::left_elsewhere(other),
+            Event::ServerStarts(step) => self.status.show(&step.to_string()),
+            Event::ServerStarted => self.status.clear(),
+            Event::Loads(event) => loading::show(event, Lines::None, &mut self.status),
+            Event::NothingLeft { dir } => {
+                output::note(&format!("nothing is left to do in {}", dir.display()));
+            }
+            Event::WorkloadBegins(begins) => self.begin(begins),
+            Event::WorkloadEnds { .. } => self.line = None,
+            Event::BlockLimit { blocks } => output::note(&format!(
+                "the limit of {blocks} blocks is reached and the intervals are wider than asked for"
+            )),
+            Event::Warns(warning) if self.line.is_none() => {
+                self.status.clear();
+                output::warn(warning);
+            }
+            event => self.line.iter_mut().for_each(|line| line.update(event)),
+        }
+    }
+
+    fn begin(&mut self, begins: &WorkloadBegins<'_>) {
+        self.status.clear();
+        let WorkloadBegins { workload, pace, primary, open_ended } = begins;
+        if let Some(size) = size_text(self.experiment, workload) {
+            output::note(&format!("{}: {size}", workload.name));
+        }
+        self.line = Some(ProgressLine::new(pace.clone(), (*primary).to_owned(), *open_ended));
+    }
+}
+
+#[derive(Debug)]
+struct ProgressLine {
+    status: Status,
+    pace: Pace,
+    /// The metric that is judged: its rate is shown, where it is one.
+    primary: String,
+    /// How often each check was a reason to repeat, and repeats in all.
+    reasons: BTreeMap<String, usize>,
+    repeats: usize,
+    /// More blocks may come than are counted.
+    open_ended: bool,
+    /// A load of the data set before each trial warns of the same each time.
+    warned: BTreeSet<Warning>,
+}
+
+impl ProgressLine {
+    fn new(pace: Pace, primary: String, open_ended: bool) -> ProgressLine {
+        ProgressLine {
+            status: Status::new(),
+            pace,
+            primary,
+            reasons: BTreeMap::new(),
+            repeats: 0,
+            open_ended,
+            warned: BTreeSet::new(),
+        }
+    }
+
+    fn update(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Resets { planned, condition } => {
+                self.pace.begin(planned, Instant::now());
+                self.show(condition, Some("loading the data set"), "");
+            }
+            Event::Begins { planned, condition } => {
+                self.pace.begin(planned, Instant::now());
+                self.show(condition, Some("preparing"), "");
+            }
+            Event::Progress { condition, progress } => {
+                let rate = rate(&self.primary, progress);
+                self.show(condition, rate.as_deref(), progress.status.text());
+            }
+            Event::Ended { trial, .. } => self.ended(trial),
+            Event::Decided { decision, condition } => self.decided(*decision, condition),
+            Event::Warns(warning) => {
+                if self.warned.insert((*warning).clone()) {
+                    self.status.clear();
+                    output::warn(warning);
+                }
+            }
+            Event::Looked { width, precision } => self.lasting(&width.told(*precision)),
+            Event::LeftElsewhere(_)
+            | Event::ServerStarts(_)
+            | Event::ServerStarted
+            | Event::Loads(_)
+            | Event::NothingLeft { .. }
+            | Event::WorkloadBegins(_)
+            | Event::WorkloadEnds { .. }
+            | Event::BlockLimit { .. } => {}
+        }
+    }
+
+    fn show(&mut self, condition: &str, state: Option<&str>, said: &str) {
+        let Some(width) = self.status.width() else { return };
+        let line = self.line(condition, state, said, width);
+        self.status.show(&line);
+    }
+
+    /// At most `width` characters; the condition's name gives way first.
+    fn line(&self, condition: &str, state: Option<&str>, said: &str, width: usize) -> String {
+        let head = format!("{}/{}, ", self.pace.number(), self.pace.trials());
+        let mut tail = state.map_or_else(String::new, |state| format!(", {state}"));
+        if let Some(left) = self.pace.left(Instant::now()) {
+            let at_least = if self.open_ended { "at least " } else { "" };
+            tail += &format!(", {at_least}{} left", clock(left));
+        }
+        tail += &self.repeated();
+        let taken = head.chars().count() + tail.chars().count();
+        let room = width.saturating_sub(taken).max(SHORTEST_NAME);
+        let mut line = head + &shortened(condition, room) + &tail;
+        if !said.is_empty() {
+            line += &format!(": {said}");
+        }
+        shortened(&line, width)
+    }
+
+    /// ` (4 repeated: foreign-load)`
+    fn repeated(&self) -> String {
+        if self.repeats == 0 {
+            return String::new();
+        }
+        let mut why: Vec<(&String, &usize)> = self.reasons.iter().collect();
+        why.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+        let why: Vec<String> = match why.as_slice() {
+            [(only, _)] => vec![(*only).clone()],
+            several => several.iter().map(|(id, times)| format!("{id} {times}")).collect(),
+        };
+        format!(" ({} repeated: {})", self.repeats, why.join(", "))
+    }
+
+    fn ended(&mut self, trial: &Trial) {
+        let place = trial.place.as_ref();
+        let condition = place.map_or("", |p| p.condition.as_str());
+        if let Outcome::Failed { error } = &trial.outcome {
+            let block = match place.map_or(BURN_IN_BLOCK, |p| p.block) {
+                BURN_IN_BLOCK => "burn-in".to_owned(),
+                block => format!("block {block}"),
+            };
+            self.lasting(&format!("{block}, {condition}: failed: {error}"));
+        }
+        if self.status.width().is_none() {
+            let state = match &trial.outcome {
+                Outcome::Complete => measured(trial),
+                Outcome::Failed { .. } => Some("failed".to_owned()),
+                Outcome::Interrupted => Some("interrupted".to_owned()),
+            };
+            output::note(&self.line(condition, state.as_deref(), "", usize::MAX));
+        }
+    }
+
+    fn decided(&mut self, decision: Decision<'_>, condition: &str) {
+        match decision {
+            Decision::Repeats { planned, why, checks } => {
+                self.pace.add(planned.cell);
+                self.repeats += 1;
+                for id in checks {
+                    *self.reasons.entry(id.clone()).or_default() += 1;
+                }
+                let (block, attempt) = (planned.block, planned.attempt);
+                self.lasting(&format!(
+                    "block {block}, {condition}: invalid ({why}); repeated, for the {} time",
+                    ordinal(attempt)
+                ));
+            }
+            Decision::Beside { planned } => self.pace.add(planned.cell),
+            Decision::GivesUp { planned, why } => self.lasting(&format!(
+                "block {}, {condition}: invalid ({why}) and left out, after {} attempts",
+                planned.block,
+                planned.attempt + 1
+            )),
+            Decision::FurtherBlock { .. } => self.pace.add_block(),
+        }
+    }
+
+    fn lasting(&mut self, text: &str) {
+        self.status.clear();
+        output::note(text);
+    }
+}
+
+/// The primary metric where it counts what is done, else what the work counts; none where it
+/// counts nothing while it runs.
+fn rate(primary: &str, progress: &Progress) -> Option<String> {
+    let Progress { commits, messages, block_visits, .. } = *progress;
+    let count = match primary {
+        "block_visits_per_second" => block_visits,
+        _ if commits > 0 => commits,
+        _ if messages > 0 => return Some(a_minute(60.0 * progress.per_second(messages)?)),
+        _ => block_visits,
+    };
+    (count > 0).then(|| progress.per_second(count).map(human::rate)).flatten()
+}
+
+/// The same of a trial that is complete.
+fn measured(trial: &Trial) -> Option<String> {
+    let value = |name: &str| trial.metrics.get(name).and_then(|metric| metric.value);
+    let primary = trial.workload.primary_metric.as_str();
+    let names = [primary, "commits_per_second", "messages_per_minute", "block_visits_per_second"];
+    let name = names.into_iter().find(|name| {
+        let is_rate = name.ends_with("_per_second") || name.ends_with("_per_minute");
+        is_rate && value(name).is_some_and(|v| v > 0.0)
+    })?;
+    let value = value(name)?;
+    Some(match name {
+        _ if name.ends_with("_per_minute") => a_minute(value),
+        _ if name.contains("bytes") => human::byte_rate(value),
+        _ => human::rate(value),
+    })
+}
+
+fn a_minute(value: f64) -> String {
+    human::rate(value).replace("/s", "/min")
+}
+
+/// `0:07`, `2:10`, `1:02:10`
+fn clock(left: Duration) -> String {
+    let seconds = left.as_secs_f64().round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+fn ordinal(n: u32) -> String {
+    match n {
+        1 => "first".to_owned(),
+        2 => "second".to_owned(),
+        3 => "third".to_owned(),
+        n => format!("{n}th"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::plan::{Planned, plan};
+
+    fn line_of(trials: u32) -> ProgressLine {
+        let pace = Pace::new(vec![Some(Duration::from_secs(10))], &plan(1, trials, 1));
+        ProgressLine::new(pace, "commits_per_second".to_owned(), false)
+    }
+
+    fn at(block: u32) -> Planned {
+        Planned { block, position: 1, cell: 0, attempt: 0 }
+    }
+
+    fn repeats(line: &mut ProgressLine, ids: &[&str]) {
+        let checks: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        let decision =
+            Decision::Repeats { planned: &at(1), why: "other processes", checks: &checks };
+        line.update(&Event::Decided { decision, condition: "on" });
+    }
+
+    #[test]
+    fn the_line_has_place_rate_time_and_repeats() {
+        let mut line = line_of(13);
+        for block in 1..=12 {
+            line.update(&Event::Begins { planned: &at(block), condition: "on" });
+        }
+        // The trials so far took no time at all.
+        assert_eq!(line.line("on", Some("3,300/s"), "", 80), "12/13, on, 3,300/s, 0:00 left");
+        for _ in 0..4 {
+            repeats(&mut line, &["foreign-load"]);
+        }
+        let text = line.line("on", Some("3,300/s"), "", 80);
+        assert_eq!(text, "12/17, on, 3,300/s, 0:00 left (4 repeated: foreign-load)");
+        repeats(&mut line, &["foreign-load", "checkpoints"]);
+        let text = line.line("on", None, "progress: 5.0 s", 200);
+        assert_eq!(
+            text,
+            "12/18, on, 0:00 left (5 repeated: foreign-load 5, checkpoints 1): progress: 5.0 s"
+        );
+    }
+
+    #[test]
+    fn the_line_is_no_wider_than_the_terminal() {
+        let mut line = line_of(3);
+        line.update(&Event::Begins { planned: &at(1), condition: "on" });
+        let name = "on, and the standby's disk limited to 500 IOPS";
+        for width in 1..120 {
+            let text = line.line(name, Some("3,300/s"), "what a program says", width);
+            assert!(text.chars().count() <= width, "{width}: {text}");
+        }
+        // The name gives way before the time does.
+        let text = line.line(name, Some("3,300/s"), "", 40);
+        assert_eq!(text, "1/3, on, and the st…, 3,300/s, 0:30 left");
+    }
+
+    #[test]
+    fn time_is_shown_as_on_a_clock() {
+        for (milliseconds, shown) in [(0, "0:00"), (6_600, "0:07"), (130_000, "2:10")] {
+            assert_eq!(clock(Duration::from_millis(milliseconds)), shown);
+        }
+        assert_eq!(clock(Duration::from_secs(3730)), "1:02:10");
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_primary_metric() {
+        let progress = Progress {
+            elapsed: 2.9,
+            covered: 2.0,
+            commits: 6600,
+            block_visits: 20_000,
+            ..Progress::default()
+        };
+        let shown = |primary| rate(primary, &progress).unwrap();
+        assert_eq!(shown("commits_per_second"), "3,300/s");
+        assert_eq!(shown("block_visits_per_second"), "10,000/s");
+        assert_eq!(shown("commit_p99"), "3,300/s");
+        let mail = Progress { covered: 60.0, elapsed: 60.0, messages: 1500, ..Progress::default() };
+        assert_eq!(rate("messages_per_minute", &mail).unwrap(), "1,500/min");
+        assert_eq!(rate("device_latency", &Progress::default()), None);
+    }
+}

@@ -1,0 +1,5 @@
+-- The tablespace of pgio1; null means the database's default.
+SELECT t.spcname::text AS tablespace
+  FROM pg_catalog.pg_class c
+  LEFT JOIN pg_catalog.pg_tablespace t ON t.oid = c.reltablespace
+ WHERE c.oid = to_regclass('pgio1')

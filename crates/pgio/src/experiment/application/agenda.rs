@@ -1,0 +1,117 @@
+//! What a workload's run has to do: the planned trials, and which of them an interrupted run left.
+//!
+//! Decides from files and records alone; nothing is asked of a server here.
+
+use super::cells::baseline_cell;
+use super::job::Job;
+use crate::config::experiment::{self, WorkloadSpec};
+use crate::experiment::judging;
+use crate::experiment::live::LiveCell;
+use crate::experiment::plan::{Planned, burn_in, plan};
+use crate::experiment::run::{self, Done, Rules};
+use crate::results::store::Stored;
+use crate::results::sweep::Cell;
+
+#[derive(Debug)]
+pub(super) struct Agenda {
+    pub(super) plan: Vec<Planned>,
+    /// As for [`run::run`].
+    pub(super) baselines: Vec<usize>,
+    pub(super) rules: Rules,
+    pub(super) done: Done,
+    /// Of the plan, what has to be run in any case.
+    pub(super) left: Vec<Planned>,
+}
+
+impl Agenda {
+    /// `earlier` is what an interrupted run left.
+    pub(super) fn of(
+        job: &Job,
+        spec: &WorkloadSpec,
+        rules: &experiment::Rules,
+        cells: &[LiveCell],
+        earlier: Option<&Stored>,
+    ) -> Agenda {
+        let e = &job.experiment;
+        let mut plan = plan(cells.len(), rules.max_blocks, job.seed);
+        if e.burns_in(spec) {
+            plan.insert(0, burn_in(baseline_cell(e, cells)));
+        }
+        let ids: Vec<Cell> = cells.iter().map(|c| c.cell.clone()).collect();
+        let done = earlier.map(|stored| judging::done(&stored.trials, &ids)).unwrap_or_default();
+        let baselines = judging::baselines(&ids, &e.baseline);
+        let left = run::left(&done, &plan, &baselines, e.blocks);
+        let rules = Rules {
+            blocks: e.blocks,
+            repeats: rules.repeats,
+            until_precise: rules.precision.is_some(),
+            seed: job.seed,
+        };
+        Agenda { plan, baselines, rules, done, left }
+    }
+
+    /// With a precision only the intervals decide whether more blocks follow.
+    pub(super) fn is_complete(&self) -> bool {
+        self.left.is_empty() && !self.rules.until_precise
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::results::BURN_IN_BLOCK;
+    use crate::results::model::{Outcome, Trial};
+
+    fn agenda(text: &str, earlier: Option<&Stored>) -> Agenda {
+        let job = job(text);
+        let (spec, cells) = first(&job);
+        Agenda::of(&job, spec, &job.experiment.rules, &cells, earlier)
+    }
+
+    /// Every trial of these blocks, as an earlier run leaves it.
+    fn blocks(numbers: std::ops::RangeInclusive<u32>) -> Vec<Trial> {
+        let of_block = |block| ["local", "local (A/A)", "on"].map(|name| trial(name, block, &[]));
+        numbers.flat_map(of_block).collect()
+    }
+
+    fn left(text: &str, trials: Vec<Trial>) -> Vec<(u32, usize)> {
+        let stored = experiment(&["local", "local (A/A)", "on"], trials);
+        agenda(text, Some(&stored)).left.iter().map(|p| (p.block, p.cell)).collect()
+    }
+
+    #[test]
+    fn a_new_run_burns_in_and_then_runs_every_block() {
+        let new = agenda(&COMMITS.replace("seed = 7", "burn_in = true"), None);
+        assert_eq!((new.plan[0].block, new.plan[0].cell), (BURN_IN_BLOCK, 0));
+        assert_eq!(new.left.len(), 1 + 6 * 3);
+        assert_eq!(new.baselines, [0, 0, 0]);
+        let without = agenda(COMMITS, None);
+        assert_eq!(without.left.len(), 6 * 3);
+        assert!(!without.is_complete());
+    }
+
+    #[test]
+    fn a_resumed_run_does_what_the_former_left() {
+        assert_eq!(left(COMMITS, blocks(1..=6)), []);
+        assert_eq!(left(COMMITS, blocks(1..=5)).len(), 3);
+        let mut cut = blocks(1..=6);
+        // A trial that was interrupted is run again, and its baseline beside it.
+        cut[17].outcome = Outcome::Interrupted;
+        assert_eq!(cut[17].place.as_ref().unwrap().condition, "on");
+        let mut again = left(COMMITS, cut);
+        again.sort_unstable();
+        assert_eq!(again, [(6, 0), (6, 2)]);
+    }
+
+    #[test]
+    fn only_without_a_precision_is_nothing_left_the_end() {
+        let all = experiment(&["local", "local (A/A)", "on"], blocks(1..=6));
+        assert!(agenda(COMMITS, Some(&all)).is_complete());
+        let precise = COMMITS.replace("seed = 7", "precision = '5%'\nmax_blocks = 20");
+        let agenda = agenda(&precise, Some(&all));
+        assert!(agenda.left.is_empty() && !agenda.is_complete());
+        assert_eq!(agenda.plan.iter().map(|p| p.block).max(), Some(20));
+    }
+}

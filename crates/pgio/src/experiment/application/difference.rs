@@ -1,0 +1,105 @@
+//! Two experiment files compared key by key, so that a comment may change, and without passwords, which are not
+//! stored.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::pg::connect::{self, Env};
+
+/// More are counted only.
+const AT_MOST: usize = 5;
+
+/// In words, at most a few; `may_differ` are keys that are compared elsewhere.
+pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<String> {
+    if stored == now {
+        return Vec::new();
+    }
+    let (Some(stored), Some(now)) = (flat(stored), flat(now)) else {
+        return vec!["one of the two holds what cannot be compared".to_owned()];
+    };
+    let keys: BTreeSet<&String> = stored.keys().chain(now.keys()).collect();
+    let mut found: Vec<String> = keys
+        .into_iter()
+        .filter(|key| !may_differ.contains(&key.as_str()))
+        .filter(|key| stored.get(*key) != now.get(*key))
+        .map(|key| match (stored.get(key), now.get(key)) {
+            (Some(was), Some(is)) => format!("{key} was {was} and is {is}"),
+            (Some(was), None) => format!("{key} = {was} is gone"),
+            (_, is) => format!("{key} = {} is new", is.map_or("", String::as_str)),
+        })
+        .collect();
+    if found.len() > AT_MOST {
+        let more = found.len() - AT_MOST;
+        found.truncate(AT_MOST);
+        found.push(format!("and {more} more"));
+    }
+    found
+}
+
+/// Every value by its path, such as `condition[2].postgres.synchronous_commit`.
+pub(super) fn flat(text: &str) -> Option<BTreeMap<String, String>> {
+    let table: toml::Table = text.parse().ok()?;
+    let mut all = BTreeMap::new();
+    flatten(&toml::Value::Table(table), "", &mut all);
+    Some(all)
+}
+
+fn flatten(value: &toml::Value, path: &str, all: &mut BTreeMap<String, String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let dot = if path.is_empty() { "" } else { "." };
+                flatten(value, &format!("{path}{dot}{key}"), all);
+            }
+        }
+        toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
+            for (at, item) in (1..).zip(items) {
+                flatten(item, &format!("{path}[{at}]"), all);
+            }
+        }
+        toml::Value::String(dsn) if path.ends_with(".dsn") => {
+            // Stored without its password, which may also have come from elsewhere.
+            let meant = connect::resolve(dsn, &Env::from_process());
+            let shown = meant.map_or_else(|_| "unreadable".to_owned(), |p| p.without_secrets());
+            all.insert(path.to_owned(), shown);
+        }
+        other => {
+            all.insert(path.to_owned(), other.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "# as planned\n[experiment]\nblocks = 6\n[target]\ndsn = 'host=h user=u dbname=d'\n\
+                        [[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\npostgres = { fsync = 'on' }\n";
+    const MAY_DIFFER: &[&str] = &["experiment.blocks"];
+
+    #[test]
+    fn comments_and_passwords_are_no_difference() {
+        assert_eq!(differences(FILE, FILE, MAY_DIFFER), [""; 0]);
+        let now =
+            FILE.replace("as planned", "as I planned").replace("dbname=d", "dbname=d password=x");
+        assert_eq!(differences(FILE, &now, MAY_DIFFER), [""; 0]);
+    }
+
+    #[test]
+    fn every_other_difference_is_named_and_no_password_shown() {
+        let now = FILE.replace("blocks = 6", "blocks = 8\naa = false");
+        assert_eq!(differences(FILE, &now, MAY_DIFFER), ["experiment.aa = false is new"]);
+        let now = FILE.replace("fsync = 'on'", "fsync = 'off'");
+        let found = differences(FILE, &now, MAY_DIFFER);
+        assert_eq!(found, ["condition[2].postgres.fsync was \"on\" and is \"off\""]);
+        let now = FILE.replace("host=h", "host=other password=geheim");
+        let found = differences(FILE, &now, MAY_DIFFER).join("");
+        assert!(found.contains("other") && !found.contains("geheim"), "{found}");
+    }
+
+    #[test]
+    fn a_few_differences_are_named_and_the_rest_counted() {
+        let keys: String = (0..7).map(|n| format!("key_{n} = 1\n")).collect();
+        let found = differences("", &keys, MAY_DIFFER);
+        assert_eq!((found.len(), found[5].as_str()), (6, "and 2 more"));
+    }
+}

@@ -1,0 +1,145 @@
+//! Why an experiment cannot be opened, resumed or run to its end.
+//!
+//! One enum for each of the three; `cli::exit` gives each variant its exit code.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::job::JobError;
+use crate::config::ResolveError;
+use crate::dataset::DatasetError;
+use crate::experiment::conflicts::ConflictError;
+use crate::experiment::error::LiveError;
+use crate::experiment::slob::SlobError;
+use crate::experiment::state::StateError;
+use crate::host::exec::ExecError;
+use crate::pg::connect::ConnectError;
+use crate::pg::control::ControlError;
+use crate::pg::private;
+use crate::results::store::StoreError;
+use crate::treatment::TreatmentError;
+use crate::treatment::journal::JournalError;
+use crate::workload::EngineError;
+use crate::workload::command::CommandError;
+use crate::workload::device::DeviceError;
+use crate::workload::mail::MailError;
+
+/// A server cannot be had, or the work is not ready to run there.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("host `{name}` is not known: write [hosts.{name}]{example}")]
+    UnknownHost { name: String, example: &'static str },
+    #[error(
+        "where the server runs is not known, and no other machine's device is measured in its place: set host in [target]"
+    )]
+    DeviceElsewhere,
+    #[error("control in [target] needs to know where the server runs: set host there too")]
+    ControlElsewhere,
+    #[error("cannot find pgio's own program file")]
+    Program(#[source] io::Error),
+    #[error(transparent)]
+    Treatment(#[from] TreatmentError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    #[error(transparent)]
+    Host(#[from] ExecError),
+    #[error(transparent)]
+    Private(#[from] private::Error),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    #[error(transparent)]
+    Slob(#[from] SlobError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    Mail(#[from] MailError),
+}
+
+/// An interrupted experiment cannot go on here.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Job(#[from] JobError),
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(
+        "{} does not hold the experiment, as it has a password in it: name the file before --resume",
+        path.display()
+    )]
+    NotStored { path: PathBuf },
+    #[error("{} holds one workload of several: name the directory above it", dir.display())]
+    OneOfSeveral { dir: PathBuf },
+    #[error(
+        "{} holds a workload that {} does not have: undo the change, or run it anew into another directory",
+        dir.display(), file.display()
+    )]
+    NoSuchWorkload { dir: PathBuf, file: PathBuf },
+    #[error(
+        "{} was begun by pgio {begun_by} and this is {this}: go on with the one that began it",
+        dir.display()
+    )]
+    OtherVersion { dir: PathBuf, begun_by: String, this: &'static str },
+    #[error(
+        "{} holds another experiment than the file: {differences}; undo the change, or run it anew into another directory",
+        dir.display()
+    )]
+    OtherExperiment { dir: PathBuf, differences: String },
+    #[error(
+        "{key} cannot be put into the stored experiment: change it in a copy of the file and name that before --resume"
+    )]
+    NotInsertable { key: String },
+    #[error("{key} was {was} and is {is}: an experiment that is resumed may only grow")]
+    Smaller { key: &'static str, was: u32, is: u32 },
+    #[error("cannot go on: {0}")]
+    Changed(String),
+}
+
+/// A run ended otherwise than with all that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
+    #[error(transparent)]
+    Conflict(#[from] ConflictError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// And changes are still in place.
+    #[error("{left}")]
+    Left { left: JournalError, source: Box<LiveError> },
+    #[error("stopped")]
+    Interrupted,
+    #[error("three trials failed in a row: {0}")]
+    Failing(String),
+}
+
+impl From<TreatmentError> for RunError {
+    fn from(error: TreatmentError) -> RunError {
+        RunError::Open(error.into())
+    }
+}
+
+impl From<ConnectError> for RunError {
+    fn from(error: ConnectError) -> RunError {
+        RunError::Open(error.into())
+    }
+}

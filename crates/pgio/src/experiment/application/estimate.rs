@@ -1,0 +1,234 @@
+//! How long trials should take, with what lies between their windows: for `--plan`, and for the
+//! progress line until trials were measured.
+//!
+//! Warm-up and windows are known; everything else is one of the stated figures below times how
+//! often the file asks for it. They are round figures of one server with local disks: right within
+//! a factor of about two, and always shown beside the time that they give.
+
+use std::time::Duration;
+
+use super::job::Job;
+use crate::config::LoadSettings;
+use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
+use crate::experiment::live::LiveCell;
+use crate::treatment::Cost;
+use crate::units::human;
+
+/// Of every trial: CHECKPOINT, sessions, evidence, settling, judging.
+const OVERHEAD: Duration = Duration::from_secs(1);
+const RESTART: Duration = Duration::from_secs(3);
+const NEW_FILE_SYSTEM: Duration = Duration::from_secs(2);
+const RESYNC: Duration = Duration::from_secs(5);
+const RECREATE: Duration = Duration::from_secs(1);
+const PRIVATE_CLUSTER: Duration = Duration::from_secs(6);
+/// At which a data set is loaded or copied.
+const BYTES_PER_SECOND: u64 = 200 << 20;
+
+/// What one trial, or several, should take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// Warm-up and windows.
+    windows: Duration,
+    trials: u32,
+    restarts: u32,
+    file_systems: u32,
+    resyncs: u32,
+    databases: u32,
+    clusters: u32,
+    bytes: u64,
+    /// Loads or copies of a data set whose size only the server knows.
+    unknown: u32,
+}
+
+impl Estimate {
+    pub fn total(&self) -> Duration {
+        let counted = self.counted();
+        let costs = counted.iter().map(|(times, _, each)| each.saturating_mul(*times));
+        costs.fold(self.windows.saturating_add(self.copying()), Duration::saturating_add)
+    }
+
+    /// What is counted beside the windows: how often, what, the time of each.
+    fn counted(&self) -> [(u32, &'static str, Duration); 6] {
+        [
+            (self.trials, "checkpoint, connecting and evidence", OVERHEAD),
+            (self.restarts, "restart", RESTART),
+            (self.file_systems, "new file system", NEW_FILE_SYSTEM),
+            (self.resyncs, "resync", RESYNC),
+            (self.databases, "new database", RECREATE),
+            (self.clusters, "private cluster", PRIVATE_CLUSTER),
+        ]
+    }
+
+    /// The time of loads and copies.
+    fn copying(&self) -> Duration {
+        Duration::from_secs_f64(self.bytes as f64 / BYTES_PER_SECOND as f64)
+    }
+
+    /// The basis of [`Estimate::total`], on one line.
+    pub fn basis(&self) -> String {
+        let counted = self.counted().into_iter().filter(|(times, ..)| *times > 0);
+        let each = counted.map(|(n, what, each)| format!("{n} × {what} of {} s", each.as_secs()));
+        let mut parts: Vec<String> = each.collect();
+        if self.bytes > 0 {
+            let rate = human::byte_rate(BYTES_PER_SECOND as f64);
+            parts.push(format!("{} loaded or copied at {rate}", human::bytes(self.bytes)));
+        }
+        if self.unknown > 0 {
+            parts.push(format!(
+                "not counted: {} × a load or copy of the data set, whose size only the server knows",
+                self.unknown
+            ));
+        }
+        parts.join(", ")
+    }
+
+    #[must_use]
+    pub fn times(self, n: u32) -> Estimate {
+        Estimate {
+            windows: self.windows.saturating_mul(n),
+            trials: self.trials.saturating_mul(n),
+            restarts: self.restarts.saturating_mul(n),
+            file_systems: self.file_systems.saturating_mul(n),
+            resyncs: self.resyncs.saturating_mul(n),
+            databases: self.databases.saturating_mul(n),
+            clusters: self.clusters.saturating_mul(n),
+            bytes: self.bytes.saturating_mul(u64::from(n)),
+            unknown: self.unknown.saturating_mul(n),
+        }
+    }
+
+    #[must_use]
+    pub fn plus(self, other: Estimate) -> Estimate {
+        Estimate {
+            windows: self.windows.saturating_add(other.windows),
+            trials: self.trials.saturating_add(other.trials),
+            restarts: self.restarts.saturating_add(other.restarts),
+            file_systems: self.file_systems.saturating_add(other.file_systems),
+            resyncs: self.resyncs.saturating_add(other.resyncs),
+            databases: self.databases.saturating_add(other.databases),
+            clusters: self.clusters.saturating_add(other.clusters),
+            bytes: self.bytes.saturating_add(other.bytes),
+            unknown: self.unknown.saturating_add(other.unknown),
+        }
+    }
+
+    /// A data set written so many times.
+    fn data(mut self, size: Option<u64>, times: u32) -> Estimate {
+        match size {
+            Some(size) => {
+                self.bytes = self.bytes.saturating_add(size.saturating_mul(u64::from(times)));
+            }
+            None => self.unknown = self.unknown.saturating_add(times),
+        }
+        self
+    }
+}
+
+/// One trial of this cell; none where its window ends when the work does.
+pub fn of_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estimate> {
+    let e = &job.experiment;
+    let windows = e.size_of(spec).trial?;
+    let mut estimate = Estimate { windows, trials: 1, ..Estimate::default() };
+    let has_data = spec.kind == WorkloadKind::Slob;
+    let size = if has_data { data_size(job, spec, &cell.target) } else { Some(0) };
+    let costs: Vec<Cost> = cell.treatments.iter().flat_map(|t| t.declared().costs).collect();
+    let count = |cost| u32::try_from(costs.iter().filter(|c| **c == cost).count());
+    let count = |cost| count(cost).unwrap_or(u32::MAX);
+    estimate.restarts = count(Cost::Restart);
+    estimate.file_systems = count(Cost::NewFileSystem);
+    estimate.resyncs = count(Cost::Resync);
+    estimate = estimate.data(size, count(Cost::CopyData));
+    match e.reset_of(spec) {
+        Reset::Checkpoint | Reset::Vacuum => {}
+        Reset::Reload => estimate = estimate.data(size, 1),
+        Reset::Recreate { .. } => {
+            estimate.databases = 1;
+            estimate = estimate.data(size, 1);
+        }
+    }
+    Some(estimate)
+}
+
+/// Before the first trial: private clusters, and the data sets that are loaded there.
+pub fn of_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
+    let mut estimate = Estimate::default();
+    // All workloads share the clusters.
+    let is_first = job.experiment.workloads.first().is_some_and(|w| w.name == spec.name);
+    for (name, target) in &job.experiment.targets {
+        if matches!(target, Target::Private { .. }) {
+            estimate.clusters += u32::from(is_first);
+            if spec.kind == WorkloadKind::Slob {
+                estimate = estimate.data(data_size(job, spec, name), 1);
+            }
+        }
+    }
+    estimate
+}
+
+/// Bytes of the data set, as far as the file and pgio.conf say; on a server of the user's its own
+/// mark does.
+fn data_size(job: &Job, spec: &WorkloadSpec, target: &str) -> Option<u64> {
+    let layer = spec.layer.clone().over(job.below.layer.clone());
+    let is_private = matches!(job.experiment.targets.get(target), Some(Target::Private { .. }));
+    if layer.scale.is_none() && !is_private {
+        return None;
+    }
+    let load = LoadSettings::resolve(layer).ok()?;
+    Some(load.scale.bytes().saturating_mul(u64::from(load.num_schemas)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+
+    #[test]
+    fn a_trial_takes_its_windows_and_what_its_condition_costs() {
+        let job = job(&format!(
+            "{COMMITS}[[condition]]\nname = 'restarted'\npostgres = {{ wal_buffers = '8MB' }}\n"
+        ));
+        let (spec, cells) = first(&job);
+        let of = |title: &str| {
+            let cell = cells.iter().find(|c| c.title == title).unwrap();
+            of_trial(&job, spec, cell).unwrap()
+        };
+        assert_eq!(of("local").total(), Duration::from_secs(2 + 10) + OVERHEAD);
+        let restarts = of("restarted").total() - of("local").total();
+        assert!(restarts >= RESTART, "{restarts:?}");
+        assert_eq!(of_start(&job, spec).total(), PRIVATE_CLUSTER);
+    }
+
+    #[test]
+    fn a_data_set_of_unknown_size_is_named_and_not_counted() {
+        let slob = COMMITS.replace("kind = 'commit'", "kind = 'slob'\nreset = 'reload'");
+        let (private, users) = (job(&slob), job(&slob.replace("private = true", "dsn = 'host=h'")));
+        let one = |job: &Job| {
+            let (spec, cells) = first(job);
+            of_trial(job, spec, &cells[0]).unwrap()
+        };
+        assert!(one(&private).basis().contains("loaded or copied"));
+        assert!(one(&users).basis().contains("whose size only the server knows"));
+    }
+
+    #[test]
+    fn an_estimate_is_the_sum_of_what_it_names() {
+        let one = Estimate {
+            windows: Duration::from_secs(12),
+            trials: 1,
+            restarts: 2,
+            bytes: 400 << 20,
+            ..Estimate::default()
+        };
+        let four = one.times(4);
+        assert_eq!(four.total(), Duration::from_secs(4 * (12 + 1 + 6 + 2)));
+        assert_eq!(
+            four.basis(),
+            "4 × checkpoint, connecting and evidence of 1 s, 8 × restart of 3 s, 1.56 GiB loaded or copied at 200 MiB/s"
+        );
+        let more = four.plus(Estimate::default().data(None, 3));
+        assert_eq!(more.total(), four.total());
+        assert!(more.basis().ends_with(
+            "not counted: 3 × a load or copy of the data set, whose size only the server knows"
+        ));
+    }
+}

@@ -1,0 +1,119 @@
+//! `--resume` with more blocks than the experiment was begun with.
+//!
+//! Only `blocks` and `max_blocks` may differ, and only grow: blocks of the same seed begin with the same
+//! ones, so what is on record stays what it was. The file may say so, or `--blocks` and `--max-blocks`,
+//! which change the stored file's text.
+
+use super::difference::flat;
+use super::error::ResumeError;
+use crate::config::experiment::Experiment;
+use crate::results::store::Manifest;
+
+/// What the command line asks for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Larger {
+    pub blocks: Option<u32>,
+    pub max_blocks: Option<u32>,
+}
+
+/// The keys of `[experiment]` that may grow.
+pub(super) const KEYS: [&str; 2] = ["experiment.blocks", "experiment.max_blocks"];
+
+impl Larger {
+    /// The text of an experiment file with these numbers in it.
+    pub(super) fn put_into(self, text: &str) -> Result<String, ResumeError> {
+        let mut text = text.to_owned();
+        for (key, value) in [("blocks", self.blocks), ("max_blocks", self.max_blocks)] {
+            if let Some(value) = value {
+                text = with_number(&text, key, value)?;
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// Changes one line, or adds it, and proves that nothing else has become another.
+fn with_number(text: &str, key: &str, value: u32) -> Result<String, ResumeError> {
+    let line = format!("{key} = {value}");
+    let (mut head, mut at, mut here) = (None, None, false);
+    for (n, found) in text.lines().enumerate() {
+        let found = found.trim();
+        if found.starts_with('[') {
+            here = found.split('#').next().is_some_and(|f| f.trim() == "[experiment]");
+            head = head.or(here.then_some(n));
+        } else if here && found.split_once('=').is_some_and(|(name, _)| name.trim() == key) {
+            at = Some(n);
+        }
+    }
+    let mut lines: Vec<&str> = text.lines().collect();
+    match (at, head) {
+        (Some(at), _) => lines[at] = &line,
+        (None, Some(head)) => lines.insert(head + 1, &line),
+        (None, None) => {}
+    }
+    let changed = lines.join("\n") + "\n";
+    let full = format!("experiment.{key}");
+    let expected = flat(text).map(|mut all| {
+        all.insert(full.clone(), value.to_string());
+        all
+    });
+    match expected.is_some() && flat(&changed) == expected {
+        true => Ok(changed),
+        false => Err(ResumeError::NotInsertable { key: key.to_owned() }),
+    }
+}
+
+/// What became larger, in words; refuses what became smaller.
+pub(super) fn grown(e: &Experiment, manifest: &Manifest) -> Result<Vec<String>, ResumeError> {
+    let blocks = ("blocks", manifest.blocks, e.blocks);
+    let limit = manifest.rules.max_blocks;
+    let max_blocks = limit.map(|was| ("max_blocks", was, e.rules.max_blocks));
+    let mut found = Vec::new();
+    for (key, was, is) in [Some(blocks), max_blocks].into_iter().flatten() {
+        if is < was {
+            return Err(ResumeError::Smaller { key, was, is });
+        }
+        if is > was {
+            found.push(format!("{key} was {was} and is {is}"));
+        }
+    }
+    Ok(found)
+}
+
+/// In the manifest, which is written with the note that the run was resumed.
+pub(super) fn put_into_manifest(e: &Experiment, manifest: &mut Manifest) {
+    manifest.blocks = e.blocks;
+    if let Some(limit) = &mut manifest.rules.max_blocks {
+        *limit = e.rules.max_blocks;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str =
+        "# as planned\n[experiment] # of mine\nblocks = 6 # enough?\n[[condition]]\nname = \"a\"\n";
+
+    fn put(text: &str, blocks: Option<u32>, max_blocks: Option<u32>) -> Result<String, String> {
+        Larger { blocks, max_blocks }.put_into(text).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_number_is_changed_or_added_and_all_else_stays() {
+        let changed = put(FILE, Some(12), Some(40)).unwrap();
+        assert_eq!(
+            changed,
+            "# as planned\n[experiment] # of mine\nmax_blocks = 40\nblocks = 12\n[[condition]]\nname = \"a\"\n"
+        );
+        assert_eq!(put(FILE, None, None).unwrap(), FILE);
+    }
+
+    #[test]
+    fn what_cannot_be_changed_by_a_line_is_refused() {
+        for text in ["experiment = { blocks = 6 }\n", "[[condition]]\nname = \"a\"\n", "no toml"] {
+            let error = put(text, Some(12), None).unwrap_err();
+            assert!(error.contains("before --resume"), "{error}");
+        }
+    }
+}

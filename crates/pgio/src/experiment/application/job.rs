@@ -1,0 +1,151 @@
+//! An experiment file, parsed and checked: what it asks for, and under which seed.
+//!
+//! Only text is looked at, so that a mistake in the file is refused before anything else happens.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::ConfigError;
+use crate::config::experiment::{self, Experiment, WorkloadSpec};
+use crate::experiment::connection::GivenKeys;
+use crate::experiment::state;
+use crate::results::{checks, metrics};
+use crate::treatment::{self, Parsed, TreatmentError};
+use crate::workload::command;
+
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("{file}: workload.metric: `{name}` is a metric of pgio's own: take another name")]
+    OwnMetric { file: String, name: String },
+    #[error("{file}: {key}: no metric `{metric}`; there are {names}")]
+    NoMetric { file: String, key: &'static str, metric: String, names: String },
+    #[error("{file}")]
+    Treatment { file: String, source: Box<TreatmentError> },
+}
+
+/// An experiment file, ready to be run.
+#[derive(Debug)]
+pub struct Job {
+    pub experiment: Experiment,
+    pub(super) text: String,
+    pub seed: u64,
+    pub treatments: Parsed,
+    /// Of ./pgio.conf, below the file's own.
+    pub below: GivenKeys,
+}
+
+impl Job {
+    /// `file` is what errors call it, `stem` the experiment's name where the text has none. A seed is drawn where
+    /// the text has none.
+    pub fn parse(text: &str, file: &str, stem: &str, below: GivenKeys) -> Result<Job, JobError> {
+        let experiment =
+            experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
+        check_metrics(&experiment, file)?;
+        let treatments = parse_treatments(&experiment).map_err(|source| JobError::Treatment {
+            file: file.to_owned(),
+            source: source.into(),
+        })?;
+        let seed = experiment.seed.unwrap_or_else(state::new_seed);
+        Ok(Job { experiment, text: text.to_owned(), seed, treatments, below })
+    }
+
+    /// Where a workload's results are.
+    pub fn dir_of(&self, out: &Path, workload: &WorkloadSpec) -> PathBuf {
+        match self.experiment.workloads.len() {
+            1 => out.to_owned(),
+            _ => out.join(&workload.name),
+        }
+    }
+
+    /// Each workload is an experiment of its own; several in a file differ in their names.
+    pub(super) fn name_of(&self, spec: &WorkloadSpec) -> String {
+        match self.experiment.workloads.len() {
+            1 => self.experiment.name.clone(),
+            _ => format!("{} {}", self.experiment.name, spec.name),
+        }
+    }
+}
+
+/// Every treatment of the file, at every point.
+fn parse_treatments(e: &Experiment) -> Result<Parsed, TreatmentError> {
+    let mut parsed = Parsed::default();
+    for workload in &e.workloads {
+        for point in workload.points(e.sweep) {
+            for condition in &e.conditions {
+                parsed.add(workload.treatments_at(condition, &point))?;
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {
+    let mut declared = Vec::new();
+    for spec in experiment.workloads.iter().filter_map(|w| w.command.as_ref()) {
+        declared.extend(command::declared(spec));
+    }
+    if let Some(taken) = declared.iter().find(|m| metrics::definition(&m.name).is_some()) {
+        return Err(JobError::OwnMetric { file: file.to_owned(), name: taken.name.clone() });
+    }
+    let also = experiment.rules.question.also_judge.iter().map(|name| ("also_judge", name));
+    let named = experiment.primary.iter().map(|name| ("primary", name)).chain(also);
+    for (key, metric) in named {
+        if metrics::find(&declared, metric).is_none() {
+            let names: Vec<&str> = metrics::all(&declared).map(|m| m.name).collect();
+            let (file, metric) = (file.to_owned(), metric.clone());
+            return Err(JobError::NoMetric { file, key, metric, names: names.join(", ") });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::{COMMITS, job, try_job};
+
+    #[test]
+    fn a_seed_is_the_files_or_is_drawn() {
+        assert_eq!(job(COMMITS).seed, 7);
+        let drawn = job(&COMMITS.replace("seed = 7", ""));
+        assert!(drawn.seed < 1 << 53);
+    }
+
+    #[test]
+    fn a_metric_must_exist_and_a_program_may_not_take_its_name() {
+        let error = try_job(&COMMITS.replace("seed = 7", "primary = 'speed'")).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("x.toml: primary: no metric `speed`; there are "), "{text}");
+        assert!(text.contains("commits_per_second"), "{text}");
+        let also = COMMITS.replace("seed = 7", "also_judge = ['commit_latency_p99', 'speed']");
+        let text = try_job(&also).unwrap_err().to_string();
+        assert!(text.starts_with("x.toml: also_judge: no metric `speed`"), "{text}");
+        let command = "[target]\nprivate = true\n[workload]\nkind = 'command'\nrun = ['true']\n\
+                       [[workload.metric]]\nname = 'commits_per_second'\nregex = '(\\d+)'\nunit = '/s'\nbetter = 'higher'\n";
+        let error = try_job(command).unwrap_err();
+        assert!(matches!(error, JobError::OwnMetric { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_treatment_that_cannot_be_read_is_an_error_of_the_file() {
+        let before = "[[condition]]\nname = 'slow'\nlink = { delay = 'long' }";
+        let error = try_job(&format!("{COMMITS}{before}")).unwrap_err();
+        assert!(matches!(error, JobError::Treatment { .. }), "{error}");
+        assert_eq!(error.to_string(), "x.toml");
+    }
+
+    #[test]
+    fn several_workloads_have_a_directory_and_a_name_each() {
+        let one = job(COMMITS);
+        let spec = &one.experiment.workloads[0];
+        assert_eq!(one.dir_of(Path::new("out"), spec), Path::new("out"));
+        assert_eq!(one.name_of(spec), "x");
+        let two = COMMITS.replace("[workload]\n", "[[workload]]\nname = 'a'\n")
+            + "[[workload]]\nname = 'b'\nkind = 'commit'\n";
+        let two = job(&two);
+        let spec = &two.experiment.workloads[1];
+        assert_eq!(two.dir_of(Path::new("out"), spec), Path::new("out/b"));
+        assert_eq!(two.name_of(spec), "x b");
+    }
+}

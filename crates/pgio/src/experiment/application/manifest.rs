@@ -1,0 +1,177 @@
+//! What is stored of an experiment beside its trials: the manifest, and the file as run.
+//!
+//! No password is stored: neither in the file's text nor in what is said of a server.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::job::Job;
+use crate::config::experiment::{self, AA_SUFFIX, Target, WorkloadSpec};
+use crate::experiment::environment;
+use crate::experiment::live::LiveCell;
+use crate::experiment::target;
+use crate::pg::connect::ConnectParams;
+use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
+use crate::results::sweep::Sweep;
+use crate::treatment;
+use crate::workload::command;
+
+/// In place of a file that cannot be stored.
+pub(super) const NOT_STORED: &str = "# not stored: it holds a password\n";
+
+/// What the servers and this machine are like. With several targets a key begins with its target's name.
+pub(super) fn environment_of(
+    targets: &mut BTreeMap<String, target::Target>,
+) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let several = targets.len() > 1;
+    for (name, target) in targets.iter_mut() {
+        let prefix = if several { format!("{name}.") } else { String::new() };
+        for (key, value) in environment::describe(&mut target.admin, &target.server) {
+            found.insert(format!("{prefix}{key}"), value);
+        }
+    }
+    if let Some(held) = environment::held_ballast() {
+        found.insert(environment::BALLAST.to_owned(), held);
+    }
+    found
+}
+
+/// The metric that is judged: the file's, else the workload's own.
+pub(super) fn primary_of(job: &Job, targets: &BTreeMap<String, target::Target>) -> String {
+    let of_workload = || Some(targets.values().next()?.workloads.first()?.info().primary_metric);
+    job.experiment.primary.clone().or_else(of_workload).unwrap_or_default()
+}
+
+/// Of one workload; `rules` are the file's with the workload's own reset.
+pub(super) fn manifest(
+    job: &Job,
+    (spec, cells, sweep): (&WorkloadSpec, &[LiveCell], Option<Sweep>),
+    rules: &experiment::Rules,
+    environment: BTreeMap<String, String>,
+    primary_metric: String,
+) -> Manifest {
+    let e = &job.experiment;
+    Manifest {
+        schema: MANIFEST_SCHEMA.to_owned(),
+        pgio: env!("CARGO_PKG_VERSION").to_owned(),
+        name: job.name_of(spec),
+        created_at: Timestamp::now().to_string(),
+        seed: job.seed,
+        blocks: e.blocks,
+        baseline: e.baseline.clone(),
+        aa: e.aa.then(|| format!("{}{AA_SUFFIX}", e.baseline)),
+        primary_metric,
+        conditions: cells
+            .iter()
+            .filter(|c| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle()))
+            .map(|c| ConditionInfo {
+                name: c.cell.condition.clone(),
+                changes: treatment::changes(&c.treatments),
+            })
+            .collect(),
+        metrics: spec.command.as_ref().map(command::declared).unwrap_or_default(),
+        environment,
+        rules: Rules {
+            precision: rules.precision,
+            max_blocks: rules.precision.map(|_| rules.max_blocks),
+            repeats: rules.repeats,
+            reset: rules.reset.name().to_owned(),
+            checkpoint: rules.checkpoint.name().to_owned(),
+            tolerate: rules.tolerate.clone(),
+            judge: rules.question.judge.clone(),
+            also_judge: rules.question.also_judge.clone(),
+            effect: rules.question.effect,
+        },
+        resumed: Vec::new(),
+        sweep,
+    }
+}
+
+/// The file as run, without what a dsn may hold of a secret.
+pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -> String {
+    let mut text = job.text.clone();
+    for (name, target) in &job.experiment.targets {
+        let (Target::Server { dsn, .. }, Some(params)) = (target, params.get(name)) else {
+            continue;
+        };
+        if params.password.is_some() {
+            let safe = params.without_secrets();
+            // It has single quotes itself, which would end a literal string of TOML's.
+            let literal = format!("'{}'", dsn.expose());
+            text = text.replace(&literal, &toml::Value::String(safe.clone()).to_string());
+            text = text.replace(dsn.expose(), &safe);
+        }
+    }
+    let leaked = params
+        .values()
+        .filter_map(|p| p.password.as_ref())
+        .any(|p| p.is_in(&text) || !p.expose().is_empty() && text.contains(p.expose()));
+    if leaked { NOT_STORED.to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::cells;
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::experiment::connection;
+
+    fn manifest_of(text: &str) -> Manifest {
+        let job = job(text);
+        let (spec, cells) = first(&job);
+        let sweep = cells::sweep(&job.experiment, spec).unwrap();
+        let rules = &job.experiment.rules;
+        manifest(
+            &job,
+            (spec, &cells, sweep),
+            rules,
+            BTreeMap::new(),
+            "commit_latency_p99".to_owned(),
+        )
+    }
+
+    #[test]
+    fn it_has_what_decides_about_the_results() {
+        let m = manifest_of(COMMITS);
+        assert_eq!((m.name.as_str(), m.seed, m.blocks), ("x", 7, 6));
+        assert_eq!((m.baseline.as_str(), m.aa.as_deref()), ("local", Some("local (A/A)")));
+        assert_eq!(m.primary_metric, "commit_latency_p99");
+        let names: Vec<&str> = m.conditions.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["local", "local (A/A)", "on"]);
+        assert!(m.conditions[2].changes[0].sets("synchronous_commit"));
+        // A limit is of no meaning without a precision.
+        assert_eq!((m.rules.precision, m.rules.max_blocks), (None, None));
+        let precise = COMMITS.replace("seed = 7", "precision = '5%'\nmax_blocks = 20");
+        assert_eq!(manifest_of(&precise).rules.max_blocks, Some(20));
+    }
+
+    #[test]
+    fn each_condition_stands_once_whatever_the_points() {
+        let m = manifest_of(&format!("{COMMITS}sessions = [1, 4, 16]\n"));
+        assert_eq!(m.conditions.len(), 3);
+        assert_eq!(m.sweep.unwrap().points.len(), 3);
+    }
+
+    #[test]
+    fn no_password_is_stored() {
+        let with = |quote: &str, comment: &str| {
+            let dsn = format!("dsn = {quote}host=h user=u dbname=d password=geheim{quote}");
+            let text = COMMITS.replace("private = true", &dsn) + comment;
+            let job = job(&text);
+            let Target::Server { dsn, .. } = &job.experiment.targets["target"] else {
+                panic!("it is a server of the user's")
+            };
+            let params = connection::params(dsn, "1").unwrap();
+            stored_text(&job, &BTreeMap::from([("target".to_owned(), params)]))
+        };
+        for quote in ["\"", "'"] {
+            let stored = with(quote, "# as run\n");
+            assert!(stored.contains("host='h'") && stored.contains("# as run"), "{stored}");
+            assert!(!stored.contains("geheim"), "{stored}");
+            assert!(stored.parse::<toml::Table>().is_ok(), "{stored}");
+        }
+        assert_eq!(with("\"", "# the password is geheim\n"), NOT_STORED);
+    }
+}

@@ -1,0 +1,96 @@
+//! A target opened: its session, the work ready to run there, and what is observed beside it.
+//!
+//! [`Purpose::Look`] is `--plan`'s: by a session that can only read, with no data set loaded and nothing probed.
+
+use std::collections::BTreeSet;
+
+use postgres::Client;
+
+use super::cells::layers;
+use super::error::OpenError;
+use super::job::Job;
+use super::observing;
+use super::servers::TargetServer;
+use super::workloads::{self, Place};
+use crate::config::experiment::{ControlMethod, WorkloadKind, WorkloadSpec};
+use crate::experiment::admin::{open_admin, open_reader};
+use crate::experiment::error::LiveError;
+use crate::experiment::event::{Event, Observer};
+use crate::experiment::target::{ResetPlan, Target};
+use crate::host::LOCAL;
+use crate::host::stop::Stop;
+use crate::pg::control::Controller;
+use crate::pg::server;
+use crate::treatment::Resource;
+use crate::workload::command::LastSetup;
+
+/// What a target is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose<'a> {
+    Run { run_id: &'a str },
+    Look,
+}
+
+pub(super) fn open(
+    job: &Job,
+    spec: &WorkloadSpec,
+    on: &TargetServer,
+    purpose: Purpose<'_>,
+    stop: &Stop,
+    observe: &mut Observer<'_>,
+) -> Result<Target, OpenError> {
+    let (mut admin, server) = match purpose {
+        Purpose::Run { run_id } => open_admin(&on.params, run_id)?,
+        Purpose::Look => open_reader(&on.params)?,
+    };
+    server.warnings.iter().for_each(|warning| observe(Event::Warns(warning)));
+    let runs = purpose != Purpose::Look;
+    let mut workloads = Vec::new();
+    let made = LastSetup::default();
+    for layer in layers(spec, job.experiment.sweep) {
+        let load = workloads.is_empty() && runs;
+        let place = Place { on, server: &server, made: &made, load, seed: job.seed, stop };
+        let layer = layer.over(job.below.layer.clone());
+        workloads.push(workloads::ready(spec, layer, &place, &mut admin, observe)?);
+    }
+    let work = workloads[0].as_ref();
+    let scene = observing::scene(&job.experiment, spec, on, &server, &mut admin, work, runs);
+    let seen = || Some(scene.as_ref()?.server_host()?.name().to_owned());
+    let host = match &on.cluster {
+        Some(_) => Some(LOCAL.to_owned()),
+        None => on.host.clone().or_else(seen),
+    };
+    if spec.kind == WorkloadKind::Device && host.is_none() {
+        return Err(OpenError::DeviceElsewhere);
+    }
+    let control = on.control.as_ref();
+    let control = control.map(|way| controller(way, host.as_deref(), on, &mut admin));
+    let identity = server::identity(&mut admin).map_err(LiveError::from)?;
+    Ok(Target {
+        identity: Resource::server(&identity),
+        touches: BTreeSet::new(),
+        params: on.params.clone(),
+        control: control.transpose()?,
+        scene,
+        admin,
+        server,
+        workloads,
+        cluster: on.cluster.clone(),
+        host,
+        // Of the workload `device` it is the place, and not where data and WAL must lie.
+        device: on.device.clone().filter(|_| spec.kind != WorkloadKind::Device),
+        reset: ResetPlan::default(),
+    })
+}
+
+/// Found before anything is changed.
+fn controller(
+    way: &ControlMethod,
+    host: Option<&str>,
+    on: &TargetServer,
+    admin: &mut Client,
+) -> Result<Controller, OpenError> {
+    let known = host.and_then(|name| Some((name, on.hosts.get(name)?)));
+    let (name, host) = known.ok_or(OpenError::ControlElsewhere)?;
+    Ok(Controller::find(admin, name, host.clone(), way)?)
+}

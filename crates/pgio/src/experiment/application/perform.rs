@@ -1,0 +1,239 @@
+//! Runs an experiment file: one experiment for each workload, one after the other.
+//!
+//! Everything that may refuse comes before the first change: unfinished runs, the results directory, the servers,
+//! other runs, each condition. What happens goes to one observer; what is left at the end is in the store.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::agenda::Agenda;
+use super::cells::{cells, sweep};
+use super::error::RunError;
+use super::estimate;
+use super::job::Job;
+use super::manifest::{environment_of, manifest, primary_of, stored_text};
+use super::opening::{self, Purpose};
+use super::resume::{self, TargetNow};
+use super::servers::{self, TargetServer, params_of};
+use crate::config::experiment::WorkloadSpec;
+use crate::experiment::event::{Event, Observer, WorkloadBegins};
+use crate::experiment::judging::{Judge, Looks};
+use crate::experiment::live::{CheckedCells, Live};
+use crate::experiment::pace::Pace;
+use crate::experiment::run::{Ended, run as run_plan};
+use crate::experiment::target::Target;
+use crate::experiment::{conflicts, environment, state};
+use crate::host::lock::LockFile;
+use crate::host::stop::Stop;
+use crate::pg::private::VersionRequest;
+use crate::results::store::{Store, Stored};
+use crate::treatment::journal::{self, Claims, Journal};
+
+/// Whether the directory is new or holds what an interrupted run left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    New,
+    Resume,
+}
+
+/// Where the results go, and what stops the run.
+#[derive(Debug)]
+pub struct Run<'a> {
+    pub out: &'a Path,
+    pub start: Start,
+    pub stop: &'a Stop,
+    /// Of private servers whose target asks for no version.
+    pub pg: Option<VersionRequest>,
+}
+
+/// Runs every workload and returns the directories of their results.
+pub fn perform(
+    job: &Job,
+    run: &Run<'_>,
+    observe: &mut Observer<'_>,
+) -> Result<Vec<PathBuf>, RunError> {
+    let run_id = state::new_run_id();
+    let params = servers::params(job, &run_id, observe)?;
+    for other in conflicts::refuse_unfinished(params.values())? {
+        observe(Event::LeftElsewhere(&other));
+    }
+    if let Some(held) = environment::held_ballast() {
+        observe(Event::Warns(&environment::ballast_warning(held)));
+    }
+    // Before a server is started and a data set loaded for nothing.
+    for workload in &job.experiment.workloads {
+        let dir = job.dir_of(run.out, workload);
+        match run.start {
+            Start::New => Store::check_free(&dir)?,
+            Start::Resume => resume::check_file(job, &dir, &params)?,
+        }
+    }
+    let servers = servers::open(job, params, &run_id, run.pg, observe)?;
+    let mut dirs = Vec::new();
+    // Held to the end, also between two workloads.
+    let mut claims = Claims::default();
+    for workload in &job.experiment.workloads {
+        let dir = job.dir_of(run.out, workload);
+        let among = Among { job, run, run_id: &run_id, servers: &servers };
+        among.workload(workload, &dir, &mut claims, observe)?;
+        dirs.push(dir);
+        if run.stop.requested() {
+            break;
+        }
+    }
+    Ok(dirs)
+}
+
+/// What the workloads of a run share.
+struct Among<'a> {
+    job: &'a Job,
+    run: &'a Run<'a>,
+    run_id: &'a str,
+    servers: &'a BTreeMap<String, TargetServer>,
+}
+
+/// What an interrupted run left of a workload, and the lock that keeps others from going on with it.
+type Earlier = (Option<(Store, Stored)>, Option<LockFile>);
+
+impl Among<'_> {
+    fn workload(
+        &self,
+        spec: &WorkloadSpec,
+        dir: &Path,
+        claims: &mut Claims,
+        observe: &mut Observer<'_>,
+    ) -> Result<(), RunError> {
+        let (job, stop) = (self.job, self.run.stop);
+        let mut rules = job.experiment.rules.clone();
+        rules.reset = job.experiment.reset_of(spec).clone();
+        let cells = cells(job, spec)?;
+        let (earlier, mut lock) = self.earlier(dir)?;
+        let known = earlier.as_ref().map(|(_, stored)| stored);
+        let agenda = Agenda::of(job, spec, &rules, &cells, known);
+        if earlier.is_some() && agenda.is_complete() {
+            observe(Event::NothingLeft { dir });
+            return Ok(());
+        }
+        let used = self.servers.iter().filter(|(name, _)| cells.iter().any(|c| c.target == **name));
+        let mut targets = BTreeMap::new();
+        for (name, server) in used {
+            let purpose = Purpose::Run { run_id: self.run_id };
+            let target = opening::open(job, spec, server, purpose, stop, observe)?;
+            targets.insert(name.clone(), target);
+        }
+        let of_users = targets.values().filter(|target: &&Target| target.cluster.is_none());
+        let measured = of_users.map(|target| target.identity.clone()).collect();
+        conflicts::refuse_changed(&measured, claims)?;
+        let primary = primary_of(job, &targets);
+        let manifest = {
+            let of_work = (spec, cells.as_slice(), sweep(&job.experiment, spec)?);
+            manifest(job, of_work, &rules, environment_of(&mut targets), primary.clone())
+        };
+        let (store, stored, remarks) = match earlier {
+            None => (None, nothing_yet(manifest), Vec::new()),
+            Some((store, stored)) => {
+                let now = TargetNow::of(&targets);
+                let remarks = resume::remarks(&stored, &manifest, &now, &cells)?;
+                (Some(store), stored, remarks)
+            }
+        };
+        let time = |cell| estimate::of_trial(job, spec, cell).map(|estimate| estimate.total());
+        let pace = Pace::new(cells.iter().map(time).collect(), &agenda.left);
+        let open_ended = agenda.rules.until_precise;
+        let begins = WorkloadBegins { workload: spec, pace, primary: &primary, open_ended };
+        observe(Event::WorkloadBegins(begins));
+        let journal_dir = state::journal_dir()?;
+        let mut stage = Live {
+            run_id: self.run_id.to_owned(),
+            experiment: job.name_of(spec),
+            targets,
+            hosts: self.servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
+            host_specs: job.experiment.hosts.clone(),
+            cells,
+            checked: CheckedCells::default(),
+            in_force: Vec::new(),
+            workload: spec.name.clone(),
+            seed: job.seed,
+            warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),
+            rules: rules.clone(),
+            journal: Journal::new(&journal_dir, self.run_id),
+            made: BTreeMap::new(),
+            store,
+            judge: Judge::of(&stored),
+            looks: Looks::default(),
+            stored,
+            series: None,
+            left: None,
+            stop: stop.clone(),
+            observe: &mut *observe,
+        };
+        claim_and_check(&mut stage, claims)?;
+        let new = self.begin_store(&mut stage, dir, remarks)?;
+        lock = new.or(lock);
+        stage.note_made(&state::made_dir()?)?;
+        let Agenda { plan, baselines, rules: of_loop, done, .. } = &agenda;
+        let ended = run_plan(plan, baselines, *of_loop, done, &mut stage);
+        stage.clean_up();
+        stage.finish()?;
+        drop(stage);
+        drop(lock);
+        observe(Event::WorkloadEnds { dir });
+        let ended = ended.map_err(|source| match journal::left_by(&journal_dir, self.run_id) {
+            Some(left) => RunError::Left { left, source: Box::new(source) },
+            None => source.into(),
+        })?;
+        if ended == Ended::BlockLimit {
+            observe(Event::BlockLimit { blocks: rules.max_blocks });
+        }
+        judge_end(ended)
+    }
+
+    /// Of several workloads those after the interruption have none yet.
+    fn earlier(&self, dir: &Path) -> Result<Earlier, RunError> {
+        match self.run.start {
+            Start::New => Ok((None, None)),
+            Start::Resume => {
+                let lock = dir.exists().then(|| state::lock_results(dir)).transpose()?;
+                Ok((resume::open(dir)?, lock))
+            }
+        }
+    }
+
+    /// Makes the directory, or notes in it that the run goes on. Returns the lock of a new one.
+    fn begin_store(
+        &self,
+        stage: &mut Live<'_>,
+        dir: &Path,
+        remarks: Vec<String>,
+    ) -> Result<Option<LockFile>, RunError> {
+        let text = stored_text(self.job, &params_of(self.servers));
+        if let Some(store) = &mut stage.store {
+            let warnings = resume::note(self.job, store, &mut stage.stored, &text, remarks)?;
+            warnings.iter().for_each(|warning| (stage.observe)(Event::Warns(warning)));
+            return Ok(None);
+        }
+        stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+        Ok(Some(state::lock_results(dir)?))
+    }
+}
+
+/// Before the checks as far as it is known: they refuse what another experiment has in force, and do not name it.
+fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunError> {
+    let touched = stage.touched_before_check();
+    conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
+    let touched = stage.check()?;
+    conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
+    Ok(())
+}
+
+fn nothing_yet(manifest: crate::results::store::Manifest) -> Stored {
+    Stored { manifest, trials: Vec::new(), torn: false, own_baseline: None, judged: false }
+}
+
+fn judge_end(ended: Ended) -> Result<(), RunError> {
+    match ended {
+        Ended::Complete | Ended::Precise | Ended::BlockLimit => Ok(()),
+        Ended::Interrupted => Err(RunError::Interrupted),
+        Ended::Failing(error) => Err(RunError::Failing(error)),
+    }
+}

@@ -1,0 +1,240 @@
+//! What `--plan` shows beyond the files: which change each condition would make, and the value now in force.
+//!
+//! Present values are asked of a server that answers within a few seconds, in a session that can only read, and of
+//! the hosts. Where one does not answer, or does not exist before the experiment starts it, each change is as the
+//! file has it. Refuses only mistakes in the file; `validation` refuses the rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postgres::Client;
+
+use super::cells::{cells, sweep};
+use super::error::RunError;
+use super::job::Job;
+use super::servers;
+use crate::config::experiment::{Experiment, Target, WorkloadSpec};
+use crate::experiment::live::LiveCell;
+use crate::host::stop::Stop;
+use crate::host::{self, Host, Hosts, LOCAL};
+use crate::pg::connect::{self, ConnectParams};
+use crate::pg::leftovers;
+use crate::pg::words;
+use crate::results::sweep::Sweep;
+use crate::treatment::{self, AdminSession, Context, Layout, Treatment, TreatmentError};
+
+/// A server that does not answer by then is not asked.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+pub struct Preview<'a> {
+    pub doubts: Vec<Doubt>,
+    pub workloads: Vec<WorkloadPreview<'a>>,
+}
+
+#[derive(Debug)]
+pub enum Doubt {
+    /// Present values are not known, and why.
+    NotAsked(String),
+    /// A run would refuse this.
+    Refused(String),
+}
+
+#[derive(Debug)]
+pub struct WorkloadPreview<'a> {
+    pub spec: &'a WorkloadSpec,
+    pub cells: Vec<LiveCell>,
+    pub sweep: Option<Sweep>,
+    /// Of the middle point, condition by condition; the sweep has what its axes change beyond that.
+    pub changes: Vec<ConditionChange>,
+}
+
+#[derive(Debug)]
+pub struct ConditionChange {
+    pub condition: String,
+    pub change: PlannedChange,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum PlannedChange {
+    Nothing,
+    /// As the file has it.
+    Intent(String),
+    /// As the file has it, where the present value cannot be found out.
+    Unknown {
+        intent: String,
+        why: String,
+    },
+    Known(treatment::Preview),
+}
+
+pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
+    let e = &job.experiment;
+    // `validation` reports their warnings.
+    let params = servers::params(job, "plan", &mut |_| {})?;
+    let mut servers = ask(e, &params);
+    let refused = servers.values().filter_map(|server| server.as_ref().err());
+    let mut doubts: Vec<Doubt> = refused.cloned().map(Doubt::NotAsked).collect();
+    let hosts = reachable(e, &mut doubts);
+    let mut workloads = Vec::new();
+    for spec in &e.workloads {
+        let (cells, sweep) = (cells(job, spec)?, sweep(e, spec)?);
+        let middle = |c: &&LiveCell| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle());
+        let mut all = Vec::new();
+        for cell in cells.iter().filter(middle) {
+            let server = servers.get_mut(&cell.target).and_then(|s| s.as_mut().ok());
+            let server = params.get(&cell.target).zip(server);
+            let host = host_of(e, &cell.target);
+            let condition =
+                |change| ConditionChange { condition: cell.cell.condition.clone(), change };
+            let changes = changes(&cell.treatments, server, host, &hosts)?;
+            all.extend(changes.into_iter().map(condition));
+        }
+        workloads.push(WorkloadPreview { spec, cells, sweep, changes: all });
+    }
+    Ok(Preview { doubts, workloads })
+}
+
+fn host_of<'a>(e: &'a Experiment, target: &str) -> Option<&'a str> {
+    match e.targets.get(target) {
+        Some(Target::Server { host, .. }) => host.as_deref(),
+        _ => None,
+    }
+}
+
+/// A reading session to each server that a condition runs on and that answers.
+fn ask(
+    e: &Experiment,
+    params: &BTreeMap<String, ConnectParams>,
+) -> BTreeMap<String, Result<Client, String>> {
+    let asked = params.iter().filter(|(name, _)| {
+        let names = |target: Option<&String>| target.is_none_or(|t| t == *name);
+        e.conditions.iter().any(|c| names(c.target.as_ref()))
+    });
+    asked.map(|(name, params)| (name.clone(), reader(params))).collect()
+}
+
+fn reader(params: &ConnectParams) -> Result<Client, String> {
+    let mut params = params.clone().with_application_name(leftovers::UNANNOUNCED);
+    params.connect_timeout = Some(params.connect_timeout.map_or(PATIENCE, |t| t.min(PATIENCE)));
+    let mut client = connect::connect(&params).map_err(|e| words::sentence(&e))?;
+    client
+        .batch_execute("SET default_transaction_read_only = on")
+        .map_err(|e| words::sentence(&e))?;
+    Ok(client)
+}
+
+/// The hosts that can be asked at this moment.
+fn reachable(e: &Experiment, doubts: &mut Vec<Doubt>) -> Hosts {
+    let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
+    for (name, spec) in &e.hosts {
+        match Host::connect(name, spec) {
+            Ok(host) => drop(hosts.insert(name.clone(), Arc::new(host))),
+            Err(why) => doubts.push(Doubt::NotAsked(words::sentence(&why))),
+        }
+    }
+    if let Err(why) = host::refuse_duplicates(&e.hosts, &hosts) {
+        doubts.push(Doubt::Refused(words::sentence(&why)));
+    }
+    hosts
+}
+
+/// Of one condition: with present values where there is a server to ask.
+fn changes(
+    treatments: &[Box<dyn Treatment>],
+    server: Option<(&ConnectParams, &mut Client)>,
+    host: Option<&str>,
+    hosts: &Hosts,
+) -> Result<Vec<PlannedChange>, TreatmentError> {
+    let mut all = Vec::new();
+    match server {
+        None => {
+            let intents = treatments.iter().flat_map(|t| t.declared().intents);
+            all.extend(intents.map(PlannedChange::Intent));
+        }
+        Some((params, client)) => {
+            let mut context = Context {
+                params,
+                session: AdminSession::Open(client),
+                hosts,
+                // A session that came over a socket shows that the server is here.
+                server_host: host.or(params.is_by_socket().then_some(LOCAL)),
+                control: None,
+                private: false,
+                layout: Layout::default(),
+                stop: Stop::new(),
+            };
+            for treatment in treatments.iter() {
+                all.extend(of_treatment(treatment.as_ref(), &mut context)?);
+            }
+        }
+    }
+    if all.is_empty() {
+        all.push(PlannedChange::Nothing);
+    }
+    Ok(all)
+}
+
+fn of_treatment(
+    treatment: &dyn Treatment,
+    context: &mut Context<'_>,
+) -> Result<Vec<PlannedChange>, TreatmentError> {
+    match treatment.preview(context) {
+        Ok(changes) => Ok(changes.into_iter().map(PlannedChange::Known).collect()),
+        // A mistake in the file is one here, too.
+        Err(error @ TreatmentError::Config(_)) => Err(error),
+        Err(error) => {
+            let why = words::sentence(&error);
+            let unknown = |intent| PlannedChange::Unknown { intent, why: why.clone() };
+            Ok(treatment.declared().intents.into_iter().map(unknown).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::{COMMITS, job};
+
+    fn shown(preview: &Preview<'_>) -> Vec<String> {
+        let changes = preview.workloads.iter().flat_map(|workload| &workload.changes);
+        let shown = |ConditionChange { condition, change }: &ConditionChange| match change {
+            PlannedChange::Nothing => format!("{condition}: nothing"),
+            PlannedChange::Intent(intent) => format!("{condition}: {intent}"),
+            other => panic!("{other:?}"),
+        };
+        changes.map(shown).collect()
+    }
+
+    #[test]
+    fn a_server_that_is_not_started_yet_is_not_asked() {
+        let job = job(COMMITS);
+        let preview = preview(&job).unwrap();
+        assert!(preview.doubts.is_empty());
+        let shown = shown(&preview);
+        assert_eq!(shown.len(), 3);
+        assert!(shown[0].starts_with("local: ") && shown[0].contains("synchronous_commit"));
+        assert!(shown[2].starts_with("on: "), "{shown:?}");
+    }
+
+    #[test]
+    fn a_condition_without_treatments_changes_nothing_and_a_sweep_is_shown_once() {
+        let plain = "sessions = [1, 4]\n[[condition]]\nname = 'as it is'\n";
+        let job = job(&format!("{COMMITS}{plain}"));
+        let preview = preview(&job).unwrap();
+        let shown = shown(&preview);
+        assert_eq!((shown.len(), shown[0].as_str()), (4, "as it is: nothing"));
+        assert!(preview.workloads[0].sweep.is_some());
+        assert_eq!(preview.workloads[0].cells.len(), 4 + 3);
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_leaves_present_values_out() {
+        let dsn = "dsn = 'host=127.0.0.1 port=1 user=u dbname=d sslmode=disable'";
+        let job = job(&COMMITS.replace("private = true", dsn));
+        let preview = preview(&job).unwrap();
+        assert!(matches!(preview.doubts.as_slice(), [Doubt::NotAsked(_)]), "{:?}", preview.doubts);
+        assert_eq!(shown(&preview).len(), 3);
+    }
+}

@@ -1,0 +1,389 @@
+//! `--resume`: what an interrupted run left, and whether it may go on here.
+//!
+//! It may where the experiment, the server and the work are the same; everything else that changed goes into
+//! the manifest as a remark. `difference` compares the files, `extend` lets the number of blocks grow.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::difference::differences;
+use super::error::ResumeError;
+use super::extend::{self, Larger, grown};
+use super::job::Job;
+use super::manifest::{NOT_STORED, stored_text};
+use crate::config::experiment::limits::FILE_BYTES;
+use crate::experiment::connection::GivenKeys;
+use crate::experiment::live::LiveCell;
+use crate::experiment::target::Target;
+use crate::files;
+use crate::pg::connect::ConnectParams;
+use crate::results::model::{Warning, WorkloadInfo};
+use crate::results::store::{self, Manifest, Resumed, Store, StoreError, Stored};
+
+const PGIO: &str = env!("CARGO_PKG_VERSION");
+
+/// The job of a results directory: with the file given, or the stored one, and with its seed.
+pub fn job(
+    dir: &Path,
+    file: Option<&Path>,
+    larger: Larger,
+    below: GivenKeys,
+) -> Result<Job, ResumeError> {
+    // Of several workloads any has seed and file.
+    let found = store::experiments(dir)?.remove(0);
+    let manifest = store::read_manifest(&found)?;
+    let path = file.map_or_else(|| found.join("experiment.toml"), Path::to_owned);
+    // Its commands will be run: the stored one must be the present user's own.
+    let text = match file {
+        Some(file) => files::read_text(file, FILE_BYTES)
+            .map_err(|source| ResumeError::Read { path: file.to_owned(), source })?,
+        None => store::read_own_experiment(&found)?.ok_or_else(|| missing(&found))?,
+    };
+    if file.is_none() && text == NOT_STORED {
+        return Err(ResumeError::NotStored { path });
+    }
+    let stem = match file {
+        Some(file) => file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into()),
+        None => name_of_file(&manifest.name, &found, dir),
+    };
+    let text = larger.put_into(&text)?;
+    let mut job = Job::parse(&text, &path.display().to_string(), &stem, below)?;
+    job.seed = manifest.seed;
+    if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {
+        // All would begin anew, beside what is there.
+        return Err(match found == dir {
+            true => ResumeError::OneOfSeveral { dir: found },
+            false => ResumeError::NoSuchWorkload { dir: found, file: path },
+        });
+    }
+    Ok(job)
+}
+
+fn missing(dir: &Path) -> StoreError {
+    StoreError::NotResults { dir: dir.to_owned(), missing: "experiment.toml" }
+}
+
+/// An experiment of several workloads has added the workload's name, as its directory has.
+fn name_of_file(name: &str, found: &Path, dir: &Path) -> String {
+    let workload = found.strip_prefix(dir).unwrap_or(Path::new("")).display().to_string();
+    let with_workload = format!(" {workload}");
+    let short = name.strip_suffix(&with_workload).filter(|_| !workload.is_empty());
+    short.unwrap_or(name).to_owned()
+}
+
+/// Opens what an interrupted run left; nothing where this workload had not been begun.
+pub(super) fn open(dir: &Path) -> Result<Option<(Store, Stored)>, StoreError> {
+    match has_begun(dir) {
+        true => Store::resume(dir).map(Some),
+        false => Ok(None),
+    }
+}
+
+fn has_begun(dir: &Path) -> bool {
+    dir.join("manifest.json").symlink_metadata().is_ok()
+}
+
+/// Before any server is asked: refuses another experiment, and results of another pgio.
+pub(super) fn check_file(
+    job: &Job,
+    dir: &Path,
+    params: &BTreeMap<String, ConnectParams>,
+) -> Result<(), ResumeError> {
+    if !has_begun(dir) {
+        return Ok(());
+    }
+    let manifest = store::read_manifest(dir)?;
+    let major = |version: &str| version.split('.').next().map(str::to_owned);
+    if major(&manifest.pgio) != major(PGIO) {
+        let (dir, begun_by) = (dir.to_owned(), manifest.pgio);
+        return Err(ResumeError::OtherVersion { dir, begun_by, this: PGIO });
+    }
+    let stored = store::read_experiment(dir)?.ok_or_else(|| missing(dir))?;
+    let now = stored_text(job, params);
+    let differences = differences(&stored, &now, &extend::KEYS);
+    if differences.is_empty() {
+        return grown(&job.experiment, &manifest).map(drop);
+    }
+    let (dir, differences) = (dir.to_owned(), differences.join("; "));
+    Err(ResumeError::OtherExperiment { dir, differences })
+}
+
+/// What no second run may differ in.
+const SAME_SERVER: &[&str] = &["server_version", "system_identifier"];
+
+/// A target as it is now, as far as it must be as before.
+#[derive(Debug)]
+pub(super) struct TargetNow {
+    pub(super) name: String,
+    pub(super) private: bool,
+    pub(super) version: String,
+    /// As in `target::Target`.
+    pub(super) works: Vec<WorkloadInfo>,
+}
+
+impl TargetNow {
+    pub(super) fn of(targets: &BTreeMap<String, Target>) -> Vec<TargetNow> {
+        let now = |(name, target): (&String, &Target)| TargetNow {
+            name: name.clone(),
+            private: target.cluster.is_some(),
+            version: target.server.info.version.clone(),
+            works: target.workloads.iter().map(|work| work.info()).collect(),
+        };
+        targets.iter().map(now).collect()
+    }
+}
+
+/// Refuses another server and other work; returns what else changed.
+pub(super) fn remarks(
+    stored: &Stored,
+    now: &Manifest,
+    targets: &[TargetNow],
+    cells: &[LiveCell],
+) -> Result<Vec<String>, ResumeError> {
+    let refuse = |why: String| Err(ResumeError::Changed(why));
+    let before = &stored.manifest;
+    if (&before.conditions, &before.primary_metric) != (&now.conditions, &now.primary_metric) {
+        return refuse("the conditions are no longer the same".to_owned());
+    }
+    if before.sweep != now.sweep {
+        return refuse("the axes or their values are no longer the same".to_owned());
+    }
+    let mut remarks = Vec::new();
+    for target in targets.iter().filter(|t| t.private) {
+        let (name, version) = (&target.name, &target.version);
+        let server = if targets.len() > 1 { format!("`{name}`") } else { "the server".to_owned() };
+        remarks.push(format!("{server} is a new private cluster (PostgreSQL {version})"));
+    }
+    for (key, is) in &now.environment {
+        let Some(was) = before.environment.get(key).filter(|was| *was != is) else { continue };
+        let (target, what) = of_target(targets, key);
+        match target.is_some_and(|t| t.private) {
+            true if ["system_identifier", "target"].contains(&what) => {}
+            _ if SAME_SERVER.contains(&what) => {
+                return refuse(format!("it is another server: {key} was {was} and is {is}"));
+            }
+            _ => remarks.push(format!("{key} was {was} and is {is}")),
+        }
+    }
+    if let Some(trial) = stored.trials.last() {
+        let cell = cells.iter().find(|c| trial.place.as_ref().is_some_and(|p| c.cell.is_at(p)));
+        let work = cell.map_or(0, |cell| cell.work);
+        for info in targets.iter().map(|target| &target.works[work]) {
+            let keys = trial.workload.keys.keys().chain(info.keys.keys());
+            let differs = |key: &&String| trial.workload.keys.get(*key) != info.keys.get(*key);
+            if let Some(key) = keys.into_iter().find(differs) {
+                return refuse(format!(
+                    "the work is no longer the same: {key} was {} and is {}; see ./pgio.conf and the data set",
+                    shown(trial.workload.keys.get(key)),
+                    shown(info.keys.get(key))
+                ));
+            }
+        }
+    }
+    Ok(remarks)
+}
+
+/// Notes in the manifest, and in the stored file where blocks were added, that the run goes on. Returns what to
+/// warn of.
+pub(super) fn note(
+    job: &Job,
+    store: &mut Store,
+    stored: &mut Stored,
+    text: &str,
+    mut remarks: Vec<String>,
+) -> Result<Vec<Warning>, ResumeError> {
+    let changed = |remark: &String| {
+        Warning::new(
+            remark.clone(),
+            "the trials before were measured without this change",
+            "compare the blocks before and after, or run the whole experiment anew",
+        )
+    };
+    let mut warnings: Vec<Warning> = remarks.iter().map(changed).collect();
+    let grown = grown(&job.experiment, &stored.manifest)?;
+    warnings.extend(grown.iter().map(|larger| {
+        Warning::new(
+            larger.clone(),
+            "who looks at a result and then adds blocks finds a difference by chance more often than once in 20",
+            "say beforehand how many blocks, or let precision = decide when to stop",
+        )
+    }));
+    if !grown.is_empty() {
+        // The file first: a manifest that lags behind is mended by the next --resume.
+        store::write_durably(&store.dir().join("experiment.toml"), text)?;
+        extend::put_into_manifest(&job.experiment, &mut stored.manifest);
+    }
+    remarks.extend(grown);
+    let note = Resumed {
+        at: Timestamp::now().to_string(),
+        pgio: PGIO.to_owned(),
+        from_trial: stored.trials.len() + 1,
+        remarks,
+    };
+    store.note_resumed(stored, note)?;
+    Ok(warnings)
+}
+
+/// With several targets a key of the environment begins with its target's name.
+fn of_target<'a>(targets: &'a [TargetNow], key: &'a str) -> (Option<&'a TargetNow>, &'a str) {
+    let named = targets.iter().find_map(|target| {
+        Some((target, key.strip_prefix(target.name.as_str())?.strip_prefix('.')?))
+    });
+    match named {
+        Some((target, what)) if targets.len() > 1 => (Some(target), what),
+        _ => (targets.first(), key),
+    }
+}
+
+fn shown(value: Option<&serde_json::Value>) -> String {
+    value.map_or_else(|| "absent".to_owned(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::experiment::application::test_support::{COMMITS, first, job};
+
+    fn target(name: &str, private: bool) -> TargetNow {
+        let works = vec![trial("local", 1, &[]).workload];
+        TargetNow { name: name.to_owned(), private, version: "15.4".to_owned(), works }
+    }
+
+    /// What is remarked where the manifest of now differs from the stored one.
+    fn remarked(
+        targets: &[TargetNow],
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<Vec<String>, String> {
+        let mut stored = experiment(&["local", "on"], vec![trial("local", 1, &[])]);
+        for (key, value) in
+            [("server_version", "15.4"), ("system_identifier", "1"), ("b.kernel", "5")]
+        {
+            stored.manifest.environment.insert(key.to_owned(), value.to_owned());
+        }
+        let mut now = stored.manifest.clone();
+        change(&mut now);
+        let job = job(COMMITS);
+        let (_, cells) = first(&job);
+        remarks(&stored, &now, targets, &cells).map_err(|e| e.to_string())
+    }
+
+    fn set<'a>(key: &'a str, value: &'a str) -> impl FnOnce(&mut Manifest) + 'a {
+        move |now| drop(now.environment.insert(key.to_owned(), value.to_owned()))
+    }
+
+    #[test]
+    fn another_server_or_other_conditions_are_refused() {
+        let users = [target("target", false)];
+        assert_eq!(remarked(&users, |_| {}), Ok(Vec::new()));
+        let error = remarked(&users, set("system_identifier", "2")).unwrap_err();
+        assert_eq!(error, "cannot go on: it is another server: system_identifier was 1 and is 2");
+        let error = remarked(&users, |now| drop(now.conditions.pop())).unwrap_err();
+        assert_eq!(error, "cannot go on: the conditions are no longer the same");
+        let error = remarked(&users, |now| now.sweep = None).map(drop);
+        assert_eq!(error, Ok(()), "neither has one");
+    }
+
+    #[test]
+    fn what_else_changed_is_a_remark() {
+        let users = [target("target", false)];
+        let found = remarked(&users, set("b.kernel", "6"));
+        assert_eq!(found, Ok(vec!["b.kernel was 5 and is 6".to_owned()]));
+    }
+
+    #[test]
+    fn a_private_server_is_a_new_one_each_time_but_of_the_same_version() {
+        let private = [target("target", true)];
+        let new = "the server is a new private cluster (PostgreSQL 15.4)".to_owned();
+        assert_eq!(remarked(&private, set("system_identifier", "2")), Ok(vec![new]));
+        let error = remarked(&private, set("server_version", "16.0")).unwrap_err();
+        assert!(error.contains("server_version was 15.4 and is 16.0"), "{error}");
+        let two = [target("a", true), target("b", false)];
+        let found = remarked(&two, set("b.kernel", "6")).unwrap();
+        assert_eq!(
+            found,
+            ["`a` is a new private cluster (PostgreSQL 15.4)", "b.kernel was 5 and is 6"]
+        );
+    }
+
+    #[test]
+    fn other_work_is_refused() {
+        let mut users = [target("target", false)];
+        users[0].works[0].keys.insert("sessions".to_owned(), 4.into());
+        let error = remarked(&users, |_| {}).unwrap_err();
+        assert!(error.contains("the work is no longer the same: sessions was "), "{error}");
+        assert!(error.ends_with("and is 4; see ./pgio.conf and the data set"), "{error}");
+    }
+
+    /// A results directory of the file, with no trial yet.
+    fn results(text: &str) -> (tempfile::TempDir, Job) {
+        let (scratch, job) = (tempfile::tempdir().unwrap(), job(text));
+        let manifest = Manifest {
+            pgio: PGIO.to_owned(),
+            name: job.experiment.name.clone(),
+            seed: job.seed,
+            blocks: job.experiment.blocks,
+            ..experiment(&["local", "on"], Vec::new()).manifest
+        };
+        let dir = scratch.path().join("out");
+        Store::create(&dir, &stored_text(&job, &BTreeMap::new()), &manifest).unwrap();
+        (scratch, job)
+    }
+
+    fn resumed(dir: &Path, larger: Larger) -> Result<Job, ResumeError> {
+        super::job(dir, None, larger, GivenKeys::default())
+    }
+
+    #[test]
+    fn the_stored_file_is_resumed_with_its_seed() {
+        let (scratch, _) = results(&COMMITS.replace("seed = 7\n", ""));
+        let dir = scratch.path().join("out");
+        let seed = store::read_manifest(&dir).unwrap().seed;
+        let again = resumed(&dir, Larger::default()).unwrap();
+        assert_eq!((again.seed, again.experiment.name.as_str()), (seed, "x"));
+        check_file(&again, &dir, &BTreeMap::new()).unwrap();
+        let larger = resumed(&dir, Larger { blocks: Some(8), max_blocks: None }).unwrap();
+        assert_eq!(larger.experiment.blocks, 8);
+        check_file(&larger, &dir, &BTreeMap::new()).unwrap();
+        let fewer = resumed(&dir, Larger { blocks: Some(4), max_blocks: None }).unwrap();
+        let error = check_file(&fewer, &dir, &BTreeMap::new()).unwrap_err();
+        assert!(matches!(error, ResumeError::Smaller { was: 6, is: 4, .. }), "{error}");
+    }
+
+    #[test]
+    fn another_experiment_is_refused_with_what_differs() {
+        let (scratch, _) = results(COMMITS);
+        let dir = scratch.path().join("out");
+        let other = job(&COMMITS.replace("'10s'", "'20s'"));
+        let error = check_file(&other, &dir, &BTreeMap::new()).unwrap_err();
+        assert!(matches!(error, ResumeError::OtherExperiment { .. }), "{error}");
+        assert!(error.to_string().contains("experiment.duration was"), "{error}");
+    }
+
+    #[test]
+    fn added_blocks_are_noted_and_warned_of() {
+        let (scratch, _) = results(COMMITS);
+        let dir = scratch.path().join("out");
+        let larger = resumed(&dir, Larger { blocks: Some(8), max_blocks: None }).unwrap();
+        let (mut store, mut stored) = open(&dir).unwrap().unwrap();
+        let text = stored_text(&larger, &BTreeMap::new());
+        let remark = vec!["kernel was 5 and is 6".to_owned()];
+        let warnings = note(&larger, &mut store, &mut stored, &text, remark).unwrap();
+        assert_eq!(warnings.len(), 2);
+        let manifest = store::read_manifest(&dir).unwrap();
+        assert_eq!(manifest.blocks, 8);
+        let remarks = &manifest.resumed[0].remarks;
+        assert_eq!(remarks[..], ["kernel was 5 and is 6", "blocks was 6 and is 8"]);
+        assert!(store::read_experiment(&dir).unwrap().unwrap().contains("blocks = 8"));
+    }
+
+    #[test]
+    fn a_directory_without_results_has_nothing_to_be_opened() {
+        let scratch = tempfile::tempdir().unwrap();
+        assert!(open(scratch.path()).unwrap().is_none());
+        let job = job(COMMITS);
+        check_file(&job, scratch.path(), &BTreeMap::new()).unwrap();
+    }
+}

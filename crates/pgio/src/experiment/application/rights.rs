@@ -1,0 +1,43 @@
+//! Refuses conditions that this user has no right to apply, before a server is started and a data set
+//! loaded into it.
+//!
+//! Asks the hosts alone, and only what needs no server; the treatments' `check` comes later and looks at
+//! everything. Next: `servers`.
+
+use super::cells::cells;
+use super::error::OpenError;
+use super::job::Job;
+use crate::config::experiment::{Experiment, Target};
+use crate::experiment::error::LiveError;
+use crate::experiment::live::LiveCell;
+use crate::host::{Hosts, LOCAL};
+use crate::treatment::Machines;
+
+pub(super) fn check(job: &Job, hosts: &Hosts) -> Result<(), OpenError> {
+    for workload in &job.experiment.workloads {
+        for cell in cells(job, workload)? {
+            check_cell(&job.experiment, &cell, hosts)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_cell(e: &Experiment, cell: &LiveCell, hosts: &Hosts) -> Result<(), LiveError> {
+    let server = match e.targets.get(&cell.target) {
+        Some(Target::Private { .. }) => Some(LOCAL),
+        Some(Target::Server { host, .. }) => host.as_deref(),
+        None => None,
+    };
+    // Where it runs is found out later, and so is what may be done there.
+    if server.is_none() {
+        return Ok(());
+    }
+    let machines = Machines { hosts, server };
+    for treatment in cell.treatments.iter() {
+        treatment.check_rights(&machines).map_err(|source| LiveError::Treatment {
+            condition: cell.title.clone(),
+            source: Box::new(source),
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! The servers of an experiment: where they are, and starting those that are pgio's own.
+//!
+//! Connects to none of them. Next: `opening` opens a session and makes the work ready.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::error::OpenError;
+use super::job::Job;
+use super::rights;
+use crate::config::ConnectString;
+use crate::config::experiment::{ControlMethod, Experiment, Target};
+use crate::experiment::event::{Event, Observer};
+use crate::experiment::{clusters, connection};
+use crate::host::{self, Hosts};
+use crate::pg::connect::{ConnectError, ConnectParams};
+use crate::pg::private::{self, PrivateCluster, Spec, VersionRequest};
+
+/// The server of one target, found or started.
+#[derive(Debug)]
+pub(super) struct TargetServer {
+    /// As in the file; empty where pgio.conf or the environment says where it is.
+    pub(super) name: String,
+    pub(super) params: ConnectParams,
+    pub(super) cluster: Option<Arc<PrivateCluster>>,
+    /// The block device that is to be measured.
+    pub(super) device: Option<String>,
+    /// By what it may be stopped.
+    pub(super) control: Option<ControlMethod>,
+    /// All of the experiment's, for its scene.
+    pub(super) hosts: Hosts,
+    /// Names in `hosts`, as the file says.
+    pub(super) host: Option<String>,
+    pub(super) standby_host: Option<String>,
+}
+
+impl TargetServer {
+    fn plain(
+        name: &str,
+        params: ConnectParams,
+        cluster: Option<Arc<PrivateCluster>>,
+        hosts: &Hosts,
+    ) -> TargetServer {
+        TargetServer {
+            name: name.to_owned(),
+            params,
+            cluster,
+            device: None,
+            control: None,
+            hosts: hosts.clone(),
+            host: None,
+            standby_host: None,
+        }
+    }
+}
+
+pub(super) fn params_of(
+    servers: &BTreeMap<String, TargetServer>,
+) -> BTreeMap<String, ConnectParams> {
+    servers.iter().map(|(name, server)| (name.clone(), server.params.clone())).collect()
+}
+
+/// How to reach the servers that exist; asks none of them.
+pub(super) fn params(
+    job: &Job,
+    run_id: &str,
+    observe: &mut Observer<'_>,
+) -> Result<BTreeMap<String, ConnectParams>, ConnectError> {
+    let mut all = BTreeMap::new();
+    if job.experiment.targets.is_empty() {
+        all.insert(String::new(), job.below.params(run_id)?);
+    }
+    for (name, target) in &job.experiment.targets {
+        if let Target::Server { dsn, .. } = target {
+            all.insert(name.clone(), connection::params(dsn, run_id)?);
+        }
+    }
+    for warning in all.values().flat_map(connection::warnings) {
+        observe(Event::Warns(&warning));
+    }
+    Ok(all)
+}
+
+/// The servers that exist, and those that are started now.
+pub(super) fn open(
+    job: &Job,
+    params: BTreeMap<String, ConnectParams>,
+    run_id: &str,
+    pg: Option<VersionRequest>,
+    observe: &mut Observer<'_>,
+) -> Result<BTreeMap<String, TargetServer>, OpenError> {
+    let e = &job.experiment;
+    let hosts = hosts(e)?;
+    rights::check(job, &hosts)?;
+    let mut servers = existing(e, params, &hosts);
+    for (name, target) in &e.targets {
+        if let Target::Private { major, standby, directory } = target {
+            let version = pg.or(major.map(VersionRequest::major));
+            let mut steps = |step: &private::Progress| observe(Event::ServerStarts(step));
+            let cluster = start_private(version, *standby, directory.clone(), &mut steps);
+            observe(Event::ServerStarted);
+            let cluster = cluster?;
+            let dsn = ConnectString::new(cluster.primary_conninfo());
+            let params = connection::params(&dsn, run_id)?;
+            let server = TargetServer::plain(name, params, Some(cluster), &hosts);
+            servers.insert(name.clone(), server);
+        }
+    }
+    Ok(servers)
+}
+
+/// Every host of the file, reached before anything is changed.
+pub(super) fn hosts(e: &Experiment) -> Result<Hosts, OpenError> {
+    Ok(host::connect_all(&e.hosts)?)
+}
+
+/// Those that exist without pgio.
+pub(super) fn existing(
+    e: &Experiment,
+    params: BTreeMap<String, ConnectParams>,
+    hosts: &Hosts,
+) -> BTreeMap<String, TargetServer> {
+    let server = |(name, params): (String, _)| {
+        let plain = TargetServer::plain(&name, params, None, hosts);
+        let server = match e.targets.get(&name) {
+            Some(Target::Server { device, control, host, standby_host, .. }) => TargetServer {
+                device: device.clone(),
+                control: control.clone(),
+                host: host.clone(),
+                standby_host: standby_host.clone(),
+                ..plain
+            },
+            _ => plain,
+        };
+        (name, server)
+    };
+    params.into_iter().map(server).collect()
+}
+
+fn start_private(
+    pg: Option<VersionRequest>,
+    standby: bool,
+    base_dir: Option<PathBuf>,
+    steps: private::Observer<'_>,
+) -> Result<Arc<PrivateCluster>, OpenError> {
+    let exe = std::env::current_exe().map_err(OpenError::Program)?;
+    let spec = Spec { pg, standby, base_dir, ..Spec::new(exe) };
+    let cluster = PrivateCluster::start_observed(&spec, steps)?;
+    clusters::note(&cluster)?;
+    Ok(Arc::new(cluster))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::{COMMITS, job};
+
+    const SERVER: &str = "dsn = 'host=h user=u dbname=d'\nhost = 'db'\nstandby_host = 'other'\n\
+                          [hosts.db]\nssh = 'root@db'\n[hosts.other]\nssh = 'root@other'";
+
+    fn params_and_warnings(job: &Job) -> (BTreeMap<String, ConnectParams>, Vec<String>) {
+        let mut warnings = Vec::new();
+        let params = params(job, "7", &mut |event| match event {
+            Event::Warns(warning) => warnings.push(warning.to_string()),
+            other => panic!("{other:?}"),
+        });
+        (params.unwrap(), warnings)
+    }
+
+    #[test]
+    fn a_private_server_is_none_that_exists() {
+        let (params, warnings) = params_and_warnings(&job(COMMITS));
+        assert!(params.is_empty() && warnings.is_empty());
+        // Without a target pgio.conf or the environment says where it is.
+        let nowhere = job(&COMMITS.replace("[target]\nprivate = true\n", ""));
+        assert_eq!(params_and_warnings(&nowhere).0.into_keys().collect::<Vec<_>>(), [""]);
+    }
+
+    #[test]
+    fn a_server_is_reached_as_the_file_says() {
+        let job = job(&COMMITS.replace("private = true", SERVER));
+        let (params, warnings) = params_and_warnings(&job);
+        assert_eq!(warnings, [""; 0]);
+        let servers = existing(&job.experiment, params, &Hosts::new());
+        let server = &servers["target"];
+        assert_eq!(
+            (server.host.as_deref(), server.standby_host.as_deref()),
+            (Some("db"), Some("other"))
+        );
+        assert!(server.cluster.is_none() && server.device.is_none() && server.control.is_none());
+        assert_eq!(params_of(&servers)["target"].describe(), server.params.describe());
+    }
+}

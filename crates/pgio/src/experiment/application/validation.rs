@@ -1,0 +1,126 @@
+//! What `--plan` refuses: all that a run would refuse before its first change, with the same sentences.
+//! It changes nothing: sessions can only read, no data set is loaded, no directory is
+//! made, nothing is probed or journaled, and a private server is not started.
+//!
+//! Of a private server only what can be known without it is checked; [`validate`] returns what remains
+//! open, for the plan to show.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::cells::{cells, layers};
+use super::error::{OpenError, RunError};
+use super::job::Job;
+use super::opening::{self, Purpose};
+use super::rights;
+use super::servers::{self, TargetServer};
+use crate::config::experiment::{Experiment, Target, WorkloadKind, WorkloadSpec};
+use crate::config::{CommitSettings, DeviceSettings, LoadSettings, MailSettings, SlobSettings};
+use crate::experiment::event::{Event, Observer};
+use crate::experiment::{conflicts, live, slob};
+use crate::host::stop::Stop;
+use crate::host::{Host, Hosts, LOCAL};
+use crate::pg::private::{self, VersionRequest};
+use crate::results::store::Store;
+use crate::workload::command::check_programs;
+
+/// A private server that was not started, and what else is not known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unchecked {
+    pub target: String,
+    /// The version that is installed; otherwise one will be downloaded.
+    pub installed: Option<String>,
+}
+
+/// Refuses what could not be run; returns what could not be checked.
+pub fn validate(
+    job: &Job,
+    out: &Path,
+    observe: &mut Observer<'_>,
+) -> Result<Vec<Unchecked>, RunError> {
+    let params = servers::params(job, "plan", observe)?;
+    for other in conflicts::refuse_unfinished(params.values())? {
+        observe(Event::LeftElsewhere(&other));
+    }
+    for workload in &job.experiment.workloads {
+        Store::check_free(&job.dir_of(out, workload))?;
+    }
+    let hosts = servers::hosts(&job.experiment)?;
+    rights::check(job, &hosts)?;
+    let servers = servers::existing(&job.experiment, params, &hosts);
+    for workload in &job.experiment.workloads {
+        validate_workload(job, workload, &servers, &hosts, observe)?;
+    }
+    Ok(validate_private(&job.experiment)?)
+}
+
+fn validate_workload(
+    job: &Job,
+    spec: &WorkloadSpec,
+    servers: &BTreeMap<String, TargetServer>,
+    hosts: &Hosts,
+    observe: &mut Observer<'_>,
+) -> Result<(), RunError> {
+    let stop = Stop::new();
+    let cells = cells(job, spec)?;
+    let mut rules = job.experiment.rules.clone();
+    rules.reset = job.experiment.reset_of(spec).clone();
+    let mut targets = BTreeMap::new();
+    for (name, server) in servers {
+        if cells.iter().any(|c| c.target == *name) {
+            let target = opening::open(job, spec, server, Purpose::Look, &stop, observe)?;
+            targets.insert(name.clone(), target);
+        }
+    }
+    live::check(&cells, &mut targets, hosts, &rules, &stop)?;
+    if cells.iter().any(|cell| !servers.contains_key(&cell.target)) {
+        validate_work(job, spec, hosts)?;
+    }
+    Ok(())
+}
+
+/// The work on a server that does not exist yet.
+fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), OpenError> {
+    for layer in layers(spec, job.experiment.sweep) {
+        let layer = layer.over(job.below.layer.clone());
+        match spec.kind {
+            WorkloadKind::Slob => {
+                slob::load_spec(&LoadSettings::resolve(layer.clone())?);
+                SlobSettings::resolve(layer)?;
+            }
+            WorkloadKind::Commit => {
+                CommitSettings::resolve(layer)?;
+            }
+            WorkloadKind::Device => {
+                DeviceSettings::resolve(layer);
+            }
+            WorkloadKind::Mail => {
+                MailSettings::resolve(layer, "")?;
+            }
+            WorkloadKind::Command => {}
+        }
+    }
+    let Some(command) = &spec.command else { return Ok(()) };
+    let name = command.host.as_deref().unwrap_or(LOCAL);
+    let host = match hosts.get(name) {
+        Some(host) => Arc::clone(host),
+        None if name == LOCAL => Arc::new(Host::local()),
+        None => return Err(OpenError::UnknownHost { name: name.to_owned(), example: "" }),
+    };
+    Ok(check_programs(command, &host)?)
+}
+
+fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {
+    let mut open = Vec::new();
+    for (name, target) in &e.targets {
+        let Target::Private { major, directory, .. } = target else { continue };
+        if let Some(directory) = directory {
+            private::check_base(directory)?;
+        }
+        let found = private::find_installed(major.map(VersionRequest::major))?;
+        let installed = found.map(|found| found.version.to_string());
+        open.push(Unchecked { target: name.clone(), installed });
+    }
+    Ok(open)
+}

@@ -1,0 +1,120 @@
+//! The work of an experiment, ready to run on a target's server: one arm for each kind.
+//!
+//! Next: `opening` has it made once for each layer of the sweep.
+
+use std::sync::Arc;
+
+use postgres::Client;
+
+use super::error::OpenError;
+use super::servers::TargetServer;
+use crate::config::experiment::{WorkloadKind, WorkloadSpec};
+use crate::config::{
+    CommandSettings, CommitSettings, DeviceSettings, Layer, LoadSettings, MailSettings,
+    SlobSettings,
+};
+use crate::dataset::DatasetError;
+use crate::experiment::event::{Event, Observer};
+use crate::experiment::slob;
+use crate::host::stop::Stop;
+use crate::host::{Host, LOCAL};
+use crate::pg::server::Server;
+use crate::workload::command::LastSetup;
+use crate::workload::commit::Commit;
+use crate::workload::mail::MailError;
+use crate::workload::{Command, Device, Mail, Workload};
+
+/// Where the work is to run, and what the works of one target share.
+pub(super) struct Place<'a> {
+    pub(super) on: &'a TargetServer,
+    pub(super) server: &'a Server,
+    pub(super) made: &'a LastSetup,
+    /// Of a private cluster that has no data set yet.
+    pub(super) load: bool,
+    /// The experiment's, for a data set whose keys name none.
+    pub(super) seed: u64,
+    pub(super) stop: &'a Stop,
+}
+
+/// The work of one layer.
+pub(super) fn ready(
+    spec: &WorkloadSpec,
+    layer: Layer,
+    place: &Place<'_>,
+    admin: &mut Client,
+    observe: &mut Observer<'_>,
+) -> Result<Arc<dyn Workload>, OpenError> {
+    let on = place.on;
+    Ok(match spec.kind {
+        WorkloadKind::Slob => {
+            if on.cluster.is_some() && place.load {
+                // A cluster that is made again for --resume gets the same data.
+                let mut layer = layer.clone();
+                layer.seed.get_or_insert(place.seed);
+                load_private(&layer, place, admin, observe)?;
+            }
+            let (slob, warnings) = slob::loaded(layer, admin)?;
+            warnings.iter().for_each(|warning| observe(Event::Warns(warning)));
+            Arc::new(slob)
+        }
+        WorkloadKind::Commit => {
+            let schema = place.server.schema.clone().ok_or(DatasetError::NoSchema)?;
+            let commit = Commit { settings: CommitSettings::resolve(layer)?, schema };
+            commit.check(admin)?;
+            Arc::new(commit)
+        }
+        WorkloadKind::Device => Arc::new(device(layer, on)?),
+        WorkloadKind::Command => Arc::new(command(spec, layer, on, admin)?.beside(place.made)),
+        WorkloadKind::Mail => Arc::new(mail(layer, on)?),
+    })
+}
+
+/// On the target's own host; without one named it is here, or `opening` refuses it.
+fn device(layer: Layer, on: &TargetServer) -> Result<Device, OpenError> {
+    let name = on.host.as_deref().unwrap_or(LOCAL);
+    let host = on.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
+    Ok(Device::new(DeviceSettings::resolve(layer), on.device.as_deref(), host)?)
+}
+
+/// On the host that it names, else here.
+fn command(
+    spec: &WorkloadSpec,
+    layer: Layer,
+    on: &TargetServer,
+    admin: &mut Client,
+) -> Result<Command, OpenError> {
+    let command = spec.command.clone().expect("the parser gives every command its lines");
+    let name = command.host.as_deref().unwrap_or(LOCAL);
+    let host = on.hosts.get(name).cloned().ok_or_else(|| OpenError::UnknownHost {
+        name: name.to_owned(),
+        example: " with ssh = \"user@host\"",
+    })?;
+    let settings = CommandSettings::resolve(command, layer);
+    Ok(Command::new(settings, host, &on.params, admin)?)
+}
+
+/// Its directories are on the target's host, where the file names no other.
+fn mail(layer: Layer, on: &TargetServer) -> Result<Mail, OpenError> {
+    let settings = MailSettings::resolve(layer, &on.name)?;
+    let named = settings.maildir.as_ref().and_then(|maildir| maildir.host.clone());
+    let host = match named.or_else(|| on.host.clone()) {
+        None => Arc::new(Host::local()),
+        Some(name) => on.hosts.get(&name).cloned().ok_or(MailError::NoHost(name))?,
+    };
+    Ok(Mail::new(settings, host))
+}
+
+fn load_private(
+    layer: &Layer,
+    place: &Place<'_>,
+    admin: &mut Client,
+    observe: &mut Observer<'_>,
+) -> Result<(), OpenError> {
+    let spec = slob::load_spec(&LoadSettings::resolve(layer.clone())?);
+    // What would not run is not worth loading.
+    SlobSettings::resolve(layer.clone())?;
+    slob::load(admin, &place.on.params, &spec, place.stop, &mut |event| {
+        observe(Event::Loads(&event));
+    })?;
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Notes of where private clusters are, so that `undo` finds those of which pgio and the supervisor were
+//! killed together.
+//!
+//! A note says where; `pg::private` decides whether anything there may be removed, by its own mark and by a lock
+//! that nobody holds.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::state::{self, StateError};
+use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
+use crate::pg::private::{self, PrivateCluster};
+
+const EXTENSION: &str = "cluster";
+
+/// An abandoned cluster that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abandoned {
+    pub directory: PathBuf,
+    /// Otherwise it cannot be removed now.
+    pub removed: bool,
+}
+
+pub fn note(cluster: &PrivateCluster) -> Result<(), StateError> {
+    let own = OwnDir::create(&state::clusters_dir()?, DirMode::Private)?;
+    Ok(note_in(&own, cluster.directory())?)
+}
+
+/// Notes whose directory is gone go with the next one.
+fn note_in(own: &OwnDir, directory: &Path) -> Result<(), OwnDirError> {
+    for (name, directory) in noted(own)? {
+        if !exists(&directory) {
+            own.remove_file(&name)?;
+        }
+    }
+    let name = Path::new(directory.file_name().unwrap_or_default()).with_extension(EXTENSION);
+    let write = |source| OwnDirError::Io { doing: "write", path: own.path_of(&name), source };
+    let mut file = own.open_or_create_file(&name)?;
+    let text = directory.as_os_str().as_encoded_bytes();
+    file.set_len(0).and_then(|()| file.write_all(text)).map_err(write)
+}
+
+/// Stops and removes clusters that have no living owner, and reports each.
+pub fn remove_abandoned(report: &mut dyn FnMut(Abandoned)) -> Result<(), StateError> {
+    match OwnDir::open(&state::clusters_dir()?, DirMode::Private)? {
+        Some(own) => Ok(remove_noted(&own, &private::sweep_one, report)?),
+        None => Ok(()),
+    }
+}
+
+/// `sweep` says whether it could remove a cluster; nothing where that lives or is not pgio's.
+fn remove_noted(
+    own: &OwnDir,
+    sweep: &dyn Fn(&Path) -> Option<bool>,
+    report: &mut dyn FnMut(Abandoned),
+) -> Result<(), OwnDirError> {
+    for (name, directory) in noted(own)? {
+        if exists(&directory) {
+            let Some(removed) = sweep(&directory) else { continue };
+            report(Abandoned { directory, removed });
+            if !removed {
+                continue;
+            }
+        }
+        own.remove_file(&name)?;
+    }
+    Ok(())
+}
+
+fn exists(directory: &Path) -> bool {
+    fs::symlink_metadata(directory).is_ok()
+}
+
+fn noted(own: &OwnDir) -> Result<Vec<(PathBuf, PathBuf)>, OwnDirError> {
+    let mut all = Vec::new();
+    for name in own.names(EXTENSION)? {
+        let Some(mut file) = own.open_file(&name)? else { continue };
+        let mut text = String::new();
+        // A note that was cut short names nothing that exists.
+        if file.read_to_string(&mut text).is_ok() {
+            all.push((name, PathBuf::from(text)));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_stays_until_its_cluster_is_gone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        let places = ["living", "removed", "busy", "vanished"].map(|n| scratch.path().join(n));
+        for place in &places {
+            fs::create_dir(place).unwrap();
+            note_in(&own, place).unwrap();
+        }
+        fs::remove_dir(&places[3]).unwrap();
+        let sweep = |directory: &Path| match directory.file_name().unwrap().to_str().unwrap() {
+            "removed" => Some(fs::remove_dir(directory).is_ok()),
+            "busy" => Some(false),
+            _ => None,
+        };
+        let mut found = Vec::new();
+        remove_noted(&own, &sweep, &mut |abandoned| found.push(abandoned)).unwrap();
+        found.sort_by_key(|a| a.removed);
+        let abandoned = |at: usize, removed| Abandoned { directory: places[at].clone(), removed };
+        assert_eq!(found, [abandoned(2, false), abandoned(1, true)]);
+        let mut left: Vec<PathBuf> = noted(&own).unwrap().into_iter().map(|(_, d)| d).collect();
+        left.sort();
+        assert_eq!(left, [places[2].clone(), places[0].clone()]);
+    }
+
+    #[test]
+    fn the_next_note_removes_those_of_directories_that_are_gone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        let (gone, here) = (scratch.path().join("gone"), scratch.path().join("here"));
+        fs::create_dir(&here).unwrap();
+        note_in(&own, &gone).unwrap();
+        note_in(&own, &here).unwrap();
+        assert_eq!(noted(&own).unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! From the keys given to a server's connection parameters: the resolving step of every command.
+//!
+//! Connects to nothing and reads no file; of the environment only what libpq reads. The caller shows the warnings.
+
+use crate::config::{ConnectString, Layer, resolve};
+use crate::pg::connect::{self, ConnectError, ConnectParams, Env};
+use crate::pg::leftovers;
+use crate::warning::Warning;
+
+/// The keys as given, flags over pgio.conf.
+#[derive(Debug, Clone, Default)]
+pub struct GivenKeys {
+    pub layer: Layer,
+    /// A pgio.conf was read, so its defaults for connecting hold.
+    pub from_conf: bool,
+}
+
+impl GivenKeys {
+    /// CONNECT_STRING as given or by default; where it is empty the PG* variables decide.
+    pub fn connect_string(&self) -> ConnectString {
+        let given = self.layer.connect_string.is_some() || self.layer.dbname.is_some();
+        if self.from_conf || given {
+            resolve::connect_string(&self.layer)
+        } else {
+            ConnectString::new("")
+        }
+    }
+
+    pub fn params(&self, run_id: &str) -> Result<ConnectParams, ConnectError> {
+        params(&self.connect_string(), run_id)
+    }
+}
+
+pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, ConnectError> {
+    let params = connect::resolve(text.expose(), &Env::from_process())?;
+    Ok(params.with_application_name(leftovers::application_name(run_id)))
+}
+
+/// What libpq would have ignored as well.
+pub fn warnings(params: &ConnectParams) -> Vec<Warning> {
+    let warning = |why: &_| {
+        Warning::new(
+            ToString::to_string(why),
+            "libpq passes over it in the same way",
+            "mend it, or leave it out",
+        )
+    };
+    params.warnings().iter().map(warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_conf_and_a_key_the_environment_decides() {
+        let mut keys = GivenKeys::default();
+        assert_eq!(keys.connect_string().expose(), "");
+        keys.from_conf = true;
+        let of_conf = keys.connect_string();
+        assert!(!of_conf.expose().is_empty());
+        keys = GivenKeys::default();
+        keys.layer.dbname = Some("bench".to_owned());
+        assert!(keys.connect_string().expose().contains("bench"));
+    }
+
+    #[test]
+    fn sessions_carry_the_run_in_their_name() {
+        let params = params(&ConnectString::new("host=h dbname=d user=u"), "7").unwrap();
+        assert!(format!("{params:?}").contains(&leftovers::application_name("7")));
+    }
+}

@@ -1,0 +1,34 @@
+//! Why a run on real servers cannot go on, or cannot begin.
+//!
+//! What concerns one condition names it. The exit codes are `cli::exit`'s.
+
+use crate::dataset::DatasetError;
+use crate::pg::connect::ConnectError;
+use crate::pg::server::ServerError;
+use crate::results::store::StoreError;
+use crate::treatment::TreatmentError;
+use crate::workload::EngineError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    #[error("condition `{condition}`")]
+    Treatment { condition: String, source: Box<TreatmentError> },
+    #[error("condition `{condition}`")]
+    Room { condition: String, source: Box<EngineError> },
+    #[error("condition `{condition}`: {why}")]
+    Cycles { condition: String, why: String },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the server cannot be reached any more")]
+    Gone(#[source] ConnectError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    #[error("cannot prepare the server")]
+    Postgres(#[from] postgres::Error),
+}

@@ -1,0 +1,136 @@
+//! How long an experiment still takes: from what its trials took so far, each with everything between
+//! it and the next one (reset, restart, mkfs, settling, judging), and before a condition's first
+//! trial from the plan's estimate.
+
+use std::time::{Duration, Instant};
+
+use super::plan::Planned;
+
+/// The trials to come and what each should take.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// By cell; none where a window has no fixed length.
+    estimates: Vec<Option<Duration>>,
+    /// By cell: trials measured, and their time in all.
+    took: Vec<(u32, Duration)>,
+    /// Cells of the trials that have not begun.
+    due: Vec<usize>,
+    current: Option<(Planned, Instant)>,
+    begun: usize,
+}
+
+impl Pace {
+    pub fn new(estimates: Vec<Option<Duration>>, due: &[Planned]) -> Pace {
+        let took = vec![(0, Duration::ZERO); estimates.len()];
+        let due = due.iter().map(|planned| planned.cell).collect();
+        Pace { estimates, took, due, current: None, begun: 0 }
+    }
+
+    /// The number of the current trial, counted from 1.
+    pub fn number(&self) -> usize {
+        self.begun
+    }
+
+    /// Trials of this run, as far as is known now.
+    pub fn trials(&self) -> usize {
+        self.begun + self.due.len()
+    }
+
+    /// A trial's first sign. The one before it ends here: taking its condition back is a part of it.
+    pub fn begin(&mut self, planned: &Planned, now: Instant) {
+        if let Some((former, since)) = self.current {
+            if former == *planned {
+                return;
+            }
+            let took = &mut self.took[former.cell];
+            *took = (took.0 + 1, took.1 + now.saturating_duration_since(since));
+        }
+        self.current = Some((*planned, now));
+        self.begun += 1;
+        if let Some(at) = self.due.iter().position(|cell| *cell == planned.cell) {
+            self.due.remove(at);
+        }
+    }
+
+    pub fn add(&mut self, cell: usize) {
+        self.due.push(cell);
+    }
+
+    /// A block beyond those planned: every cell once.
+    pub fn add_block(&mut self) {
+        self.due.extend(0..self.estimates.len());
+    }
+
+    /// None where nothing is known yet of the length of a trial.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        let current = match self.current {
+            Some((planned, since)) => {
+                self.expected(planned.cell)?.saturating_sub(now.saturating_duration_since(since))
+            }
+            None => Duration::ZERO,
+        };
+        self.due.iter().try_fold(current, |sum, cell| Some(sum + self.expected(*cell)?))
+    }
+
+    fn expected(&self, cell: usize) -> Option<Duration> {
+        let mean = |(trials, time): (u32, Duration)| (trials > 0).then(|| time / trials);
+        mean(self.took[cell]).or(self.estimates[cell]).or_else(|| {
+            mean(self.took.iter().fold((0, Duration::ZERO), |sum, t| (sum.0 + t.0, sum.1 + t.1)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(block: u32, cell: usize) -> Planned {
+        Planned { block, position: 1, cell, attempt: 0 }
+    }
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn the_estimate_holds_until_a_condition_was_measured() {
+        let due = [planned(1, 0), planned(1, 1), planned(2, 1), planned(2, 0)];
+        let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &due);
+        let start = Instant::now();
+        assert_eq!((pace.number(), pace.trials()), (0, 4));
+        assert_eq!(pace.left(start), Some(seconds(60)));
+        pace.begin(&due[0], start);
+        // The same trial, reset first and then put in force.
+        pace.begin(&due[0], start + seconds(4));
+        assert_eq!((pace.number(), pace.trials()), (1, 4));
+        assert_eq!(pace.left(start + seconds(5)), Some(seconds(55)));
+        assert_eq!(pace.left(start + seconds(30)), Some(seconds(50)), "it takes longer than said");
+        // It took 30 s, so the other one of its condition will, too.
+        pace.begin(&due[1], start + seconds(30));
+        assert_eq!(pace.left(start + seconds(30)), Some(seconds(70)));
+        pace.begin(&due[2], start + seconds(90));
+        assert_eq!(pace.left(start + seconds(90)), Some(seconds(90)));
+    }
+
+    #[test]
+    fn repeats_and_further_blocks_take_their_time() {
+        let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &[planned(1, 0)]);
+        let now = Instant::now();
+        pace.begin(&planned(1, 0), now);
+        pace.add(1);
+        assert_eq!((pace.trials(), pace.left(now)), (2, Some(seconds(30))));
+        pace.add_block();
+        assert_eq!((pace.trials(), pace.left(now)), (4, Some(seconds(60))));
+    }
+
+    #[test]
+    fn without_an_estimate_nothing_is_said_before_something_was_measured() {
+        let due = [planned(1, 0), planned(1, 1)];
+        let mut pace = Pace::new(vec![None, None], &due);
+        let now = Instant::now();
+        pace.begin(&due[0], now);
+        assert_eq!(pace.left(now), None);
+        pace.begin(&due[1], now + seconds(7));
+        assert_eq!(pace.left(now + seconds(9)), Some(seconds(5)));
+    }
+}

@@ -1,0 +1,145 @@
+//! The data set of `slob` and the work on it: what the keys given mean for a load, and for a run on what is loaded.
+//!
+//! Shows nothing: warnings and the events of a load go to the caller.
+
+use postgres::Client;
+
+use super::state;
+use crate::config::{Layer, LoadSettings, ResolveError, SlobSettings};
+use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, Mark, verify};
+use crate::host::stop::Stop;
+use crate::pg::connect::{self, ConnectParams};
+use crate::warning::Warning;
+use crate::workload::slob::{Slob, scan};
+use crate::workload::{EngineError, SHORTEST_TURN};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SlobError {
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// What a load makes; its seed is drawn where none is given.
+pub fn load_spec(settings: &LoadSettings) -> LoadSpec {
+    LoadSpec {
+        tables: settings.num_schemas,
+        streams: settings.num_threads,
+        scale: settings.scale.to_string(),
+        blocks: settings.scale.blocks(),
+        seed: settings.seed.unwrap_or_else(state::new_seed),
+        base_table: settings.create_base_table,
+        tablespace: settings.tablespace.clone(),
+        layout: settings.layout,
+        scan: settings.scan_scale.clone(),
+    }
+}
+
+/// Loads by connections of its own, beside the coordinating one.
+pub fn load(
+    admin: &mut Client,
+    params: &ConnectParams,
+    spec: &LoadSpec,
+    stop: &Stop,
+    observe: &mut dyn FnMut(LoadEvent),
+) -> Result<Loaded, DatasetError> {
+    dataset::load(admin, &|| connect::connect(params), spec, stop, observe)
+}
+
+/// `slob` with the keys as given, those of the data set's mark below them, verified against the tables; and
+/// what to warn of.
+pub fn loaded(layer: Layer, admin: &mut Client) -> Result<(Slob, Vec<Warning>), SlobError> {
+    let mark = verify::read_mark(admin)?.ok_or(DatasetError::NoDataset)?;
+    let asked = layer.clone();
+    let settings = settings_on(&mark, layer)?;
+    let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
+    found.check_keys(&asked)?;
+    let mut warnings = found.warnings;
+    warnings.extend(doubts(&settings));
+    if !settings.features.scan_pct.is_zero() {
+        scan::check(admin, &found.schema)?;
+    }
+    Ok((Slob { settings, schema: found.schema, loaded: found.mark }, warnings))
+}
+
+/// The keys as given, what is loaded below them.
+pub fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, ResolveError> {
+    let of_mark = Layer {
+        scale: mark.scale.parse().ok(),
+        num_schemas: Some(mark.tables),
+        filler_width: Some(mark.layout.filler_width),
+        ..Layer::default()
+    };
+    SlobSettings::resolve(layer.over(of_mark))
+}
+
+/// What can be run and measures something else than was probably meant.
+fn doubts(settings: &SlobSettings) -> Vec<Warning> {
+    let mut found = Vec::new();
+    if settings.commit_every == 0
+        && settings.sessions() > settings.tables()
+        && settings.update_pct > 0
+    {
+        found.push(Warning::new(
+            "several sessions update one table in transactions that last over the window",
+            "they lock each other out; what times out is rolled back and counted",
+            "set NUM_THREADS=1, or leave commit_every at 1",
+        ));
+    }
+    // The shortest window has four slices, and each is one turn at least.
+    let turns = ((settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32).max(4);
+    if settings.tables_per_session() > turns && settings.features.work_loop.is_none() {
+        found.push(Warning::new(
+            format!(
+                "each session has {} tables and time for {turns}",
+                settings.tables_per_session()
+            ),
+            "a window is too short for all of them to be visited",
+            "lengthen RUN_TIME, or give more SESSIONS",
+        ));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KEYS;
+    use crate::units::Layout;
+
+    fn layer(pairs: &[(&str, &str)]) -> Layer {
+        let mut layer = Layer::default();
+        for (name, value) in pairs {
+            let key = KEYS.iter().find(|key| key.name == *name).unwrap();
+            key.set(&mut layer, value).unwrap();
+        }
+        layer
+    }
+
+    fn mark(tables: u32) -> Mark {
+        let (scale, layout) = ("16M".to_owned(), Layout::default());
+        Mark { version: 1, scale, blocks: 2048, tables, seed: 1, layout }
+    }
+
+    #[test]
+    fn what_is_not_given_comes_from_the_data_set() {
+        let settings = settings_on(&mark(3), layer(&[("update_pct", "0")])).unwrap();
+        assert_eq!((settings.scale.to_string().as_str(), settings.tables()), ("16M", 3));
+        let given = settings_on(&mark(3), layer(&[("num_schemas", "2")])).unwrap();
+        assert_eq!(given.tables(), 2);
+    }
+
+    #[test]
+    fn work_that_locks_itself_out_or_does_not_reach_all_tables_is_warned_of() {
+        let doubts_of = |tables, pairs| doubts(&settings_on(&mark(tables), layer(pairs)).unwrap());
+        assert_eq!(doubts_of(1, &[("run_time", "5")]), []);
+        let long =
+            doubts_of(1, &[("commit_every", "0"), ("num_threads", "2"), ("update_pct", "10")]);
+        assert!(long[0].to_string().contains("lock each other out"), "{long:?}");
+        let short = doubts_of(64, &[("run_time", "1"), ("sessions", "1")]);
+        assert!(short[0].to_string().contains("64 tables"), "{short:?}");
+    }
+}

@@ -1,0 +1,178 @@
+//! What a run draws from its surroundings: its id, a seed, and the directories of pgio's state.
+//!
+//! The state directory holds what pgio acts on later, so it is never a place that is the same for all
+//! users and that anyone can create first. Whoever opens something there checks its owner (`host::own_dir`).
+//! Nothing here knows what the files in these directories mean.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::Zoned;
+use rustix::fs::Access;
+
+use crate::config::name;
+use crate::host::lock::{LockError, LockFile};
+use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
+use crate::rng::SplitMix64;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error(
+        "no place for the journal of changes: this user has no home directory; set PGIO_STATE_DIR to a directory that only this user may write"
+    )]
+    NoHome,
+    #[error(transparent)]
+    Directory(#[from] OwnDirError),
+    #[error("{holder} is writing to {} at this moment: wait for it to end", dir.display())]
+    InUse { holder: String, dir: PathBuf },
+    #[error("cannot lock {}", dir.display())]
+    Find { dir: PathBuf, source: io::Error },
+    #[error("cannot lock {}", dir.display())]
+    Lock { dir: PathBuf, source: LockError },
+}
+
+/// Journals of runs.
+pub fn journal_dir() -> Result<PathBuf, StateError> {
+    Ok(base_dir()?.join("journal"))
+}
+
+/// The journal of what is held on purpose; runs go on beside it.
+pub fn held_dir() -> Result<PathBuf, StateError> {
+    Ok(base_dir()?.join("held"))
+}
+
+/// Journals of what workloads make for themselves; they keep no run from starting.
+pub fn made_dir() -> Result<PathBuf, StateError> {
+    Ok(base_dir()?.join("made"))
+}
+
+/// Notes of where private clusters are.
+pub fn clusters_dir() -> Result<PathBuf, StateError> {
+    Ok(base_dir()?.join("clusters"))
+}
+
+/// Locks: nobody else may open a file there, so nobody else can lock it.
+pub fn locks_dir() -> Result<PathBuf, StateError> {
+    Ok(base_dir()?.join("locks"))
+}
+
+/// Keeps other runs from writing to a results directory until it is dropped. The lock's file is elsewhere, as
+/// everybody may read the results.
+pub fn lock_results(dir: &Path) -> Result<LockFile, StateError> {
+    lock_results_in(&locks_dir()?, dir)
+}
+
+fn lock_results_in(locks: &Path, dir: &Path) -> Result<LockFile, StateError> {
+    let found =
+        fs::metadata(dir).map_err(|source| StateError::Find { dir: dir.to_owned(), source })?;
+    let own = OwnDir::create(locks, DirMode::Private)?;
+    let name = format!("results-{}-{}.lock", found.dev(), found.ino());
+    let taken = LockFile::take(Arc::new(own), &name, Duration::from_secs(1));
+    taken.map_err(|error| match error {
+        LockError::Held { holder, .. } => StateError::InUse { holder, dir: dir.to_owned() },
+        source => StateError::Lock { dir: dir.to_owned(), source },
+    })
+}
+
+fn base_dir() -> Result<PathBuf, StateError> {
+    let is_root = rustix::process::geteuid().is_root();
+    // From the passwd database where HOME is not set.
+    base_dir_of(&|name| env::var_os(name), is_root, env::home_dir())
+}
+
+/// /var/lib/pgio for root, else below the user's state directory; PGIO_STATE_DIR goes before both.
+fn base_dir_of(
+    variable: &dyn Fn(&str) -> Option<OsString>,
+    is_root: bool,
+    home: Option<PathBuf>,
+) -> Result<PathBuf, StateError> {
+    let from = |name: &str| variable(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(named) = from("PGIO_STATE_DIR") {
+        return Ok(named);
+    }
+    if is_root {
+        return Ok(PathBuf::from("/var/lib/pgio"));
+    }
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let below_home = || home.map(|home| home.join(".local/state")).filter(absolute);
+    let state = from("XDG_STATE_HOME").filter(absolute).or_else(below_home);
+    state.map(|state| state.join("pgio")).ok_or(StateError::NoHome)
+}
+
+/// What to do where a directory is not [`writable`].
+pub const LET_WRITE: &str = "make or mount it, and let this user write there";
+
+/// Whether this user can make something in the directory.
+pub fn writable(dir: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+/// Unique among the runs of a server: time and process.
+pub fn new_run_id() -> String {
+    format!("{}-{}", Zoned::now().strftime("%Y%m%d%H%M%S"), std::process::id())
+}
+
+/// A seed where none was given. Any will do, as long as it is recorded.
+pub fn new_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    // 53 bits survive a reader that takes JSON numbers for doubles.
+    SplitMix64::new(now ^ u64::from(std::process::id()).rotate_left(32)).next_u64() >> 11
+}
+
+pub fn new_results_dir(experiment: &str) -> PathBuf {
+    let name = name::from_text(experiment);
+    PathBuf::from("pgio-results").join(format!("{name}-{}", Zoned::now().strftime("%Y%m%dT%H%M%S")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base(variables: &[(&str, &str)], is_root: bool, home: Option<&str>) -> Option<PathBuf> {
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        base_dir_of(&variable, is_root, home.map(PathBuf::from)).ok()
+    }
+
+    #[test]
+    fn the_state_is_where_only_its_user_writes() {
+        let named = [("PGIO_STATE_DIR", "/s"), ("XDG_STATE_HOME", "/x")];
+        assert_eq!(base(&named, true, None), Some("/s".into()));
+        assert_eq!(base(&named[1..], false, Some("/home/u")), Some("/x/pgio".into()));
+        assert_eq!(base(&named[1..], true, Some("/root")), Some("/var/lib/pgio".into()));
+        let home = Some("/home/u/.local/state/pgio".into());
+        assert_eq!(base(&[], false, Some("/home/u")), home);
+        // What is empty or relative names no place.
+        let unusable = [("PGIO_STATE_DIR", ""), ("XDG_STATE_HOME", "state")];
+        assert_eq!(base(&unusable, false, Some("/home/u")), home);
+        assert_eq!(base(&unusable, false, Some("home")), None);
+        assert_eq!(base(&[], false, None), None);
+    }
+
+    #[test]
+    fn results_have_one_writer_at_a_time() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (locks, results) = (scratch.path().join("locks"), scratch.path().join("results"));
+        let missing = lock_results_in(&locks, &results).unwrap_err();
+        assert!(matches!(missing, StateError::Find { .. }), "{missing}");
+        fs::create_dir(&results).unwrap();
+        let first = lock_results_in(&locks, &results).unwrap();
+        let second = lock_results_in(&locks, &results).unwrap_err();
+        assert!(matches!(second, StateError::InUse { .. }), "{second}");
+        drop(first);
+        lock_results_in(&locks, &results).unwrap();
+    }
+
+    #[test]
+    fn a_seed_survives_a_reader_of_doubles() {
+        assert!((0..100).all(|_| new_seed() < 1 << 53));
+    }
+}

@@ -1,0 +1,68 @@
+//! What one trial needs to know.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postgres::Client;
+
+use crate::config::experiment::Checkpoint;
+use crate::host::Hosts;
+use crate::host::stop::Stop;
+use crate::pg::connect::ConnectParams;
+use crate::pg::server::Server;
+use crate::results::change::Change;
+use crate::results::model::{Evidence, Place, When};
+use crate::telemetry::Scene;
+use crate::treatment::{AdminSession, Context, InForce, Layout};
+use crate::workload::Workload;
+
+/// What a trial needs to know.
+pub struct Request<'a> {
+    pub run_id: &'a str,
+    pub place: Option<Place>,
+    pub params: &'a ConnectParams,
+    pub server: &'a Server,
+    pub workload: &'a Arc<dyn Workload>,
+    /// What the condition changes.
+    pub declared: &'a [Change],
+    pub session_settings: Vec<(String, String)>,
+    pub warmup: Duration,
+    pub checkpoint: Checkpoint,
+    pub seed: u64,
+    pub stop: &'a Stop,
+    /// What is observed beside it; absent: nothing.
+    pub scene: Option<&'a Scene>,
+    /// For the treatments to read back.
+    pub hosts: &'a Hosts,
+    pub server_host: Option<&'a str>,
+    pub private: bool,
+}
+
+impl Request<'_> {
+    /// Reads back everything that the condition put in force.
+    pub(super) fn verify(
+        &self,
+        in_force: &mut [Box<dyn InForce>],
+        admin: &mut Client,
+        when: When,
+    ) -> Vec<Evidence> {
+        let mut context = Context {
+            params: self.params,
+            session: AdminSession::Open(admin),
+            hosts: self.hosts,
+            server_host: self.server_host,
+            // To look is not to touch.
+            control: None,
+            private: self.private,
+            layout: Layout::default(),
+            stop: self.stop.clone(),
+        };
+        in_force.iter_mut().flat_map(|t| t.verify(&mut context, when)).collect()
+    }
+}
+
+impl std::fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request").field("place", &self.place).finish_non_exhaustive()
+    }
+}

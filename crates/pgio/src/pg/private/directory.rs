@@ -1,0 +1,208 @@
+//! The open directory of a cluster, and safe creation of files in it.
+//!
+//! The subdirectories belong to the server's user, who is not trusted: as root, pgio would follow a
+//! link planted there and could overwrite any file. Therefore each file is opened relative to a
+//! descriptor and never through a link. Files that only pgio writes are in the top directory, which
+//! the server's user may enter but not change. `layout` defines the paths.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use rustix::process::geteuid;
+
+use super::layout::Role;
+use super::{Error, at};
+use crate::files::{Directory, Refused};
+use crate::host::exec::Ids;
+
+const MARKER: &str = "marker";
+const MARK: &str = "This directory belongs to a private PostgreSQL of pgio, which removes it.\n";
+pub(super) const SOCKETS: &str = "run";
+
+/// Maximum bytes of a log to show.
+const TAIL: u64 = 64 << 10;
+/// Maximum size of postmaster.pid, which has eight lines.
+const PID_FILE: u64 = 16 << 10;
+
+#[derive(Debug)]
+pub(super) struct ClusterDirectory {
+    directory: Directory,
+    /// Kept open to hold the lock.
+    _marker: File,
+    owner: Option<Ids>,
+}
+
+impl ClusterDirectory {
+    /// Prepares a new directory at `root`: marks and locks it and creates the socket directory,
+    /// which only the server's user and root may enter. The lock is released when this value is
+    /// dropped.
+    pub(super) fn fill(root: &Path, owner: Option<Ids>) -> Result<ClusterDirectory, Error> {
+        let fill = || -> io::Result<ClusterDirectory> {
+            let directory = Directory::open_exactly(root)?;
+            let stat = directory.stat()?;
+            // Someone who may rename in the parent directory may have replaced it.
+            if stat.st_uid != geteuid().as_raw() {
+                return Err(Refused::Owner(stat.st_uid).into());
+            }
+            let mut marker = directory.create_new(MARKER, 0o600)?;
+            // Lock before writing the mark: a sweeper must never see a marked directory without a
+            // lock.
+            marker.lock()?;
+            marker.write_all(MARK.as_bytes())?;
+            let cluster = ClusterDirectory { directory, _marker: marker, owner };
+            cluster.make(SOCKETS)?;
+            if let Some(ids) = owner {
+                cluster.directory.set_owner(None, Some(ids.gid))?;
+                cluster.directory.set_mode(0o710)?;
+            }
+            Ok(cluster)
+        };
+        fill().map_err(at(root))
+    }
+
+    /// Opens and locks a directory left by a supervisor that has ended; `None` if it is not ours.
+    pub(super) fn claim(root: &Path) -> Option<ClusterDirectory> {
+        let directory = Directory::open_exactly(root).ok()?;
+        if directory.stat().ok()?.st_uid != geteuid().as_raw() {
+            return None;
+        }
+        let mut marker = directory.open_file(Path::new(MARKER), MARK.len() as u64).ok()?;
+        marker.try_lock().ok()?;
+        let mut text = String::new();
+        marker.read_to_string(&mut text).ok()?;
+        (text == MARK).then_some(ClusterDirectory { directory, _marker: marker, owner: None })
+    }
+
+    /// Creates an empty directory owned by the server's user.
+    fn make(&self, name: &str) -> io::Result<()> {
+        let created = self.directory.make_new_below(name, 0o700)?;
+        match self.owner {
+            Some(ids) => created.set_owner(Some(ids.uid), Some(ids.gid)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn make_data(&self, role: Role) -> io::Result<()> {
+        self.make(role.name())
+    }
+
+    /// Creates a file in a data directory, owned by the server's user.
+    pub(super) fn create_data_file(&self, role: Role, name: &str) -> io::Result<()> {
+        let file = self.directory.below(role.name())?.create_new(name, 0o600)?;
+        match self.owner {
+            Some(ids) => std::os::unix::fs::fchown(&file, Some(ids.uid), Some(ids.gid)),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends to a file in a data directory.
+    pub(super) fn append(&self, role: Role, name: &str, text: &str) -> io::Result<()> {
+        self.directory.below(role.name())?.append_to(name)?.write_all(text.as_bytes())
+    }
+
+    /// Opens the log of the server's stderr for appending.
+    pub(super) fn open_log(&self, role: Role) -> io::Result<File> {
+        match self.directory.create_new(role.log(), 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.directory.append_to(role.log())
+            }
+            created => created,
+        }
+    }
+
+    /// The end of the log.
+    pub(super) fn log_tail(&self, role: Role) -> io::Result<String> {
+        let mut log = self.directory.open_file(Path::new(role.log()), u64::MAX)?;
+        let length = log.metadata()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        log.take(TAIL).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    pub(super) fn pid_file(&self, role: Role) -> io::Result<String> {
+        self.directory.below(role.name())?.read(Path::new("postmaster.pid"), PID_FILE)
+    }
+
+    /// Removes the content of the directory, even if the directory was renamed.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        // Remove the marker last, so that an interrupted removal is swept later.
+        let by_descriptor = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
+        for entry in fs::read_dir(&by_descriptor)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false if entry.file_name() == MARKER => {}
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+        self.directory.remove(MARKER).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn fixture() -> (TempDir, ClusterDirectory) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("pgio-a")).unwrap();
+        let cluster = ClusterDirectory::fill(&dir.path().join("pgio-a"), None).unwrap();
+        cluster.make_data(Role::Standby).unwrap();
+        fs::write(dir.path().join("victim"), "precious").unwrap();
+        (dir, cluster)
+    }
+
+    /// The server's user may plant links in its directory at any time.
+    #[test]
+    fn links_in_a_data_directory_are_refused() {
+        let (dir, cluster) = fixture();
+        let (victim, data) = (dir.path().join("victim"), dir.path().join("pgio-a/standby"));
+        for name in ["standby.signal", "postgresql.conf", "postmaster.pid"] {
+            symlink(&victim, data.join(name)).unwrap();
+        }
+        cluster.create_data_file(Role::Standby, "standby.signal").unwrap_err();
+        cluster.append(Role::Standby, "postgresql.conf", "x = 'y'").unwrap_err();
+        cluster.pid_file(Role::Standby).unwrap_err();
+        fs::remove_file(data.join("postmaster.pid")).unwrap();
+        // A plain open would wait for a writer.
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, data.join("postmaster.pid"), FileType::Fifo, mode, 0).unwrap();
+        cluster.pid_file(Role::Standby).unwrap_err();
+        fs::remove_dir_all(&data).unwrap();
+        symlink(dir.path(), &data).unwrap();
+        cluster.append(Role::Standby, "victim", "x").unwrap_err();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    }
+
+    #[test]
+    fn clear_affects_only_the_original_directory() {
+        let (dir, cluster) = fixture();
+        let (root, away) = (dir.path().join("pgio-a"), dir.path().join("away"));
+        fs::write(root.join("standby/file"), "").unwrap();
+        // The owner of the parent directory may rename it.
+        fs::rename(&root, &away).unwrap();
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("other"), "precious").unwrap();
+        cluster.clear().unwrap();
+        assert_eq!(fs::read_dir(&away).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(root.join("other")).unwrap(), "precious");
+    }
+
+    #[test]
+    fn log_tail_reads_only_the_end() {
+        let (_dir, cluster) = fixture();
+        let mut log = cluster.open_log(Role::Primary).unwrap();
+        log.write_all("x\n".repeat(100_000).as_bytes()).unwrap();
+        log.write_all(b"the end\n").unwrap();
+        let tail = cluster.log_tail(Role::Primary).unwrap();
+        assert!(tail.len() as u64 == TAIL && tail.ends_with("x\nthe end\n"));
+    }
+}

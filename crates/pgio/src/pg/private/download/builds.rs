@@ -1,0 +1,86 @@
+//! The builds of PostgreSQL that pgio downloads, fixed by version and by SHA-256, so that what was tested is
+//! what runs. A build without a hash for a processor, for want of having seen that archive, is not
+//! downloaded there.
+
+use std::env;
+
+use super::super::version::ServerVersion;
+
+/// A build and the SHA-256 of its archive per processor. Versions without one for aarch64 have no build
+/// for it.
+#[derive(Debug)]
+pub(super) struct Build {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+    pub(super) sha256: &'static [(&'static str, &'static str)],
+}
+
+/// Oldest first.
+pub(super) const BUILDS: &[Build] = &[
+    Build {
+        major: 13,
+        minor: 23,
+        sha256: &[("x86_64", "0713b8a6dbe13440718ea789eefca6ae562b004bc0541d9c21d20300529c1db2")],
+    },
+    Build {
+        major: 14,
+        minor: 24,
+        sha256: &[("x86_64", "2722d05eb22c671104c9918d59d8ba9f5656898f5452a0207bb4cce21eef5dc4")],
+    },
+    Build {
+        major: 15,
+        minor: 19,
+        sha256: &[
+            ("x86_64", "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f"),
+            ("aarch64", "95baf4bd4af31b91b3050118df59388ed0064756b556b850669e0300aa7b9911"),
+        ],
+    },
+    Build {
+        major: 16,
+        minor: 15,
+        sha256: &[
+            ("x86_64", "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2"),
+            ("aarch64", "f846a9989d686b7977d6eca9bc9d8b2b69e3f70c7eb60e032197d9c574a6136c"),
+        ],
+    },
+    Build {
+        major: 17,
+        minor: 11,
+        sha256: &[
+            ("x86_64", "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d"),
+            ("aarch64", "8b042e0ea418b1927d95399207950da0734d27fe01e29503ade3bdc464ad4c2b"),
+        ],
+    },
+    Build {
+        major: 18,
+        minor: 6,
+        sha256: &[("x86_64", "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1")],
+    },
+];
+
+impl Build {
+    pub(super) fn version(&self) -> ServerVersion {
+        ServerVersion { major: self.major, minor: self.minor }
+    }
+
+    /// The hash of the archive for this processor.
+    pub(super) fn pinned_here(&self) -> Option<&'static str> {
+        let here = self.sha256.iter().find(|(cpu, _)| *cpu == env::consts::ARCH);
+        here.map(|(_, hash)| *hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::version::SUPPORTED;
+    use super::*;
+
+    #[test]
+    fn there_is_one_build_per_supported_version_in_order_and_all_are_pinned() {
+        assert!(BUILDS.iter().map(|b| b.major).eq(SUPPORTED));
+        for build in BUILDS {
+            assert!(build.sha256.iter().any(|(cpu, _)| *cpu == "x86_64"));
+            assert!(build.sha256.iter().all(|(_, h)| h.len() == 64), "{}", build.version());
+        }
+    }
+}

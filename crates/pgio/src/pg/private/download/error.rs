@@ -1,0 +1,51 @@
+//! Why no server could be downloaded.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::super::version::ServerVersion;
+#[cfg(feature = "download")]
+use super::http::HttpError;
+#[cfg(feature = "download")]
+use super::unpack::UnpackError;
+use crate::host::lock::LockError;
+use crate::host::own_dir::OwnDirError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DownloadError {
+    #[error(
+        "PostgreSQL {wanted} is not installed, and no build of it is available for download: install it, set PGIO_BINDIR to its directory, or choose one of {builds}"
+    )]
+    Unavailable { wanted: String, builds: String },
+    #[error("no place to keep a downloaded PostgreSQL: set HOME or XDG_CACHE_HOME")]
+    NoCache,
+    #[cfg(feature = "download")]
+    #[error(
+        "cannot download PostgreSQL {version}: install a server or set PGIO_BINDIR, or try again (PGIO_DOWNLOAD_URL names a mirror)"
+    )]
+    Transfer { version: ServerVersion, source: HttpError },
+    #[cfg(feature = "download")]
+    #[error("cannot unpack the downloaded PostgreSQL {version}")]
+    Unpack { version: ServerVersion, source: UnpackError },
+    #[cfg(feature = "download")]
+    #[error(
+        "the downloaded PostgreSQL {version} is not the one pgio was tested with (SHA-256 {found}, not {pinned}): install a server instead"
+    )]
+    WrongHash { version: ServerVersion, found: String, pinned: &'static str },
+    #[cfg(feature = "download")]
+    #[error(
+        "PostgreSQL {version} is not downloaded for {processor}, as pgio knows no SHA-256 of that archive: install a server, or set PGIO_BINDIR to the directory of one"
+    )]
+    NoHash { version: ServerVersion, processor: &'static str },
+    #[cfg(not(feature = "download"))]
+    #[error(
+        "PostgreSQL {version} is not installed, and this pgio was built without downloads: install a server or set PGIO_BINDIR"
+    )]
+    LeftOut { version: ServerVersion },
+    #[error("cannot use {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Untrusted(#[from] OwnDirError),
+    #[error("cannot fetch a server, {}", path.display())]
+    Locked { path: PathBuf, source: LockError },
+}

@@ -1,0 +1,241 @@
+//! Brings a build into the cache: download, check of the hash, unpacking, and a rename at the end, so that
+//! the cache never holds half a server.
+//!
+//! One process at a time does this for a version; others wait for it. The archive is kept as
+//! `NAME.part` until it is unpacked, so that an interrupted download goes on where it ended.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::super::progress::{Observer, Progress};
+use super::builds::Build;
+use super::error::DownloadError;
+use super::http::HttpError;
+use super::meter::Meter;
+use super::repository::Repository;
+use super::unpack::unpack;
+use crate::host::lock::LockFile;
+use crate::host::own_dir::{DirMode, OwnDir};
+
+/// How long to wait for another process that fetches the same build, which usually takes seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+pub(super) fn into_cache(
+    build: &Build,
+    repository: &Repository,
+    cache: &Path,
+    server: &Path,
+    observer: Observer<'_>,
+) -> Result<(), DownloadError> {
+    let version = build.version();
+    let unknown = || DownloadError::NoHash { version, processor: env::consts::ARCH };
+    let pinned = build.pinned_here().ok_or_else(unknown)?;
+    let own = Arc::new(OwnDir::create(cache, DirMode::Unchanged)?);
+    if rustix::process::geteuid().is_root() {
+        // Whatever root's umask is.
+        open_to_all(cache).map_err(at(cache))?;
+    }
+    let _lock = lock(Arc::clone(&own), cache, build, PATIENCE)?;
+    // Another process may have fetched it while we waited.
+    if server.exists() {
+        return Ok(());
+    }
+    let name = format!("postgresql-{version}-{}.part", env::consts::ARCH);
+    let path = cache.join(&name);
+    let mut part = Part { file: own.open_or_create_file(&name)?, path: &path };
+    let archive = match archive(build, pinned, repository, &mut part, observer) {
+        Ok(archive) => archive,
+        Err(error) => {
+            let wrong = matches!(error, DownloadError::WrongHash { .. });
+            if wrong || part.file.metadata().is_ok_and(|part| part.len() == 0) {
+                own.remove_file(&name)?;
+            }
+            return Err(error);
+        }
+    };
+    observer(&Progress::Unpack(version));
+    let work = tempfile::Builder::new().prefix(".fetch-").tempdir_in(cache);
+    let work = work.map_err(at(cache))?;
+    let unpacked = work.path().join("server");
+    unpack(&archive, &unpacked).map_err(|source| DownloadError::Unpack { version, source })?;
+    readable_by_all(&unpacked).map_err(at(&unpacked))?;
+    fs::rename(&unpacked, server).map_err(at(server))?;
+    Ok(own.remove_file(&name)?)
+}
+
+fn lock(
+    own: Arc<OwnDir>,
+    cache: &Path,
+    build: &Build,
+    patience: Duration,
+) -> Result<LockFile, DownloadError> {
+    let name = format!("{}.lock", build.version());
+    LockFile::take(own, &name, patience)
+        .map_err(|source| DownloadError::Locked { path: cache.join(name), source })
+}
+
+/// The file that the archive arrives in.
+struct Part<'a> {
+    file: File,
+    path: &'a Path,
+}
+
+impl Part<'_> {
+    fn read(&mut self) -> Result<Vec<u8>, DownloadError> {
+        let mut bytes = Vec::new();
+        let read = self.file.rewind().and_then(|()| self.file.read_to_end(&mut bytes));
+        read.map_err(at(self.path))?;
+        Ok(bytes)
+    }
+}
+
+/// The archive's bytes, whose hash was checked. They are not read again from the disk.
+fn archive(
+    build: &Build,
+    pinned: &'static str,
+    repository: &Repository,
+    part: &mut Part<'_>,
+    observer: Observer<'_>,
+) -> Result<Vec<u8>, DownloadError> {
+    let held = part.read()?;
+    // A run that ended while it unpacked leaves a complete file.
+    if check(build, pinned, &held).is_ok() {
+        return Ok(held);
+    }
+    let resumes = !held.is_empty();
+    let first = complete(build, pinned, repository, part, observer);
+    if !resumes || !matches!(first, Err(DownloadError::WrongHash { .. })) {
+        return first;
+    }
+    // The first bytes are of an earlier run and may be of another file.
+    part.file.set_len(0).map_err(at(part.path))?;
+    complete(build, pinned, repository, part, observer)
+}
+
+fn complete(
+    build: &Build,
+    pinned: &'static str,
+    repository: &Repository,
+    part: &mut Part<'_>,
+    observer: Observer<'_>,
+) -> Result<Vec<u8>, DownloadError> {
+    let mut meter = Meter::new(build.version(), observer);
+    let fetched = repository.fetch(build, &mut part.file, &mut |held, total| {
+        meter.count(held, total);
+    });
+    fetched.map_err(|source| match source {
+        HttpError::Write(source) => at(part.path)(source),
+        source => DownloadError::Transfer { version: build.version(), source },
+    })?;
+    let archive = part.read()?;
+    check(build, pinned, &archive)?;
+    Ok(archive)
+}
+
+fn check(build: &Build, pinned: &'static str, archive: &[u8]) -> Result<(), DownloadError> {
+    let found: String = Sha256::digest(archive).iter().map(|b| format!("{b:02x}")).collect();
+    if found == pinned {
+        return Ok(());
+    }
+    Err(DownloadError::WrongHash { version: build.version(), found, pinned })
+}
+
+/// Names the path in an I/O error.
+fn at(path: &Path) -> impl FnOnce(io::Error) -> DownloadError {
+    let path = path.to_owned();
+    move |source| DownloadError::Io { path, source }
+}
+
+fn readable_by_all(path: &Path) -> io::Result<()> {
+    let kind = fs::symlink_metadata(path)?.file_type();
+    if kind.is_symlink() {
+        return Ok(());
+    }
+    open_to_all(path)?;
+    if kind.is_dir() {
+        for entry in fs::read_dir(path)? {
+            readable_by_all(&entry?.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn open_to_all(path: &Path) -> io::Result<()> {
+    let mode = fs::metadata(path)?.permissions().mode();
+    let entered = if mode & 0o100 == 0 { 0 } else { 0o111 };
+    let mode = mode & !0o022 | 0o444 | entered;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::http::Client;
+    use super::*;
+
+    #[test]
+    fn an_archive_with_another_hash_is_refused() {
+        // SHA-256 of "abc", FIPS 180-2, appendix B.1.
+        let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let build = Build { major: 18, minor: 6, sha256: &[] };
+        assert!(check(&build, hash, b"abc").is_ok());
+        let refused = check(&build, hash, b"abd");
+        assert!(matches!(refused, Err(DownloadError::WrongHash { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn without_a_pinned_hash_nothing_is_fetched() {
+        let cache = tempfile::TempDir::new().unwrap();
+        let build = Build { major: 18, minor: 6, sha256: &[("another-cpu", "")] };
+        let server = cache.path().join("server");
+        let repository = Repository::new(Client::with_pause(Duration::ZERO), None);
+        let error = into_cache(&build, &repository, cache.path(), &server, &mut |_| {});
+        let error = error.unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("PGIO_BINDIR") && said.contains("18.6"), "{said}");
+        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0, "no lock, no directory");
+    }
+
+    #[test]
+    fn waiting_for_another_download_has_an_end_and_names_who_holds_it() {
+        let cache = tempfile::TempDir::new().unwrap();
+        let own = OwnDir::open(cache.path(), DirMode::Unchanged).unwrap().unwrap();
+        let own = Arc::new(own);
+        let build = Build { major: 18, minor: 6, sha256: &[] };
+        let lock = |patience| lock(own.clone(), cache.path(), &build, patience);
+        let mut held = lock(Duration::ZERO).unwrap();
+        let mode = held.file().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "nobody else can hold it");
+        let Err(DownloadError::Locked { source, .. }) = lock(Duration::from_millis(100)) else {
+            panic!("it is held");
+        };
+        let said = source.to_string();
+        assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
+        drop(held);
+        lock(Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn what_root_unpacked_is_readable_by_the_server_user() {
+        let root = tempfile::TempDir::new().unwrap();
+        let bin = root.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        fs::set_permissions(&bin, fs::Permissions::from_mode(0o700)).unwrap();
+        let of = |name: &str, mode| {
+            let file = bin.join(name);
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            file
+        };
+        let (program, data) = (of("postgres", 0o700), of("data", 0o600));
+        readable_by_all(root.path()).unwrap();
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&bin), mode(&program), mode(&data)), (0o755, 0o755, 0o644));
+    }
+}

@@ -1,0 +1,136 @@
+//! A build on its way into the cache, from a server on this machine.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::super::progress::Progress;
+use super::builds::Build;
+use super::error::DownloadError;
+use super::fetch::into_cache;
+use super::http::Client;
+use super::repository::Repository;
+use super::test_server::{Reply, TestServer};
+use super::unpack::SAMPLE;
+
+/// As `sha256sum sample.jar` prints it.
+const HASH: &str = "2513c1522f35b47c36a9e4d901b39ce65b0fe892d83938e0bacef980fd2c2e1c";
+const BUILD: Build = Build { major: 18, minor: 6, sha256: &[("x86_64", HASH), ("aarch64", HASH)] };
+
+struct Cache(TempDir);
+
+impl Cache {
+    fn new() -> Cache {
+        Cache(TempDir::new().unwrap())
+    }
+
+    fn server(&self) -> PathBuf {
+        self.0.path().join("server")
+    }
+
+    fn part(&self) -> PathBuf {
+        self.0.path().join(format!("postgresql-18.6-{}.part", env::consts::ARCH))
+    }
+
+    fn holds_part(&self, bytes: &[u8]) {
+        fs::write(self.part(), bytes).unwrap();
+        fs::set_permissions(self.part(), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn fetch(&self, from: &TestServer) -> (Result<(), DownloadError>, Vec<Progress>) {
+        let repository = Repository::new(Client::with_pause(Duration::ZERO), Some(&from.url));
+        let mut seen = Vec::new();
+        let mut observer = |progress: &Progress| seen.push(progress.clone());
+        let fetched = into_cache(&BUILD, &repository, self.0.path(), &self.server(), &mut observer);
+        (fetched, seen)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+#[test]
+fn a_download_that_is_cut_is_resumed_checked_and_unpacked() {
+    let (cache, repository) =
+        (Cache::new(), TestServer::start(SAMPLE, &[Reply::Cut(200), Reply::Range]));
+    let (fetched, seen) = cache.fetch(&repository);
+    fetched.unwrap();
+    assert_eq!(repository.ranges(), [None, Some(200)]);
+    assert!(repository.paths()[0].ends_with("-18.6.0.jar"), "{:?}", repository.paths());
+    let postgres = cache.server().join("bin/postgres");
+    assert!(fs::read_to_string(&postgres).unwrap().contains("PostgreSQL"));
+    let mode = fs::metadata(&postgres).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o755, "the server's user may run it");
+    assert_eq!(cache.names(), ["server"], "no archive, no lock, no scratch directory");
+
+    let texts: Vec<String> = seen.iter().map(Progress::to_string).collect();
+    assert_eq!(texts.first().unwrap(), "downloading PostgreSQL 18.6: 0.0 of 0.0 MB");
+    assert_eq!(texts.last().unwrap(), "unpacking PostgreSQL 18.6 …");
+    let whole = Some(SAMPLE.len() as u64);
+    let last = seen.iter().rev().nth(1).unwrap();
+    assert!(
+        matches!(last, Progress::Download { received, total, .. } if Some(*received) == whole && *total == whole),
+        "{last:?}"
+    );
+}
+
+#[test]
+fn what_an_earlier_run_left_is_used() {
+    // The first half.
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
+    cache.holds_part(&SAMPLE[..300]);
+    cache.fetch(&repository).0.unwrap();
+    assert_eq!(repository.ranges(), [Some(300)]);
+
+    // All of it.
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
+    cache.holds_part(SAMPLE);
+    cache.fetch(&repository).0.unwrap();
+    assert!(repository.ranges().is_empty());
+
+    // The first half of another file.
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
+    cache.holds_part(&[7; 300]);
+    cache.fetch(&repository).0.unwrap();
+    assert_eq!(repository.ranges(), [Some(300), None]);
+    assert_eq!(cache.names(), ["server"]);
+}
+
+#[test]
+fn a_wrong_hash_leaves_nothing_behind() {
+    let mut other = SAMPLE.to_owned();
+    other[100] ^= 1;
+    let (cache, repository) = (Cache::new(), TestServer::start(&other, &[Reply::Range]));
+    let refused = cache.fetch(&repository).0.unwrap_err();
+    assert!(matches!(refused, DownloadError::WrongHash { .. }), "{refused:?}");
+    assert!(refused.to_string().contains(HASH), "{refused}");
+    assert!(cache.names().is_empty(), "{:?}", cache.names());
+    assert_eq!(repository.ranges(), [None], "the same file would come again");
+}
+
+#[test]
+fn an_interrupted_download_leaves_its_part() {
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::WholeCut(250)]));
+    let failed = cache.fetch(&repository).0.unwrap_err();
+    assert!(failed.to_string().contains("PGIO_BINDIR"), "{failed}");
+    assert!(matches!(failed, DownloadError::Transfer { .. }), "{failed:?}");
+    assert_eq!(fs::read(cache.part()).unwrap(), SAMPLE[..250]);
+
+    let repository = TestServer::start(SAMPLE, &[Reply::Range]);
+    cache.fetch(&repository).0.unwrap();
+    assert_eq!(repository.ranges(), [Some(250)]);
+}
+
+#[test]
+fn a_refused_download_leaves_nothing_behind() {
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Status(404)]));
+    let refused = cache.fetch(&repository).0.unwrap_err();
+    assert!(matches!(refused, DownloadError::Transfer { .. }), "{refused:?}");
+    assert!(cache.names().is_empty(), "{:?}", cache.names());
+}

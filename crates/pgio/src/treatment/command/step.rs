@@ -1,0 +1,176 @@
+//! The user's commands as a step: run, verified, undone from the journal alone.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::line::{self, Line};
+use crate::host::Host;
+use crate::treatment::context::Context;
+use crate::treatment::error::TreatmentError;
+use crate::treatment::record::{Label, Record};
+use crate::treatment::step::{OnConflict, Step, Undone};
+
+pub(super) const NAME: &str = "command";
+
+const POLL: Duration = Duration::from_millis(100);
+
+/// All that undo needs, since the experiment file may be gone by then.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Commands {
+    pub(super) name: String,
+    pub(super) verify: Line,
+    pub(super) undo: Line,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) probe: Option<Line>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expect: Option<String>,
+    pub(super) seconds: f64,
+    /// Among the arguments of the commands that change something; new for each trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) mark: Option<String>,
+}
+
+/// The commands are in force, or about to be.
+#[derive(Debug)]
+pub(super) struct CommandStep {
+    pub(super) label: Label,
+    /// What `probe` printed.
+    pub(super) prior: Option<String>,
+    pub(super) commands: Commands,
+}
+
+pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    Ok(Box::new(of_record(record)?))
+}
+
+pub(super) fn of_record(record: &Record) -> Result<CommandStep, TreatmentError> {
+    let (prior, commands) = (record.prior_as()?, record.ours_as()?);
+    Ok(CommandStep { label: record.label(), prior, commands })
+}
+
+impl Step for CommandStep {
+    fn record(&self) -> Record {
+        Record::new(NAME, &self.label, &self.prior, &self.commands)
+    }
+
+    fn undo(
+        &self,
+        context: &mut Context<'_>,
+        on_conflict: OnConflict,
+    ) -> Result<Undone, TreatmentError> {
+        let host = context.host(self.label.host())?;
+        let commands = &self.commands;
+        commands.wait_for_former(&host)?;
+        let prior = self.prior.as_deref();
+        let found = commands.probed(&host)?;
+        if prior.is_some() && found.as_deref() == prior {
+            return Ok(Undone::Restored);
+        }
+        let in_force = commands.is_in_force(&host)?;
+        // Only a probe tells a half-applied state from a later change of someone else.
+        if let (Some(prior), Some(found), false) = (prior, &found, in_force) {
+            let [found, prior] = [found, prior].map(|text| format!("`{}`", line::shortened(text)));
+            let ours = "one that verify accepts";
+            let conflict = || TreatmentError::changed_since(&self.label, found, ours, prior);
+            if !on_conflict.overwrites(conflict)? {
+                return Ok(Undone::Kept);
+            }
+        }
+        if !in_force && on_conflict == OnConflict::Keep {
+            return Ok(Undone::Kept);
+        }
+        commands.run("undo", &commands.undo, &host, prior).map_err(|error| match in_force {
+            true => error,
+            // It may never have been applied, and then undo may fail.
+            false => TreatmentError::Refused(format!(
+                "{error} (it was not in force before: where nothing is left of it, `pgio undo --keep`)"
+            )),
+        })?;
+        let still = match prior {
+            Some(prior) => (commands.probed(&host)?.as_deref() != Some(prior))
+                .then_some("probe does not print the prior value again"),
+            None => commands.is_in_force(&host)?.then_some("verify still succeeds"),
+        };
+        match still {
+            None => Ok(Undone::Restored),
+            Some(why) => Err(commands.failed("undo", &host, &format!("has no effect: {why}"))),
+        }
+    }
+}
+
+impl Commands {
+    fn limit(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    pub(super) fn failed(&self, which: &str, host: &Host, why: &str) -> TreatmentError {
+        let name = &self.name;
+        TreatmentError::Refused(format!(
+            "{which} of command `{name}` on host {}: {why}",
+            host.name()
+        ))
+    }
+
+    /// What verify prints, or why the change is not in force.
+    pub(super) fn verified(&self, host: &Host) -> Result<Result<String, String>, TreatmentError> {
+        let output = self
+            .verify
+            .output(host, self.limit(), None, None)?
+            .map_err(|why| self.failed("verify", host, &why))?;
+        let found = output.stdout.trim();
+        Ok(match (&self.expect, output.status.success()) {
+            (_, false) => Err(line::failure(&output)),
+            (Some(expect), true) if expect.trim() != found => {
+                Err(format!("prints {}", line::shortened(found)))
+            }
+            _ => Ok(line::shortened(found)),
+        })
+    }
+
+    pub(super) fn is_in_force(&self, host: &Host) -> Result<bool, TreatmentError> {
+        Ok(self.verified(host)?.is_ok())
+    }
+
+    /// What `probe` prints; None without a probe.
+    pub(super) fn probed(&self, host: &Host) -> Result<Option<String>, TreatmentError> {
+        let Some(probe) = &self.probe else { return Ok(None) };
+        let failed = |why: String| self.failed("probe", host, &why);
+        let output = probe.output(host, self.limit(), None, None)?.map_err(failed)?;
+        match output.status.success() {
+            true => Ok(Some(output.stdout.trim_end_matches('\n').to_owned())),
+            false => Err(failed(line::failure(&output))),
+        }
+    }
+
+    pub(super) fn run(
+        &self,
+        which: &str,
+        line: &Line,
+        host: &Host,
+        prior: Option<&str>,
+    ) -> Result<(), TreatmentError> {
+        let failed = |why: String| self.failed(which, host, &why);
+        let mark = self.mark.as_deref();
+        let output = line.output(host, self.limit(), prior, mark)?.map_err(failed)?;
+        if output.status.success() { Ok(()) } else { Err(failed(line::failure(&output))) }
+    }
+
+    /// Waits for commands that a killed run had started, which would run after the undo.
+    fn wait_for_former(&self, host: &Host) -> Result<(), TreatmentError> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        let deadline = Instant::now() + self.limit();
+        while let Some(process) = line::running(host, mark)?.first() {
+            if Instant::now() > deadline {
+                let why = format!(
+                    "what was started before still runs (process {process}) after {} s: wait for it or end it, then `pgio undo` again",
+                    self.seconds
+                );
+                return Err(self.failed("undo", host, &why));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! All treatments of one condition: parsed in order, checked one after the other, put in force.
+
+use std::rc::Rc;
+
+use super::context::Context;
+use super::contract::{InForce, Prepared, Treatment};
+use super::error::TreatmentError;
+use super::journal::Journal;
+use super::resource::Touch;
+use super::{kinds, postgres};
+use crate::config::experiment::TreatmentSpec;
+use crate::results::change::Change;
+
+/// In the order of application. One of kind `postgres` is always among them: what a server does by
+/// default needs proof as well.
+pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
+    let mut sorted = postgres::merged(specs);
+    sorted.sort_by_key(|spec| kinds::position(&spec.kind));
+    let mut all = sorted.iter().map(kinds::parse).collect::<Result<Vec<_>, _>>()?;
+    if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
+        all.push(postgres::unchanged());
+    }
+    Ok(all)
+}
+
+/// The treatments of a condition at a point of the sweep; cells share them.
+pub type Treatments = Rc<[Box<dyn Treatment>]>;
+
+/// The treatments of an experiment file, each combination of bodies parsed once.
+#[derive(Debug, Default)]
+pub struct Parsed(Vec<(Vec<TreatmentSpec>, Treatments)>);
+
+impl Parsed {
+    pub fn add(&mut self, specs: Vec<TreatmentSpec>) -> Result<(), TreatmentError> {
+        if self.0.iter().all(|(known, _)| *known != specs) {
+            let treatments = parse_all(&specs)?.into();
+            self.0.push((specs, treatments));
+        }
+        Ok(())
+    }
+
+    /// The treatments of bodies that were added.
+    pub fn get(&self, specs: &[TreatmentSpec]) -> Treatments {
+        let known = self.0.iter().find(|(known, _)| known == specs);
+        let (_, treatments) = known.expect("every condition of the file was added at every point");
+        Rc::clone(treatments)
+    }
+}
+
+/// Whether any of them gives this setting of the server a value.
+pub fn declares(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
+    declared_value(treatments, setting).is_some()
+}
+
+/// The value that they give a setting of the server; of several the last, which is applied last.
+pub fn declared_value(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<String> {
+    changes(treatments).into_iter().rfind(|c| c.sets(setting)).map(|c| c.value)
+}
+
+/// All their changes, in the order of application.
+pub fn changes(treatments: &[Box<dyn Treatment>]) -> Vec<Change> {
+    treatments.iter().flat_map(|t| t.declared().changes).collect()
+}
+
+/// The treatments of a condition after their check.
+#[derive(Debug)]
+pub struct Checked {
+    pub prepared: Vec<Box<dyn Prepared>>,
+    /// What may be changed that must be put back even if pgio is killed.
+    pub touches: Vec<Touch>,
+}
+
+/// Refuses what could not work; each treatment sees the layout that those before it will have made.
+pub fn check_all(
+    treatments: &[Box<dyn Treatment>],
+    context: &mut Context<'_>,
+) -> Result<Checked, TreatmentError> {
+    let mut checked = Checked { prepared: Vec::new(), touches: Vec::new() };
+    for treatment in treatments {
+        checked.prepared.push(treatment.check(context)?);
+        checked.touches.extend(treatment.touches(context)?);
+    }
+    Ok(checked)
+}
+
+/// What is known of the touches before any check. A treatment that another experiment has in force is
+/// refused by its check, with a reason that does not name the experiment.
+pub fn touched_before_check(
+    treatments: &[Box<dyn Treatment>],
+    context: &mut Context<'_>,
+) -> Vec<Touch> {
+    treatments.iter().filter_map(|t| t.touches(context).ok()).flatten().collect()
+}
+
+/// Puts treatments in force, one after the other. Those that are, are in `in_force` after an error, too:
+/// what they hold must outlive the undo of their steps.
+pub fn put_in_force(
+    prepared: &[Box<dyn Prepared>],
+    context: &mut Context<'_>,
+    journal: &mut Journal,
+    in_force: &mut Vec<Box<dyn InForce>>,
+) -> Result<(), TreatmentError> {
+    for treatment in prepared {
+        in_force.push(treatment.put_in_force(context, journal)?);
+        if context.stop.requested() {
+            return Err(TreatmentError::Stopped);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! What treatments act on: the server of a target, the hosts of the experiment, the way to stop and
+//! start PostgreSQL.
+//!
+//! The same for a running experiment, which is connected already, and for `pgio undo`, which
+//! connects only when a step needs it: a server that an interrupted run left stopped must not keep a
+//! mount from being restored. Next: the treatments, one file each.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::postgres::Client;
+
+use super::error::TreatmentError;
+use crate::host::stop::Stop;
+use crate::host::{Host, Hosts};
+use crate::pg::connect::{self, ConnectParams};
+use crate::pg::control::Controller;
+use crate::pg::private::PrivateCluster;
+use crate::pg::{interrupt, server, words};
+
+/// How long a started server may take to accept connections.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Stops and starts the server of a target. Both return when that is done, at once if it is
+/// already so.
+pub trait Control {
+    fn stop(&mut self) -> Result<(), String>;
+    /// Returns when it accepts connections.
+    fn start(&mut self) -> Result<(), String>;
+    /// The servers of a private cluster with a standby.
+    fn pair(&self) -> Option<Pair> {
+        None
+    }
+}
+
+/// A private primary and its standby, for a relay between them.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// Only the servers' user and root may enter it; removed with the cluster.
+    pub directory: PathBuf,
+    /// The socket of the primary.
+    pub primary_socket: PathBuf,
+    /// A connection string for the standby.
+    pub standby: String,
+}
+
+impl Control for Arc<PrivateCluster> {
+    fn stop(&mut self) -> Result<(), String> {
+        self.stop_primary().map_err(|e| words::sentence(&e))
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        self.start_primary().map_err(|e| words::sentence(&e))
+    }
+
+    fn pair(&self) -> Option<Pair> {
+        Some(Pair {
+            directory: self.directory().to_owned(),
+            primary_socket: self.primary_socket(),
+            standby: self.standby_conninfo()?,
+        })
+    }
+}
+
+impl Control for Controller {
+    fn stop(&mut self) -> Result<(), String> {
+        Controller::stop(self).map_err(|e| words::sentence(&e))
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        Controller::start(self).map_err(|e| words::sentence(&e))
+    }
+}
+
+/// The session that coordinates a run, or that undoes one.
+pub enum AdminSession<'a> {
+    Open(&'a mut Client),
+    /// Connected on first use.
+    OnDemand(Box<Option<Client>>),
+}
+
+/// What treatments act on.
+pub struct Context<'a> {
+    pub params: &'a ConnectParams,
+    pub session: AdminSession<'a>,
+    /// The hosts that are connected; in an undo those that the steps name.
+    pub hosts: &'a Hosts,
+    /// The server's host by its name in `hosts`, if known.
+    pub server_host: Option<&'a str>,
+    /// Present where the server may be stopped: it is ours, or its target configures how.
+    pub control: Option<&'a mut dyn Control>,
+    /// Whether the server is a private cluster, which is removed at the end.
+    pub private: bool,
+    /// Filled while a condition is checked.
+    pub layout: Layout,
+    /// Looked at by everything that waits for long.
+    pub stop: Stop,
+}
+
+/// Where the data lies under the treatments of a condition that were checked so far.
+#[derive(Debug, Default)]
+pub struct Layout {
+    pub moved: Vec<Moved>,
+    pub replicas: Vec<Replica>,
+}
+
+/// Files of the server that lie on another device while a treatment is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// On the server's host, without symbolic links; everything below it moves with it.
+    pub directory: String,
+    /// A path in /dev.
+    pub device: String,
+    /// A new tablespace, as opposed to a directory that existed before.
+    pub is_tablespace: bool,
+}
+
+/// A copy of the server's data that another host keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replica {
+    pub host: String,
+    /// In words, such as `DRBD r0`.
+    pub of: String,
+    /// Paths in /dev.
+    pub devices: Vec<String>,
+}
+
+/// The hosts alone: the part of a context that exists before any server runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Machines<'a> {
+    pub hosts: &'a Hosts,
+    /// The name in `hosts` of the host where the server runs or will run.
+    pub server: Option<&'a str>,
+}
+
+impl Machines<'_> {
+    /// The host of that name; without a name the server's own.
+    pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
+        let name = name.or(self.server).ok_or_else(|| {
+            TreatmentError::Refused(
+                "where the server runs is not known, and no other machine is touched in its place: set host in [target], or in the treatment".to_owned(),
+            )
+        })?;
+        self.hosts.get(name).cloned().ok_or_else(|| {
+            TreatmentError::Refused(format!(
+                "host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\""
+            ))
+        })
+    }
+}
+
+/// How long an undo waits for a short answer of the server; after that its steps stay in the journal.
+/// Shorter once a stop was requested.
+fn patience(stop: &Stop) -> Duration {
+    match (stop.urgent(), stop.requested()) {
+        (true, _) => Duration::from_secs(1),
+        (false, true) => Duration::from_secs(5),
+        (false, false) => Duration::from_secs(15),
+    }
+}
+
+/// An undo must neither fail by the limits of a role nor wait for a standby that is gone.
+fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
+    let mut client = connect::connect(params).map_err(TreatmentError::Connect)?;
+    server::lift_limits(&mut client)
+        .and_then(|()| client.batch_execute("SET synchronous_commit = local"))
+        .map_err(|source| TreatmentError::Postgres {
+            doing: "prepare a session".to_owned(),
+            source,
+        })?;
+    Ok(client)
+}
+
+impl fmt::Debug for AdminSession<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminSession")
+    }
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({})", self.params.describe())
+    }
+}
+
+impl Context<'_> {
+    /// The session; a new one if a restart ended the former.
+    pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
+        let limit = patience(&self.stop);
+        let open = || interrupt::within(limit, || open(self.params));
+        let restoring = self.stop.is_restoring();
+        let is_there = |client: &mut Client| {
+            let there = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
+            if !there {
+                // Dropping the session would wait for an answer that never comes.
+                interrupt::cut_all();
+            }
+            there
+        };
+        match &mut self.session {
+            AdminSession::Open(client) => {
+                if !is_there(client) {
+                    **client = open()?;
+                }
+                Ok(client)
+            }
+            AdminSession::OnDemand(client) => {
+                if !client.as_mut().as_mut().is_some_and(is_there) {
+                    **client = Some(open()?);
+                }
+                Ok(client.as_mut().as_mut().expect("opened above"))
+            }
+        }
+    }
+
+    /// Replaces a session that a restart ended, which the client may not have noticed yet.
+    pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
+        let deadline = Instant::now() + PATIENCE;
+        let client = loop {
+            match interrupt::within(patience(&self.stop), || open(self.params)) {
+                Ok(client) => break client,
+                // systemd may report a server as started before it accepts connections.
+                Err(_) if Instant::now() < deadline && !self.stop.urgent() => thread::sleep(POLL),
+                Err(error) => return Err(error),
+            }
+        };
+        match &mut self.session {
+            AdminSession::Open(admin) => **admin = client,
+            AdminSession::OnDemand(admin) => **admin = Some(client),
+        }
+        Ok(())
+    }
+
+    /// Runs a short part of an undo; cuts the connection of a server that takes too long.
+    pub fn within_limit<T>(
+        &mut self,
+        restore: impl FnOnce(&mut Self) -> Result<T, TreatmentError>,
+    ) -> Result<T, TreatmentError> {
+        let limit = patience(&self.stop) * 2;
+        interrupt::within(limit, || restore(self))
+    }
+
+    /// Whether a trial may follow, as opposed to `pgio undo`. Nothing may be left running then.
+    pub fn precedes_trial(&self) -> bool {
+        matches!(self.session, AdminSession::Open(_))
+    }
+
+    pub fn machines(&self) -> Machines<'_> {
+        Machines { hosts: self.hosts, server: self.server_host }
+    }
+
+    /// The host of that name; without a name the server's own.
+    pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
+        self.machines().host(name)
+    }
+
+    /// What stops and starts the server; refused where nothing configures it. `what` needs it.
+    pub fn control(&mut self, what: &str) -> Result<&mut (dyn Control + '_), TreatmentError> {
+        match &mut self.control {
+            Some(control) => Ok(&mut **control),
+            None => Err(TreatmentError::Refused(format!(
+                "{what} needs PostgreSQL stopped and started, which pgio does only to a cluster of its own or where [target] says control = \"pg_ctl\" or \"systemctl UNIT\""
+            ))),
+        }
+    }
+
+    /// The step that starts it again must be in the journal already.
+    pub fn stop_server(&mut self, what: &str) -> Result<(), TreatmentError> {
+        self.control(what)?.stop().map_err(TreatmentError::Restart)
+    }
+
+    /// Returns when the server answers, through a new session.
+    pub fn start_server(&mut self, what: &str) -> Result<(), TreatmentError> {
+        self.control(what)?.start().map_err(TreatmentError::Restart)?;
+        self.reconnect()
+    }
+
+    /// Returns when the server answers, through a new session.
+    pub fn restart_server(&mut self, what: &str) -> Result<(), TreatmentError> {
+        self.stop_server(what)?;
+        self.start_server(what)
+    }
+
+    /// Starts the server for an undo: a run that was killed during a restart left it down.
+    pub fn ensure_running(&mut self) -> Result<(), TreatmentError> {
+        match self.admin().map(drop) {
+            Err(_) if self.control.is_some() => self.start_server("to put a setting back"),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! One reversible change of a resource on one node.
+//!
+//! It lives in the running kernel: after a reboot, or after the resource was taken down,
+//! nothing of ours is left, and the present values come from the configuration: they
+//! stay. With module 8.4 the options of a connection are lost with it, so the step keeps them.
+
+use serde::{Deserialize, Serialize};
+
+use super::node::{Node, Snapshot};
+use super::wait;
+use crate::host::drbd::show::Options;
+use crate::host::drbd::{self, State};
+use crate::host::stop::Stop;
+use crate::treatment::context::Context;
+use crate::treatment::contract::Preview;
+use crate::treatment::error::TreatmentError;
+use crate::treatment::record::{Label, Record};
+use crate::treatment::step::{OnConflict, Step, Undone};
+
+pub(super) const KIND: &str = "drbd";
+
+pub(super) const CONNECTED: &str = "connected";
+pub(super) const DISCONNECTED: &str = "disconnected";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Change {
+    Connection {
+        /// The options that the connection had.
+        net: Options,
+        /// Whether the peer was connected.
+        with_peer: bool,
+    },
+    Protocol,
+    DiskOption {
+        minor: u32,
+        name: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct DrbdStep {
+    label: Label,
+    /// None for a protocol without a connection.
+    pub(super) prior: Option<String>,
+    ours: Ours,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ours {
+    pub(super) resource: String,
+    pub(super) value: String,
+    pub(super) boot: String,
+    pub(super) change: Change,
+}
+
+/// Whether the node is configured to be connected; it may still wait for its peer.
+pub(super) fn connection_of(states: &[State]) -> &'static str {
+    if states.iter().all(State::is_standalone) { DISCONNECTED } else { CONNECTED }
+}
+
+impl Change {
+    fn what(&self, resource: &str) -> String {
+        match self {
+            Change::Connection { .. } => format!("connection of DRBD resource {resource}"),
+            Change::Protocol => format!("protocol of DRBD resource {resource}"),
+            Change::DiskOption { minor, name } => {
+                format!("{name} of /dev/{} (DRBD resource {resource})", drbd::device(*minor))
+            }
+        }
+    }
+
+    /// The present value; none for a protocol without a connection.
+    pub(super) fn present(&self, seen: &Snapshot) -> Option<String> {
+        match self {
+            Change::Connection { .. } => Some(connection_of(&seen.states).to_owned()),
+            Change::Protocol => seen.config.protocol().map(str::to_owned),
+            Change::DiskOption { minor, name } => {
+                let volume = seen.config.volumes.iter().find(|v| v.minor == *minor)?;
+                volume.options.get(name).cloned()
+            }
+        }
+    }
+}
+
+pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    Ok(Box::new(DrbdStep::of_record(record)?))
+}
+
+impl Step for DrbdStep {
+    fn record(&self) -> Record {
+        Record::new(KIND, &self.label, &self.prior, &self.ours)
+    }
+
+    fn undo(
+        &self,
+        context: &mut Context<'_>,
+        on_conflict: OnConflict,
+    ) -> Result<Undone, TreatmentError> {
+        let node = Node::open(context.host(self.label.host())?)?;
+        let undone = self.undo_on(&node, on_conflict, &context.stop)?;
+        if undone == Undone::Restored && context.precedes_trial() {
+            wait::out_resync(&node, &self.ours.resource, &context.stop)?;
+        }
+        Ok(undone)
+    }
+}
+
+impl DrbdStep {
+    pub(super) fn new(host: &str, prior: Option<String>, ours: Ours) -> DrbdStep {
+        let label = Label::on_host(ours.change.what(&ours.resource), host);
+        DrbdStep { label, prior, ours }
+    }
+
+    pub(super) fn of_record(record: &Record) -> Result<DrbdStep, TreatmentError> {
+        let (prior, ours) = (record.prior_as()?, record.ours_as()?);
+        Ok(DrbdStep { label: record.label(), prior, ours })
+    }
+
+    pub(super) fn label(&self) -> &Label {
+        &self.label
+    }
+
+    pub(super) fn is_connection(&self) -> bool {
+        matches!(self.ours.change, Change::Connection { .. })
+    }
+
+    pub(super) fn preview(self, how: &'static str) -> Preview {
+        let unknown = || "not known without a connection".to_owned();
+        Preview {
+            what: self.label.to_string(),
+            now: self.prior.unwrap_or_else(unknown),
+            then: self.ours.value,
+            how,
+        }
+    }
+
+    pub(super) fn apply(&self, node: &Node, stop: &Stop) -> Result<(), TreatmentError> {
+        self.set(node, &self.ours.value, stop)
+    }
+
+    fn set(&self, node: &Node, value: &str, stop: &Stop) -> Result<(), TreatmentError> {
+        let resource = self.ours.resource.as_str();
+        match &self.ours.change {
+            Change::Connection { net, .. } if value == CONNECTED => node.connect(resource, net),
+            Change::Connection { .. } => node.disconnect(resource),
+            Change::Protocol => {
+                // Before they are connected, a change would reach one side only, and the peers would
+                // refuse each other.
+                wait::until_connected(node, resource, stop)?;
+                let only = Options::from([("protocol".to_owned(), value.to_owned())]);
+                node.set_net(resource, &only)
+            }
+            Change::DiskOption { minor, name } => node.set_disk(*minor, name, value),
+        }
+    }
+
+    pub(super) fn undo_on(
+        &self,
+        node: &Node,
+        on_conflict: OnConflict,
+        stop: &Stop,
+    ) -> Result<Undone, TreatmentError> {
+        let Ours { resource, value: ours, boot, change } = &self.ours;
+        let Some(seen) = node.find(resource)? else {
+            return Ok(Undone::Kept);
+        };
+        let net = self.net_set_since(&seen);
+        let (prior, found) = match (self.prior.as_deref(), change.present(&seen)) {
+            // The present value comes from the configuration, be it the prior value or not.
+            (prior, found) if seen.boot != *boot => {
+                let same = found.as_deref() == prior && net.is_empty();
+                return Ok(if same { Undone::Restored } else { Undone::Kept });
+            }
+            (Some(prior), Some(found)) => (prior, found),
+            // A protocol without a connection at first ends with our connection.
+            (None, _) => return Ok(Undone::Restored),
+            // Someone took down the connection or the volume, and ours went with it.
+            (Some(_), None) => return Ok(Undone::Kept),
+        };
+        if (found != prior && found != *ours) || !net.is_empty() {
+            match on_conflict {
+                OnConflict::Ask => {
+                    return Err(TreatmentError::changed_since(
+                        &self.label,
+                        with_options(&found, &net, &seen.net_options()),
+                        ours,
+                        with_options(prior, &net, &net),
+                    ));
+                }
+                // If someone changed the options alone, the connection is still ours to end.
+                OnConflict::Keep if found != *ours => return Ok(Undone::Kept),
+                OnConflict::Keep | OnConflict::Restore => {}
+            }
+        }
+        if found != prior {
+            // A stop request does not end this wait: the protocol needs its connection to be undone.
+            self.set(node, prior, &Stop::new())?;
+        }
+        let mut undone = Undone::Restored;
+        if let Change::Connection { with_peer, .. } = change
+            && prior == CONNECTED
+        {
+            if on_conflict == OnConflict::Keep && !net.is_empty() {
+                return Ok(Undone::Kept);
+            }
+            // A replica that was connected must come back, or the user must know.
+            if *with_peer && on_conflict != OnConflict::Keep {
+                undone = wait::until_returned(node, resource, stop)?;
+            }
+            self.restore_net(node)?;
+        }
+        Ok(undone)
+    }
+
+    /// Restores options that the new connection did not get, and those that someone set since.
+    fn restore_net(&self, node: &Node) -> Result<(), TreatmentError> {
+        let resource = &self.ours.resource;
+        let net = self.net_set_since(&node.snapshot(resource)?);
+        if net.is_empty() { Ok(()) } else { node.set_net(resource, &net) }
+    }
+
+    /// The options of a connection that changed since, with their prior values. Empty
+    /// without a connection, as with module 8.4 while disconnected.
+    fn net_set_since(&self, seen: &Snapshot) -> Options {
+        let Change::Connection { net, .. } = &self.ours.change else { return Options::new() };
+        if self.prior.as_deref() != Some(CONNECTED) {
+            return Options::new();
+        }
+        let now = seen.net_options();
+        net.iter()
+            .filter(|(name, value)| now.get(*name).is_some_and(|found| found != *value))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+}
+
+/// `connected with protocol C`; the value alone where `named` is empty.
+fn with_options(value: &str, named: &Options, of: &Options) -> String {
+    let option = |name: &String| Some(format!("{name} {}", of.get(name)?));
+    let all: Vec<String> = named.keys().filter_map(option).collect();
+    if all.is_empty() { value.to_owned() } else { format!("{value} with {}", all.join(", ")) }
+}

@@ -1,0 +1,72 @@
+//! Why a treatment cannot be applied, verified or undone.
+//!
+//! `cli::exit` maps each variant to an exit code.
+
+use crate::dataset::DatasetError;
+use crate::host::exec::ExecError;
+use crate::host::rights::RightsError;
+use crate::pg::connect::ConnectError;
+
+use super::journal::JournalError;
+use super::record::{Label, Misread};
+
+#[derive(Debug, thiserror::Error)]
+pub enum TreatmentError {
+    #[error("{0}")]
+    Config(String),
+    #[error("{0}")]
+    Refused(String),
+    #[error("cannot {doing}")]
+    Postgres { doing: String, source: ::postgres::Error },
+    #[error("cannot reach the server to change or restore a setting")]
+    Connect(#[source] ConnectError),
+    #[error("{what} did not take effect within {seconds} s: {why}")]
+    NotInForce { what: String, seconds: u64, why: String },
+    #[error("cannot restart the server: {0}")]
+    Restart(String),
+    /// A stop was requested during a wait; the undo takes back what was begun.
+    #[error("stopped")]
+    Stopped,
+    #[error(
+        "{what} is now {found}, neither ours ({ours}) nor what it was before ({prior}): someone changed it since; `pgio undo --keep` leaves it as it is, `pgio undo --restore` puts the prior value back"
+    )]
+    ChangedSince { what: String, found: String, ours: String, prior: String },
+    /// Errors of steps that do not depend on each other.
+    #[error("{0}")]
+    Several(String),
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    #[error(transparent)]
+    Host(#[from] ExecError),
+    #[error(transparent)]
+    Rights(#[from] RightsError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl TreatmentError {
+    /// The value of a step is neither ours nor the one that was found.
+    pub(super) fn changed_since(
+        label: &Label,
+        found: impl Into<String>,
+        ours: impl Into<String>,
+        prior: impl Into<String>,
+    ) -> TreatmentError {
+        let (found, ours, prior) = (found.into(), ours.into(), prior.into());
+        TreatmentError::ChangedSince { what: label.to_string(), found, ours, prior }
+    }
+
+    /// For `map_err` of a query; `doing` completes "cannot ...".
+    pub(super) fn postgres(
+        doing: impl Into<String>,
+    ) -> impl FnOnce(::postgres::Error) -> TreatmentError {
+        let doing = doing.into();
+        move |source| TreatmentError::Postgres { doing, source }
+    }
+}
+
+impl From<Misread> for TreatmentError {
+    fn from(misread: Misread) -> TreatmentError {
+        TreatmentError::Config(misread.to_string())
+    }
+}

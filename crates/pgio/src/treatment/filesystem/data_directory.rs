@@ -1,0 +1,238 @@
+//! A private cluster on a new file system: stop, mkfs, copy the data directory there, mount it over the
+//! data directory, start.
+//!
+//! The undo: stop, unmount, start; the original directory was underneath all the time.
+
+use serde::{Deserialize, Serialize};
+
+use super::format::NewFileSystem;
+use super::format_step::{FormatStep, PROGRAMS};
+use super::mounts::Mounts;
+use super::tools::{self, KIND, Tools, wait_for_orphans};
+use crate::host::Host;
+use crate::host::exec::{CommandLine, Exec};
+use crate::results::model::{Evidence, When};
+use crate::treatment::context::{Context, Machines, Moved};
+use crate::treatment::contract::{Cost, Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::journal::Journal;
+use crate::treatment::record::{Label, Record};
+use crate::treatment::resource::{Resource, Touch};
+use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
+use crate::treatment::stopped;
+
+const NEED: &str = "a new file system";
+
+#[derive(Debug)]
+pub(super) struct OnDevice {
+    pub(super) new: NewFileSystem,
+}
+
+/// The same with the data directory, without symbolic links. In force nothing else has to be known.
+#[derive(Debug, Clone)]
+struct OverDirectory {
+    new: NewFileSystem,
+    directory: String,
+}
+
+/// A copy of the data directory on the device, which is mounted at a directory of ours for that.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "by", rename = "copy")]
+pub(super) struct CopyStep {
+    device: String,
+    file_system: String,
+    options: String,
+    from: String,
+    to: String,
+    #[serde(skip)]
+    pub(super) label: Label,
+}
+
+/// The device is mounted over the data directory.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "by", rename = "over")]
+pub(super) struct MountOverStep {
+    device: String,
+    /// `MAJOR:MINOR`
+    number: String,
+    file_system: String,
+    options: String,
+    point: String,
+    #[serde(skip)]
+    pub(super) label: Label,
+}
+
+impl Treatment for OnDevice {
+    fn declared(&self) -> Declared {
+        let device = &self.new.device;
+        let copy = format!(
+            "the data directory = a copy of it on {device}, mounted over it, by a stop and a start of PostgreSQL"
+        );
+        Declared {
+            changes: self.new.changes("data"),
+            intents: vec![self.new.intent(), copy],
+            // One restart to mount over the data directory, one to undo that.
+            costs: vec![Cost::Restart, Cost::Restart, Cost::NewFileSystem, Cost::CopyData],
+            round_trip: None,
+        }
+    }
+
+    fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
+        let how = "by a stop of PostgreSQL, mkfs and a copy of the data directory";
+        Ok(vec![self.new.preview(&*context.host(None)?, how)?])
+    }
+
+    fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        let device = Resource::device(&*context.host(None)?, &self.new.device);
+        Ok(vec![Touch::Resource(device)])
+    }
+
+    fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
+        self.new.tools(&*machines.host(None)?).map(drop)
+    }
+
+    fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
+        let new = self.new.clone();
+        if !context.private {
+            return Err(TreatmentError::Refused(format!(
+                "a new file system on {} under the whole cluster is for a target with private = true: on a server of yours put the data set there, tablespace = \"/a/new/directory\", or mount it yourself and compare two targets",
+                new.device
+            )));
+        }
+        context.control(NEED)?;
+        let host = context.host(None)?;
+        let tools = new.tools(&host)?;
+        let directory = tools::places(context, &host)?.remove(0);
+        context.layout.moved.push(Moved {
+            directory: directory.clone(),
+            device: new.device.clone(),
+            is_tablespace: false,
+        });
+        let used = tools.run(["du", "-sk", "--", &directory])?;
+        let used = used.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok());
+        new.check(&host, "the data directory", used.unwrap_or_default() * 1024)?;
+        Ok(Box::new(OverDirectory { new, directory }))
+    }
+}
+
+impl Prepared for OverDirectory {
+    fn put_in_force(
+        &self,
+        context: &mut Context<'_>,
+        journal: &mut Journal,
+    ) -> Result<Box<dyn InForce>, TreatmentError> {
+        let host = context.host(None)?;
+        let (format, copy, over) = self.steps(&host)?;
+        stopped::stop(context, journal, NEED)?;
+        carry_out(journal, &format, || self.new.make(&host, &format))?;
+        let tools = self.new.tools(&host)?;
+        carry_out(journal, &copy, || copy.apply(&tools))?;
+        carry_out(journal, &over, || over.apply(&tools))?;
+        self.new.check_mounted(&host, &self.directory)?;
+        context.start_server(NEED)?;
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl OverDirectory {
+    fn steps(&self, host: &Host) -> Result<(FormatStep, CopyStep, MountOverStep), TreatmentError> {
+        let data = &self.directory;
+        let (format, number) = self.new.step(host)?;
+        let label = |what: String| Label::on_host(what, host.name());
+        let copy = CopyStep {
+            device: format.device.clone(),
+            file_system: format.file_system.clone(),
+            options: self.new.options_of_files(),
+            from: data.clone(),
+            to: format!("{data}.pgio-copy"),
+            label: label(format!("copy of the data directory on {}", self.new.device)),
+        };
+        let over = MountOverStep {
+            device: format.device.clone(),
+            number,
+            file_system: format.file_system.clone(),
+            options: self.new.mount_options(),
+            point: data.clone(),
+            label: label(format!("mount over {data}")),
+        };
+        Ok((format, copy, over))
+    }
+}
+
+impl InForce for OverDirectory {
+    fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
+        vec![self.new.evidence(context, &self.directory, when)]
+    }
+}
+
+impl CopyStep {
+    fn apply(&self, tools: &Tools<'_>) -> Result<(), TreatmentError> {
+        let CopyStep { device, file_system, options, from, to, .. } = self;
+        tools.run(["mkdir", "--", to])?;
+        tools.mount(file_system, options, device, to)?;
+        // The copy must be the same as the data directory.
+        tools.remove_lost_and_found(to);
+        tools.run(["cp", "-a", "--", &format!("{from}/."), to])?;
+        tools.own_as(from, to)?;
+        remove_copy(tools, to)
+    }
+}
+
+impl Step for CopyStep {
+    fn record(&self) -> Record {
+        Record::new(KIND, &self.label, (), self)
+    }
+
+    fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
+        let (host, directory) = (context.host(self.label.host())?, &self.to);
+        wait_for_orphans(&host, directory)?;
+        let tools = Tools::find(&host, &format!("to unmount {directory}"), PROGRAMS)?;
+        remove_copy(&tools, directory)?;
+        Ok(Undone::Restored)
+    }
+}
+
+impl MountOverStep {
+    fn apply(&self, tools: &Tools<'_>) -> Result<(), TreatmentError> {
+        let MountOverStep { device, file_system, options, point, .. } = self;
+        Ok(tools.mount(file_system, options, device, point)?)
+    }
+}
+
+impl Step for MountOverStep {
+    fn record(&self) -> Record {
+        Record::new(KIND, &self.label, (), self)
+    }
+
+    fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
+        let MountOverStep { device, number, point, .. } = self;
+        let host = context.host(self.label.host())?;
+        wait_for_orphans(&host, point)?;
+        let mounts = Mounts::read(&*host)?;
+        if mounts.at(point).is_some_and(|m| tools::lies_on(&host, m, number, device)) {
+            // After a kill nothing controls the cluster: it ends by itself, and soon.
+            if context.control.is_some() {
+                context.stop_server(NEED)?;
+            }
+            let tools = Tools::find(&host, &format!("to unmount {point}"), PROGRAMS)?;
+            tools.unmount(point)?;
+        }
+        Ok(Undone::Restored)
+    }
+}
+
+fn remove_copy(tools: &Tools<'_>, directory: &str) -> Result<(), TreatmentError> {
+    if Mounts::read(tools.host)?.at(directory).is_some() {
+        tools.unmount(directory)?;
+    }
+    let is_there = || -> Result<bool, TreatmentError> {
+        let test = CommandLine::new("test").args(["-d", directory]);
+        Ok(tools.host.output(&test)?.status.success())
+    };
+    // The directory is always empty: the copy is on the device. After a kill the end of the cluster may
+    // remove it at the same moment.
+    match tools.run(["rmdir", "--", directory]) {
+        Err(error) if is_there()? => Err(error.into()),
+        _ => Ok(()),
+    }
+}

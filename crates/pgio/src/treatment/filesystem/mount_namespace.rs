@@ -1,0 +1,101 @@
+//! Checks that PostgreSQL sees the mount that is to be changed: options such as noatime, and an umount,
+//! take effect in one mount namespace only.
+//!
+//! The kernel gives each mount a number of its own, whatever namespace it is in, and shows it to
+//! everyone in /proc/PID/mountinfo. The link /proc/PID/ns/mnt would identify the whole namespace,
+//! but only to root and the server's own user, and a user who mounts by sudo is neither. If even
+//! mountinfo cannot be read (hidepid, a container's own process numbers), the treatment is refused: pgio
+//! would measure options that may not be in force where the server writes.
+
+use std::time::Duration;
+
+use super::mounts::Mounted;
+use crate::host::Host;
+use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::proc::mountinfo;
+use crate::treatment::context::Context;
+use crate::treatment::error::TreatmentError;
+
+/// Our mountinfo, an empty line, the server's.
+const SCRIPT: &str = r#"cat /proc/self/mountinfo; echo; cat "/proc/$1/mountinfo""#;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Refuses a server that sees, or may see, another mount there.
+pub(super) fn check(
+    host: &Host,
+    context: &mut Context<'_>,
+    mounted: &Mounted,
+) -> Result<(), TreatmentError> {
+    let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
+    let pid: i32 = row.map(|row| row.get(0)).map_err(|source| {
+        let doing = "ask for the session's process".to_owned();
+        TreatmentError::Postgres { doing, source }
+    })?;
+    match has_it(&look(host, &pid.to_string())?, &mounted.point) {
+        Some(true) => Ok(()),
+        Some(false) => Err(TreatmentError::Refused(
+            "PostgreSQL runs in a mount name space of its own (PrivateTmp= of its unit, a container): mount options set outside would not all reach it".to_owned(),
+        )),
+        None => Err(TreatmentError::Refused(format!(
+            "whether PostgreSQL sees the same mounts cannot be found out: /proc/{pid}/mountinfo of its session cannot be read on host {} (hidepid, a container); log in there as root or as the user that PostgreSQL runs as",
+            host.name()
+        ))),
+    }
+}
+
+fn look(exec: &dyn Exec, pid: &str) -> Result<String, ExecError> {
+    let line = CommandLine::new("sh").args(["-c", SCRIPT, "sh", pid]).timeout(LIMIT);
+    // An unreadable file is missing from the output.
+    Ok(exec.output(&line)?.stdout)
+}
+
+/// Whether the server sees our mount at `point`; None where its mounts are not known.
+fn has_it(text: &str, point: &str) -> Option<bool> {
+    let (ours, theirs) = text.split_once("\n\n")?;
+    let number = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    let is_there = |line: &&str| mountinfo::parse(line).iter().any(|m| m.mount_point == point);
+    // Later mounts cover earlier ones.
+    let ours = number(ours.lines().rfind(is_there)?);
+    let mut theirs = theirs.lines().peekable();
+    theirs.peek()?;
+    Some(theirs.any(|line| number(line) == ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::exec::Local;
+
+    const OURS: &str = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+        23 22 7:1 / /srv/pg\\040data rw,noatime - ext4 /dev/loop1 rw\n\
+        31 23 7:2 / /srv/pg\\040data rw,noatime - ext4 /dev/loop2 rw\n";
+
+    fn beside(theirs: &str) -> Option<bool> {
+        has_it(&format!("{OURS}\n{theirs}"), "/srv/pg data")
+    }
+
+    #[test]
+    fn a_mount_is_told_by_its_number() {
+        assert_eq!(beside(OURS), Some(true));
+        // A copy of all mounts has numbers of its own.
+        let copy = OURS.replace("22 ", "122 ").replace("23 ", "123 ").replace("31 ", "131 ");
+        assert_eq!(beside(&copy), Some(false));
+        let uncovered: Vec<&str> = OURS.lines().take(2).collect();
+        assert_eq!(beside(&uncovered.join("\n")), Some(false), "without the one on top");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_the_same() {
+        assert_eq!(beside(""), None);
+        assert_eq!(has_it("", "/"), None);
+        let said = look(&Local, "no-such-process").unwrap();
+        assert_eq!(has_it(&said, "/proc"), None);
+    }
+
+    #[test]
+    fn everyone_sees_the_mounts_of_another_process() {
+        let said = look(&Local, &std::process::id().to_string()).unwrap();
+        assert_eq!(has_it(&said, "/proc"), Some(true));
+    }
+}

@@ -1,0 +1,122 @@
+//! The table of treatments: one line each.
+
+use super::contract::{Kind, ReadStep, Treatment};
+use super::error::TreatmentError;
+use super::record::Record;
+use super::step::Step;
+use super::{
+    ballast, cache, command, drbd, filesystem, link, postgres, stopped, throttle, workload_table,
+};
+use crate::config::experiment::TreatmentSpec;
+
+/// In the order of application, whatever the order in the file: one that restarts the server comes
+/// before those that a restart would undo.
+pub const KINDS: &[Kind] = &[
+    drbd::KIND,
+    postgres::KIND,
+    filesystem::KIND,
+    cache::KIND,
+    ballast::KIND,
+    link::KIND,
+    throttle::KIND,
+    command::KIND,
+];
+
+/// Steps that are no treatment's: several make them, or a workload does.
+const OTHER_STEPS: &[(&str, ReadStep)] =
+    &[(stopped::STEP, stopped::read), (workload_table::STEP, workload_table::read)];
+
+pub fn names() -> Vec<&'static str> {
+    KINDS.iter().map(|k| k.name).collect()
+}
+
+pub(super) fn position(kind: &str) -> Option<usize> {
+    KINDS.iter().position(|k| k.name == kind)
+}
+
+pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
+    let kind = KINDS
+        .iter()
+        .find(|k| k.name == spec.kind)
+        .expect("the experiment file was parsed against the names of this table");
+    (kind.parse)(spec)
+}
+
+/// Reads a step back from the journal.
+pub(super) fn step(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    let of_kinds = KINDS.iter().map(|k| (k.name, k.read));
+    let mut all = of_kinds.chain(OTHER_STEPS.iter().copied());
+    let Some((_, read)) = all.find(|(name, _)| *name == record.kind) else {
+        return Err(TreatmentError::Config(format!(
+            "the journal holds a step of kind `{}` that this pgio does not know; use the pgio that wrote it",
+            record.kind
+        )));
+    };
+    read(record)
+}
+
+/// Whether a step is a table that a workload made, and no change of a condition.
+pub fn is_workload_table(record: &Record) -> bool {
+    record.kind == workload_table::STEP
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One record of each shape that earlier versions wrote.
+    const RECORDS: &str = include_str!("kinds/records.jsonl");
+
+    fn records() -> impl Iterator<Item = Record> {
+        RECORDS
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} {line}")))
+    }
+
+    #[test]
+    fn steps_of_earlier_journals_are_read_and_written_unchanged() {
+        for record in records() {
+            let step = step(&record).unwrap_or_else(|e| panic!("{e}: {record:?}"));
+            assert_eq!(step.record(), record);
+        }
+        for kind in names().into_iter().filter(|name| *name != cache::KIND.name) {
+            assert!(records().any(|record| record.kind == kind), "{kind}");
+        }
+        for (kind, _) in OTHER_STEPS {
+            assert!(records().any(|record| record.kind == *kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn prior_values_are_shown_in_words() {
+        let shown: Vec<String> = records()
+            .map(|record| format!("{record}: {}", step(&record).unwrap().prior()))
+            .collect();
+        for expected in [
+            "work_mem: `7MB` in postgresql.auto.conf",
+            "fsync: absent in postgresql.auto.conf",
+            "PostgreSQL on host local: `running`",
+            "nr_hugepages on host local: 0",
+            "mount options of /srv/pg on host local: rw,noatime",
+            "write_iops of loop7 (7:7) on host local: absent",
+            "protocol of DRBD resource r0 on host db1: `C`",
+        ] {
+            assert!(shown.iter().any(|shown| shown == expected), "{expected}: {shown:#?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let unknown = Record { kind: "sysctl".to_owned(), ..records().next().unwrap() };
+        let error = step(&unknown).unwrap_err().to_string();
+        assert!(
+            error.contains("`sysctl`") && error.contains("use the pgio that wrote it"),
+            "{error}"
+        );
+        for record in records().filter(|record| record.kind != stopped::STEP) {
+            let broken = Record { ours: serde_json::json!(7), ..record };
+            let error = step(&broken).unwrap_err().to_string();
+            assert!(error.contains("cannot be understood"), "{error}");
+        }
+    }
+}

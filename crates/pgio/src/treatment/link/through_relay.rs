@@ -1,0 +1,255 @@
+//! The standby of a private cluster fetches its WAL through a relay of ours.
+//!
+//! Its primary_conninfo points at the socket of the relay; ALTER SYSTEM RESET undoes that.
+//! Nothing of it outlives the cluster, so nothing is journaled on disk.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, lchown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls};
+
+use super::netem::KIND;
+use super::relay::{Impairment, Relay};
+use super::shape::Shape;
+use crate::files::Directory;
+use crate::pg::quote::literal;
+use crate::results::change::{Change, Subject};
+use crate::results::model::{Evidence, When};
+use crate::treatment::context::{Context, Pair};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::journal::Journal;
+use crate::treatment::record::{Label, Record};
+use crate::treatment::resource::Touch;
+use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
+use crate::units::human;
+
+const HOW: &str = "by a relay in pgio, each way";
+
+const WHAT: &str = "primary_conninfo of the standby";
+
+/// The relay's directory below that of the cluster.
+const RELAY: &str = "relay";
+
+/// How long the standby may take to stream again after its primary_conninfo changed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
+pub(super) struct ThroughRelay {
+    pub(super) shape: Shape,
+}
+
+/// The relay of a trial.
+struct Relayed {
+    shape: Shape,
+    relay: Relay,
+    directory: String,
+    standby: Client,
+    /// Bytes that had passed when evidence was read before the window.
+    before: u64,
+}
+
+impl std::fmt::Debug for Relayed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Relayed").field(&self.relay).finish()
+    }
+}
+
+/// The standby connects to a socket in this directory.
+#[derive(Debug)]
+struct RelayStep {
+    directory: PathBuf,
+}
+
+pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    Ok(Box::new(RelayStep { directory: record.ours_as()? }))
+}
+
+impl Step for RelayStep {
+    fn record(&self) -> Record {
+        Record::new(KIND, &Label::of_server(WHAT), (), &self.directory)
+    }
+
+    /// Only within the run that made it, since it ends with the cluster.
+    fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
+        let pair = pair(context)?;
+        let mut standby = connect(&pair)?;
+        point(&mut standby, None)?;
+        let own = pair.primary_socket.parent().unwrap_or(Path::new("/")).to_owned();
+        wait(&mut standby, context.admin()?, &own)?;
+        Ok(Undone::Restored)
+    }
+}
+
+impl RelayStep {
+    fn apply(&self, pair: &Pair, shape: &Shape) -> Result<Relayed, TreatmentError> {
+        let io = |e: io::Error| TreatmentError::Refused(format!("cannot start the relay: {e}"));
+        let directory = &self.directory;
+        let relay = listen(pair, directory, shape).map_err(io)?;
+        let mut standby = connect(pair)?;
+        let own: String = standby
+            .query_one("SELECT reset_val FROM pg_settings WHERE name = 'primary_conninfo'", &[])
+            .map_err(TreatmentError::postgres("read primary_conninfo of the standby"))?
+            .get(0);
+        // libpq takes the later of two values of one keyword.
+        point(&mut standby, Some(&format!("{own} host='{}'", directory.display())))?;
+        let directory = directory.display().to_string();
+        Ok(Relayed { shape: shape.clone(), relay, directory, standby, before: 0 })
+    }
+}
+
+fn pair(context: &Context<'_>) -> Result<Pair, TreatmentError> {
+    context.control.as_ref().and_then(|control| control.pair()).ok_or_else(|| {
+        TreatmentError::Refused(
+            "relay = true needs [target] with private = true and standby = true; between servers of yours use tc netem: interface = \"…\"".to_owned(),
+        )
+    })
+}
+
+fn connect(pair: &Pair) -> Result<Client, TreatmentError> {
+    Client::connect(&pair.standby, NoTls)
+        .map_err(TreatmentError::postgres("reach the private standby"))
+}
+
+/// Sets the standby's primary_conninfo; none: that of its own configuration.
+fn point(standby: &mut Client, conninfo: Option<&str>) -> Result<(), TreatmentError> {
+    let sql = match conninfo {
+        Some(text) => format!("ALTER SYSTEM SET primary_conninfo = {}", literal(text)),
+        None => "ALTER SYSTEM RESET primary_conninfo".to_owned(),
+    };
+    standby.batch_execute(&sql).map_err(TreatmentError::postgres("point the standby elsewhere"))?;
+    standby
+        .batch_execute("SELECT pg_reload_conf()")
+        .map_err(TreatmentError::postgres("reload the standby"))
+}
+
+/// The directory of the socket that the standby streams from.
+fn source(standby: &mut Client) -> Result<Option<String>, postgres::Error> {
+    let sql = "SELECT sender_host FROM pg_stat_wal_receiver WHERE status = 'streaming'";
+    Ok(standby.query_opt(sql, &[])?.and_then(|row| row.get(0)))
+}
+
+/// Waits until the standby streams from this directory and is synchronous again.
+fn wait(
+    standby: &mut Client,
+    primary: &mut Client,
+    directory: &Path,
+) -> Result<(), TreatmentError> {
+    let waiting = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')";
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let from = source(standby)
+            .map_err(TreatmentError::postgres("ask the standby where it streams from"))?;
+        let there = from.as_deref().is_some_and(|from| Path::new(from) == directory);
+        let count: i64 = primary
+            .query_one(waiting, &[])
+            .map_err(TreatmentError::postgres("ask for the standby"))?
+            .get(0);
+        if there && count > 0 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(TreatmentError::NotInForce {
+                what: "the relay".to_owned(),
+                seconds: PATIENCE.as_secs(),
+                why: format!("the standby streams from {}", from.as_deref().unwrap_or("nowhere")),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Listens in a new directory, which the server's user gets last: root would follow a link that
+/// this user planted there.
+fn listen(pair: &Pair, directory: &Path, shape: &Shape) -> io::Result<Relay> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let made = Directory::open_exactly(&pair.directory)?.make_new_below(RELAY, 0o700)?;
+    let server = fs::symlink_metadata(&pair.primary_socket)?;
+    let socket = directory.join(pair.primary_socket.file_name().unwrap_or_default());
+    let Shape { delay, jitter, rate, .. } = *shape;
+    let relay = Relay::start(&socket, &pair.primary_socket, Impairment { delay, jitter, rate })?;
+    lchown(&socket, Some(server.uid()), Some(server.gid()))?;
+    made.set_owner(Some(server.uid()), Some(server.gid()))?;
+    Ok(relay)
+}
+
+impl Treatment for ThroughRelay {
+    fn declared(&self) -> Declared {
+        let subject = Subject::Link { interface: None };
+        let intent = format!(
+            "the way between primary and standby = {} {HOW} (primary_conninfo of the standby)",
+            self.shape
+        );
+        Declared {
+            changes: vec![Change::new(None, subject, "shape", self.shape.to_string())],
+            intents: vec![intent],
+            costs: Vec::new(),
+            round_trip: Some(self.shape.delay * 2),
+        }
+    }
+
+    fn preview(&self, _context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
+        Ok(vec![Preview {
+            what: "the way between primary and standby".to_owned(),
+            now: "direct".to_owned(),
+            then: self.shape.to_string(),
+            how: HOW,
+        }])
+    }
+
+    /// The relay belongs to a private cluster and ends with it.
+    fn touches(&self, _context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
+        Ok(Vec::new())
+    }
+
+    fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
+        pair(context)?;
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Prepared for ThroughRelay {
+    fn put_in_force(
+        &self,
+        context: &mut Context<'_>,
+        journal: &mut Journal,
+    ) -> Result<Box<dyn InForce>, TreatmentError> {
+        let pair = pair(context)?;
+        let step = RelayStep { directory: pair.directory.join(RELAY) };
+        let mut relayed = carry_out(journal, &step, || step.apply(&pair, &self.shape))?;
+        wait(&mut relayed.standby, context.admin()?, &step.directory)?;
+        Ok(Box::new(relayed))
+    }
+}
+
+impl InForce for Relayed {
+    fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
+        let expected = format!("through the relay ({})", self.shape);
+        let found = match source(&mut self.standby) {
+            Ok(Some(from)) if from == self.directory => expected.clone(),
+            Ok(Some(from)) => format!("from {from}"),
+            Ok(None) => "not at all".to_owned(),
+            Err(_) => "unreadable".to_owned(),
+        };
+        let what = "how the standby streams".to_owned();
+        let mut all = vec![Evidence { when, what, found, expected: Some(expected) }];
+        let passed = self.relay.bytes();
+        match when {
+            When::Before => self.before = passed,
+            When::During => {}
+            When::After => all.push(Evidence {
+                when,
+                what: "passed through the relay, both ways".to_owned(),
+                found: human::bytes(passed - self.before),
+                expected: None,
+            }),
+        }
+        all
+    }
+}

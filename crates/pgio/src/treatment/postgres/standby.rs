@@ -1,0 +1,143 @@
+//! The synchronous standby that a condition relies on: checked, waited for, read back.
+//!
+//! For synchronous_commit the setting alone proves nothing: without a synchronous standby
+//! remote_write, on and remote_apply silently mean local.
+
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::setting::{Asked, NAMES, RELOAD_SECONDS};
+use crate::pg::server::{self, Replication};
+use crate::pg::standby_names::StandbyNames;
+use crate::results::model::{Evidence, When};
+use crate::treatment::context::Context;
+use crate::treatment::error::TreatmentError;
+
+const SYNCHRONOUS: &str = "synchronous standby";
+
+/// Refuses a condition whose commits would wait for ever, or would not wait as it asks for.
+pub(super) fn check(asked: &Asked, admin: &mut Client) -> Result<(), TreatmentError> {
+    let declared = asked.value_of(NAMES);
+    if let Some(names) = declared {
+        check_named(admin, names)?;
+    }
+    if asked.may_wait_for_standby(admin)? {
+        check_standby(admin, asked.needs_standby(), declared)?;
+    }
+    Ok(())
+}
+
+/// The state of the standby, where commits may wait for one.
+pub(super) fn evidence(asked: &Asked, admin: &mut Client, when: When) -> Option<Evidence> {
+    match asked.may_wait_for_standby(admin) {
+        Ok(false) => None,
+        Ok(true) => Some(standby_evidence(admin, when, asked.needs_standby())),
+        Err(_) => Some(unreadable(when, SYNCHRONOUS)),
+    }
+}
+
+pub(super) fn unreadable(when: When, what: &str) -> Evidence {
+    Evidence {
+        when,
+        what: what.to_owned(),
+        found: "unreadable".to_owned(),
+        expected: Some("readable".to_owned()),
+    }
+}
+
+fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
+    let Ok(replication) = server::replication(admin) else {
+        return unreadable(when, SYNCHRONOUS);
+    };
+    let waits = needed || !replication.synchronous_standby_names.trim().is_empty();
+    let found = replication.describe();
+    // A state that is good enough is its own expectation, since several states are.
+    let expected = match (waits, replication.has_synchronous() || replication.is_hidden()) {
+        (false, _) => None,
+        (true, true) => Some(found.clone()),
+        (true, false) => Some("a standby in state sync or quorum".to_owned()),
+    };
+    Evidence { when, what: SYNCHRONOUS.to_owned(), found, expected }
+}
+
+fn replication(admin: &mut Client) -> Result<Replication, TreatmentError> {
+    server::replication(admin).map_err(|e| TreatmentError::Refused(e.to_string()))
+}
+
+/// Refuses names of the condition's own with which commits would wait for ever.
+fn check_named(admin: &mut Client, names: &str) -> Result<(), TreatmentError> {
+    if names.trim().is_empty() {
+        return Ok(());
+    }
+    let refused = |why: String| Err(TreatmentError::Refused(why));
+    let Some(asked) = StandbyNames::parse(names) else {
+        return refused(format!(
+            "{NAMES} cannot be `{names}`: write a list of standbys, such as `ANY 1 (a, b)`"
+        ));
+    };
+    let replication = replication(admin)?;
+    let found = asked.connected(&replication).len();
+    if found >= asked.wanted || replication.is_hidden() {
+        return Ok(());
+    }
+    let all: Vec<&str> = replication.standbys.iter().map(|s| s.name.as_str()).collect();
+    let connected = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    refused(match found {
+        0 => format!("`{names}` names no connected standby (connected: {connected})"),
+        _ => format!(
+            "`{names}` asks for {} standbys and {found} of them is connected (connected: {connected})",
+            asked.wanted
+        ),
+    })
+}
+
+/// Waits until a standby of the new names is synchronous.
+pub(super) fn wait_for_standby(context: &mut Context<'_>) -> Result<(), TreatmentError> {
+    let deadline = Instant::now() + Duration::from_secs(RELOAD_SECONDS);
+    loop {
+        let found = replication(context.admin()?)?;
+        if found.has_synchronous() || found.is_hidden() || context.stop.requested() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(TreatmentError::NotInForce {
+                what: NAMES.to_owned(),
+                seconds: RELOAD_SECONDS,
+                why: format!("no standby became synchronous ({})", found.describe()),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// `declared` is the condition's synchronous_standby_names, which is checked already.
+fn check_standby(
+    admin: &mut Client,
+    needed: bool,
+    declared: Option<&str>,
+) -> Result<(), TreatmentError> {
+    if let Some(names) = declared {
+        return match names.trim().is_empty() && needed {
+            true => Err(TreatmentError::Refused(format!(
+                "remote_write and remote_apply silently mean local where {NAMES} is empty, as the condition makes it: name a connected standby there"
+            ))),
+            false => Ok(()),
+        };
+    }
+    let replication = replication(admin)?;
+    let asked = !replication.synchronous_standby_names.trim().is_empty();
+    match (asked, replication.has_synchronous() || replication.is_hidden()) {
+        (true, true) => Ok(()),
+        (true, false) => {
+            let why = replication.missing().unwrap_or_else(|| replication.describe());
+            Err(TreatmentError::Refused(format!(
+                "{why}: commits would wait for ever; start the standby, or correct the name in synchronous_standby_names or the standby's application_name"
+            )))
+        }
+        (false, _) if needed => Err(TreatmentError::Refused(
+            "remote_write and remote_apply silently mean local here, since synchronous_standby_names is empty: name a connected standby there first".to_owned(),
+        )),
+        (false, _) => Ok(()),
+    }
+}

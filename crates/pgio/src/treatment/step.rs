@@ -1,0 +1,79 @@
+//! A step: one reversible change, typed by the treatment that makes it.
+//!
+//! Each kind of treatment has a step type of its own, which holds all that applying and undoing it
+//! takes. JSON of it exists in the journal alone. [`carry_out`] keeps the order: the record is on disk
+//! before the change is made. Next: [`super::way_back`], which undoes what a journal holds.
+
+use std::fmt;
+
+use super::context::Context;
+use super::error::TreatmentError;
+use super::journal::Journal;
+use super::record::Record;
+
+pub trait Step: fmt::Debug {
+    fn record(&self) -> Record;
+    /// The prior value, for people.
+    fn prior(&self) -> String {
+        self.record().prior_in_words()
+    }
+    /// Idempotent. What it finds is ours, the prior value, something in between that a crash left, or
+    /// a later change of someone else.
+    fn undo(
+        &self,
+        context: &mut Context<'_>,
+        on_conflict: OnConflict,
+    ) -> Result<Undone, TreatmentError>;
+}
+
+/// Applies a step that is journaled first.
+pub(super) fn carry_out<T>(
+    journal: &mut Journal,
+    step: &dyn Step,
+    apply: impl FnOnce() -> Result<T, TreatmentError>,
+) -> Result<T, TreatmentError> {
+    let number = journal.intent(&step.record())?;
+    let applied = apply()?;
+    journal.done(number)?;
+    Ok(applied)
+}
+
+/// What undo does when the current value is neither ours nor the saved one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    /// Fail with an error that shows both values.
+    Ask,
+    /// Leave the current value.
+    Keep,
+    /// Put the prior value back all the same.
+    Restore,
+}
+
+impl OnConflict {
+    /// Whether the current value is to be overwritten; `Ask` fails with `conflict`.
+    pub(super) fn overwrites(
+        self,
+        conflict: impl FnOnce() -> TreatmentError,
+    ) -> Result<bool, TreatmentError> {
+        match self {
+            OnConflict::Ask => Err(conflict()),
+            OnConflict::Keep => Ok(false),
+            OnConflict::Restore => Ok(true),
+        }
+    }
+}
+
+/// Explains [`Undone::Rewritten`].
+pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings and is not byte for byte as it was: ALTER SYSTEM keeps no comments, and lines of settings that this role may not change stay where they are";
+
+/// The result of undoing a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undone {
+    Restored,
+    /// Restored, without waiting for follow-up work such as the return of a peer.
+    RestoredNotAwaited,
+    /// Restored, and the rest of the file has the same content in another spelling.
+    Rewritten,
+    /// The current value was left, or nothing of ours was left to undo.
+    Kept,
+}

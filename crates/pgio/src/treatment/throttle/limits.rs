@@ -1,0 +1,39 @@
+//! The limits of a block device: what the file may ask for, and how people write it.
+//!
+//! A short file, since parsing, placement and judgement share it.
+
+use std::collections::BTreeMap;
+
+use crate::host::blkio::Limit;
+use crate::units::exact_bytes;
+
+/// Requests or bytes per second.
+pub(super) type Limits = BTreeMap<Limit, u64>;
+
+/// A start of PostgreSQL 15 from a cold cache takes some 70 writes and 120 reads, a shutdown 50
+/// writes: measured at this limit 11 s and 5 s, while pg_ctl waits for 60 s.
+const LEAST_IOPS: u64 = 10;
+/// A WAL segment of 16 MB then takes a quarter of a minute, a start no longer than without.
+const LEAST_BYTES: u64 = 1 << 20;
+
+pub(super) fn least(limit: Limit) -> u64 {
+    match limit {
+        Limit::ReadIops | Limit::WriteIops => LEAST_IOPS,
+        Limit::ReadBytes | Limit::WriteBytes => LEAST_BYTES,
+    }
+}
+
+pub(super) fn too_low(limit: Limit) -> String {
+    format!(
+        "must be at least {}: with less PostgreSQL can hardly start, and 0 would mean no limit",
+        shown(limit, least(limit))
+    )
+}
+
+/// As it is written in the file.
+pub(super) fn shown(limit: Limit, value: u64) -> String {
+    match limit {
+        Limit::ReadIops | Limit::WriteIops => value.to_string(),
+        Limit::ReadBytes | Limit::WriteBytes => exact_bytes(value),
+    }
+}

@@ -1,0 +1,328 @@
+//! The placement of a throttle on a host: the disk, the group that is limited, the server's processes; and
+//! all checks of it.
+//!
+//! Reads only. Next: [`super::steps`], which makes the changes.
+
+use std::path::{Path, PathBuf};
+
+use super::limits::Limits;
+use super::steps::{self, Change, GroupChange, LimitChange, ThrottleStep};
+use super::{replica_disk, server_disk};
+use crate::host::Host;
+use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
+use crate::host::exec::{CommandLine, Exec};
+use crate::host::proc::pid_stat;
+use crate::host::rights::{Capability, check_writable};
+use crate::host::storage::{self, WholeDisk};
+use crate::treatment::context::Context;
+use crate::treatment::error::TreatmentError;
+use crate::treatment::record::Label;
+
+const NEED: &str = "a throttle";
+
+/// Whom a limit of cgroup v1 is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// PostgreSQL, which is moved to the root group, and all processes there.
+    Server,
+    /// All processes in the root group.
+    Root,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Placement {
+    pub(super) host: String,
+    pub(super) disk: WholeDisk,
+    pub(super) controller: Controller,
+    pub(super) limits: DeviceLimits,
+    /// Whether the server runs on this host.
+    of_server: bool,
+    /// The server's process, if it must be in the limited group.
+    pub(super) server: Option<Postmaster>,
+}
+
+/// The server's first process.
+#[derive(Debug, Clone)]
+pub(super) struct Postmaster {
+    pid: i32,
+    started_ticks: u64,
+    group_now: String,
+    /// The group that it must be in.
+    pub(super) group_then: String,
+}
+
+impl Placement {
+    /// `host` is the server's where it is absent; without `scope` the host decides.
+    pub(super) fn find(
+        context: &mut Context<'_>,
+        host: Option<&str>,
+        device: &str,
+        scope: Option<Scope>,
+    ) -> Result<Placement, TreatmentError> {
+        let host = context.host(host)?;
+        let name = host.name().to_owned();
+        let of_server = match context.server_host {
+            None => false,
+            Some(server) => name == server || context.host(None)?.is_same_machine(&host),
+        };
+        let scope = match (scope, of_server) {
+            (Some(Scope::Server), false) => {
+                return Err(refused(format!(
+                    "scope = \"server\" is for the host that the server runs on, and {name} is another: leave it out"
+                )));
+            }
+            (Some(scope), _) => scope,
+            (None, true) => Scope::Server,
+            (None, false) => Scope::Root,
+        };
+        let disk = storage::whole_disk(&*host, device)?.ok_or_else(|| {
+            refused(format!("{device} is no block device on host {name}: see `lsblk` there"))
+        })?;
+        let controller = blkio::find(&*host)?.ok_or_else(|| {
+            refused(format!(
+                "no controller of block I/O is mounted on host {name}: mount cgroup v2, or v1's by `mkdir -p /sys/fs/cgroup/blkio; mount -t cgroup -o blkio none /sys/fs/cgroup/blkio`"
+            ))
+        })?;
+        let server = match scope {
+            Scope::Server => Some(Postmaster::find(context, &*host, &controller)?),
+            Scope::Root => None,
+        };
+        let group = match (controller.version, &server) {
+            (Version::V1, _) => "/",
+            (Version::V2, Some(server)) => &server.group_now,
+            (Version::V2, None) => {
+                return Err(refused(format!(
+                    "{name} has cgroup v2, whose root group takes no limits, and the kernel's threads (DRBD's, those of write-back) cannot leave it: boot it with systemd.unified_cgroup_hierarchy=0 for v1's blkio, or throttle the device below by other means"
+                )));
+            }
+        };
+        if controller.version == Version::V2 && group == "/" {
+            return Err(refused(format!(
+                "PostgreSQL on {name} is in the root group of cgroup v2, which takes no limits: start it in a group of its own, such as by `systemd-run --scope`"
+            )));
+        }
+        let limits = DeviceLimits {
+            version: controller.version,
+            group: controller.directory(group),
+            device: disk.number.clone(),
+        };
+        Ok(Placement { host: name, disk, controller, limits, of_server, server })
+    }
+
+    /// `write_iops of sdb (8:16) on db2`
+    pub(super) fn names(&self, limit: Limit) -> String {
+        format!("{} of {} ({}) on {}", limit.name(), self.disk.name, self.disk.number, self.host)
+    }
+
+    pub(super) fn how(&self) -> &'static str {
+        match self.controller.version {
+            Version::V1 => "in the root group of cgroup v1",
+            Version::V2 => "in the server's group of cgroup v2",
+        }
+    }
+
+    /// The present limits.
+    pub(super) fn found(&self, context: &Context<'_>) -> Result<Limits, TreatmentError> {
+        let host = context.host(Some(&self.host))?;
+        // Without the controller a group has no file and no limits.
+        if !self.closed_groups(context)?.is_empty() {
+            return Ok(Limits::new());
+        }
+        Ok(self.limits.found(&*host)?)
+    }
+
+    /// cgroup v2: the groups above the limited one that do not pass the controller on, topmost first.
+    fn closed_groups(&self, context: &Context<'_>) -> Result<Vec<PathBuf>, TreatmentError> {
+        let host = context.host(Some(&self.host))?;
+        let mut closed = Vec::new();
+        if self.controller.version == Version::V2 {
+            for group in way_to(&self.controller.mount_point, &self.limits.group) {
+                if !steps::passes_on(&*host, &group)?.unwrap_or(false) {
+                    closed.push(group);
+                }
+            }
+        }
+        Ok(closed)
+    }
+
+    /// Refuses what could not work or could not be verified.
+    pub(super) fn check(
+        &self,
+        device: &str,
+        limits: &Limits,
+        context: &mut Context<'_>,
+    ) -> Result<(), TreatmentError> {
+        let name = &self.host;
+        if !self.controller.at_root && self.controller.version == Version::V1 {
+            return Err(refused(format!(
+                "{} on host {name} is not the kernel's root group but a container's, which write-back is not in: set the limit from outside of it",
+                self.controller.mount_point.display()
+            )));
+        }
+        if self.of_server {
+            server_disk::check(name, &self.disk, device, context)?;
+        }
+        let host = context.host(Some(name))?;
+        if !self.of_server {
+            replica_disk::check(&host, &self.disk, device, &context.layout.replicas)?;
+        }
+        let closed = self.closed_groups(context)?;
+        let mut files: Vec<PathBuf> = if closed.is_empty() {
+            limits.keys().map(|limit| self.limits.file(*limit)).collect()
+        } else {
+            closed.iter().map(|group| group.join(steps::SUBTREE)).collect()
+        };
+        for group in closed.iter().filter(|group| **group != self.controller.mount_point) {
+            let processes = CommandLine::new("cat").arg(group.join("cgroup.procs"));
+            if !host.run(&processes)?.trim().is_empty() {
+                return Err(refused(format!(
+                    "{} on host {name} has processes of its own, so it cannot pass the io controller on to the server's group: let systemd do it (IOAccounting=yes for the server's unit)",
+                    group.display()
+                )));
+            }
+        }
+        if self.must_move() {
+            files.push(self.controller.mount_point.join("cgroup.procs"));
+        }
+        // Only root and the server's own user may move it.
+        let enough = (!self.must_move()).then_some(Capability::DacOverride);
+        let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+        Ok(check_writable(&*host, name, NEED, &files, enough)?)
+    }
+
+    /// cgroup v1: whether the server is in another group than the limited one.
+    fn must_move(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.group_now != server.group_then)
+    }
+
+    /// All changes, in the order of application.
+    pub(super) fn steps(
+        &self,
+        limits: &Limits,
+        context: &Context<'_>,
+    ) -> Result<Vec<ThrottleStep>, TreatmentError> {
+        let boot = context.host(Some(&self.host))?.boot().to_owned();
+        let step = |what: String, change: Change| ThrottleStep {
+            label: Label::on_host(what, &self.host),
+            change,
+        };
+        let mut all = Vec::new();
+        if let Some(server) = self.server.as_ref().filter(|_| self.must_move()) {
+            let change = Change::Group(GroupChange {
+                controller: self.controller.clone(),
+                pid: server.pid,
+                started_ticks: server.started_ticks,
+                to: server.group_then.clone(),
+                from: server.group_now.clone(),
+            });
+            all.push(step(format!("{} of PostgreSQL", steps::GROUP), change));
+        }
+        for group in self.closed_groups(context)? {
+            let what = format!("io controller below {}", group.display());
+            all.push(step(what, Change::PassOn { group }));
+        }
+        let found = self.found(context)?;
+        for (&limit, &value) in limits {
+            let prior = found.get(&limit).copied();
+            if prior == Some(value) {
+                continue;
+            }
+            let (limits, boot) = (self.limits.clone(), boot.clone());
+            let change = Change::Limit(LimitChange { limits, limit, value, boot, prior });
+            let what = format!("{} of {} ({})", limit.name(), self.disk.name, self.disk.number);
+            all.push(step(what, change));
+        }
+        Ok(all)
+    }
+}
+
+impl Postmaster {
+    /// Finds it as the parent of our own session's process.
+    fn find(
+        context: &mut Context<'_>,
+        host: &dyn Exec,
+        controller: &Controller,
+    ) -> Result<Postmaster, TreatmentError> {
+        let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
+        let backend: i32 = row
+            .map_err(|source| TreatmentError::Postgres {
+                doing: "ask for the session's process".to_owned(),
+                source,
+            })?
+            .get(0);
+        let unknown = || {
+            refused(format!(
+                "process {backend}, our session by the server's word, is none of PostgreSQL's on the host that [target] names: check its host; where the server runs in a container, its process numbers are its own"
+            ))
+        };
+        let of = |pid: i32| {
+            let stat = CommandLine::new("cat").arg(format!("/proc/{pid}/stat"));
+            let process = pid_stat::parse(&host.output(&stat)?.stdout);
+            Ok::<_, TreatmentError>(process.filter(|p| steps::is_postgres(&p.name)))
+        };
+        let session = of(backend)?.ok_or_else(unknown)?;
+        let first = of(session.parent)?.ok_or_else(unknown)?;
+        let group_now = controller.group_of(host, first.pid)?.ok_or_else(unknown)?;
+        let group_then = match controller.version {
+            Version::V1 => "/".to_owned(),
+            Version::V2 => group_now.clone(),
+        };
+        Ok(Postmaster { pid: first.pid, started_ticks: first.started_ticks, group_now, group_then })
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(super) fn cgroup_file(&self) -> String {
+        format!("/proc/{}/cgroup", self.pid)
+    }
+
+    /// Its group, in the output of a grep with file names.
+    pub(super) fn group_in<'a>(&self, text: &'a str, version: Version) -> Option<&'a str> {
+        let prefix = format!("{}:", self.cgroup_file());
+        let mut own = text.lines().filter_map(|line| line.strip_prefix(&prefix));
+        own.find_map(|line| blkio::group_in(line, version))
+    }
+}
+
+/// The groups from the mount down to the parent of `group`.
+fn way_to(mount_point: &Path, group: &Path) -> Vec<PathBuf> {
+    let above = group.ancestors().skip(1).take_while(|above| above.starts_with(mount_point));
+    let mut way: Vec<PathBuf> = above.map(Path::to_owned).collect();
+    way.reverse();
+    way
+}
+
+/// The checks of rights that need no server: those of cgroup v1.
+pub(super) fn check_rights(host: &Host, limits: &Limits) -> Result<(), TreatmentError> {
+    let found = blkio::find(host)?.filter(|c| c.version == Version::V1);
+    let Some(controller) = found else { return Ok(()) };
+    let root = DeviceLimits {
+        version: controller.version,
+        group: controller.directory("/"),
+        // The files are the same for all.
+        device: String::new(),
+    };
+    let files: Vec<PathBuf> = limits.keys().map(|limit| root.file(*limit)).collect();
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let enough = Some(Capability::DacOverride);
+    Ok(check_writable(host, host.name(), NEED, &files, enough)?)
+}
+
+fn refused(why: String) -> TreatmentError {
+    TreatmentError::Refused(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_a_group_ends_above_it() {
+        let mount = Path::new("/sys/fs/cgroup");
+        let way = way_to(mount, Path::new("/sys/fs/cgroup/a.slice/pg.service"));
+        assert_eq!(way, [mount.to_owned(), mount.join("a.slice")]);
+        assert_eq!(way_to(mount, &mount.join("a")), [mount.to_owned()]);
+    }
+}

@@ -1,0 +1,71 @@
+//! A table that a workload makes in the user's database for as long as an experiment lasts.
+//!
+//! No condition can ask for it. It is journaled like a treatment's step, in a directory of its own
+//! that stops nobody from starting, so that `undo` removes what a killed run left. Only a table with
+//! the workload's mark is removed.
+
+use serde::{Deserialize, Serialize};
+
+use super::context::Context;
+use super::error::TreatmentError;
+use super::record::{Label, Record};
+use super::step::{OnConflict, Step, Undone};
+use crate::pg::quote::identifier;
+
+pub(super) const STEP: &str = "table";
+
+/// All that removing the table takes.
+#[derive(Debug, Serialize, Deserialize)]
+struct TableStep {
+    schema: String,
+    table: String,
+    mark: String,
+}
+
+/// The step that makes it.
+pub fn step(schema: &str, table: &str, mark: &str) -> Record {
+    let [schema, table, mark] = [schema, table, mark].map(str::to_owned);
+    TableStep { schema, table, mark }.record()
+}
+
+pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    Ok(Box::new(record.ours_as::<TableStep>()?))
+}
+
+impl Step for TableStep {
+    fn record(&self) -> Record {
+        let label = Label::of_server(format!("table {}.{}", self.schema, self.table));
+        Record::new(STEP, &label, (), self)
+    }
+
+    fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
+        context.ensure_running()?;
+        context.within_limit(|context| self.remove(context))
+    }
+}
+
+impl TableStep {
+    fn remove(&self, context: &mut Context<'_>) -> Result<Undone, TreatmentError> {
+        let TableStep { schema, table, mark } = self;
+        let failed = || TreatmentError::postgres(format!("remove table {schema}.{table}"));
+        let name = format!("{}.{}", identifier(schema), identifier(table));
+        let admin = context.admin()?;
+        let row = admin
+            .query_one(
+                "SELECT coalesce(obj_description(to_regclass($1), 'pg_class') = $2, false), \
+                        EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'pgio:%' \
+                                AND datname = current_database())",
+                &[&name, mark],
+            )
+            .map_err(failed())?;
+        match (row.get(0), row.get(1)) {
+            (false, _) => Ok(Undone::Restored),
+            // A live run uses it, and removes it at its end.
+            (true, true) => Ok(Undone::Kept),
+            (true, false) => {
+                admin.batch_execute(&format!("DROP TABLE {name}")).map_err(failed())?;
+                Ok(Undone::Restored)
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! No circle of files, inside a module either: a file that uses another is not used by it, nor by what that uses.
+//!
+//! Read from the text: `use` lines and paths in the code, each taken to the file that defines the name. A `pub use`
+//! is no use of its own, and tests may use what they like. Methods are not seen. Circles of earlier times are in
+//! [`ALLOWED`], which may only become shorter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where a circle's files lie, and how many they are. Remove what is resolved; add nothing.
+const ALLOWED: &[(&str, usize)] = &[
+    ("benchmath/family", 3),
+    ("pgio-connect", 4),
+    ("pgio-connect", 2),
+    ("pgio-connect/resolve", 3),
+    ("pgio-report/analysis", 19),
+    ("pgio-report/analysis/across", 2),
+    ("pgio-report/report/html", 13),
+    ("pgio-results", 2),
+    ("pgio-results/store", 3),
+    ("pgio/config", 3),
+    ("pgio/config/experiment", 4),
+    ("pgio/config/experiment", 2),
+    ("pgio/dataset", 2),
+    ("pgio/host", 4),
+    ("pgio/host/storage", 2),
+    ("pgio/pg/private", 2),
+    ("pgio/telemetry", 5),
+    ("pgio/telemetry/host", 5),
+    ("pgio/telemetry/probes", 3),
+    ("pgio/workload", 13),
+    ("pgio/workload/client", 2),
+    ("pgio/workload/client", 2),
+    ("pgio/workload/mail", 2),
+    ("pgio/workload/slob", 2),
+];
+
+/// A module's path, such as `["pg", "connect"]`; each is one file.
+type Module = Vec<String>;
+
+/// The paths in one file's code.
+#[derive(Default)]
+struct Source {
+    used: Vec<Module>,
+    /// Those that `pub use` makes names of this file.
+    exported: Vec<Module>,
+}
+
+struct Sources(BTreeMap<Module, Source>);
+
+impl Sources {
+    fn of(files: impl IntoIterator<Item = (Module, String)>) -> Sources {
+        Sources(files.into_iter().map(|(module, text)| (module, source(&text))).collect())
+    }
+
+    /// The file that defines what a path in `from` names, if one of ours does.
+    fn defining(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
+        let (first, rest) = path.split_first()?;
+        let (mut at, mut rest) = match first.as_str() {
+            "crate" => (Module::new(), rest),
+            "self" => (from.clone(), rest),
+            "super" => {
+                let up = path.iter().take_while(|name| *name == "super").count();
+                (from[..from.len().checked_sub(up)?].to_vec(), &path[up..])
+            }
+            name => {
+                let child = [from.as_slice(), &[name.to_owned()]].concat();
+                self.0.get(&child)?;
+                (child, rest)
+            }
+        };
+        while let Some((name, after)) = rest.split_first() {
+            let child = [at.as_slice(), std::slice::from_ref(name)].concat();
+            if !self.0.contains_key(&child) {
+                break;
+            }
+            (at, rest) = (child, after);
+        }
+        let source = self.0.get(&at)?;
+        let exported = rest.first().filter(|_| depth < 5).and_then(|name| {
+            let path = source.exported.iter().find(|path| path.last() == Some(name))?;
+            self.defining(&at, path, depth + 1)
+        });
+        Some(exported.unwrap_or(at))
+    }
+
+    fn edges(&self) -> BTreeMap<Module, BTreeSet<Module>> {
+        let of = |(module, source): (&Module, &Source)| {
+            let used = source.used.iter().filter_map(|path| self.defining(module, path, 0));
+            (module.clone(), used.filter(|other| other != module).collect())
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// Files that reach each other, in groups.
+    fn circles(&self) -> Vec<Vec<Module>> {
+        let edges = self.edges();
+        let reached: BTreeMap<&Module, BTreeSet<&Module>> =
+            edges.keys().map(|module| (module, reachable(module, &edges))).collect();
+        let mut circles: Vec<Vec<Module>> = Vec::new();
+        for module in edges.keys() {
+            let known = circles.iter().any(|circle| circle.contains(module));
+            if known || !reached[module].contains(module) {
+                continue;
+            }
+            let both = reached[module].iter().filter(|other| reached[*other].contains(module));
+            circles.push(both.map(|other| (*other).clone()).collect());
+        }
+        circles
+    }
+}
+
+fn reachable<'a>(
+    from: &Module,
+    edges: &'a BTreeMap<Module, BTreeSet<Module>>,
+) -> BTreeSet<&'a Module> {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<&Module> = edges[from].iter().collect();
+    while let Some(module) = open.pop() {
+        if reached.insert(module) {
+            open.extend(&edges[module]);
+        }
+    }
+    reached
+}
+
+fn source(text: &str) -> Source {
+    let mut source = Source::default();
+    let mut rest = code(text);
+    let mut outside = String::new();
+    while let Some((before, statement, after)) = next_use(&rest) {
+        let public = before.trim_end().ends_with(')') || before.trim_end().ends_with("pub");
+        let paths = expand(&statement);
+        if public {
+            source.exported.extend(paths);
+        } else {
+            source.used.extend(paths);
+        }
+        outside.push_str(&before);
+        rest = after;
+    }
+    outside.push_str(&rest);
+    source.used.extend(inline_paths(&outside));
+    source
+}
+
+/// Without comments, texts and tests.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
+    let mut kept = String::new();
+    let mut of_test = false;
+    for line in lines {
+        if std::mem::take(&mut of_test) {
+            if line.trim_end().ends_with('{') {
+                // The module of a file's tests is its last item.
+                break;
+            }
+            continue;
+        }
+        of_test = line.trim() == "#[cfg(test)]";
+        if !of_test {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+/// What is before the next `use`, its path, and what is after it.
+fn next_use(text: &str) -> Option<(String, String, String)> {
+    let starts = |at: &usize| {
+        let before = text[..*at].chars().next_back();
+        before.is_none_or(char::is_whitespace)
+    };
+    let at = text.match_indices("use ").map(|(at, _)| at).find(starts)?;
+    let end = at + text[at..].find(';')?;
+    Some((text[..at].to_owned(), text[at + 4..end].to_owned(), text[end + 1..].to_owned()))
+}
+
+/// The paths of a `use`, groups resolved.
+fn expand(tree: &str) -> Vec<Module> {
+    let Some((head, group)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or_default();
+        return vec![names(path)];
+    };
+    let group = group.rsplit_once('}').map_or(group, |(inside, _)| inside);
+    let (mut parts, mut depth) = (vec![String::new()], 0);
+    for c in group.chars() {
+        match c {
+            ',' if depth == 0 => parts.push(String::new()),
+            c => {
+                depth += i32::from(c == '{') - i32::from(c == '}');
+                parts.last_mut().unwrap().push(c);
+            }
+        }
+    }
+    let parts = parts.iter().filter(|part| !part.trim().is_empty());
+    parts.flat_map(|part| expand(&format!("{}{}", head.trim(), part.trim()))).collect()
+}
+
+/// A `self` at the end names the module itself.
+fn names(path: &str) -> Module {
+    let mut names: Module = path.split("::").map(|name| name.trim().to_owned()).collect();
+    if names.len() > 1 && names.last().is_some_and(|name| name == "self") {
+        names.pop();
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// Every `a::b` in the code.
+fn inline_paths(code: &str) -> Vec<Module> {
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let found = code.split(|c| !word(c)).filter(|path| path.contains("::"));
+    found.filter(|path| !path.starts_with(':')).map(names).collect()
+}
+
+fn sources_in(src: &Path) -> Sources {
+    let mut files = Vec::new();
+    rust_files(src, &mut files);
+    let of_file = |path: PathBuf| {
+        let relative = path.strip_prefix(src).unwrap().with_extension("");
+        let module: Module = relative.iter().map(|n| n.to_str().unwrap().to_owned()).collect();
+        let last = module.last()?.as_str();
+        let skipped = ["main", "tests", "test_support"].contains(&last);
+        let is_root = module == ["lib"];
+        let module = if is_root { Module::new() } else { module.clone() };
+        (!skipped).then(|| (module, fs::read_to_string(&path).unwrap()))
+    };
+    Sources::of(files.into_iter().filter_map(of_file))
+}
+
+fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The modules that all of a circle's files lie in.
+fn place(circle: &[Module]) -> String {
+    let mut common = circle[0].clone();
+    for module in circle {
+        let same = common.iter().zip(module).take_while(|(a, b)| a == b).count();
+        common.truncate(same);
+    }
+    common.join("/")
+}
+
+/// Circles that [`ALLOWED`] does not know or knows as smaller, and entries that are too large.
+fn compare(circles: &[Vec<Module>], allowed: &[(&str, usize)]) -> Vec<String> {
+    let mut left: Vec<(&str, usize)> = allowed.to_vec();
+    let mut wrong = Vec::new();
+    for circle in circles {
+        let entry = (place(circle), circle.len());
+        match left.iter().position(|(place, size)| *place == entry.0 && *size == entry.1) {
+            Some(at) => drop(left.remove(at)),
+            None => {
+                let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
+                wrong.push(format!("a new circle {entry:?}: {}", files.join(", ")));
+            }
+        }
+    }
+    wrong.extend(left.iter().map(|entry| format!("no such circle any more: remove {entry:?}")));
+    wrong
+}
+
+#[test]
+fn circles_of_files_only_become_fewer() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let (mut circles, mut files) = (Vec::new(), 0);
+    for entry in fs::read_dir(crates).unwrap() {
+        let entry = entry.unwrap();
+        let of_crate = entry.file_name().into_string().unwrap();
+        let sources = sources_in(&entry.path().join("src"));
+        files += sources.0.len();
+        let named = |module: Module| [vec![of_crate.clone()], module].concat();
+        let found = sources.circles().into_iter();
+        circles.extend(found.map(|circle| circle.into_iter().map(named).collect::<Vec<_>>()));
+    }
+    assert!(files > 100, "the scan found the sources");
+    let wrong = compare(&circles, ALLOWED);
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+fn made_up(files: &[(&str, &str)]) -> Vec<String> {
+    let file = |(path, text): &(&str, &str)| (names(&path.replace('/', "::")), (*text).to_owned());
+    let circles = Sources::of(files.iter().map(file)).circles();
+    let shown = |circle: &Vec<Module>| {
+        let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
+        files.join(" ")
+    };
+    circles.iter().map(shown).collect()
+}
+
+#[test]
+fn a_circle_is_seen_in_use_lines_and_in_paths() {
+    let through_paths = [
+        ("a", "mod x;\nfn f() { x::g() }"),
+        ("a/x", "use super::{f, y};\n"),
+        ("a/y", "use crate::a::f;\n"),
+    ];
+    assert_eq!(made_up(&through_paths), ["a a/x a/y"]);
+    let siblings = [("a/x", "use super::y::{self, T};\n"), ("a/y", "fn f() { super::x::g() }")];
+    assert_eq!(made_up(&siblings), ["a/x a/y"]);
+}
+
+#[test]
+fn a_name_is_of_the_file_that_defines_it() {
+    let facade = [
+        ("a", "mod x;\nmod y;\npub use self::x::T;\n"),
+        ("a/x", "struct T;\n"),
+        ("a/y", "use super::T;\n"),
+    ];
+    assert_eq!(made_up(&facade), [""; 0]);
+    let for_tests = [
+        ("a", "use self::x::T;\n"),
+        ("a/x", "// super::f\n#[cfg(test)]\nmod tests {\n use super::super::f;\n}\n"),
+    ];
+    assert_eq!(made_up(&for_tests), [""; 0]);
+}
+
+#[test]
+fn the_list_may_only_become_shorter() {
+    let circle = vec![vec![names("a::x"), names("a::y")]];
+    assert_eq!(compare(&circle, &[("a", 2)]), [""; 0]);
+    assert_eq!(compare(&circle, &[]).len(), 1);
+    assert_eq!(compare(&circle, &[("a", 3)]).len(), 2);
+    assert_eq!(compare(&[], &[("a", 2)]).len(), 1);
+}
