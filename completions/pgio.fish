@@ -37,7 +37,6 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only S
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Put back whatever an interrupted run left changed'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Remove what setup made, and nothing else'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a shipped, commented experiment'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "bench" -d 'Measure pgio itself, against the original where there is one, as ratios in one run'
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Keep the results here' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'The major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
@@ -192,63 +191,3 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "visits" -d 'Block visits/s on a cached table, against the original\'s mypgio()'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "load" -d 'Loading 4 tables, against the original\'s setup.sh (needs bash and psql)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "draw" -d 'What the draw of a key costs the server, by way of drawing: a loop with it against one without'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "client" -d 'The client-side engine against pgbench (needs pgbench)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "driver" -d 'What the driver itself costs while many sessions wait'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "telemetry" -d 'What telemetry costs: the same work with it and without'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "command" -d 'What it costs pgbench to be run as a workload (needs pgbench)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "updates" -d 'Half of the calls updates, four sessions on one table: does the table stay as it is?'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "report" -d 'Time and memory of a report by the number of trials, on results that are made up'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and not __fish_seen_subcommand_from visits load draw client driver telemetry command updates report truth" -f -a "truth" -d 'Whole experiments of which the right answer is known: how often is it found?'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l rounds -d 'Pairs of runs' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l seconds -d 'Length of each run, where it has one' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l scale -d 'Size of each table' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -l pg -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from visits" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l upstream -d 'A checkout of the original pgio 1.0' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l rounds -d 'Pairs of runs' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l seconds -d 'Length of each run, where it has one' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l scale -d 'Size of each table' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -l pg -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from load" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from draw" -l draws -d 'Draws in each loop' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from draw" -l rounds -d 'Pairs of loops' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from draw" -l pg -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from draw" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from client" -l rounds -d 'Pairs of runs' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from client" -l seconds -d 'Length of each run' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from client" -l pgbench -d 'The program to compare with; found beside the server\'s programs, or in PATH' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from client" -l pg -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from client" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -l sessions -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -l pg -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from driver" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l blocks -d 'Pairs of runs' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l seconds -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l cadence -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l sessions -d 'At work all the time: as many as there are cores leave telemetry none to itself' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -l pg -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from telemetry" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l blocks -d 'Of three runs each' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l seconds -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l sessions -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l preset -d 'What pgbench runs: pgbench (TPC-B), pgbench-N, pgbench-S' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -l pg -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from command" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l seconds -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -l pg -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from updates" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from report" -l trials -d 'How many trials, one report for each number' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from report" -l format -d 'text, html, markdown, csv or json' -r
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from report" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "aa" -d 'Equal conditions: nothing differs'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "cache" -d 'Three equal conditions on data larger than the buffers: do trials read what others fetched?'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "read-iops" -d 'A disk of fewer read IOPS against another, by loop devices and cgroup v1 (needs root)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "commit-delay" -d 'commit_delay = 20 ms against none, beside a plain psql loop (needs psql)'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "stalls" -d 'A server that stands still for a third of the window in three trials of ten'
-complete -c pgio -n "__fish_pgio_using_subcommand bench; and __fish_seen_subcommand_from truth" -f -a "tail" -d 'A lock until after the end of an open loop\'s window: p99 must show it'

@@ -5,9 +5,8 @@
 //! result alone.
 
 mod ballast;
-mod bench;
 mod compare;
-mod connection;
+pub mod connection;
 mod demo;
 mod destroy;
 mod device;
@@ -15,14 +14,14 @@ mod doctor;
 mod example;
 pub mod exit;
 mod flags;
-mod jobs;
-mod loading;
-mod output;
+pub mod jobs;
+pub mod loading;
+pub mod output;
 mod progress;
-mod report;
+pub mod report;
 mod run;
 mod setup;
-mod signals;
+pub mod signals;
 mod undo;
 
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
@@ -70,8 +69,6 @@ enum Command {
     Destroy(destroy::Args),
     /// Print a shipped, commented experiment
     Example(example::Args),
-    /// Measure pgio itself, against the original where there is one, as ratios in one run
-    Bench(bench::Args),
     /// Own a private cluster until the pipe to its owner closes
     #[command(hide = true, disable_help_flag = true)]
     Supervise {
@@ -108,7 +105,6 @@ pub fn main() -> ExitCode {
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),
-        Command::Bench(args) => bench::run(&args),
         Command::Supervise { args } => return crate::pg::private::supervise(args).into(),
     };
     match outcome {

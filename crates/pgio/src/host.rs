@@ -3,9 +3,8 @@
 //! Only [`exec`] starts processes. [`machine`] gives every host the same interface: single commands,
 //! and a persistent [`shell`]. [`proc`] only parses. [`storage`] finds the devices under a directory,
 //! [`signature`] reads what a device contains, [`drbd_disks`] checks whether DRBD uses it, [`blkio`]
-//! limits its I/O, and [`loop_disk`] creates a loop device. [`rights`] determines privileges, and
-//! [`stop`] is the flag that stops the program. This module must not depend on PostgreSQL or on what
-//! is measured.
+//! limits its I/O. [`rights`] determines privileges, and [`stop`] is the flag that stops the program.
+//! This module must not depend on PostgreSQL or on what is measured.
 
 pub mod blkio;
 pub mod command;
@@ -15,7 +14,6 @@ pub mod drbd_disks;
 pub mod error;
 pub mod exec;
 pub mod lock;
-pub mod loop_disk;
 pub mod machine;
 pub mod own_dir;
 pub mod proc;

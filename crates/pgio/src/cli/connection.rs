@@ -23,7 +23,7 @@ pub(super) fn given<C: TakesKeys>(source: &Source<C>) -> Result<GivenKeys, Failu
 }
 
 /// `./pgio.conf` alone, for an experiment.
-pub(super) fn conf_only() -> Result<GivenKeys, Failure> {
+pub fn conf_only() -> Result<GivenKeys, Failure> {
     let conf = read_conf(None)?;
     Ok(GivenKeys { from_conf: conf.is_some(), layer: conf.unwrap_or_default() })
 }
@@ -44,11 +44,11 @@ fn read_conf(named: Option<&Path>) -> Result<Option<Layer>, Failure> {
 }
 
 /// The server that the keys name.
-pub(super) fn params_of(keys: &GivenKeys, run_id: &str) -> Result<ConnectParams, Failure> {
+pub fn params_of(keys: &GivenKeys, run_id: &str) -> Result<ConnectParams, Failure> {
     params(&keys.connect_string(), run_id)
 }
 
-pub(super) fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Failure> {
+pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Failure> {
     let params = connection::params(text, run_id)?;
     output::warn_all(&connection::warnings(&params));
     Ok(params)

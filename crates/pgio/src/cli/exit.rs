@@ -51,7 +51,7 @@ pub const UNFINISHED: u8 = 6;
 pub const FILES: u8 = 7;
 pub const INTERRUPTED: u8 = 130;
 
-pub(super) fn help() -> String {
+pub fn help() -> String {
     let lines = CODES.iter().map(|(code, meaning)| format!("  {code:>3}  {meaning}\n"));
     format!("Exit codes:\n{}", lines.collect::<String>())
 }
@@ -76,7 +76,7 @@ impl Failure {
         Failure::message(INTERRUPTED, "stopped")
     }
 
-    pub(super) fn code(&self) -> u8 {
+    pub fn code(&self) -> u8 {
         self.code
     }
 
@@ -90,14 +90,14 @@ impl Failure {
         words::sentence(self.error.as_ref())
     }
 
-    pub(super) fn tell(&self) -> ExitCode {
+    pub fn tell(&self) -> ExitCode {
         eprintln!("pgio: {}", printable::lines(&self.sentence()));
         ExitCode::from(self.code)
     }
 }
 
 /// What a command returns.
-pub(super) type Outcome = Result<(), Failure>;
+pub type Outcome = Result<(), Failure>;
 
 /// Errors of the library and the code each kind of them means.
 trait Coded: std::error::Error + Send + Sync + 'static {

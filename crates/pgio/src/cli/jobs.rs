@@ -1,6 +1,6 @@
 //! Experiment files from the command line: read, run and shown, with their pages left beside the results.
 //!
-//! `experiment::application` runs them; here is what `compare`, `demo` and `bench truth` do around it.
+//! `experiment::application` runs them; here is what `compare`, `demo` and `pgio-bench truth` do around it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::experiment::event::Event;
 use crate::files;
 use crate::results::store;
 
-pub(super) fn read(file: &Path) -> Result<Job, Failure> {
+pub fn read(file: &Path) -> Result<Job, Failure> {
     let shown = file.display().to_string();
     let text = files::read_text(file, FILE_BYTES)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {shown}")))?;
@@ -22,12 +22,12 @@ pub(super) fn read(file: &Path) -> Result<Job, Failure> {
 }
 
 /// With the keys of ./pgio.conf below those of the text.
-pub(super) fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
+pub fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
     Ok(Job::parse(text, file, stem, connection::conf_only()?)?)
 }
 
 /// Runs it, and returns the directories of its workloads' results. `hear` receives the events as well.
-pub(super) fn perform(
+pub fn perform(
     job: &Job,
     run: &Run<'_>,
     hear: &mut dyn FnMut(&Event<'_>),
@@ -48,7 +48,7 @@ pub(super) fn perform(
 }
 
 /// After a stop, or trials that failed: where the others are, and how to go on.
-pub(super) fn note_kept(why: &Failure, out: &Path) {
+pub fn note_kept(why: &Failure, out: &Path) {
     if [INTERRUPTED, TRIAL].contains(&why.code()) && store::experiments(out).is_ok() {
         let out = out.display();
         output::note(&format!("what is complete is kept in {out}; --resume {out} goes on with it"));

@@ -10,13 +10,13 @@ use crate::pg::connect::ConnectParams;
 
 /// Which lines a load prints to stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lines {
+pub enum Lines {
     None,
     /// The original's.
     Classic,
 }
 
-pub(super) fn load(
+pub fn load(
     admin: &mut Client,
     params: &ConnectParams,
     spec: &LoadSpec,
@@ -27,7 +27,7 @@ pub(super) fn load(
     slob::load(admin, params, spec, stop, &mut |event| show(&event, shown, &mut status))
 }
 
-pub(super) fn show(event: &LoadEvent, shown: Lines, status: &mut Status) {
+pub fn show(event: &LoadEvent, shown: Lines, status: &mut Status) {
     let line = match *event {
         LoadEvent::Progress { done, total, elapsed } => {
             return status.show(&lines::progress(done, total, elapsed));

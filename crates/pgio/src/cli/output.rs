@@ -15,35 +15,35 @@ use crate::results::Warning;
 const USUAL_WIDTH: usize = 79;
 
 /// Prints to stdout. A reader that has gone away, such as `head`, is not an error.
-pub(super) fn print(text: &str) {
+pub fn print(text: &str) {
     document(&printable::lines(text));
 }
 
 /// As [`print`], for what a renderer has made safe in the way of its own format.
-pub(super) fn document(text: &str) {
+pub fn document(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-pub(super) fn line(text: &str) {
+pub fn line(text: &str) {
     print(&format!("{text}\n"));
 }
 
-pub(super) fn warn(warning: &Warning) {
+pub fn warn(warning: &Warning) {
     note(&format!("warning: {warning}"));
 }
 
 /// One line to stderr.
-pub(super) fn note(text: &str) {
+pub fn note(text: &str) {
     eprintln!("pgio: {}", printable::line(text));
 }
 
-pub(super) fn warn_all(warnings: &[Warning]) {
+pub fn warn_all(warnings: &[Warning]) {
     warnings.iter().for_each(warn);
 }
 
 /// An interrupted run whose changes do not concern this one.
-pub(super) fn left_elsewhere(other: &Elsewhere) {
+pub fn left_elsewhere(other: &Elsewhere) {
     note(&format!(
         "an interrupted run left changes elsewhere ({}; {}): `pgio undo` puts them back",
         other.what,
@@ -53,18 +53,18 @@ pub(super) fn left_elsewhere(other: &Elsewhere) {
 
 /// A line that is written over again and again, on a terminal only.
 #[derive(Debug)]
-pub(super) struct Status {
+pub struct Status {
     terminal: bool,
     shown: usize,
 }
 
 impl Status {
-    pub(super) fn new() -> Status {
+    pub fn new() -> Status {
         Status { terminal: io::stderr().is_terminal(), shown: 0 }
     }
 
     /// Columns that a line may have; none without a terminal. Asked each time: it may be resized.
-    pub(super) fn width(&self) -> Option<usize> {
+    pub fn width(&self) -> Option<usize> {
         // A line that fills the last column would wrap on some terminals.
         let columns = || match tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
@@ -73,7 +73,7 @@ impl Status {
         self.terminal.then(columns)
     }
 
-    pub(super) fn show(&mut self, text: &str) {
+    pub fn show(&mut self, text: &str) {
         let Some(columns) = self.width() else { return };
         let text: String = printable::line(text).chars().take(columns).collect();
         self.shown = self.shown.min(columns);
@@ -85,7 +85,7 @@ impl Status {
     }
 
     /// Takes the line away, so that something lasting can be printed.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         if self.terminal && self.shown > 0 {
             let mut err = io::stderr().lock();
             let _ = write!(err, "\r{}\r", " ".repeat(self.shown)).and_then(|()| err.flush());

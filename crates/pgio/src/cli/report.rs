@@ -250,7 +250,7 @@ impl Args {
     }
 }
 
-pub(super) fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
+pub fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
     Ok(analysis::analyse(&judged(dir)?))
 }
 

@@ -20,7 +20,7 @@ const ORDERLY: Duration = Duration::from_millis(1700);
 const NEARLY: Duration = Duration::from_millis(1000);
 
 /// A flag that the first signal sets and the second makes urgent.
-pub(super) fn stop_on_signals() -> Result<Stop, Failure> {
+pub fn stop_on_signals() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let flag = stop.clone();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
@@ -58,7 +58,7 @@ fn end_waits(stop: &Stop) {
 }
 
 /// An error of a session that was cut off says no more than that pgio was asked to stop.
-pub(super) fn stopped(failure: Failure) -> Failure {
+pub fn stopped(failure: Failure) -> Failure {
     match interrupt::was_cut() && ![UNFINISHED, INTERRUPTED].contains(&failure.code()) {
         true => Failure::interrupted(),
         false => failure,

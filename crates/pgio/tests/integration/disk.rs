@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pgio::host::exec::{Exec, Local};
-use pgio::host::loop_disk::in_namespace;
+use pgio_bench::loop_disk::in_namespace;
 use rustix::fs::{StatVfs, statvfs};
 use tempfile::TempDir;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use pgio::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use pgio::host::exec::{CommandLine, Exec, Local};
-use pgio::host::loop_disk::{self, LoopDisk};
+use pgio_bench::loop_disk::{self, LoopDisk};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 

@@ -1,0 +1,122 @@
+//! Loading the data set against the original's setup.sh, in turn on one server, and what the first
+//! full read after our load dirties.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use postgres::SimpleQueryMessage;
+
+use super::server::Bench;
+use super::upstream;
+use super::versus::{Versus, missing, spread};
+use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
+use pgio::cli::output;
+use pgio::dataset;
+use pgio::host::exec::{CommandLine, Exec, Local};
+use pgio::pg::connect::Endpoint;
+use pgio_results::units::Scale;
+
+const TABLES: u32 = 4;
+/// At the end of its setup.sh; not part of loading.
+const ITS_SLEEP: Duration = Duration::from_secs(5);
+
+pub(super) fn run(versus: &Versus) -> Outcome {
+    let scripts = upstream::scripts(&versus.upstream)?;
+    let scale = match &versus.scale {
+        Some(scale) => scale.clone(),
+        None => "1G".parse::<Scale>().expect("a valid size"),
+    };
+    let mut bench = Bench::start(Some(versus.pg), &[("max_wal_size", "8GB")])?;
+    let dir = copy_of(&scripts)?;
+    output::line(&format!("{TABLES} tables of {scale}, {TABLES} at a time\n"));
+    // The original cannot do without its base table, and we can.
+    let (mut with_base, mut without) = (Vec::new(), Vec::new());
+    for round in 1..=versus.rounds {
+        bench.settle()?;
+        let theirs = original(&bench, dir.path(), &scale)?;
+        drop_originals(&mut bench)?;
+        let theirs = theirs.as_secs_f64();
+        output::line(&format!("round {round}: original {theirs:.1} s"));
+        for (base_table, ratios) in [(true, &mut with_base), (false, &mut without)] {
+            bench.settle()?;
+            let begun = Instant::now();
+            bench.load(&scale, TABLES, base_table)?;
+            let ours = begun.elapsed().as_secs_f64();
+            let dirtied = first_read_dirties(&mut bench)?;
+            dataset::destroy(&mut bench.admin)?;
+            ratios.push(theirs / ours);
+            output::line(&format!(
+                "  ours {} pgio_base {ours:.1} s, ratio {:.2}; the first full read dirties {dirtied} pages",
+                if base_table { "with" } else { "without" },
+                theirs / ours,
+            ));
+        }
+    }
+    output::line(&format!("\nours faster, with pgio_base: {}", spread(&with_base, 2)));
+    output::line(&format!("ours faster, without:        {}", spread(&without, 2)));
+    Ok(())
+}
+
+/// Its setup.sh leaves files where it runs.
+fn copy_of(scripts: &Path) -> Result<tempfile::TempDir, Failure> {
+    let failed = |e: std::io::Error| Failure::new(FILES, e).context("cannot copy the original");
+    let dir = tempfile::tempdir().map_err(failed)?;
+    for name in ["setup.sh", "sql/pgio_table_sizes.sql"] {
+        let bare = Path::new(name).file_name().map(|n| scripts.join(n)).unwrap_or_default();
+        let from = [scripts.join(name), bare]
+            .into_iter()
+            .find(|p| p.is_file())
+            .ok_or_else(|| missing(&format!("{name} is not there")))?;
+        let to = dir.path().join(name);
+        fs::create_dir_all(to.parent().unwrap_or(dir.path())).map_err(failed)?;
+        fs::copy(from, to).map_err(failed)?;
+    }
+    Ok(dir)
+}
+
+fn original(bench: &Bench, dir: &Path, scale: &Scale) -> Result<Duration, Failure> {
+    let conf = format!(
+        "NUM_SCHEMAS={TABLES}\nNUM_THREADS={TABLES}\nSCALE={scale}\nCONNECT_STRING=\"{0}\"\nDBNAME={0}\nCREATE_BASE_TABLE=TRUE\n",
+        bench.params.dbname
+    );
+    fs::write(dir.join("pgio.conf"), conf)
+        .map_err(|e| Failure::new(FILES, e).context("cannot write the original's pgio.conf"))?;
+    let Some(Endpoint::Socket { dir: socket, port }) = bench.params.hosts.first() else {
+        return Err(Failure::message(FAILED, "a private cluster has a socket"));
+    };
+    let command = CommandLine::new("bash")
+        .arg("./setup.sh")
+        .directory(dir)
+        .env("PGHOST", socket)
+        .env("PGPORT", port.to_string())
+        .env("PGUSER", &bench.params.user);
+    let begun = Instant::now();
+    Local
+        .run(&command)
+        .map_err(|e| Failure::new(FAILED, e).context("the original's setup.sh failed"))?;
+    Ok(begun.elapsed().saturating_sub(ITS_SLEEP))
+}
+
+/// The tables that the original made just now, in our own private cluster.
+fn drop_originals(bench: &mut Bench) -> Outcome {
+    let tables: Vec<String> = (1..=TABLES).map(|n| format!("pgio{n}")).collect();
+    bench
+        .admin
+        .batch_execute(&format!("DROP TABLE pgio_base, {}", tables.join(", ")))
+        .map_err(|e| Failure::new(FAILED, e).context("cannot drop the original's tables"))
+}
+
+fn first_read_dirties(bench: &mut Bench) -> Result<i64, Failure> {
+    let plan = bench
+        .admin
+        .simple_query("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT count(scratch) FROM pgio1")
+        .map_err(|e| Failure::new(FAILED, e).context("cannot read the loaded table"))?;
+    let text = plan.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    let plan: serde_json::Value = serde_json::from_str(text.unwrap_or_default())
+        .map_err(|e| Failure::new(FAILED, e).context("cannot read the plan"))?;
+    Ok(plan[0]["Plan"]["Shared Dirtied Blocks"].as_i64().unwrap_or(-1))
+}

@@ -1,0 +1,116 @@
+//! `pgio-bench` measures pgio itself, as ratios within one run.
+//!
+//! Machines are noisy, so two things always take turns (A B A B …), and each pair gives a ratio. The
+//! output is the median of the ratios with the smallest and the largest. `--upstream` names a
+//! checkout of the original pgio; none of its code is here.
+//!
+//! This program is for developers of pgio. It is a crate of its own so that users neither build nor
+//! install it.
+
+mod client;
+mod command;
+mod draw;
+mod driver;
+mod load;
+mod report;
+mod server;
+mod telemetry;
+mod truth;
+mod updates;
+mod upstream;
+mod versus;
+mod visits;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use self::versus::Versus;
+use pgio::cli::exit;
+use pgio::cli::signals;
+use pgio::pg::private::{self, VersionRequest};
+
+/// Measures pgio itself: two things in turn, and the ratios of each pair.
+#[derive(Debug, Parser)]
+#[command(
+    name = "pgio-bench",
+    version,
+    after_help = exit::help(),
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Block visits/s on a cached table, against the original's mypgio()
+    Visits(Versus),
+    /// Loading 4 tables, against the original's setup.sh (needs bash and psql)
+    Load(Versus),
+    /// What the draw of a key costs the server, by way of drawing: a loop with it against one without
+    Draw {
+        /// Draws in each loop
+        #[arg(long, default_value_t = 500_000)]
+        draws: u32,
+        /// Pairs of loops
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        #[arg(long, value_name = "VERSION")]
+        pg: Option<VersionRequest>,
+    },
+    /// The client-side engine against pgbench (needs pgbench)
+    Client(client::Args),
+    /// What the driver itself costs while many sessions wait
+    Driver {
+        #[arg(long, default_value_t = 200)]
+        sessions: u32,
+        #[arg(long, value_name = "VERSION")]
+        pg: Option<VersionRequest>,
+    },
+    /// What telemetry costs: the same work with it and without
+    Telemetry(telemetry::Args),
+    /// What it costs pgbench to be run as a workload (needs pgbench)
+    Command(command::Args),
+    /// Half of the calls updates, four sessions on one table: does the table stay as it is?
+    Updates {
+        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+        seconds: u64,
+        #[arg(long, value_name = "VERSION")]
+        pg: Option<VersionRequest>,
+    },
+    /// Time and memory of a report by the number of trials, on results that are made up
+    Report(report::Args),
+    /// Whole experiments with a known right answer: how often is it found?
+    Truth(truth::Args),
+    /// Own a private cluster until the pipe to its owner closes
+    #[command(hide = true, disable_help_flag = true)]
+    Supervise {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().bench {
+        Bench::Visits(versus) => visits::run(&versus),
+        Bench::Load(versus) => load::run(&versus),
+        Bench::Draw { draws, rounds, pg } => draw::run(draws, rounds, pg),
+        Bench::Client(args) => client::run(&args),
+        Bench::Driver { sessions, pg } => driver::run(sessions, pg),
+        Bench::Telemetry(args) => telemetry::run(&args),
+        Bench::Command(args) => command::run(&args),
+        Bench::Updates { seconds, pg } => updates::run(Duration::from_secs(seconds), pg),
+        Bench::Report(args) => report::run(&args),
+        Bench::Truth(args) => truth::run(&args),
+        Bench::Supervise { args } => return private::supervise(args).into(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::from(exit::OK),
+        Err(failure) => signals::stopped(failure).tell(),
+    }
+}

@@ -1,0 +1,278 @@
+//! What a report costs by the number of trials, and what the loop's judging costs a trial.
+//!
+//! Results are made up: two conditions, records as large as those of real trials. `pgio report` then runs
+//! on them as a process of its own, so that its time and its peak memory are those that a user meets. A
+//! report whose time for a trial does not grow is linear.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use benchmath::summary;
+use rustix::time::{ClockId, clock_gettime};
+
+use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
+use pgio::cli::output;
+use pgio::experiment::judging::Judge;
+use pgio::experiment::trial;
+use pgio_results::histogram::Histogram;
+use pgio_results::change::Change;
+use pgio_results::metrics;
+use pgio_results::model::{Check, DatasetInfo, Evidence, Metric, Place, Slice, Trial, When};
+use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules, Store, Stored};
+use pgio_results::wire;
+use pgio::rng::SplitMix64;
+use pgio_results::units::Layout;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// How many trials, one report for each number
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [100, 1_000, 10_000])]
+    trials: Vec<u32>,
+    /// text, html, markdown, csv or json
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: String,
+}
+
+/// How often the peak memory of the report is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Judged trials: 3,000, of which the first and the last tenth are compared.
+const JUDGED: u32 = 3_000;
+
+pub(super) fn run(args: &Args) -> Outcome {
+    output::line(" trials  record MB  seconds  peak MB  ms a trial  of the first");
+    let mut first = None;
+    for trials in &args.trials {
+        let dir = tempfile::tempdir().map_err(|e| files(e, "cannot make a directory"))?;
+        let bytes = make(dir.path(), *trials).map_err(|e| files(e, "cannot write results"))?;
+        let (seconds, peak) = report(dir.path(), &args.format)?;
+        let each = seconds * 1e3 / f64::from(*trials);
+        let ratio = each / *first.get_or_insert(each);
+        let (megabytes, peak) = (bytes as f64 / 1e6, peak as f64 / 1e3);
+        output::line(&format!(
+            "{trials:7}  {megabytes:9.1}  {seconds:7.2}  {peak:7.1}  {each:10.3}  {ratio:12.2}"
+        ));
+    }
+    let (begin, end) = judged(JUDGED);
+    output::line(&format!(
+        "judging a trial: {:.1} µs in the first tenth of {JUDGED}, {:.1} µs in the last",
+        begin * 1e6,
+        end * 1e6
+    ));
+    Ok(())
+}
+
+fn files(error: std::io::Error, doing: &str) -> Failure {
+    Failure::new(FILES, error).context(doing.to_owned())
+}
+
+/// An experiment's directory; returns the size of its records.
+fn make(dir: &Path, trials: u32) -> std::io::Result<u64> {
+    let store = Store::create(dir, "[experiment]\n", &manifest(trials));
+    drop(store.map_err(std::io::Error::other)?);
+    let path = dir.join("trials.jsonl");
+    // Not by the store, which waits for the disk after each record.
+    let mut file = BufWriter::new(File::create(&path)?);
+    let mut random = SplitMix64::new(1);
+    for n in 0..trials {
+        writeln!(file, "{}", wire::to_json(&made_up(n, &mut random)))?;
+    }
+    file.flush()?;
+    Ok(fs::metadata(path)?.len())
+}
+
+/// Wall time and peak memory in kB.
+fn report(dir: &Path, format: &str) -> Result<(f64, u64), Failure> {
+    let failed = |e: std::io::Error| Failure::new(FAILED, e).context("cannot run a report");
+    let exe = std::env::current_exe().map_err(failed)?;
+    let began = Instant::now();
+    let mut child = Command::new(exe)
+        .args(["report", "--format", format])
+        .arg(dir)
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    loop {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let now = line.and_then(|l| l.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+        peak = now.unwrap_or(0).max(peak);
+        if let Some(ended) = child.try_wait().map_err(failed)? {
+            let seconds = began.elapsed().as_secs_f64();
+            return match ended.success() {
+                true => Ok((seconds, peak)),
+                false => Err(Failure::message(FAILED, "the report failed")),
+            };
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// CPU time of this thread. Time in which other processes run does not count.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// CPU seconds that the loop's judging takes for a trial, at the beginning and at the end: medians over blocks,
+/// which a pause of the whole process does not move.
+fn judged(trials: u32) -> (f64, f64) {
+    let mut random = SplitMix64::new(1);
+    let manifest = manifest(trials);
+    let mut stored =
+        Stored { manifest, trials: Vec::new(), torn: false, own_baseline: None, judged: false };
+    let mut judge = Judge::default();
+    let mut blocks = Vec::new();
+    for n in 0..trials {
+        let trial = made_up(n, &mut random);
+        let began = cpu_seconds();
+        judge.add(&stored.manifest, n as usize, &trial);
+        stored.trials.push(trial);
+        if n % 2 == 1 {
+            let cells = ["local", "on"].map(|name| pgio_results::sweep::Cell {
+                condition: name.to_owned(),
+                point: BTreeMap::new(),
+            });
+            std::hint::black_box(judge.invalid(&stored, n / 2 + 1, &cells));
+        }
+        // The second trial of a block is the one after which it is judged.
+        if n % 2 == 1 {
+            blocks.push(cpu_seconds() - began);
+        }
+    }
+    let tenth = blocks.len() / 10;
+    let median = |some: &[f64]| summary::median(some).unwrap_or(0.0);
+    (median(&blocks[..tenth]), median(&blocks[blocks.len() - tenth..]))
+}
+
+fn manifest(trials: u32) -> Manifest {
+    let condition = |name: &str| ConditionInfo {
+        name: name.to_owned(),
+        changes: vec![Change::server("synchronous_commit", name)],
+    };
+    Manifest {
+        schema: MANIFEST_SCHEMA.to_owned(),
+        pgio: env!("CARGO_PKG_VERSION").to_owned(),
+        name: "made up".to_owned(),
+        created_at: "2026-01-01T00:00:00Z".to_owned(),
+        seed: 1,
+        blocks: trials / 2,
+        baseline: "local".to_owned(),
+        aa: None,
+        primary_metric: "commits_per_second".to_owned(),
+        conditions: vec![condition("local"), condition("on")],
+        metrics: Vec::new(),
+        environment: BTreeMap::new(),
+        rules: Rules::default(),
+        resumed: Vec::new(),
+        sweep: None,
+    }
+}
+
+/// As large as a record of a window of ten seconds: environment, timeline, histograms, checks.
+fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
+    let on = n % 2 == 1;
+    let noise = 1.0 + 0.05 * (random.next_f64() - 0.5);
+    let rate = if on { 1_400.0 } else { 2_800.0 } * noise;
+    let mut trial = trial::blank();
+    trial.run_id = "20260101T000000Z-1".to_owned();
+    trial.place = Some(Place {
+        experiment: "made up".to_owned(),
+        condition: if on { "on" } else { "local" }.to_owned(),
+        block: n / 2 + 1,
+        position: n % 2 + 1,
+        attempt: 0,
+        point: BTreeMap::new(),
+    });
+    trial.started_at = "2026-01-01T00:00:00Z".to_owned();
+    (trial.window.seconds, trial.window.asked_seconds) = (10.0, Some(10.0));
+    trial.workload.kind = "commit".to_owned();
+    trial.workload.primary_metric = "commits_per_second".to_owned();
+    trial.dataset = Some(DatasetInfo {
+        tables: 2,
+        scale: "1G".to_owned(),
+        blocks_per_table: 131_072,
+        seed: 42,
+        layout: Layout::default(),
+        bytes_before: 2 << 30,
+        bytes_after: 2 << 30,
+    });
+    for setting in 0..60 {
+        let name = format!("setting.of_the_server_number_{setting}");
+        Arc::make_mut(&mut trial.environment).insert(name, format!("value {setting}"));
+    }
+    let slice = |second: u32| Slice {
+        at: f64::from(second),
+        seconds: 1.0,
+        commits: (rate * (1.0 + 0.02 * random.next_f64())) as u64,
+        ..Slice::default()
+    };
+    trial.timeline = (1..=10).map(slice).collect();
+    for class in ["commit", "transaction"] {
+        let mut histogram = Histogram::default();
+        (0..200).for_each(|_| histogram.record(1e9 / rate * (0.5 + random.next_f64())));
+        trial.histograms.insert(class.to_owned(), histogram);
+    }
+    for metric in metrics::all(&[]).take(30) {
+        let value = Some(100.0 * (1.0 + 0.05 * random.next_f64()));
+        trial.metrics.insert(metric.name.to_owned(), Metric::new(value, metric.unit));
+    }
+    for (name, value) in [("commits_per_second", rate), ("checkpoints", 0.0)] {
+        let unit = metrics::definition(name).map_or("", |def| def.unit).to_owned();
+        trial.metrics.insert(name.to_owned(), Metric::new(Some(value), unit));
+    }
+    for when in [When::Before, When::During, When::After] {
+        trial.evidence.push(Evidence {
+            when,
+            what: "synchronous_commit (sessions)".to_owned(),
+            found: "on".to_owned(),
+            expected: Some("on".to_owned()),
+        });
+    }
+    for id in ["treatment-in-force", "durability", "checkpoints", "data-size", "common-start"] {
+        trial.checks.push(Check::ok(id, "in order, with figures that say so"));
+    }
+    trial
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_report::analysis::{self, standings};
+    use pgio_results::store;
+
+    /// Reading and judging are linear: four times the trials take far less than eight times the time.
+    /// Without the statistics of a comparison, whose own tests say how they grow.
+    #[test]
+    fn four_times_the_trials_take_less_than_eight_times_the_work() {
+        let seconds = |trials: u32| {
+            let dir = tempfile::tempdir().unwrap();
+            make(dir.path(), trials).unwrap();
+            let once = || {
+                let began = cpu_seconds();
+                let mut stored = store::read(dir.path()).unwrap();
+                analysis::judge(&mut stored);
+                let standings = standings(&stored);
+                assert_eq!(standings.len(), trials as usize);
+                cpu_seconds() - began
+            };
+            (0..3).map(|_| once()).fold(f64::MAX, f64::min)
+        };
+        let (few, many) = (seconds(60), seconds(240));
+        assert!(many < 8.0 * few, "{few} s, then {many} s");
+    }
+
+    #[test]
+    fn judging_a_trial_takes_no_longer_after_many() {
+        let (begin, end) = judged(400);
+        assert!(end < 4.0 * begin, "{begin} s a trial, then {end} s");
+    }
+}

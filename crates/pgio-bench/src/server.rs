@@ -1,0 +1,134 @@
+//! A private server to measure on, loaded and with everything cached, and trials there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postgres::Client;
+
+use pgio::cli::exit::{FAILED, Failure, Outcome, TRIAL};
+use pgio::cli::loading::{self, Lines};
+use pgio::cli::{connection, output, signals};
+use pgio::config::experiment::Checkpoint;
+use pgio::config::{ConnectString, Layer};
+use pgio::dataset::LoadSpec;
+use pgio::experiment::admin::open_admin;
+use pgio::experiment::trial::{self, Request};
+use pgio::experiment::{slob, state};
+use pgio::host::stop::Stop;
+use pgio::host::{Hosts, LOCAL};
+use pgio::pg::connect::ConnectParams;
+use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
+use pgio::pg::server::Server;
+use pgio_results::model::{Outcome as Ended, Trial};
+use pgio::telemetry::Scene;
+use pgio_results::units::{Layout, Scale};
+use pgio::workload::slob::Slob;
+use pgio::workload::{Progress, Workload};
+
+/// A private server with everything cached, and the connection to command it.
+pub(super) struct Bench {
+    pub(super) params: ConnectParams,
+    pub(super) admin: Client,
+    pub(super) server: Server,
+    pub(super) stop: Stop,
+    pub(super) run_id: String,
+    /// Held for as long as it is used; the last to be dropped.
+    pub(super) cluster: Arc<PrivateCluster>,
+}
+
+impl Bench {
+    pub(super) fn start(
+        pg: Option<VersionRequest>,
+        settings: &[(&str, &str)],
+    ) -> Result<Bench, Failure> {
+        let stop = signals::stop_on_signals()?;
+        let exe = std::env::current_exe()
+            .map_err(|e| Failure::new(FAILED, e).context("cannot find this program"))?;
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let primary_settings = settings.iter().map(own).collect();
+        let cluster =
+            Arc::new(PrivateCluster::start(&Spec { pg, primary_settings, ..Spec::new(exe) })?);
+        let run_id = state::new_run_id();
+        let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
+        let (admin, server) = open_admin(&params, &run_id)?;
+        output::line(&format!(
+            "PostgreSQL {}, {} cores, {}",
+            server.info.version,
+            std::thread::available_parallelism().map_or(0, usize::from),
+            settings.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
+        ));
+        Ok(Bench { params, admin, server, stop, run_id, cluster })
+    }
+
+    /// What a run has left to be written must not be charged to the next.
+    pub(super) fn settle(&mut self) -> Outcome {
+        self.admin
+            .batch_execute("CHECKPOINT")
+            .map_err(|e| Failure::new(FAILED, e).context("cannot checkpoint"))?;
+        rustix::fs::sync();
+        Ok(())
+    }
+
+    pub(super) fn load(&mut self, scale: &Scale, tables: u32, base_table: bool) -> Outcome {
+        let spec = LoadSpec {
+            tables,
+            streams: tables,
+            scale: scale.to_string(),
+            blocks: scale.blocks(),
+            seed: 42,
+            base_table,
+            tablespace: None,
+            layout: Layout::default(),
+            scan: None,
+        };
+        loading::load(&mut self.admin, &self.params, &spec, &self.stop, Lines::None)?;
+        Ok(())
+    }
+
+    /// `slob` on what is loaded.
+    pub(super) fn loaded(&mut self, layer: Layer) -> Result<Slob, Failure> {
+        let (slob, warnings) = slob::loaded(layer, &mut self.admin)?;
+        output::warn_all(&warnings);
+        Ok(slob)
+    }
+
+    pub(super) fn trial(
+        &mut self,
+        workload: &Arc<dyn Workload>,
+        warmup: Duration,
+    ) -> Result<Trial, Failure> {
+        self.observed_trial(workload, warmup, None, &mut |_| {})
+    }
+
+    pub(super) fn observed_trial(
+        &mut self,
+        workload: &Arc<dyn Workload>,
+        warmup: Duration,
+        scene: Option<&Scene>,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<Trial, Failure> {
+        let request = Request {
+            run_id: &self.run_id,
+            place: None,
+            params: &self.params,
+            server: &self.server,
+            workload,
+            declared: &[],
+            session_settings: Vec::new(),
+            warmup,
+            checkpoint: Checkpoint::Before,
+            seed: 42,
+            stop: &self.stop,
+            scene,
+            hosts: &Hosts::new(),
+            server_host: Some(LOCAL),
+            private: true,
+        };
+        let trial = trial::run(&request, &mut [], &mut self.admin, observe).trial;
+        match &trial.outcome {
+            Ended::Complete => Ok(trial),
+            Ended::Interrupted => Err(Failure::interrupted()),
+            Ended::Failed { error } => Err(Failure::message(TRIAL, error.clone())),
+        }
+    }
+}

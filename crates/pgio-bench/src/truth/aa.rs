@@ -1,0 +1,33 @@
+//! Nothing differs: equal conditions on a small table that is all in shared buffers. One verdict in an
+//! experiment is a false alarm, whichever condition it is of, so each experiment is judged by the
+//! condition that comes out furthest from the baseline.
+
+use super::rounds::{Judged, Plan, each};
+use super::server::CACHED_READS;
+use pgio_report::analysis::Comparison;
+use pgio::cli::exit::Outcome;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    plan: Plan,
+    /// How many equal conditions, the baseline among them
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=20))]
+    conditions: u32,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let names: Vec<String> = (1..=args.conditions).map(|n| format!("equal-{n}")).collect();
+    let mut text = args.plan.head("aa", false) + "\n[target]\nprivate = true\n" + CACHED_READS;
+    for name in &names {
+        text += &format!("\n[[condition]]\nname = \"{name}\"\n");
+    }
+    each(&args.plan, "ratio", |round| {
+        let analysis = round.analysis(&text)?;
+        let compared = names[1..].iter().filter_map(|name| analysis.primary(name));
+        let p = |c: &Comparison| c.p_adjusted.unwrap_or(1.0);
+        let furthest = compared.min_by(|a, b| p(a).total_cmp(&p(b)));
+        let remark = furthest.map(|c| format!("p {:.3}", p(c))).unwrap_or_default();
+        Ok(Judged { remark, ..Judged::of_ratio(furthest, 1.0) })
+    })
+}

@@ -1,0 +1,169 @@
+//! Three equal conditions on data eight times the buffers, by both engines: what one trial fetched must not
+//! answer the next. Said of each trial is how many blocks a visit missed, beside its block's first.
+
+use super::rounds::{Plan, Round, scratch};
+use super::server::{load, private};
+use pgio::cli::exit::{FAILED, Failure, Outcome};
+use pgio::cli::{output, signals};
+use pgio::config::value::EngineName;
+use pgio::pg::private::PrivateCluster;
+use pgio_results::Trial;
+use pgio_results::store;
+
+const ENGINES: [EngineName; 2] = [EngineName::Server, EngineName::Client];
+const CONDITIONS: [&str; 3] = ["a", "b", "c"];
+/// A trial may miss so much more or less often than the first of its block.
+const WITHIN: f64 = 0.25;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    plan: Plan,
+    /// Size of the data set
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    scale: String,
+    #[arg(long, value_name = "SIZE", default_value = "64MB")]
+    shared_buffers: String,
+    /// Visits a second: few enough that the buffers could hold all of a trial's
+    #[arg(long, value_name = "N", default_value_t = 1500)]
+    visits: u32,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let stop = signals::stop_on_signals()?;
+    let scratch = scratch()?;
+    let out = args.plan.out.as_deref().unwrap_or(scratch.path());
+    let settings = [("shared_buffers", args.shared_buffers.as_str()), ("autovacuum", "off")];
+    let cluster = private(args.plan.pg, None, &settings)?;
+    load(&cluster, &args.scale)?;
+    output::line("engine  block  trial  condition  misses/visit  of the first's");
+    let (mut all, mut outside) = (0_usize, 0_usize);
+    for number in 1..=args.plan.experiments {
+        for engine in ENGINES {
+            let out = out.join(format!("{number:03}-{}", engine.name()));
+            let round = Round { out, stop: &stop, pg: args.plan.pg };
+            round.go_on()?;
+            let (trials, warned) = measure(args, &round, &cluster, engine)?;
+            for line in lines(&trials) {
+                all += 1;
+                outside += usize::from(!line.is_within());
+                output::line(&format!("{:6}  {}", engine.name(), line.text()));
+            }
+            if warned {
+                output::line(&format!("{:6}  the check cache-carry-over warns", engine.name()));
+                outside += 1;
+            }
+        }
+    }
+    let text = format!(
+        "{} of {all} trials within {:.0} % of their block's first",
+        all.saturating_sub(outside),
+        WITHIN * 100.0
+    );
+    if outside > 0 || all == 0 {
+        return Err(Failure::message(FAILED, text));
+    }
+    output::line(&text);
+    Ok(())
+}
+
+fn measure(
+    args: &Args,
+    round: &Round<'_>,
+    cluster: &PrivateCluster,
+    engine: EngineName,
+) -> Result<(Vec<Trial>, bool), Failure> {
+    let analysis = round.analysis(&text(args, &cluster.primary_conninfo(), engine))?;
+    let warned = analysis.checks.iter().any(|c| c.id == "cache-carry-over");
+    Ok((store::read(&round.out)?.trials, warned))
+}
+
+fn text(args: &Args, dsn: &str, engine: EngineName) -> String {
+    let calls = args.visits.div_ceil(8);
+    let seconds = args.plan.seconds;
+    // Each engine limits its work in its own way.
+    let amount = match engine {
+        EngineName::Server => format!("work_loop = {}", u64::from(calls) * seconds),
+        EngineName::Client => format!("rate = {calls}"),
+    };
+    let conditions: String =
+        CONDITIONS.iter().map(|name| format!("\n[[condition]]\nname = \"{name}\"\n")).collect();
+    format!(
+        "{head}\n[target]\ndsn = \"{dsn}\"\n\n[workload]\nkind = \"slob\"\nengine = \"{0}\"\n\
+         num_schemas = 1\nnum_threads = 1\nwork_unit = 8\nupdate_pct = 0\n{amount}\n{conditions}",
+        engine.name(),
+        head = args.plan.head("cache", false)
+    )
+}
+
+/// One trial beside the first of its block.
+struct Line {
+    block: u32,
+    position: u32,
+    condition: String,
+    misses: f64,
+    ratio: f64,
+}
+
+impl Line {
+    fn is_within(&self) -> bool {
+        (self.ratio - 1.0).abs() <= WITHIN
+    }
+
+    fn text(&self) -> String {
+        let said = if self.is_within() { "" } else { "  OUTSIDE" };
+        format!(
+            "{:5}  {:5}  {:9}  {:12.4}  {:14.3}{said}",
+            self.block, self.position, self.condition, self.misses, self.ratio
+        )
+    }
+}
+
+/// Of the trials that are no burn-in.
+fn lines(trials: &[Trial]) -> Vec<Line> {
+    let mut first = f64::NAN;
+    let mut lines = Vec::new();
+    for trial in trials.iter().filter(|t| !t.is_burn_in()) {
+        let Some(place) = &trial.place else { continue };
+        let value = |name: &str| trial.metrics.get(name).and_then(|m| m.value).unwrap_or(f64::NAN);
+        let misses = value("riops") / value("block_visits_per_second");
+        if place.position == 1 && place.attempt == 0 {
+            first = misses;
+        }
+        lines.push(Line {
+            block: place.block,
+            position: place.position,
+            condition: place.condition.clone(),
+            misses,
+            ratio: misses / first,
+        });
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_report::analysis::test_support::trial;
+
+    #[test]
+    fn each_trial_is_held_against_its_blocks_first() {
+        let of = |block: u32, position: u32, misses: f64| {
+            let metrics = [("riops", misses), ("block_visits_per_second", 1.0)];
+            let mut t = trial("a", block, &metrics);
+            t.place.as_mut().unwrap().position = position;
+            t
+        };
+        let trials = [
+            of(0, 1, 1.0),
+            of(1, 1, 0.8),
+            of(1, 2, 0.9),
+            of(1, 3, 0.0),
+            of(2, 1, 0.5),
+            of(2, 2, 0.5),
+        ];
+        let lines = lines(&trials);
+        let within: Vec<bool> = lines.iter().map(Line::is_within).collect();
+        assert_eq!(within, [true, true, false, true, true]);
+    }
+}

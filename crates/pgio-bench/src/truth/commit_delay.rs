@@ -1,0 +1,126 @@
+//! A delay of the server's own before each flush, against none. The truth is what psql sees of it
+//! in the same minutes: single INSERTs in a plain file, none of our code in between, some of them
+//! before each trial, since a flush is faster in one minute than in the next. Nothing is observed in
+//! these experiments: a processor that samples wake is slower to end the server's sleep, and psql
+//! is alone.
+
+use std::fs;
+use std::path::Path;
+
+use postgres::NoTls;
+
+use super::rounds::{Judged, Plan, Round, each};
+use super::server::private;
+use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
+use pgio::experiment::event::Event;
+use pgio::host::exec::{CommandLine, Exec, Local};
+use pgio::pg::private::PrivateCluster;
+
+const DELAY: &str = "commit_delay = 20000, commit_siblings = 0";
+/// The INSERT with its commit, which is what psql times.
+const METRIC: &str = "transaction_latency_mean";
+/// INSERTs a turn, about as long as each other on a disk that flushes in a millisecond or two.
+const PLAIN: usize = 150;
+const DELAYED: usize = 60;
+/// Turns before each trial: with fewer, what psql sees is less certain than the narrowest of our
+/// intervals.
+const TURNS: usize = 4;
+
+pub(super) fn run(plan: &Plan) -> Outcome {
+    let cluster = private(plan.pg, None, &[])?;
+    let dsn = cluster.primary_conninfo();
+    let mut client = postgres::Client::connect(&dsn, NoTls).map_err(failed)?;
+    // With the workload's columns.
+    client.batch_execute("CREATE TABLE plain (n integer, filler text)").map_err(failed)?;
+    drop(client);
+    let scratch = tempfile::tempdir()
+        .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))?;
+    let text = format!(
+        "{}telemetry = \"0\"\nprimary = \"{METRIC}\"\n\n[target]\ndsn = \"{dsn}\"\n\n[workload]\nkind = \"commit\"\nsessions = 1\n\n\
+         [[condition]]\nname = \"prompt\"\n\n[[condition]]\nname = \"delayed\"\npostgres = {{ {DELAY} }}\n",
+        plan.head("commit-delay", false)
+    );
+    each(plan, "ms", |round| {
+        let mut seen = Ok(Vec::new());
+        let analysis = round.analysis_heard(&text, &mut |event| {
+            if let (Event::Begins { .. }, Ok(all)) = (event, &mut seen)
+                && let Err(failure) =
+                    turns(round, &cluster, scratch.path()).map(|further| all.extend(further))
+            {
+                seen = Err(failure);
+            }
+        })?;
+        let seen = seen?;
+        let n = seen.len() as f64;
+        let truth = seen.iter().sum::<f64>() / n;
+        let variance = seen.iter().map(|s| (s - truth).powi(2)).sum::<f64>() / (n - 1.0);
+        let remark = format!("psql: ± {:.3}", 1e3 * 1.96 * (variance / n).sqrt());
+        let found = analysis.primary("delayed");
+        Ok(Judged { remark, ..Judged::of_difference(found, 1e3, 1e3 * truth) })
+    })
+}
+
+/// Seconds that a commit takes longer with the delay, a value a turn. A turn ends when somebody wants
+/// to stop: a terminal's Ctrl-C reaches psql by itself, and a signal to pgio alone does not.
+fn turns(round: &Round<'_>, cluster: &PrivateCluster, scratch: &Path) -> Result<Vec<f64>, Failure> {
+    let settings = format!("SET {};\n", DELAY.replace(", ", ";\nSET "));
+    let mean = |settings: &str, inserts| {
+        let mean = mean_of_psql(cluster, scratch, settings, inserts);
+        // Whatever became of it then.
+        round.go_on().and(mean)
+    };
+    (0..TURNS)
+        .map(|_| {
+            let plain = mean("", PLAIN)?;
+            Ok(mean(&settings, DELAYED)? - plain)
+        })
+        .collect()
+}
+
+/// Mean seconds of an INSERT that commits by itself, as psql's \timing tells it.
+fn mean_of_psql(
+    cluster: &PrivateCluster,
+    scratch: &Path,
+    settings: &str,
+    inserts: usize,
+) -> Result<f64, Failure> {
+    let insert = "INSERT INTO plain VALUES (1, NULL);\n";
+    let file = scratch.join("inserts.sql");
+    // The first ones fill the session's caches.
+    let text = format!("{settings}{}\\timing on\n{}", insert.repeat(5), insert.repeat(inserts));
+    fs::write(&file, text)
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot write {}", file.display())))?;
+    let psql = CommandLine::new("psql")
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", &cluster.primary_conninfo(), "-f"])
+        .arg(&file)
+        .hide_env("PG")
+        .env("LC_ALL", "C");
+    let said = Local.run(&psql).map_err(failed)?;
+    let times: Vec<f64> = said.lines().filter_map(milliseconds).collect();
+    if times.len() != inserts {
+        let text = format!("psql timed {} of {inserts} INSERTs", times.len());
+        return Err(Failure::message(FAILED, text));
+    }
+    Ok(times.iter().sum::<f64>() / inserts as f64 / 1e3)
+}
+
+/// Of `Time: 1234.567 ms (00:01.235)`.
+fn milliseconds(line: &str) -> Option<f64> {
+    line.strip_prefix("Time: ")?.split_whitespace().next()?.parse().ok()
+}
+
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(FAILED, error).context("cannot take the truth by psql")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_short_and_long() {
+        assert_eq!(milliseconds("Time: 21.104 ms"), Some(21.104));
+        assert_eq!(milliseconds("Time: 1234.567 ms (00:01.235)"), Some(1234.567));
+        assert_eq!(milliseconds("INSERT 0 1"), None);
+    }
+}

@@ -1,0 +1,243 @@
+//! Experiments one after the other, each judged beside the truth, and how many must cover it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use pgio_report::analysis::{Analysis, Comparison, Verdict};
+use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
+use pgio::cli::{jobs, output, report, signals};
+use pgio::experiment::application::{Run, Start};
+use pgio::experiment::event::Event;
+use pgio::host::stop::Stop;
+use pgio::pg::private::VersionRequest;
+use pgio_results::units::exact_duration;
+use pgio::workload::Progress;
+
+/// The part of the experiments that must cover the truth.
+const REQUIRED: f64 = 0.9;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Plan {
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(super) experiments: usize,
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    pub(super) blocks: u32,
+    /// Length of each window
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    pub(super) seconds: u64,
+    /// Keep the results here, a directory for each experiment
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// Let trials count that this check makes invalid, such as foreign-load
+    #[arg(long, value_name = "CHECK")]
+    pub(super) tolerate: Vec<String>,
+    #[arg(long, value_name = "VERSION")]
+    pub(super) pg: Option<VersionRequest>,
+}
+
+impl Plan {
+    /// `[experiment]` of every case, to which it adds its own.
+    pub(super) fn head(&self, name: &str, aa: bool) -> String {
+        let window = exact_duration(Duration::from_secs(self.seconds));
+        format!(
+            "[experiment]\nname = \"{name}\"\nblocks = {}\nduration = \"{window}\"\n\
+             warmup = \"500ms\"\naa = {aa}\ntolerate = {:?}\n",
+            self.blocks, self.tolerate
+        )
+    }
+}
+
+/// What one experiment said, beside what is true. Numbers that could not be told are NaN.
+#[derive(Debug, Clone)]
+pub(super) struct Judged {
+    pub(super) estimate: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) verdict: Verdict,
+    pub(super) truth: f64,
+    /// What else is worth a look.
+    pub(super) remark: String,
+}
+
+impl Judged {
+    /// Of a ratio.
+    pub(super) fn of_ratio(found: Option<&Comparison>, truth: f64) -> Judged {
+        Judged::new(found, |c| [c.ratio, c.interval.low, c.interval.high], 1.0, truth)
+    }
+
+    /// Of a difference, in units of which the metric's own has `scale`.
+    pub(super) fn of_difference(found: Option<&Comparison>, scale: f64, truth: f64) -> Judged {
+        let of =
+            |c: &Comparison| [c.difference, c.difference_interval.low, c.difference_interval.high];
+        Judged::new(found, of, scale, truth)
+    }
+
+    pub(super) fn new(
+        found: Option<&Comparison>,
+        values: impl Fn(&Comparison) -> [Option<f64>; 3],
+        scale: f64,
+        truth: f64,
+    ) -> Judged {
+        let [estimate, low, high] =
+            found.map_or([None; 3], values).map(|v| v.map_or(f64::NAN, |v| v * scale));
+        let verdict = found.map_or(Verdict::NotApplicable, |c| c.verdict);
+        Judged { estimate, low, high, verdict, truth, remark: String::new() }
+    }
+
+    fn covered(&self) -> bool {
+        self.low <= self.truth && self.truth <= self.high
+    }
+
+    fn line(&self, number: usize) -> String {
+        let covered = match self.covered() {
+            true => "covered",
+            false if self.low.is_nan() => "nothing",
+            false => "MISSED",
+        };
+        let line = format!(
+            "{number:10}  {:9.4}  {:8.4} to {:8.4}  {:13}  {:8.4}  {covered:7}  {}",
+            self.estimate,
+            self.low,
+            self.high,
+            verdict(self.verdict),
+            self.truth,
+            self.remark
+        );
+        line.trim_end().to_owned()
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Slower => "slower",
+        Verdict::Faster => "faster",
+        Verdict::Higher => "higher",
+        Verdict::Lower => "lower",
+        Verdict::NoDifference => "no difference",
+        Verdict::TooFewBlocks => "few blocks",
+        Verdict::NotApplicable => "no ratio",
+        Verdict::NotJudged => "not judged",
+    }
+}
+
+/// Where one experiment's results go, and what stops it.
+#[derive(Debug)]
+pub(super) struct Round<'a> {
+    pub(super) out: PathBuf,
+    pub(super) stop: &'a Stop,
+    pub(super) pg: Option<VersionRequest>,
+}
+
+impl Round<'_> {
+    /// Refuses once somebody wants to stop.
+    pub(super) fn go_on(&self) -> Outcome {
+        if self.stop.requested() { Err(Failure::interrupted()) } else { Ok(()) }
+    }
+
+    pub(super) fn analysis(&self, text: &str) -> Result<Analysis, Failure> {
+        self.analysis_heard(text, &mut |_| {})
+    }
+
+    pub(super) fn analysis_heard(
+        &self,
+        text: &str,
+        hear: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Analysis, Failure> {
+        let job = jobs::parse(text, "truth.toml", "truth")?;
+        let run = Run { out: &self.out, start: Start::New, stop: self.stop, pg: self.pg };
+        let dirs = jobs::perform(&job, &run, hear)?;
+        let dir = dirs.first().expect("an experiment has a workload, and each a directory");
+        Ok(report::analyse(dir)?)
+    }
+}
+
+/// When the window opened that this progress is of.
+pub(super) fn opened_at(progress: &Progress) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(Duration::from_secs_f64(progress.elapsed)).unwrap_or(now)
+}
+
+/// For results that nobody keeps.
+pub(super) fn scratch() -> Result<TempDir, Failure> {
+    tempfile::tempdir()
+        .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))
+}
+
+/// The experiments one after the other, a line each and the sum; `what` names the estimate.
+pub(super) fn each(
+    plan: &Plan,
+    what: &str,
+    mut one: impl FnMut(&Round<'_>) -> Result<Judged, Failure>,
+) -> Outcome {
+    let stop = signals::stop_on_signals()?;
+    let scratch = scratch()?;
+    let out = plan.out.as_deref().unwrap_or(scratch.path());
+    output::line(&format!(
+        "experiment  {what:>9}  {:20}  {:13}  {:>8}",
+        "95 % interval", "verdict", "truth"
+    ));
+    let mut all = Vec::new();
+    for number in 1..=plan.experiments {
+        let out = out.join(format!("{number:03}"));
+        let round = Round { out, stop: &stop, pg: plan.pg };
+        round.go_on()?;
+        let judged = one(&round)?;
+        output::line(&judged.line(number));
+        all.push(judged);
+    }
+    sum_up(&all)
+}
+
+fn sum_up(all: &[Judged]) -> Outcome {
+    let covered = all.iter().filter(|j| j.covered()).count();
+    let decided = all.iter().filter(|j| j.verdict.is_decided()).count();
+    let required = required(all.len());
+    let text = format!(
+        "{covered} of {} intervals cover the truth, {required} are required; {decided} verdicts \
+         say that there is a difference",
+        all.len()
+    );
+    if covered < required {
+        return Err(Failure::message(FAILED, text));
+    }
+    output::line(&text);
+    Ok(())
+}
+
+fn required(experiments: usize) -> usize {
+    (experiments as f64 * REQUIRED).ceil() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(low: f64, high: f64) -> Judged {
+        let (estimate, truth) = (1.0, 0.95);
+        let (verdict, remark) = (Verdict::NoDifference, String::new());
+        Judged { estimate, low, high, verdict, truth, remark }
+    }
+
+    #[test]
+    fn who_wants_to_stop_is_heard_before_the_next_step() {
+        let stop = Stop::new();
+        let round = Round { out: PathBuf::new(), stop: &stop, pg: None };
+        assert!(round.go_on().is_ok());
+        stop.request();
+        assert_eq!(round.go_on().unwrap_err().sentence(), "stopped");
+    }
+
+    #[test]
+    fn a_tenth_may_miss_and_what_has_no_interval_does() {
+        assert_eq!([required(40), required(20), required(3)], [36, 18, 3]);
+        assert!(judged(0.94, 0.95).covered());
+        assert!(!judged(0.951, 1.0).covered());
+        assert!(!judged(f64::NAN, f64::NAN).covered());
+        let hits = |n| std::iter::repeat_n(judged(0.9, 1.0), n).collect::<Vec<_>>();
+        let misses = |n| std::iter::repeat_n(judged(1.0, 1.1), n).collect::<Vec<_>>();
+        assert!(sum_up(&[hits(18), misses(2)].concat()).is_ok());
+        assert!(sum_up(&[hits(17), misses(3)].concat()).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! A condition of which three trials in ten stand still for a third of their window. The headline must
+//! show it, with the right ratio of all work over all time. The typical block does not reliably: three
+//! in ten is where its estimate (Hodges-Lehmann, breakdown point 29 %) begins to move.
+//!
+//! SIGSTOP stops all processes of the server but its first. The truth is how much of the condition's
+//! windows they were stopped. The server delays each flush by 10 ms: the rate is then that of a
+//! timer. The rate of a workload that waits for a processor varies more than stalls change it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::rounds::{Judged, Plan, Round, each, opened_at};
+use super::server::private;
+use pgio_report::analysis::{Analysis, Comparison, STALLS};
+use pgio::cli::exit::{FAILED, Failure, Outcome};
+use pgio::experiment::event::Event;
+use pgio_report::report::headline;
+
+const STALLED: &str = "stalling";
+/// The part of a window, from this part on.
+const STOPPED: f64 = 1.0 / 3.0;
+const FROM: f64 = 0.4;
+
+pub(super) fn run(plan: &Plan) -> Outcome {
+    let delay = [("commit_delay", "10000"), ("commit_siblings", "0")];
+    let cluster = private(plan.pg, None, &delay)?;
+    let pid_file = cluster.data_dir().join("postmaster.pid");
+    let text = format!(
+        "{}\n[target]\ndsn = \"{}\"\n\n\
+         [workload]\nkind = \"commit\"\nsessions = 1\n\n\
+         [[condition]]\nname = \"steady\"\n\n[[condition]]\nname = \"{STALLED}\"\n",
+        plan.head("stalls", false),
+        cluster.primary_conninfo()
+    );
+    each(plan, "totals", |round| one(plan, round, &text, &pid_file))
+}
+
+fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Judged, Failure> {
+    let (windows, opened) = mpsc::channel::<Instant>();
+    let window = Duration::from_secs(plan.seconds);
+    let stopper = {
+        let pid_file = pid_file.to_owned();
+        thread::spawn(move || stop_in(&opened, window, &pid_file))
+    };
+    let (mut waiting, mut measured) = (false, 0_u32);
+    let analysis = round.analysis_heard(text, &mut |event| match event {
+        Event::Begins { planned, condition } => {
+            waiting = *condition == STALLED && stalls(planned.block);
+        }
+        Event::Progress { progress, .. } if waiting => {
+            waiting = false;
+            // Where the thread has ended, its result below says why.
+            let _ = windows.send(opened_at(progress));
+        }
+        Event::Ended { trial, .. } if !trial.is_burn_in() => {
+            let place = trial.place.as_ref();
+            measured += u32::from(place.is_some_and(|p| p.condition == STALLED));
+        }
+        _ => {}
+    });
+    drop(windows);
+    let stopped = stopper.join().map_err(|_| failed(anyhow::anyhow!("its thread ended")))??;
+    let all = f64::from(measured) * window.as_secs_f64();
+    Ok(judged(&analysis?, 1.0 - stopped.as_secs_f64() / all))
+}
+
+/// Three blocks in ten.
+fn stalls(block: u32) -> bool {
+    block * 3 % 10 < 3
+}
+
+/// The ratio of totals, which counts only where the headline names the condition.
+fn judged(analysis: &Analysis, truth: f64) -> Judged {
+    let found = analysis.primary(STALLED);
+    let mut stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
+    let in_headline = stalls.any(|f| f.condition.as_deref() == Some(STALLED))
+        && headline(analysis).iter().any(|line| line.contains(STALLED));
+    let of_totals = |c: &Comparison| {
+        let totals = c.totals.filter(|_| in_headline);
+        [
+            totals.map(|t| t.ratio),
+            totals.and_then(|t| t.interval.low),
+            totals.and_then(|t| t.interval.high),
+        ]
+    };
+    let typical = found.and_then(|c| c.ratio).unwrap_or(f64::NAN);
+    let place = if in_headline { "in the headline" } else { "NOT in the headline" };
+    let remark = format!("typical block {typical:.4}; {place}");
+    Judged { remark, ..Judged::new(found, of_totals, 1.0, truth) }
+}
+
+/// Stops the server's processes in each window that opens; for how long in all.
+fn stop_in(
+    opened: &Receiver<Instant>,
+    window: Duration,
+    pid_file: &Path,
+) -> Result<Duration, Failure> {
+    let mut stopped = Duration::ZERO;
+    for opened in opened {
+        let until = |part: f64| {
+            let moment = opened + window.mul_f64(part);
+            thread::sleep(moment.saturating_duration_since(Instant::now()));
+        };
+        until(FROM);
+        let processes = children(pid_file).map_err(failed)?;
+        let began = Instant::now();
+        let all = |signal| processes.iter().try_for_each(|pid| kill_process(*pid, signal));
+        let sent = all(Signal::STOP);
+        until(FROM + STOPPED);
+        // Also where not all could be stopped.
+        let again = all(Signal::CONT);
+        stopped += began.elapsed();
+        sent.and(again).map_err(failed)?;
+    }
+    Ok(stopped)
+}
+
+/// Of the process whose id is the file's first line.
+fn children(pid_file: &Path) -> anyhow::Result<Vec<Pid>> {
+    let text = fs::read_to_string(pid_file)?;
+    let pid = text.lines().next().unwrap_or_default().trim().to_owned();
+    let children = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
+    let listed = fs::read_to_string(children)?;
+    let numbers =
+        listed.split_whitespace().map(str::parse::<i32>).collect::<Result<Vec<_>, _>>()?;
+    Ok(numbers.into_iter().filter_map(Pid::from_raw).collect())
+}
+
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(FAILED, error).context("cannot stop the server's processes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_blocks_in_ten_stall() {
+        assert_eq!((1..=10).filter(|block| stalls(*block)).count(), 3);
+        assert_eq!((1..=40).filter(|block| stalls(*block)).count(), 12);
+    }
+}

@@ -1,0 +1,81 @@
+//! Block visits/s of one session on a cached table: the original's function against ours, in turn,
+//! on the same table of the same server.
+//!
+//! The original's `BETWEEN k AND k + N` touches N + 1 rows and counts N. Both ratios are printed:
+//! against what it counts, and against the rows it really touches.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::server::Bench;
+use super::upstream;
+use super::versus::{Versus, metric, spread};
+use pgio::cli::exit::{Failure, Outcome, TRIAL};
+use pgio::cli::output;
+use pgio::config::Layer;
+use pgio_results::units::Scale;
+use pgio::workload::Workload;
+
+/// The original's units, and ours with several visits in a statement.
+const CASES: &[(u64, u32)] = &[(1, 1), (1, 100), (8, 1), (255, 1)];
+
+pub(super) fn run(versus: &Versus) -> Outcome {
+    let scripts = upstream::scripts(&versus.upstream)?;
+    let scale = match &versus.scale {
+        Some(scale) => scale.clone(),
+        None => "200M".parse::<Scale>().expect("a valid size"),
+    };
+    let mut bench = Bench::start(
+        Some(versus.pg),
+        &[("shared_buffers", "1GB"), ("max_wal_size", "4GB"), ("autovacuum", "off")],
+    )?;
+    bench.load(&scale, 1, false)?;
+    upstream::create_functions(&scripts, &mut bench.admin)?;
+    output::line(&format!(
+        "one session, table of {scale} in shared buffers, {} pairs of {} s\n",
+        versus.rounds, versus.seconds
+    ));
+    output::line(
+        "WORK_UNIT  batch  ours/original as it counts         ours/original by rows touched",
+    );
+    for (work_unit, batch) in CASES {
+        let layer = Layer {
+            update_pct: Some(0),
+            work_unit: Some(*work_unit),
+            batch: Some(*batch),
+            num_schemas: Some(1),
+            num_threads: Some(1),
+            run_time: Some(Duration::from_secs(versus.seconds)),
+            ..Layer::default()
+        };
+        let ours: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
+        let (mut counted, mut touched) = (Vec::new(), Vec::new());
+        for _ in 0..versus.rounds {
+            let original = original(&mut bench, &scale, *work_unit, versus.seconds)?;
+            let trial = bench.trial(&ours, Duration::from_millis(300))?;
+            let ratio = metric(&trial, "block_visits_per_second") / original;
+            counted.push(ratio);
+            touched.push(ratio * *work_unit as f64 / (*work_unit + 1) as f64);
+        }
+        output::line(&format!(
+            "{work_unit:9}  {batch:5}  {:33}  {}",
+            spread(&counted, 2),
+            spread(&touched, 2)
+        ));
+    }
+    Ok(())
+}
+
+/// Visits/s as it counts them.
+fn original(bench: &mut Bench, scale: &Scale, unit: u64, seconds: u64) -> Result<f64, Failure> {
+    let call = format!(
+        "SELECT select_blk_touch_cnt FROM mypgio('pgio1', 0, {seconds}, {}, {unit}, 8)",
+        scale.blocks()
+    );
+    let begun = Instant::now();
+    let row = bench
+        .admin
+        .query_one(&call, &[])
+        .map_err(|e| Failure::new(TRIAL, e).context("the original's function failed"))?;
+    Ok(row.get::<_, i64>(0) as f64 / begun.elapsed().as_secs_f64())
+}
