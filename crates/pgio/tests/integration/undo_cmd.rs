@@ -161,7 +161,7 @@ fn a_server_that_is_away_keeps_its_journal() {
     let dsn = cluster.primary_conninfo();
     let dir = killed_in_mid_trial(&dsn);
     drop(cluster);
-    let said = dir.pgio(&["undo"]).expect(6, &["the changes are still in place"]);
+    let said = dir.pgio(&["undo"]).expect(6, &["the changes could not be undone"]);
     // Two settings and the table of the workload.
     assert_eq!(said.out.matches("Still in place: ").count(), 3, "{said}");
     assert!(said.out.contains(": cannot reach the server"), "{said}");
@@ -197,7 +197,7 @@ fn a_host_that_is_away_keeps_nothing_of_others_in_place() {
         undo.current_dir("/");
         dir.start(undo).wait()
     };
-    let said = undo().expect(6, &["Put back command `here` on host local", "some changes are"]);
+    let said = undo().expect(6, &["Put back command `here` on host local", "some changes could not be undone"]);
     let left =
         "Still in place: command `there` on host box: host box refuses a login without a password";
     assert!(said.out.contains(left), "{said}");

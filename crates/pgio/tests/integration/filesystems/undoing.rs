@@ -48,7 +48,7 @@ fn another_file_system_at_its_place_is_told_as_that() {
     run("mount", &["-o", "commit=17", &other.path, point]);
     // No answer would make it what was there.
     for flags in [&["undo"][..], &["undo", "--restore"]] {
-        let said = dir.pgio(flags).expect(6, &["someone mounted another one", "--keep"]);
+        let said = dir.pgio(flags).expect(6, &["someone mounted another file system", "--keep"]);
         assert!(!said.out.contains("--restore"), "{said}");
     }
     run("umount", &[point]);
