@@ -6,6 +6,16 @@
 //! stored seed reproduces the order of trials), so it must not change between versions; known
 //! answers in the tests guard it.
 
+/// Derives a separate seed for each named purpose, so that streams do not overlap.
+pub fn derive(seed: u64, purpose: &str, index: u64) -> u64 {
+    // Hash the purpose with FNV-1a; SplitMix64 then mixes all bits.
+    let named = purpose
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    SplitMix64::new(seed ^ named.rotate_left(17) ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .next_u64()
+}
+
 /// 64 bits of state, period 2^64; all seeds are equally good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitMix64 {

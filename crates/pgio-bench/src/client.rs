@@ -21,8 +21,8 @@ use pgio::cli::output;
 use pgio::config::Layer;
 use pgio::config::value::EngineName;
 use pgio::pg::private::VersionRequest;
-use pgio_results::units::Scale;
 use pgio::workload::{Setup, Workload};
+use pgio_results::units::Scale;
 
 /// Connections of the last case, and of the server.
 const MANY: u32 = 1000;

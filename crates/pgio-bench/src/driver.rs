@@ -12,11 +12,11 @@ use pgio::cli::exit::Outcome;
 use pgio::cli::output;
 use pgio::config::resolve::Extent;
 use pgio::pg::private::VersionRequest;
-use pgio_results::model::{DatasetInfo, WorkloadInfo};
-use pgio_results::units::human;
 use pgio::workload::{
     EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
 };
+use pgio_results::model::{DatasetInfo, WorkloadInfo};
+use pgio_results::units::human;
 
 const WINDOW: Duration = Duration::from_secs(20);
 

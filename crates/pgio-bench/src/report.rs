@@ -20,14 +20,14 @@ use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::output;
 use pgio::experiment::judging::Judge;
 use pgio::experiment::trial;
-use pgio_results::histogram::Histogram;
+use pgio::rng::SplitMix64;
 use pgio_results::change::Change;
+use pgio_results::histogram::Histogram;
 use pgio_results::metrics;
 use pgio_results::model::{Check, DatasetInfo, Evidence, Metric, Place, Slice, Trial, When};
 use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules, Store, Stored};
-use pgio_results::wire;
-use pgio::rng::SplitMix64;
 use pgio_results::units::Layout;
+use pgio_results::wire;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

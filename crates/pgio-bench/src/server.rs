@@ -19,11 +19,11 @@ use pgio::host::{Hosts, LOCAL};
 use pgio::pg::connect::ConnectParams;
 use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
 use pgio::pg::server::Server;
-use pgio_results::model::{Outcome as Ended, Trial};
 use pgio::telemetry::Scene;
-use pgio_results::units::{Layout, Scale};
 use pgio::workload::slob::Slob;
 use pgio::workload::{Progress, Workload};
+use pgio_results::model::{Outcome as Ended, Trial};
+use pgio_results::units::{Layout, Scale};
 
 /// A private server with everything cached, and the connection to command it.
 pub(super) struct Bench {

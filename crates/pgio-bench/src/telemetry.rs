@@ -17,10 +17,10 @@ use pgio::cli::{connection, output};
 use pgio::config::{ConnectString, Layer};
 use pgio::host::Hosts;
 use pgio::pg::private::VersionRequest;
-use pgio_results::model::Trial;
 use pgio::telemetry::{Scene, Survey};
-use pgio_results::units::{self, Scale};
 use pgio::workload::Workload;
+use pgio_results::model::Trial;
+use pgio_results::units::{self, Scale};
 
 const ALPHA: f64 = 0.05;
 

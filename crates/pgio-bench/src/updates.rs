@@ -9,8 +9,8 @@ use pgio::cli::exit::Outcome;
 use pgio::cli::output;
 use pgio::config::Layer;
 use pgio::pg::private::VersionRequest;
-use pgio_results::units::{Scale, human};
 use pgio::workload::Workload;
+use pgio_results::units::{Scale, human};
 
 pub(super) fn run(window: Duration, pg: Option<VersionRequest>) -> Outcome {
     let scale: Scale = "200M".parse().expect("a valid size");

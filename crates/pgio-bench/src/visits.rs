@@ -13,8 +13,8 @@ use super::versus::{Versus, metric, spread};
 use pgio::cli::exit::{Failure, Outcome, TRIAL};
 use pgio::cli::output;
 use pgio::config::Layer;
-use pgio_results::units::Scale;
 use pgio::workload::Workload;
+use pgio_results::units::Scale;
 
 /// The original's units, and ours with several visits in a statement.
 const CASES: &[(u64, u32)] = &[(1, 1), (1, 100), (8, 1), (255, 1)];

@@ -12,6 +12,8 @@
 //! is known. Such operations are counted separately, and every statistic that depends on them is a
 //! lower bound ([`Reading::at_least`]).
 
+pub mod overdue;
+
 /// Buckets per doubling of the latency.
 pub const PER_OCTAVE: f64 = 16.0;
 /// The bucket of 1 µs, numbered from 1.

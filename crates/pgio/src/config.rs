@@ -27,8 +27,6 @@ pub(crate) use error::nearest;
 pub use experiment::Experiment;
 pub use keys::{KEYS, Key, Layer, Use};
 pub use pgio_conf::PgioConf;
-pub use resolve::{
-    CommitSettings, DeviceSettings, LoadSettings, MailSettings, ResolveError, SlobSettings,
-};
+pub use resolve::{CommitSettings, DeviceSettings, LoadSettings, ResolveError, SlobSettings};
 pub use sections::{SECTIONS, SectionDef};
 pub use value::{Access, Arrivals, ConnectString};

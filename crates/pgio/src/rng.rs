@@ -3,17 +3,7 @@
 //! All randomness in an experiment (order of conditions, keys, mix of calls) derives from one
 //! recorded seed, so that the experiment can be repeated. The generator is in benchmath.
 
-pub use benchmath::rng::SplitMix64;
-
-/// Derives a separate seed for each named purpose, so that streams do not overlap.
-pub fn derive(seed: u64, purpose: &str, index: u64) -> u64 {
-    // Hash the purpose with FNV-1a; SplitMix64 then mixes all bits.
-    let named = purpose
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    SplitMix64::new(seed ^ named.rotate_left(17) ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-        .next_u64()
-}
+pub use benchmath::rng::{SplitMix64, derive};
 
 /// A seeded permutation of `0..n` without a table: a four-round Feistel network over the next power
 /// of four, repeated until the value is inside `0..n` (cycle walking; fewer than four steps on average).

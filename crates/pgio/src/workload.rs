@@ -17,7 +17,6 @@ mod error;
 pub mod mail;
 mod notice;
 mod outcome;
-mod overdue;
 mod participants;
 mod phase;
 mod plan;

@@ -4,8 +4,8 @@
 
 use super::rounds::{Judged, Plan, each};
 use super::server::CACHED_READS;
-use pgio_report::analysis::Comparison;
 use pgio::cli::exit::Outcome;
+use pgio_report::analysis::Comparison;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

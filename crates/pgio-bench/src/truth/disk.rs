@@ -9,10 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use pgio::cli::exit::{FAILED, FILES, Failure, REFUSED, USAGE};
-use pgio_results::files::Directory;
 use pgio::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use pgio::host::exec::{self, Local};
 use pgio_bench::loop_disk::{self, LoopDisk};
+use pgio_results::files::Directory;
 
 /// Before the process id.
 const PREFIX: &str = "pgio-truth-";

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use pgio_report::analysis::{Analysis, Comparison, Verdict};
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::{jobs, output, report, signals};
 use pgio::experiment::application::{Run, Start};
 use pgio::experiment::event::Event;
 use pgio::host::stop::Stop;
 use pgio::pg::private::VersionRequest;
-use pgio_results::units::exact_duration;
 use pgio::workload::Progress;
+use pgio_report::analysis::{Analysis, Comparison, Verdict};
+use pgio_results::units::exact_duration;
 
 /// The part of the experiments that must cover the truth.
 const REQUIRED: f64 = 0.9;

@@ -16,9 +16,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::rounds::{Judged, Plan, Round, each, opened_at};
 use super::server::private;
-use pgio_report::analysis::{Analysis, Comparison, STALLS};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::experiment::event::Event;
+use pgio_report::analysis::{Analysis, Comparison, STALLS};
 use pgio_report::report::headline;
 
 const STALLED: &str = "stalling";

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use pgio_mail::MailError;
+
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::application::JobError;
@@ -25,7 +27,6 @@ use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
-use crate::workload::mail::MailError;
 
 /// Every code and what it means: for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[
@@ -181,10 +182,7 @@ coded! {
         CommandError::Stopped => INTERRUPTED,
         _ => TRIAL,
     },
-    MailError => |e| match e {
-        MailError::NoHost(_) => USAGE,
-        _ => TRIAL,
-    },
+    MailError => |_| TRIAL,
     DeviceError => |e| match e {
         DeviceError::Place(_) => USAGE,
         DeviceError::NoFio { .. } | DeviceError::Refused { .. } => REFUSED,
@@ -240,7 +238,7 @@ coded! {
         JobError::Treatment { source, .. } => source.code(),
     },
     OpenError => |e| match e {
-        OpenError::UnknownHost { .. } => USAGE,
+        OpenError::UnknownHost { .. } | OpenError::NoMailHost(_) => USAGE,
         OpenError::DeviceElsewhere | OpenError::ControlElsewhere => REFUSED,
         OpenError::Program(_) => FAILED,
         OpenError::Treatment(source) => source.code(),

@@ -9,13 +9,14 @@
 
 use std::time::Duration;
 
-use super::value::mail::{MailProtocol, MailRate, MailServer, Recipients, SizeDistribution};
+use super::value::mail::Recipients;
 use super::value::{
     Access, Arrivals, Bytes, ConnectString, Decimal, DeviceTests, EngineName, Kind, Skew,
     TableModel, TablePortion, Value,
 };
 use crate::units::Scale;
 use crate::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
+use pgio_mail::settings::{MailProtocol, MailRate, MailServer, SizeDistribution};
 
 /// The part of pgio that uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

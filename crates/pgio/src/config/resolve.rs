@@ -17,7 +17,7 @@ use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
 use crate::units::layout::WIDEST_UPDATED;
 use crate::units::{BLOCK_BYTES, Layout, Scale};
 
-pub use mail::{MIN_MESSAGE_BYTES, MailSettings, Maildir, MessageSizes};
+pub use mail::resolve as resolve_mail;
 
 /// Settings that are valid by themselves but contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

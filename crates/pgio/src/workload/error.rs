@@ -5,9 +5,9 @@
 
 use super::command::CommandError;
 use super::device::DeviceError;
-use super::mail::MailError;
 use crate::pg::connect::{ConnectError, WireError};
 use crate::pg::words;
+use pgio_mail::MailError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {

@@ -102,7 +102,7 @@ fn dovecot_asks_postgresql_for_its_users_and_refuses_others() {
     let dir = Workdir::new();
     let none = all.replace("user{1..100}@localhost", "user{101..109}@localhost");
     delivered(&dir, &none, "")
-        .expect(5, &["refuses every message, such as with 550", "; see its log"]);
+        .expect(5, &["refuses every message, for example with 550", "; see its log"]);
     assert_eq!(dovecot.files(), 0);
 }
 
@@ -252,8 +252,8 @@ fn connections_that_break_cost_no_message_and_invent_none() {
 #[test]
 fn whoever_lies_is_found_out() {
     for (manner, what) in [
-        (Manner::Loses, "copies were lost, 0 altered, 0 too many"),
-        (Manner::Alters, "altered, 0 too many"),
+        (Manner::Loses, "copies were lost, 0 altered, 0 surplus"),
+        (Manner::Alters, "altered, 0 surplus"),
         (Manner::Doubles, "0 copies were lost, 0 altered"),
     ] {
         let fake = Fake::start(manner);
@@ -268,10 +268,10 @@ fn whoever_lies_is_found_out() {
 #[test]
 fn a_server_of_no_use_fails_the_trial_and_says_why() {
     for (manner, texts) in [
-        (Manner::Refuses, &["refuses every message, such as with 550 5.1.1 nobody here"][..]),
-        (Manner::Babbles, &["cannot be reached", "no answer: who goes there"]),
-        (Manner::Full, &["takes no session: 421 too many", "use fewer threads"]),
-        (Manner::Stalls, &["accepted no message in the window", "without an answer"]),
+        (Manner::Refuses, &["refuses every message, for example with 550 5.1.1 nobody here"][..]),
+        (Manner::Babbles, &["cannot reach the mail server", "malformed reply from the server: who goes there"]),
+        (Manner::Full, &["refuses the session: 421 too many", "use fewer threads"]),
+        (Manner::Stalls, &["accepted no message in the window", "without a reply"]),
     ] {
         let fake = Fake::start(manner);
         let dir = Workdir::new();
@@ -284,7 +284,7 @@ fn a_server_of_no_use_fails_the_trial_and_says_why() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let dir = Workdir::new();
     delivered(&dir, &format!("server = \"127.0.0.1:{port}\""), "")
-        .expect(5, &["cannot be reached", "refused", "start it, or correct server"]);
+        .expect(5, &["cannot reach the mail server", "refused", "start it, or correct server"]);
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn bad_values_and_contradictions_are_refused_before_anything() {
             &["conflicts with size_distribution"],
         ),
         ("server = \"m:24\"\nmaildir = \"/srv/mail\"", &["write {user}"]),
-        ("server = \"m:24\"\nmaildir = \"/m/{user}\"\nmail_host = \"x\"", &["no host `x`"]),
+        ("server = \"m:24\"\nmaildir = \"/m/{user}\"\nmail_host = \"x\"", &["names host `x`, which is not in [hosts]"]),
         ("server = \"m:24\"\nmessage_size = \"600\"", &["at least 1K"]),
         ("server = \"m:24\"\nsessions = 3", &["does not apply to the workload `mail`"]),
         ("server = \"m:24\"\nreply_timeout = \"0s\"", &["a duration above zero"]),

@@ -192,7 +192,8 @@ fn an_undo_does_not_wait_for_ever() {
     running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     running.kill();
     let stopped = Stopped::stop(&cluster);
-    let said = dir.start(dir.command(&["undo"])).wait().expect(6, &["the changes could not be undone"]);
+    let said =
+        dir.start(dir.command(&["undo"])).wait().expect(6, &["the changes could not be undone"]);
     assert!(said.out.contains("Still in place: wal_writer_delay"), "{said}");
     assert_eq!(dir.journals().len(), 1);
     drop(stopped);

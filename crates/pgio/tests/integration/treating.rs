@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use pgio::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use pgio::host::exec::{CommandLine, Exec, Local};
-use pgio_bench::loop_disk::{self, LoopDisk};
 use pgio::pg::private::{PrivateCluster, Spec};
+use pgio_bench::loop_disk::{self, LoopDisk};
 use serde_json::Value;
 
 use crate::disk::{is_inside, lock_free_devices, run_inside};

@@ -197,7 +197,8 @@ fn a_host_that_is_away_keeps_nothing_of_others_in_place() {
         undo.current_dir("/");
         dir.start(undo).wait()
     };
-    let said = undo().expect(6, &["Put back command `here` on host local", "some changes could not be undone"]);
+    let said = undo()
+        .expect(6, &["Put back command `here` on host local", "some changes could not be undone"]);
     let left =
         "Still in place: command `there` on host box: host box refuses a login without a password";
     assert!(said.out.contains(left), "{said}");

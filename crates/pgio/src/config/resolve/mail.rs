@@ -1,144 +1,91 @@
 //! Settings of the workload `mail`, and the contradictions between its keys.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+
+use pgio_mail::settings::{
+    MIN_MESSAGE_BYTES, MailServer, MailSettings, Maildir, MessageSizes, SizeDistribution,
+};
 
 use super::{ResolveError, required};
 use crate::config::keys::{Layer, Use};
-use crate::config::value::mail::{
-    MailProtocol, MailRate, MailServer, SizeDistribution, is_address,
-};
+use crate::config::value::mail::is_address;
 
-/// Size of the header and one line of text.
-pub const MIN_MESSAGE_BYTES: u64 = 1024;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MailSettings {
-    pub server: MailServer,
-    pub protocol: MailProtocol,
-    /// Concurrent delivery sessions.
-    pub threads: u32,
-    pub sizes: MessageSizes,
-    pub sender: String,
-    pub recipients: Vec<String>,
-    /// Number of different recipients per message.
-    pub recipients_per_message: u32,
-    /// 0: unlimited.
-    pub messages_per_connection: u32,
-    /// Absent: as fast as the server accepts messages.
-    pub rate: Option<MailRate>,
-    /// Timeout for one reply.
-    pub timeout: Duration,
-    pub maildir: Option<Maildir>,
-    pub run_time: Duration,
-}
-
-/// Bytes of a message, header included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MessageSizes {
-    pub mean: u64,
-    pub distribution: SizeDistribution,
-    /// Percent of the mean: half the width (uniform) or the standard deviation (lognormal).
-    pub spread: u32,
-}
-
-/// Where pgio looks up delivered messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Maildir {
-    /// A path with `{user}` and `{domain}`.
-    pub path: String,
-    /// The host's name in the file; absent: the target's host.
-    pub host: Option<String>,
-}
-
-impl Maildir {
-    /// Returns the path of a recipient's Maildir.
-    pub fn path_of(&self, recipient: &str) -> String {
-        let (user, domain) = recipient.split_once('@').unwrap_or((recipient, ""));
-        self.path.replace("{user}", user).replace("{domain}", domain)
+/// Resolves the settings; `target` replaces `{target}`.
+pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError> {
+    let all = layer.over(Layer::defaults(Use::Mail));
+    let wrong = |text: &str| Err(ResolveError::Mail(text.to_owned()));
+    let Some(server) = all.server else {
+        return wrong("the workload `mail` has no server; write server = \"host:port\"");
+    };
+    let server = match server {
+        MailServer::Tcp(address) => MailServer::Tcp(address.replace("{target}", target)),
+        socket @ MailServer::Socket(_) => socket,
+    };
+    let distribution = required(all.size_distribution);
+    let spread = match (distribution, all.size_spread) {
+        (SizeDistribution::Fixed, Some(_)) => {
+            return wrong("size_spread conflicts with size_distribution = \"fixed\"");
+        }
+        (SizeDistribution::Fixed, None) => 0,
+        (SizeDistribution::Uniform, Some(spread)) if spread > 100 => {
+            return wrong(
+                "size_spread must be at most 100 with size_distribution = \"uniform\", because message sizes cannot be negative",
+            );
+        }
+        (_, spread) => spread.unwrap_or(100),
+    };
+    let sizes = MessageSizes { mean: required(all.message_size).0, distribution, spread };
+    if sizes.mean < MIN_MESSAGE_BYTES {
+        return wrong("message_size must be at least 1K, because the header takes half of it");
     }
-}
-
-impl MailSettings {
-    /// Resolves the settings; `target` replaces `{target}`.
-    pub fn resolve(layer: Layer, target: &str) -> Result<Self, ResolveError> {
-        let all = layer.over(Layer::defaults(Use::Mail));
-        let wrong = |text: &str| Err(ResolveError::Mail(text.to_owned()));
-        let Some(server) = all.server else {
-            return wrong("the workload `mail` has no server; write server = \"host:port\"");
-        };
-        let server = match server {
-            MailServer::Tcp(address) => MailServer::Tcp(address.replace("{target}", target)),
-            socket @ MailServer::Socket(_) => socket,
-        };
-        let distribution = required(all.size_distribution);
-        let spread = match (distribution, all.size_spread) {
-            (SizeDistribution::Fixed, Some(_)) => {
-                return wrong("size_spread conflicts with size_distribution = \"fixed\"");
-            }
-            (SizeDistribution::Fixed, None) => 0,
-            (SizeDistribution::Uniform, Some(spread)) if spread > 100 => {
-                return wrong(
-                    "size_spread must be at most 100 with size_distribution = \"uniform\", because message sizes cannot be negative",
-                );
-            }
-            (_, spread) => spread.unwrap_or(100),
-        };
-        let sizes = MessageSizes { mean: required(all.message_size).0, distribution, spread };
-        if sizes.mean < MIN_MESSAGE_BYTES {
-            return wrong("message_size must be at least 1K, because the header takes half of it");
-        }
-        let sender = required(all.sender);
-        if !is_address(&sender) {
-            return wrong("sender must be an address such as pgio@example.org");
-        }
-        let recipients = required(all.recipients)
-            .all(target)
-            .map_err(|why| ResolveError::Mail(format!("recipients: {why}")))?;
-        let recipients_per_message = required(all.recipients_per_message);
-        if recipients_per_message as usize > recipients.len() {
-            return wrong("recipients_per_message is larger than the number of recipients");
-        }
-        let different: BTreeSet<&String> = recipients.iter().collect();
-        if different.len() < recipients.len() {
-            return wrong("recipients contains an address twice");
-        }
-        let maildir = match (all.maildir, all.mail_host) {
-            (None, Some(_)) => return wrong("mail_host requires maildir; add maildir"),
-            (None, None) => None,
-            (Some(path), host) => {
-                let path = path.replace("{target}", target);
-                Some(Maildir { path, host })
-            }
-        };
-        if let Some(maildir) = &maildir {
-            if !maildir.path.starts_with('/') || maildir.path.contains('\n') {
-                return wrong(
-                    "maildir must be an absolute path such as \"/srv/mail/{user}/Maildir\"",
-                );
-            }
-            let paths: BTreeSet<String> = recipients.iter().map(|r| maildir.path_of(r)).collect();
-            if paths.len() < recipients.len() {
-                return wrong(
-                    "maildir is the same for two recipients; write {user} in it, and {domain} if there are several domains",
-                );
-            }
-        }
-        Ok(Self {
-            server,
-            protocol: required(all.protocol),
-            threads: required(all.threads),
-            sizes,
-            sender,
-            recipients,
-            recipients_per_message,
-            messages_per_connection: required(all.messages_per_connection),
-            rate: all.messages_rate,
-            timeout: required(all.reply_timeout),
-            maildir,
-            run_time: required(all.run_time),
-        })
+    let sender = required(all.sender);
+    if !is_address(&sender) {
+        return wrong("sender must be an address such as pgio@example.org");
     }
+    let recipients = required(all.recipients)
+        .all(target)
+        .map_err(|why| ResolveError::Mail(format!("recipients: {why}")))?;
+    let recipients_per_message = required(all.recipients_per_message);
+    if recipients_per_message as usize > recipients.len() {
+        return wrong("recipients_per_message is larger than the number of recipients");
+    }
+    let different: BTreeSet<&String> = recipients.iter().collect();
+    if different.len() < recipients.len() {
+        return wrong("recipients contains an address twice");
+    }
+    let maildir = match (all.maildir, all.mail_host) {
+        (None, Some(_)) => return wrong("mail_host requires maildir; add maildir"),
+        (None, None) => None,
+        (Some(path), host) => {
+            let path = path.replace("{target}", target);
+            Some(Maildir { path, host })
+        }
+    };
+    if let Some(maildir) = &maildir {
+        if !maildir.path.starts_with('/') || maildir.path.contains('\n') {
+            return wrong("maildir must be an absolute path such as \"/srv/mail/{user}/Maildir\"");
+        }
+        let paths: BTreeSet<String> = recipients.iter().map(|r| maildir.path_of(r)).collect();
+        if paths.len() < recipients.len() {
+            return wrong(
+                "maildir is the same for two recipients; write {user} in it, and {domain} if there are several domains",
+            );
+        }
+    }
+    Ok(MailSettings {
+        server,
+        protocol: required(all.protocol),
+        threads: required(all.threads),
+        sizes,
+        sender,
+        recipients,
+        recipients_per_message,
+        messages_per_connection: required(all.messages_per_connection),
+        rate: all.messages_rate,
+        timeout: required(all.reply_timeout),
+        maildir,
+        run_time: required(all.run_time),
+    })
 }
 
 #[cfg(test)]
@@ -151,7 +98,7 @@ mod tests {
         for (name, text) in pairs {
             Key::named(name).unwrap().set(&mut layer, text).unwrap();
         }
-        MailSettings::resolve(layer, "drbd").map_err(|e| e.to_string())
+        super::resolve(layer, "drbd").map_err(|e| e.to_string())
     }
 
     #[test]

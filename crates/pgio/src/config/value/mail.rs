@@ -3,27 +3,9 @@
 //! This module parses and checks each value by itself; `config::resolve` finds contradictions
 //! between keys.
 
-use std::fmt;
-use std::path::PathBuf;
+use pgio_mail::settings::{MailProtocol, MailRate, MailServer, SizeDistribution};
 
 use super::{Kind, Value};
-
-/// The mail server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MailServer {
-    /// `host:port`, passed to the resolver unchanged.
-    Tcp(String),
-    Socket(PathBuf),
-}
-
-impl fmt::Display for MailServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => f.write_str(address),
-            Self::Socket(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
 
 impl Value for MailServer {
     fn from_text(text: &str, _: &Kind) -> Result<Self, String> {
@@ -38,26 +20,6 @@ impl Value for MailServer {
     }
 }
 
-/// The delivery protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MailProtocol {
-    /// RFC 2033: one reply per recipient, after delivery.
-    Lmtp,
-    /// RFC 5321: one reply, when the server accepts the message.
-    Smtp,
-}
-
-impl MailProtocol {
-    pub const NAMES: &'static [&'static str] = &["lmtp", "smtp"];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lmtp => "lmtp",
-            Self::Smtp => "smtp",
-        }
-    }
-}
-
 impl Value for MailProtocol {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let all = [Self::Lmtp, Self::Smtp];
@@ -66,50 +28,11 @@ impl Value for MailProtocol {
     }
 }
 
-/// The distribution of message sizes around their mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SizeDistribution {
-    Fixed,
-    Uniform,
-    Lognormal,
-}
-
-impl SizeDistribution {
-    pub const NAMES: &'static [&'static str] = &["fixed", "uniform", "lognormal"];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Uniform => "uniform",
-            Self::Lognormal => "lognormal",
-        }
-    }
-}
-
 impl Value for SizeDistribution {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let all = [Self::Fixed, Self::Uniform, Self::Lognormal];
         let found = all.into_iter().find(|distribution| distribution.name() == text);
         found.ok_or_else(|| super::must_be(kind, text))
-    }
-}
-
-/// The rate at which all threads together start messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MailRate {
-    messages: u32,
-    per_minute: bool,
-}
-
-impl MailRate {
-    pub fn per_second(self) -> f64 {
-        f64::from(self.messages) / if self.per_minute { 60.0 } else { 1.0 }
-    }
-}
-
-impl fmt::Display for MailRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.messages, if self.per_minute { "min" } else { "s" })
     }
 }
 
@@ -123,7 +46,7 @@ impl Value for MailRate {
             };
             let digits = messages.bytes().all(|b| b.is_ascii_digit());
             let messages = messages.parse().ok().filter(|n| digits && *n > 0)?;
-            Some(Self { messages, per_minute })
+            Some(Self::new(messages, per_minute))
         });
         rate.ok_or_else(|| format!("must be a rate such as 1500/min or 25/s, not `{text}`"))
     }

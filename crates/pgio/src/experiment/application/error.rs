@@ -6,6 +6,8 @@ use std::io;
 use std::path::PathBuf;
 
 use super::job::JobError;
+use pgio_mail::MailError;
+
 use crate::config::ResolveError;
 use crate::dataset::DatasetError;
 use crate::experiment::conflicts::ConflictError;
@@ -22,7 +24,6 @@ use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
-use crate::workload::mail::MailError;
 
 /// A server cannot be had, or the work is not ready to run there.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,8 @@ pub enum OpenError {
     Command(#[from] CommandError),
     #[error(transparent)]
     Mail(#[from] MailError),
+    #[error("mail_host names host `{0}`, which is not in [hosts]")]
+    NoMailHost(String),
 }
 
 /// An interrupted experiment cannot go on here.

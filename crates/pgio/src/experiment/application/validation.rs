@@ -16,7 +16,8 @@ use super::opening::{self, Purpose};
 use super::rights;
 use super::servers::{self, TargetServer};
 use crate::config::experiment::{Experiment, Target, WorkloadKind, WorkloadSpec};
-use crate::config::{CommitSettings, DeviceSettings, LoadSettings, MailSettings, SlobSettings};
+use crate::config::resolve::resolve_mail;
+use crate::config::{CommitSettings, DeviceSettings, LoadSettings, SlobSettings};
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{conflicts, live, slob};
 use crate::host::stop::Stop;
@@ -96,7 +97,7 @@ fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), Op
                 DeviceSettings::resolve(layer);
             }
             WorkloadKind::Mail => {
-                MailSettings::resolve(layer, "")?;
+                resolve_mail(layer, "")?;
             }
             WorkloadKind::Command => {}
         }

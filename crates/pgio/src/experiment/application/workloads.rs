@@ -9,9 +9,9 @@ use postgres::Client;
 use super::error::OpenError;
 use super::servers::TargetServer;
 use crate::config::experiment::{WorkloadKind, WorkloadSpec};
+use crate::config::resolve::resolve_mail;
 use crate::config::{
-    CommandSettings, CommitSettings, DeviceSettings, Layer, LoadSettings, MailSettings,
-    SlobSettings,
+    CommandSettings, CommitSettings, DeviceSettings, Layer, LoadSettings, SlobSettings,
 };
 use crate::dataset::DatasetError;
 use crate::experiment::event::{Event, Observer};
@@ -21,7 +21,6 @@ use crate::host::{Host, LOCAL};
 use crate::pg::server::Server;
 use crate::workload::command::LastSetup;
 use crate::workload::commit::Commit;
-use crate::workload::mail::MailError;
 use crate::workload::{Command, Device, Mail, Workload};
 
 /// Where the work is to run, and what the works of one target share.
@@ -95,11 +94,11 @@ fn command(
 
 /// Its directories are on the target's host, where the file names no other.
 fn mail(layer: Layer, on: &TargetServer) -> Result<Mail, OpenError> {
-    let settings = MailSettings::resolve(layer, &on.name)?;
+    let settings = resolve_mail(layer, &on.name)?;
     let named = settings.maildir.as_ref().and_then(|maildir| maildir.host.clone());
     let host = match named.or_else(|| on.host.clone()) {
         None => Arc::new(Host::local()),
-        Some(name) => on.hosts.get(&name).cloned().ok_or(MailError::NoHost(name))?,
+        Some(name) => on.hosts.get(&name).cloned().ok_or(OpenError::NoMailHost(name))?,
     };
     Ok(Mail::new(settings, host))
 }

@@ -7,7 +7,7 @@
 
 use crate::config::{Arrivals, Pace};
 use crate::rng::{self, SplitMix64};
-use crate::workload::overdue;
+use pgio_results::histogram::overdue;
 
 /// As many draws take a few milliseconds; nobody misses the difference of a larger number to its
 /// expectation, and a rate far above what the server can do would leave billions.

@@ -6,19 +6,21 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use super::MailError;
-use super::session::{MailSession, Shared, Span};
-use super::tally::Tally;
-use super::wire::Halt;
+use pgio_mail::MailError;
+use pgio_mail::halt::Halt;
+use pgio_mail::session::{MailSession, Shared, Span};
+use pgio_mail::tally::Tally;
+
+use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
 use crate::workload::phase::{self, Phase};
 use crate::workload::threads::Threads;
 
-/// Resolving a name takes more than most of what a session does.
+/// Name resolution needs most of it.
 const STACK: usize = 512 * 1024;
-/// For sessions that have to stop; longer than it takes to fail to connect.
-const STOPPING: Duration = Duration::from_secs(15);
-/// What a session needs between two checks of whether it has to stop.
+/// How long stopped sessions may take to end; longer than the connect timeout.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a session takes between two checks of the order to stop.
 const SLACK: Duration = Duration::from_secs(1);
 
 enum Event {
@@ -27,9 +29,10 @@ enum Event {
     Failed(MailError),
 }
 
-/// Mail sessions that are ready and wait for a span.
+/// Connected mail sessions that wait for a span.
 pub(super) struct MailPool {
     shared: Arc<Shared>,
+    stop: Stop,
     threads: Threads<Span>,
     events: Receiver<Event>,
 }
@@ -42,9 +45,9 @@ impl fmt::Debug for MailPool {
 
 impl MailPool {
     /// Connects all sessions, or none.
-    pub(super) fn assemble(shared: Arc<Shared>) -> Result<MailPool, EngineError> {
+    pub(super) fn assemble(shared: Arc<Shared>, stop: Stop) -> Result<MailPool, EngineError> {
         let (sender, events) = mpsc::channel();
-        let mut pool = MailPool { shared, threads: Threads::new(), events };
+        let mut pool = MailPool { shared, stop, threads: Threads::new(), events };
         for index in 0..pool.shared.settings.threads {
             let (shared, sender) = (Arc::clone(&pool.shared), sender.clone());
             let run = move |spans: &Receiver<Span>| session(index, shared, spans, &sender);
@@ -79,25 +82,25 @@ impl MailPool {
         let waiting = self.threads.count();
         let tally = Tally::default();
         let mut waiting = Waiting { halt, limit, waiting, stopped: None, tally, tick };
-        let error = phase::run(&mut waiting, &self.events, &halt.user);
+        let error = phase::run(&mut waiting, &self.events, &self.stop);
         (waiting.tally, error)
     }
 }
 
 impl Drop for MailPool {
     fn drop(&mut self) {
-        // Sessions that wait for an order end with their channel, the others at their next check.
-        self.shared.halt.failed.request();
+        // Sessions that wait for a span end with their channel, the others at their next check.
+        self.shared.halt.request();
     }
 }
 
-/// All sessions, each of which owes one event.
+/// Waits for one event of each session.
 struct Waiting<'a> {
     halt: &'a Halt,
     limit: Option<Instant>,
-    /// Sessions whose event has not come.
+    /// Number of sessions whose event is missing.
     waiting: usize,
-    /// When they were stopped.
+    /// When the sessions were stopped.
     stopped: Option<Instant>,
     tally: Tally,
     tick: &'a mut dyn FnMut(),
@@ -105,7 +108,7 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     fn has_given_up(&self) -> bool {
-        self.stopped.is_some_and(|since| since.elapsed() > STOPPING)
+        self.stopped.is_some_and(|since| since.elapsed() > STOP_TIMEOUT)
     }
 }
 
@@ -126,7 +129,7 @@ impl Phase for Waiting<'_> {
         self.waiting > 0 && !(ending && self.has_given_up())
     }
 
-    /// Being late at the limit is no error: a server may leave its last answers open.
+    /// Reaching the limit is not an error: a server may never send its last replies.
     fn overdue(&mut self) -> Option<EngineError> {
         if self.limit.is_some_and(|limit| Instant::now() > limit) {
             self.end(false);
@@ -146,14 +149,14 @@ impl Phase for Waiting<'_> {
     }
 
     fn end(&mut self, _urgent: bool) {
-        self.halt.failed.request();
+        self.halt.request();
         self.stopped.get_or_insert_with(Instant::now);
     }
 }
 
-/// The thread's whole life. The receiver may be gone already; then nobody needs the events.
+/// Runs a session's thread. Events are dropped if the receiver no longer exists.
 fn session(index: u32, shared: Arc<Shared>, spans: &Receiver<Span>, events: &Sender<Event>) {
-    let mut session = match MailSession::ready(index, shared) {
+    let mut session = match MailSession::connect_new(index, shared) {
         Ok(session) => session,
         Err(error) => {
             let _ = events.send(Event::Failed(error));
@@ -162,7 +165,7 @@ fn session(index: u32, shared: Arc<Shared>, spans: &Receiver<Span>, events: &Sen
     };
     let _ = events.send(Event::Ready);
     while let Ok(span) = spans.recv() {
-        let sent = match session.work(&span) {
+        let sent = match session.run(&span) {
             Ok(tally) => events.send(Event::Done(Box::new(tally))),
             Err(error) => {
                 let _ = events.send(Event::Failed(error));

@@ -1,31 +1,29 @@
-//! A connection to a mail server, by TCP or a socket, on which nothing is waited for without end.
+//! A connection to a mail server, by TCP or a Unix socket, with a timeout for every wait.
 //!
-//! Reads and writes return every so often, to look whether time is up or someone wants to stop. What
-//! is said is [`super::dialogue`]'s business.
+//! Reads and writes wake up regularly to check the timeout and the order to stop. The protocol itself
+//! is in [`super::dialogue`].
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::config::value::mail::MailServer;
-use crate::host::stop::Stop;
+use super::halt::{Halt, POLL_INTERVAL};
+use super::settings::MailServer;
 
-/// How often a wait looks up.
-const BEAT: Duration = Duration::from_millis(100);
-/// For one address; a host that is not there would take minutes.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Timeout for one address; connecting to an absent host would take minutes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no answer.
+/// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Lost {
+pub(crate) enum Lost {
     #[error("the connection was closed")]
     Closed,
-    #[error("no answer within {} s", .0.as_secs_f64())]
+    #[error("no reply within {} s", .0.as_secs_f64())]
     Silent(Duration),
-    #[error("the server said what is no answer: {0}")]
+    #[error("malformed reply from the server: {0}")]
     Garbage(String),
-    #[error("the server takes no more: {0}")]
+    #[error("the server ends the session: {0}")]
     Leaving(String),
     #[error("{0}")]
     Broken(#[source] io::Error),
@@ -33,56 +31,29 @@ pub(super) enum Lost {
     Stopped,
 }
 
-/// Either of them stops whoever waits: the user, or another session that failed.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Halt {
-    pub(super) user: Stop,
-    pub(super) failed: Stop,
-}
-
-impl Halt {
-    pub(super) fn requested(&self) -> bool {
-        self.user.requested() || self.failed.requested()
-    }
-
-    /// Sleeps; false where it was woken to stop.
-    pub(super) fn sleep_until(&self, moment: Instant) -> bool {
-        loop {
-            if self.requested() {
-                return false;
-            }
-            let left = moment.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            std::thread::sleep(left.min(BEAT));
-        }
-    }
-}
-
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Socket(UnixStream),
 }
 
 impl Stream {
-    pub(super) fn connect(server: &MailServer) -> io::Result<Stream> {
+    pub(crate) fn connect(server: &MailServer) -> io::Result<Stream> {
         match server {
             MailServer::Socket(path) => {
                 let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(BEAT))?;
-                stream.set_write_timeout(Some(BEAT))?;
+                stream.set_read_timeout(Some(POLL_INTERVAL))?;
+                stream.set_write_timeout(Some(POLL_INTERVAL))?;
                 Ok(Stream::Socket(stream))
             }
             MailServer::Tcp(address) => {
                 let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
                 for address in address.to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, CONNECT) {
+                    match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
                         Ok(stream) => {
                             stream.set_nodelay(true)?;
-                            stream.set_read_timeout(Some(BEAT))?;
-                            stream.set_write_timeout(Some(BEAT))?;
+                            stream.set_read_timeout(Some(POLL_INTERVAL))?;
+                            stream.set_write_timeout(Some(POLL_INTERVAL))?;
                             return Ok(Stream::Tcp(stream));
                         }
                         Err(error) => last = error,
@@ -116,24 +87,24 @@ impl Write for Stream {
     }
 }
 
-/// Lines in, bytes out, each within a limit of time.
+/// Receives lines and sends bytes, each within a timeout.
 #[derive(Debug)]
-pub(super) struct Wire<S> {
+pub(crate) struct Wire<S> {
     stream: S,
     read: Vec<u8>,
-    limit: Duration,
+    timeout: Duration,
     halt: Halt,
 }
 
-/// RFC 5321 allows 512 bytes; a server that sends this much in one line speaks something else.
-const LONGEST_LINE: usize = 4096;
+/// RFC 5321 allows 512 bytes; a longer line belongs to another protocol.
+const MAX_LINE: usize = 4096;
 
 impl<S: Read + Write> Wire<S> {
-    pub(super) fn new(stream: S, limit: Duration, halt: Halt) -> Wire<S> {
-        Wire { stream, read: Vec::new(), limit, halt }
+    pub(crate) fn new(stream: S, timeout: Duration, halt: Halt) -> Wire<S> {
+        Wire { stream, read: Vec::new(), timeout, halt }
     }
 
-    pub(super) fn send(&mut self, mut bytes: &[u8]) -> Result<(), Lost> {
+    pub(crate) fn send(&mut self, mut bytes: &[u8]) -> Result<(), Lost> {
         let since = Instant::now();
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
@@ -145,15 +116,15 @@ impl<S: Read + Write> Wire<S> {
         Ok(())
     }
 
-    /// The next line without its end. `since` is when waiting began.
-    pub(super) fn line(&mut self, since: Instant) -> Result<String, Lost> {
+    /// Returns the next line without its end. The timeout counts from `since`.
+    pub(crate) fn line(&mut self, since: Instant) -> Result<String, Lost> {
         loop {
             if let Some(end) = self.read.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
                 return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
             }
-            if self.read.len() > LONGEST_LINE {
-                return Err(Lost::Garbage("a line without end".to_owned()));
+            if self.read.len() > MAX_LINE {
+                return Err(Lost::Garbage("an endless line".to_owned()));
             }
             let mut some = [0; 1024];
             match self.stream.read(&mut some) {
@@ -164,13 +135,13 @@ impl<S: Read + Write> Wire<S> {
         }
     }
 
-    /// Whether the server has said more than it was asked.
-    pub(super) fn has_more(&self) -> bool {
+    /// Returns whether the server sent more than it was asked for.
+    pub(crate) fn has_more(&self) -> bool {
         !self.read.is_empty()
     }
 
     #[cfg(test)]
-    pub(super) fn stream(&self) -> &S {
+    pub(crate) fn stream(&self) -> &S {
         &self.stream
     }
 
@@ -184,8 +155,8 @@ impl<S: Read + Write> Wire<S> {
         }
         if self.halt.requested() {
             Err(Lost::Stopped)
-        } else if since.elapsed() >= self.limit {
-            Err(Lost::Silent(self.limit))
+        } else if since.elapsed() >= self.timeout {
+            Err(Lost::Silent(self.timeout))
         } else {
             Ok(())
         }

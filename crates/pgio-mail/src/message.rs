@@ -1,9 +1,8 @@
-//! A message: its size, its text, and how it stands on the wire.
+//! Composes messages: size, text, and the form on the wire.
 //!
-//! The text is drawn from a seed, in lines as of an encoded attachment: little can be saved by
-//! compressing it, and one line in 64 begins with a dot, which the protocol has to keep apart from the
-//! end of a message. Its checksum is in a header of ours, as with Postal, and is taken with bare line
-//! feeds, which is how most stores write a line's end.
+//! The text is random, drawn from a seed, in lines like those of an encoded attachment. It hardly
+//! compresses, and one line in 64 begins with a dot, which the protocol must escape. A header of pgio's
+//! holds the checksum, as with Postal. The checksum uses bare line feeds, because most stores do.
 
 use std::fmt::Write;
 
@@ -11,45 +10,45 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use sha2::{Digest, Sha256};
 
-use crate::config::resolve::{MIN_MESSAGE_BYTES, MessageSizes};
-use crate::config::value::mail::SizeDistribution;
-use crate::rng::SplitMix64;
+use benchmath::rng::SplitMix64;
 
-/// In the header of every message of ours, and of nobody else's: what may be removed.
-pub(super) const MARK: &str = "X-Pgio-Sha256";
+use super::settings::{MIN_MESSAGE_BYTES, MessageSizes, SizeDistribution};
 
-/// Characters of a line, without its end; 998 is the protocol's limit, 76 the usual length.
+/// A header in every message of pgio's and in no other; only messages with it may be removed.
+pub const MARK: &str = "X-Pgio-Sha256";
+
+/// Length of a line without its end; the protocol's limit is 998, 76 is usual.
 const LINE: usize = 76;
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-";
-/// A mean times this is more than any server takes.
+/// Maximum size in multiples of the mean, beyond what any server accepts.
 const LARGEST: u64 = 100;
 
-pub(super) type Sum = [u8; 32];
+pub type Sum = [u8; 32];
 
-/// What differs from message to message.
+/// The variable parts of a message.
 #[derive(Debug)]
-pub(super) struct Draft<'a> {
+pub struct Draft<'a> {
     /// Without angle brackets.
-    pub(super) id: &'a str,
-    pub(super) sender: &'a str,
-    pub(super) to: &'a [&'a str],
-    pub(super) bytes: u64,
-    /// The seed of its text.
-    pub(super) seed: u64,
+    pub id: &'a str,
+    pub sender: &'a str,
+    pub to: &'a [&'a str],
+    pub bytes: u64,
+    /// Seed of the text.
+    pub seed: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Message {
-    /// As it follows DATA, the final dot included.
-    pub(super) wire: Vec<u8>,
+pub struct Message {
+    /// What follows DATA, including the final dot.
+    pub wire: Vec<u8>,
     /// Bytes of header and text.
-    pub(super) bytes: u64,
-    /// The checksum of its text.
-    pub(super) sum: Sum,
+    pub bytes: u64,
+    /// Checksum of the text.
+    pub sum: Sum,
 }
 
 /// Draws the size of one message.
-pub(super) fn size(sizes: &MessageSizes, rng: &mut SplitMix64) -> u64 {
+pub fn size(sizes: &MessageSizes, rng: &mut SplitMix64) -> u64 {
     let mean = sizes.mean as f64;
     let spread = f64::from(sizes.spread) / 100.0;
     let drawn = match sizes.distribution {
@@ -63,13 +62,13 @@ pub(super) fn size(sizes: &MessageSizes, rng: &mut SplitMix64) -> u64 {
     (drawn.round() as u64).clamp(MIN_MESSAGE_BYTES, sizes.mean.saturating_mul(LARGEST))
 }
 
-/// Standard normal: Box and Muller, Annals of Mathematical Statistics 29(2), 1958.
+/// Draws from the standard normal distribution: Box and Muller, Annals of Mathematical Statistics 29(2), 1958.
 fn normal(rng: &mut SplitMix64) -> f64 {
     let radius = (-2.0 * (1.0 - rng.next_f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.next_f64()).cos()
 }
 
-pub(super) fn compose(draft: &Draft<'_>) -> Message {
+pub fn compose(draft: &Draft<'_>) -> Message {
     let mut head = String::with_capacity(512);
     // Writing to a String cannot fail.
     let _ = write!(
@@ -78,20 +77,20 @@ pub(super) fn compose(draft: &Draft<'_>) -> Message {
         draft.id,
         date(Timestamp::now()),
         draft.sender,
-        // Folded, so that no line becomes too long.
+        // Folded to keep lines short.
         draft.to.join(">,\r\n <"),
         draft.id,
     );
     let _ = write!(head, "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n");
-    // The name, two hex digits a byte, and what stands around them.
+    // The name, two hex digits per byte, and punctuation.
     let sum_line = MARK.len() + 2 + 64 + 2;
-    // Many recipients make a header longer than a small message: one without a text has no sum.
+    // With many recipients the header is longer than a small message; leave at least one line of text.
     let text_bytes = draft.bytes.saturating_sub((head.len() + sum_line + 2) as u64).max(1) as usize;
     let mut rng = SplitMix64::new(draft.seed);
     let mut body = Vec::with_capacity(text_bytes + LINE);
     let mut sum = Sha256::new();
     while body.len() < text_bytes {
-        // The last line makes up for the rest; a line has at least one letter.
+        // The last line fills the rest; a line has at least one letter.
         let length = (text_bytes - body.len()).saturating_sub(2).clamp(1, LINE);
         let from = body.len();
         letters(&mut rng, length, &mut body);
@@ -120,23 +119,23 @@ fn letters(rng: &mut SplitMix64, length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// As RFC 5322 has it, in UTC.
+/// Formats a date according to RFC 5322, in UTC.
 fn date(now: Timestamp) -> String {
-    // A year over 9999 is the only failure; a Date of some kind is all that a server wants.
+    // Only a year after 9999 fails; servers require just some date.
     let date = DateTimePrinter::new().timestamp_to_string(&now);
     date.unwrap_or_else(|_| "Thu, 1 Jan 1970 00:00:00 -0000".to_owned())
 }
 
-pub(super) fn hex(sum: &Sum) -> String {
+fn hex(sum: &Sum) -> String {
     sum.iter().fold(String::with_capacity(64), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// Text as it follows DATA: a line that begins with a dot gets another, and a dot by itself ends all
-/// (RFC 5321, 4.5.2). A last line without its end gets one.
-pub(super) fn stuff(text: &[u8], out: &mut Vec<u8>) {
+/// Appends text in the form that follows DATA: doubles a leading dot of a line, ends an unfinished last
+/// line, and adds the final dot (RFC 5321, 4.5.2).
+pub fn stuff(text: &[u8], out: &mut Vec<u8>) {
     for line in text.split_inclusive(|b| *b == b'\n') {
         if line.starts_with(b".") {
             out.push(b'.');
@@ -154,8 +153,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a server makes of it: the text up to the lonely dot, and how much was read.
-    pub(crate) fn unstuff(wire: &[u8]) -> Option<(Vec<u8>, usize)> {
+    /// Reads it as a server does: returns the text up to the final dot, and the bytes consumed.
+    fn unstuff(wire: &[u8]) -> Option<(Vec<u8>, usize)> {
         let (mut text, mut at) = (Vec::new(), 0);
         for line in wire.split_inclusive(|b| *b == b'\n') {
             at += line.len();
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_its_size_its_sum_and_lines_of_the_usual_length() {
+    fn composes_the_requested_size_with_a_checksum() {
         for bytes in [1024, 1025, 1101, 1102, 1103, 71_680] {
             let message = compose(&draft(&["a@b", "c@d"], bytes, 7));
             let (raw, read) = unstuff(&message.wire).unwrap();
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_longer_than_the_message_leaves_a_line_of_text() {
+    fn a_long_header_leaves_one_line_of_text() {
         let many = vec!["someone@example.invalid"; 50];
         let message = compose(&draft(&many, MIN_MESSAGE_BYTES, 7));
         assert!(message.bytes > MIN_MESSAGE_BYTES);
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_is_one_text_and_dots_do_begin_lines() {
+    fn a_seed_determines_the_text_and_some_lines_begin_with_a_dot() {
         let of = |seed| compose(&draft(&["a@b"], 100_000, seed));
         assert_eq!(of(1).sum, of(1).sum);
         assert_ne!(of(1).sum, of(2).sum);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_their_mean_and_their_spread() {
+    fn sizes_have_the_requested_mean_and_spread() {
         let mut rng = SplitMix64::new(5);
         for (distribution, spread, relative_sd) in [
             (SizeDistribution::Fixed, 0, 0.0),
@@ -227,7 +226,7 @@ mod tests {
             let mean = drawn.iter().sum::<f64>() / n;
             let sd = (drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
             let wanted = sizes.mean as f64;
-            // Five standard errors; the tail of a lognormal widens that of its deviation.
+            // Five standard errors; the lognormal tail widens that of the deviation.
             assert!((mean / wanted - 1.0).abs() < 0.026, "{distribution:?}: mean {mean}");
             assert!((sd / wanted - relative_sd).abs() < 0.1, "{distribution:?}: sd {sd}");
             assert!(drawn.iter().all(|x| *x >= MIN_MESSAGE_BYTES as f64));
@@ -236,12 +235,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_text_survives_the_dots(
+        fn dot_stuffing_is_reversible(
             lines in prop::collection::vec(prop::collection::vec(
                 prop_oneof![Just(b'.'), Just(b'\r'), any::<u8>().prop_filter("ends a line", |b| *b != b'\n')],
                 0..6), 0..20),
         ) {
-            // Lines end in CRLF, as the protocol has it; a bare CR inside is the text's own.
+            // Lines end in CRLF, as the protocol requires; a bare CR may be part of a line.
             let text: Vec<u8> = lines.iter().flat_map(|l| [l.as_slice(), b"\r\n"].concat()).collect();
             let mut wire = Vec::new();
             stuff(&text, &mut wire);

@@ -1,34 +1,33 @@
-//! What is said on a connection: the greeting, then message after message, by LMTP or SMTP.
+//! LMTP and SMTP: the greeting, then one message after the other.
 //!
-//! One command at a time, as most senders do where a server may refuse in between. What becomes of a
-//! message is told for each recipient, and only what the server said yes to after the final dot is
-//! accepted: a connection that ends between the dot and the answer leaves the fate unknown, one that
-//! ends before the dot leaves the message with us. Whether and when it is tried again is not known
-//! here: [`super::session`].
+//! Sends one command at a time, as most senders do, because a server may refuse at any step. Each
+//! recipient has a [`Fate`]. A message is accepted only after a positive reply to the final dot. If the
+//! connection ends between the dot and the reply, the fate is unknown; if it ends before the dot, the
+//! message was not delivered. [`super::session`] decides about retries.
 
 use std::io::{Read, Write};
 use std::time::Instant;
 
+use super::settings::MailProtocol;
 use super::wire::{Lost, Wire};
-use crate::config::value::mail::MailProtocol;
 
-/// An answer: its code, and the text of its last line.
+/// A reply: its code, and the text of its last line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reply {
-    pub(super) code: u16,
-    pub(super) text: String,
+pub(crate) struct Reply {
+    pub(crate) code: u16,
+    pub(crate) text: String,
 }
 
 impl Reply {
-    fn is_yes(&self) -> bool {
+    fn is_positive(&self) -> bool {
         (200..300).contains(&self.code)
     }
 
-    fn is_later(&self) -> bool {
+    fn is_transient(&self) -> bool {
         (400..500).contains(&self.code)
     }
 
-    fn is_never(&self) -> bool {
+    fn is_permanent(&self) -> bool {
         (500..600).contains(&self.code)
     }
 }
@@ -39,25 +38,25 @@ impl std::fmt::Display for Reply {
     }
 }
 
-/// What became of a message for one recipient, in one attempt.
+/// The result of one attempt to deliver a message to one recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// Certainly not taken, for no reason of the server's.
+pub(crate) enum Fate {
+    /// Certainly not delivered, without a decision of the server.
     Untried,
     Accepted,
-    /// 4xx: may be tried again.
+    /// 4xx: may be retried.
     Deferred(Reply),
-    /// 5xx: never.
+    /// 5xx: must not be retried.
     Refused(Reply),
-    /// The message was sent, and the answer did not come.
+    /// The message was sent, but no reply came.
     Unknown,
 }
 
-/// Why a session cannot begin.
+/// Why a session cannot start.
 #[derive(Debug)]
-pub(super) enum NoService {
+pub(crate) enum NoService {
     Lost(Lost),
-    Said(Reply),
+    Refused(Reply),
 }
 
 impl From<Lost> for NoService {
@@ -66,18 +65,18 @@ impl From<Lost> for NoService {
     }
 }
 
-/// More lines than this in one answer are none.
-const MOST_LINES: usize = 256;
+/// A reply with more lines is malformed.
+const MAX_LINES: usize = 256;
 
 #[derive(Debug)]
-pub(super) struct Dialogue<S> {
+pub(crate) struct Dialogue<S> {
     wire: Wire<S>,
     protocol: MailProtocol,
 }
 
 impl<S: Read + Write> Dialogue<S> {
-    /// Waits for the greeting and answers it.
-    pub(super) fn open(wire: Wire<S>, protocol: MailProtocol) -> Result<Dialogue<S>, NoService> {
+    /// Waits for the greeting and sends LHLO or EHLO.
+    pub(crate) fn open(wire: Wire<S>, protocol: MailProtocol) -> Result<Dialogue<S>, NoService> {
         let mut dialogue = Dialogue { wire, protocol };
         let hello = match protocol {
             MailProtocol::Lmtp => "LHLO pgio.localdomain",
@@ -85,18 +84,18 @@ impl<S: Read + Write> Dialogue<S> {
         };
         let greeting = dialogue.reply()?;
         if greeting.code != 220 {
-            return Err(NoService::Said(greeting));
+            return Err(NoService::Refused(greeting));
         }
         let reply = dialogue.ask(hello)?;
-        if !reply.is_yes() {
-            return Err(NoService::Said(reply));
+        if !reply.is_positive() {
+            return Err(NoService::Refused(reply));
         }
         Ok(dialogue)
     }
 
-    /// Hands over one message; `wire` ends with the final dot. The connection is of no use any more
-    /// where the second part says why.
-    pub(super) fn deliver(
+    /// Delivers one message; `wire` ends with the final dot. If the second part is present, the
+    /// connection is lost.
+    pub(crate) fn deliver(
         &mut self,
         sender: &str,
         to: &[&str],
@@ -115,35 +114,35 @@ impl<S: Read + Write> Dialogue<S> {
         fates: &mut [Fate],
     ) -> Result<(), Lost> {
         let reply = self.ask(&format!("MAIL FROM:<{sender}>"))?;
-        if !reply.is_yes() {
+        if !reply.is_positive() {
             return self.all(fates, &(0..to.len()).collect::<Vec<_>>(), &reply);
         }
         let mut open = Vec::new();
         for (index, recipient) in to.iter().enumerate() {
             let reply = self.ask(&format!("RCPT TO:<{recipient}>"))?;
-            match reply.is_yes() {
+            match reply.is_positive() {
                 true => open.push(index),
                 false => self.all(fates, &[index], &reply)?,
             }
         }
         if open.is_empty() {
-            // The sender was taken: what was begun is ended.
+            // The server accepted the sender; end that transaction.
             return self.ask("RSET").map(drop);
         }
         let reply = self.ask("DATA")?;
         if reply.code != 354 {
-            if reply.is_yes() {
-                // Nothing was sent yet that it could have taken.
+            if reply.is_positive() {
+                // Nothing was sent yet that it could have accepted.
                 return Err(Lost::Garbage(reply.to_string()));
             }
             self.all(fates, &open, &reply)?;
             return self.ask("RSET").map(drop);
         }
-        // What is not sent to its end is not accepted, whatever happens.
+        // A message that is not sent completely is not accepted.
         self.wire.send(wire)?;
         open.iter().for_each(|index| fates[*index] = Fate::Unknown);
         match self.protocol {
-            // One answer for each recipient that was taken, in their order (RFC 2033, 4.2).
+            // One reply for each accepted recipient, in order (RFC 2033, 4.2).
             MailProtocol::Lmtp => {
                 for (answered, index) in open.iter().enumerate() {
                     let reply = self.reply()?;
@@ -161,12 +160,12 @@ impl<S: Read + Write> Dialogue<S> {
         }
     }
 
-    /// The same answer for all of these. 421 is an answer too, and the last one.
+    /// Applies one reply to several recipients. 421 is a reply, too, and the last one.
     fn all(&self, fates: &mut [Fate], these: &[usize], reply: &Reply) -> Result<(), Lost> {
         let fate = match reply {
-            _ if reply.is_yes() => Fate::Accepted,
-            _ if reply.is_later() => Fate::Deferred(reply.clone()),
-            _ if reply.is_never() => Fate::Refused(reply.clone()),
+            _ if reply.is_positive() => Fate::Accepted,
+            _ if reply.is_transient() => Fate::Deferred(reply.clone()),
+            _ if reply.is_permanent() => Fate::Refused(reply.clone()),
             _ => return Err(Lost::Garbage(reply.to_string())),
         };
         these.iter().for_each(|index| fates[*index] = fate.clone());
@@ -178,7 +177,7 @@ impl<S: Read + Write> Dialogue<S> {
 
     fn ask(&mut self, command: &str) -> Result<Reply, Lost> {
         if self.wire.has_more() {
-            // Said unasked: a server that leaves says 421 at any time, anything else is out of step.
+            // A server may send 421 at any time; anything else is out of step.
             let reply = self.reply()?;
             return Err(match is_leaving(&reply) {
                 true => Lost::Leaving(reply.to_string()),
@@ -191,7 +190,7 @@ impl<S: Read + Write> Dialogue<S> {
 
     fn reply(&mut self) -> Result<Reply, Lost> {
         let since = Instant::now();
-        for _ in 0..MOST_LINES {
+        for _ in 0..MAX_LINES {
             let line = self.wire.line(since)?;
             let garbage = || Lost::Garbage(line.chars().take(80).collect());
             let code = line.get(..3).filter(|c| c.bytes().all(|b| b.is_ascii_digit()));
@@ -208,11 +207,11 @@ impl<S: Read + Write> Dialogue<S> {
                 Some(_) => return Err(garbage()),
             }
         }
-        Err(Lost::Garbage("an answer without end".to_owned()))
+        Err(Lost::Garbage("an endless reply".to_owned()))
     }
 
-    /// Without waiting: whoever leaves does not care.
-    pub(super) fn quit(&mut self) {
+    /// Does not wait for the reply, because nothing depends on it.
+    pub(crate) fn quit(&mut self) {
         let _ = self.wire.send(b"QUIT\r\n");
     }
 }
@@ -225,12 +224,12 @@ fn is_leaving(reply: &Reply) -> bool {
 mod tests {
     use std::io;
 
+    use super::super::halt::Halt;
     use super::super::message::stuff;
-    use super::super::wire::Halt;
     use super::*;
     use std::time::Duration;
 
-    /// Says its part whatever it hears, and keeps what it heard.
+    /// Sends its script regardless of what it receives, and records what it received.
     struct Script {
         said: io::Cursor<Vec<u8>>,
         heard: Vec<u8>,
@@ -255,9 +254,8 @@ mod tests {
         }
     }
 
-    /// The answers of a transaction with two recipients, after greeting and LHLO.
+    /// Runs a transaction with two recipients; `answers` follow greeting and LHLO.
     fn fates(protocol: MailProtocol, answers: &str) -> (Vec<Fate>, Option<String>, String) {
-        // By hand, since a real server sends no answer before it is asked.
         let script = Script { said: io::Cursor::new(Vec::new()), heard: Vec::new() };
         let wire =
             Wire::new(OneByOne::new(script, answers), Duration::from_secs(5), Halt::default());
@@ -272,7 +270,7 @@ mod tests {
         (fates, lost.map(|l| l.to_string()), heard)
     }
 
-    /// Releases an answer only after a command or the dot was heard.
+    /// Sends a reply only after it received a command or the dot, as a real server does.
     struct OneByOne {
         inner: Script,
         answers: Vec<String>,
@@ -324,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn each_recipient_has_an_answer_of_its_own_in_lmtp_and_one_stands_for_all_in_smtp() {
+    fn lmtp_replies_for_each_recipient_and_smtp_once() {
         let (all, lost, heard) =
             fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|250 one|452 full");
         assert_eq!((all, lost), (vec![Accepted, deferred("452 full")], None));
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipient_that_is_refused_has_no_answer_after_the_dot() {
+    fn a_refused_recipient_has_no_reply_after_the_dot() {
         let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|550 who|250 ok|354 go|250 two");
         assert_eq!((all, lost), (vec![refused("550 who"), Accepted], None));
         let (all, lost, heard) = fates(MailProtocol::Lmtp, "250 ok|550 who|451 later|250 reset");
@@ -350,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_before_the_dot_leaves_it_untried_and_one_after_it_unknown() {
+    fn a_connection_lost_before_the_dot_is_untried_and_after_it_unknown() {
         for early in ["", "250 ok", "250 ok|250 ok|250 ok"] {
             let (all, lost, _) = fates(MailProtocol::Lmtp, early);
             assert_eq!(all, [Untried, Untried], "{early}");
@@ -363,21 +361,21 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_leaves_has_answered_for_the_rest() {
+    fn reply_421_counts_for_the_remaining_recipients() {
         let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|421 bye");
         assert_eq!(all, [deferred("421 bye"), Untried]);
-        assert_eq!(lost.unwrap(), "the server takes no more: 421 bye");
+        assert_eq!(lost.unwrap(), "the server ends the session: 421 bye");
         let (all, _, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|421 bye");
         assert_eq!(all, [deferred("421 bye"), deferred("421 bye")]);
     }
 
     #[test]
-    fn garbage_is_no_answer() {
+    fn malformed_replies_are_refused() {
         for garbage in ["hello", "25", "2x0 ok", "150 ok", "250ok", "999 ok", "\u{1F4A9}\u{1F4A9}"]
         {
             let (all, lost, _) = fates(MailProtocol::Lmtp, garbage);
             assert_eq!(all, [Untried, Untried], "{garbage}");
-            assert!(lost.unwrap().contains("no answer"), "{garbage}");
+            assert!(lost.unwrap().contains("malformed reply"), "{garbage}");
             let after = format!("250 ok|250 ok|250 ok|354 go|{garbage}");
             assert_eq!(fates(MailProtocol::Lmtp, &after).0, [Unknown, Unknown], "{garbage}");
         }

@@ -1,25 +1,38 @@
-//! One session against a server that takes everything: what is due, what is begun, what is late.
+//! One session against a server that accepts everything: which messages are due, started and late.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 
 use super::*;
-use crate::config::{Key, Layer};
+use crate::settings::{MailProtocol, MailServer, MessageSizes, SizeDistribution};
 
-fn settings(keys: &[(&str, &str)]) -> MailSettings {
-    let mut layer = Layer::default();
-    for (name, text) in keys {
-        Key::named(name).unwrap().set(&mut layer, text).unwrap();
+fn settings(server: String, rate: Option<MailRate>) -> MailSettings {
+    MailSettings {
+        server: MailServer::Tcp(server),
+        protocol: MailProtocol::Smtp,
+        threads: 1,
+        sizes: MessageSizes { mean: 2048, distribution: SizeDistribution::Fixed, spread: 0 },
+        sender: "pgio@localhost".to_owned(),
+        recipients: vec!["user1@localhost".to_owned()],
+        recipients_per_message: 1,
+        messages_per_connection: 0,
+        rate,
+        timeout: Duration::from_secs(10),
+        maildir: None,
+        run_time: Duration::from_secs(1),
     }
-    MailSettings::resolve(layer, "here").unwrap()
 }
 
-fn rate(text: &str) -> MailRate {
-    settings(&[("server", "nowhere:24"), ("messages_rate", text)]).rate.unwrap()
+fn per_second(messages: u32) -> MailRate {
+    MailRate::new(messages, false)
 }
 
-/// Takes whatever comes, on one connection.
+fn per_minute(messages: u32) -> MailRate {
+    MailRate::new(messages, true)
+}
+
+/// Accepts everything on one connection.
 fn server() -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -45,12 +58,9 @@ fn server() -> String {
     address.to_string()
 }
 
-fn session(more: &[(&str, &str)]) -> MailSession {
-    let server = server();
-    let keys = [("server", server.as_str()), ("protocol", "smtp"), ("message_size", "2K")];
-    let settings = settings(&[&keys[..], more].concat());
+fn session(rate: Option<MailRate>) -> MailSession {
     let shared = Shared {
-        settings,
+        settings: settings(server(), rate),
         token: "t".to_owned(),
         seed: 1,
         halt: Halt::default(),
@@ -59,7 +69,7 @@ fn session(more: &[(&str, &str)]) -> MailSession {
         refused: AtomicU64::new(0),
         done: AtomicU64::new(0),
     };
-    MailSession::ready(0, Arc::new(shared)).unwrap()
+    MailSession::connect_new(0, Arc::new(shared)).unwrap()
 }
 
 fn span(start: Instant, length: Duration, taken: u64) -> Span {
@@ -68,36 +78,36 @@ fn span(start: Instant, length: Duration, taken: u64) -> Span {
 }
 
 #[test]
-fn due_is_what_falls_into_the_window() {
-    let due = |seconds: f64, text: &str| {
-        span(Instant::now(), Duration::from_secs_f64(seconds), 0).due(rate(text))
+fn messages_are_due_until_the_end_of_the_window() {
+    let due = |seconds: f64, rate: MailRate| {
+        span(Instant::now(), Duration::from_secs_f64(seconds), 0).due(rate)
     };
-    assert_eq!(due(1.0, "50/s"), 50);
-    assert_eq!(due(1.0, "3/s"), 3);
-    assert_eq!(due(0.01, "1/min"), 1);
-    assert_eq!(due(8.0, "1500/min"), 200);
-    assert_eq!(due(60.0, "7/min"), 7);
-    assert_eq!(due(60.1, "7/min"), 8);
+    assert_eq!(due(1.0, per_second(50)), 50);
+    assert_eq!(due(1.0, per_second(3)), 3);
+    assert_eq!(due(0.01, per_minute(1)), 1);
+    assert_eq!(due(8.0, per_minute(1500)), 200);
+    assert_eq!(due(60.0, per_minute(7)), 7);
+    assert_eq!(due(60.1, per_minute(7)), 8);
 }
 
 #[test]
-fn a_message_of_the_last_moment_is_begun_and_whoever_waited_for_it_is_not_late() {
+fn a_message_due_at_the_last_moment_is_started_and_not_late() {
     let wait = Duration::from_millis(250);
-    let mut session = session(&[("messages_rate", "4/s")]);
+    let mut session = session(Some(per_second(4)));
     // Two messages are due; another session has the first.
     let span = span(Instant::now(), wait + Duration::from_nanos(1), 1);
-    assert_eq!(span.due(rate("4/s")), 2);
-    let tally = session.work(&span).unwrap();
+    assert_eq!(span.due(per_second(4)), 2);
+    let tally = session.run(&span).unwrap();
     assert_eq!((tally.scheduled, tally.messages), (1, 1));
     assert!(tally.late.unwrap() < wait, "{:?}", tally.late);
 }
 
 #[test]
-fn without_a_rate_all_are_to_begin_at_the_opening() {
+fn without_a_rate_all_sessions_are_due_at_the_start() {
     let behind = Duration::from_millis(100);
-    let mut session = session(&[]);
+    let mut session = session(None);
     let span = span(Instant::now() - behind, behind + Duration::from_secs(1), 0);
-    let tally = session.work(&span).unwrap();
+    let tally = session.run(&span).unwrap();
     assert!(tally.messages > 0);
     assert!(tally.late.unwrap() >= behind, "{:?}", tally.late);
 }

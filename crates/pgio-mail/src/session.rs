@@ -1,92 +1,93 @@
-//! One session that delivers: a thread, a connection, one message after the other.
+//! One delivering session: a connection, and one message after the other.
 //!
-//! Closed loop, or as the schedule says that all sessions share. What is deferred, or whose fate is
-//! unknown, is tried again under the same Message-ID, a little later each time and not for ever, while
-//! other messages go on. What was tried is left in the ledger, so that [`super::verdict`] knows how
-//! many copies may be found.
+//! Runs in a closed loop, or on the schedule that all sessions share. A message that is deferred, or
+//! whose fate is unknown, is retried under the same Message-ID with a growing delay and a limited number
+//! of times, while other messages continue. Every message tried is entered in the ledger, from which
+//! [`super::verdict`] knows how many copies may exist.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::MailError;
-use super::dialogue::{Dialogue, Fate, NoService};
-use super::message::{self, Draft, Message, Sum};
-use super::tally::Tally;
-use super::wire::{Halt, Lost, Stream, Wire};
-use crate::config::resolve::MailSettings;
-use crate::config::value::mail::MailRate;
-use crate::rng::{SplitMix64, derive};
+use benchmath::rng::{SplitMix64, derive};
 
-/// Attempts in all for one message; a mail server's hours are no time to measure.
-const MOST_ATTEMPTS: u32 = 6;
-/// Before the second attempt; doubled each time.
+use super::dialogue::{Dialogue, Fate, NoService};
+use super::error::MailError;
+use super::halt::Halt;
+use super::message::{self, Draft, Message, Sum};
+use super::settings::{MailRate, MailSettings};
+use super::tally::Tally;
+use super::wire::{Lost, Stream, Wire};
+
+/// Maximum number of attempts for one message; mail servers retry for hours, a window is short.
+const MAX_ATTEMPTS: u32 = 6;
+/// Delay before the second attempt; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(100);
-/// Messages that wait for another attempt; with more of them the session waits, too.
-const MOST_HELD: usize = 32;
-/// How long a server may be away in the middle of a trial.
-const AWAY: Duration = Duration::from_secs(10);
-/// Refused so often without one accepted, all will be refused.
+/// Maximum number of messages that wait for another attempt; at this number the session waits, too.
+const MAX_HELD: usize = 32;
+/// How long a session tries to reconnect during a trial.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// After so many refusals without an acceptance, all messages will be refused.
 const HOPELESS: u64 = 20;
 
-/// What all sessions of a trial share.
+/// State shared by all sessions of a trial.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) settings: MailSettings,
-    /// In every Message-ID: no two trials have the same.
-    pub(super) token: String,
-    pub(super) seed: u64,
-    pub(super) halt: Halt,
-    pub(super) ledger: Ledger,
-    /// Recipients accepted and refused since the trial began.
-    pub(super) accepted: AtomicU64,
-    pub(super) refused: AtomicU64,
-    /// Messages of the window, for showing.
-    pub(super) done: AtomicU64,
+pub struct Shared {
+    pub settings: MailSettings,
+    /// Part of every Message-ID; unique to the trial.
+    pub token: String,
+    pub seed: u64,
+    pub halt: Halt,
+    pub ledger: Ledger,
+    /// Recipients accepted and refused since the start of the trial.
+    pub accepted: AtomicU64,
+    pub refused: AtomicU64,
+    /// Messages completed, for the progress display.
+    pub done: AtomicU64,
 }
 
-/// What was tried, message by message.
-pub(super) type Ledger = Arc<Mutex<Vec<Sent>>>;
+/// All messages tried.
+pub type Ledger = Arc<Mutex<Vec<Sent>>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sent {
-    pub(super) id: String,
-    pub(super) sum: Sum,
-    pub(super) copies: Vec<Copies>,
+pub struct Sent {
+    pub id: String,
+    pub sum: Sum,
+    pub copies: Vec<CopyLimits>,
 }
 
-/// How many copies of a message one recipient must and may have.
+/// How many copies of a message one recipient must have and may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Copies {
+pub struct CopyLimits {
     /// Index into the recipients.
-    pub(super) recipient: u32,
-    pub(super) least: u32,
-    pub(super) most: u32,
+    pub recipient: u32,
+    pub min: u32,
+    pub max: u32,
 }
 
-/// A span in which messages are delivered: the warm-up, or the window.
+/// A period of delivery: the warm-up, or the window.
 #[derive(Debug, Clone)]
-pub(super) struct Span {
-    pub(super) name: &'static str,
-    pub(super) start: Instant,
-    pub(super) end: Instant,
-    /// The length of a slice of its timeline, in seconds.
-    pub(super) slice: f64,
-    /// Messages of an open loop that were taken so far.
-    pub(super) taken: Arc<AtomicU64>,
+pub struct Span {
+    pub name: &'static str,
+    pub start: Instant,
+    pub end: Instant,
+    /// Length of a slice of the timeline, in seconds.
+    pub slice: f64,
+    /// Number of messages of an open loop that sessions have taken so far.
+    pub taken: Arc<AtomicU64>,
 }
 
 impl Span {
-    /// When this message of an open loop is to begin.
-    pub(super) fn intended(&self, number: u64, rate: MailRate) -> Instant {
+    /// When this message of an open loop is due.
+    pub fn intended(&self, number: u64, rate: MailRate) -> Instant {
         self.start + Duration::from_secs_f64(number as f64 / rate.per_second())
     }
 
-    /// Messages of an open loop whose moment comes before the end.
-    pub(super) fn due(&self, rate: MailRate) -> u64 {
+    /// Number of messages of an open loop that are due before the end.
+    pub fn due(&self, rate: MailRate) -> u64 {
         let about = (self.end - self.start).as_secs_f64() * rate.per_second();
-        // The product may be rounded to the wrong side: what counts is the moment of each.
+        // The product may be rounded to the wrong side; the due time of each message decides.
         let mut number = (about as u64).saturating_sub(1);
         while self.intended(number, rate) < self.end {
             number += 1;
@@ -95,16 +96,16 @@ impl Span {
     }
 }
 
-/// A message until it is settled for each recipient.
+/// A message with recipients that are not settled.
 #[derive(Debug)]
 struct Held {
     id: String,
     message: Message,
-    copies: Vec<Copies>,
-    /// Indices into `copies`.
+    copies: Vec<CopyLimits>,
+    /// Indices into `copies` of unsettled recipients.
     open: Vec<usize>,
     refused: bool,
-    /// When it began, or should have.
+    /// When delivery began; in an open loop, when it was due.
     since: Instant,
     attempts: u32,
     due: Instant,
@@ -113,11 +114,11 @@ struct Held {
 enum Next {
     Deliver(Box<Held>),
     Wait(Instant),
-    Over,
+    End,
 }
 
 #[derive(Debug)]
-pub(super) struct MailSession {
+pub struct MailSession {
     index: u32,
     shared: Arc<Shared>,
     dialogue: Option<Dialogue<Stream>>,
@@ -128,8 +129,8 @@ pub(super) struct MailSession {
 }
 
 impl MailSession {
-    /// Connected and greeted.
-    pub(super) fn ready(index: u32, shared: Arc<Shared>) -> Result<MailSession, MailError> {
+    /// Connects and exchanges greetings.
+    pub fn connect_new(index: u32, shared: Arc<Shared>) -> Result<MailSession, MailError> {
         let mut session = MailSession {
             index,
             shared,
@@ -143,12 +144,12 @@ impl MailSession {
         Ok(session)
     }
 
-    pub(super) fn work(&mut self, span: &Span) -> Result<Tally, MailError> {
-        // A stream of its own: the window's must not depend on how far the warm-up came.
+    pub fn run(&mut self, span: &Span) -> Result<Tally, MailError> {
+        // A separate stream: the window must not depend on the progress of the warm-up.
         self.rng = SplitMix64::new(derive(self.shared.seed, span.name, u64::from(self.index)));
         let mut tally = Tally::default();
         let mut taken = None;
-        // Who was free when a message fell due begins it, though waking up may take until after the end.
+        // A session that was free when a message fell due starts it, even if it wakes up after the end.
         let mut waited = false;
         self.shared.halt.sleep_until(span.start);
         while !self.shared.halt.requested() && (waited || Instant::now() < span.end) {
@@ -159,11 +160,11 @@ impl MailSession {
                     self.shared.halt.sleep_until(until.min(span.end));
                     waited = until < span.end;
                 }
-                Next::Over => break,
+                Next::End => break,
             }
         }
         for held in std::mem::take(&mut self.held) {
-            self.leave_over(held, &mut tally);
+            self.give_up_at_end(held, &mut tally);
         }
         tally.overdue.extend(taken.filter(|intended| *intended < span.end));
         tally.free = Some(Instant::now());
@@ -172,14 +173,14 @@ impl MailSession {
 
     fn next(&mut self, span: &Span, taken: &mut Option<Instant>, tally: &mut Tally) -> Next {
         let now = Instant::now();
-        // The first to come is the first due, as nearly as matters.
+        // The queue is ordered by due time.
         let due = self.held.front().map(|held| held.due);
         if due.is_some_and(|due| due <= now)
             && let Some(held) = self.held.pop_front()
         {
             return Next::Deliver(Box::new(held));
         }
-        if let (true, Some(due)) = (self.held.len() >= MOST_HELD, due) {
+        if let (true, Some(due)) = (self.held.len() >= MAX_HELD, due) {
             return Next::Wait(due);
         }
         let Some(rate) = self.shared.settings.rate else {
@@ -190,7 +191,7 @@ impl MailSession {
             span.intended(number, rate)
         });
         if intended >= span.end {
-            return due.map_or(Next::Over, Next::Wait);
+            return due.map_or(Next::End, Next::Wait);
         }
         if intended > now {
             return Next::Wait(due.map_or(intended, |due| due.min(intended)));
@@ -201,7 +202,7 @@ impl MailSession {
         Next::Deliver(Box::new(self.draw(intended)))
     }
 
-    /// The next message of this session.
+    /// Draws the next message of this session.
     fn draw(&mut self, since: Instant) -> Held {
         let settings = &self.shared.settings;
         self.number += 1;
@@ -221,22 +222,22 @@ impl MailSession {
         let message = message::compose(&draft);
         let open = (0..chosen.len()).collect();
         let copies =
-            chosen.into_iter().map(|recipient| Copies { recipient, least: 0, most: 0 }).collect();
+            chosen.into_iter().map(|recipient| CopyLimits { recipient, min: 0, max: 0 }).collect();
         Held { id, message, copies, open, refused: false, since, attempts: 0, due: since }
     }
 
     fn attempt(&mut self, mut held: Held, span: &Span, tally: &mut Tally) -> Result<(), MailError> {
-        if self.dialogue.is_none() && !self.connect(AWAY)? {
-            self.leave_over(held, tally);
+        if self.dialogue.is_none() && !self.connect(RECONNECT_TIMEOUT)? {
+            self.give_up_at_end(held, tally);
             return Ok(());
         }
         tally.retries += u64::from(held.attempts > 0);
         held.attempts += 1;
         let began = Instant::now();
         let settings = &self.shared.settings;
-        // At a rate a session's first message may be due long after the opening.
-        let meant = if settings.rate.is_some() { held.since } else { span.start };
-        tally.late.get_or_insert(began.saturating_duration_since(meant));
+        // In an open loop, a session's first message may be due long after the start.
+        let intended = if settings.rate.is_some() { held.since } else { span.start };
+        tally.late.get_or_insert(began.saturating_duration_since(intended));
         let to: Vec<&str> = held
             .open
             .iter()
@@ -247,12 +248,12 @@ impl MailSession {
         let ended = Instant::now();
         let refusal = self.note(&mut held, &fates, tally);
         self.on_this_connection += 1;
-        let often_enough = settings.messages_per_connection;
+        let limit = settings.messages_per_connection;
         if let Some(lost) = lost {
             tally.dropped += u64::from(!matches!(lost, Lost::Stopped));
             self.dialogue = None;
-        } else if often_enough > 0 && self.on_this_connection >= often_enough {
-            self.leave();
+        } else if limit > 0 && self.on_this_connection >= limit {
+            self.quit();
         }
         if held.open.is_empty() {
             if !held.refused {
@@ -260,7 +261,7 @@ impl MailSession {
                 self.shared.done.fetch_add(1, Ordering::Relaxed);
             }
             self.settle(held);
-        } else if held.attempts >= MOST_ATTEMPTS {
+        } else if held.attempts >= MAX_ATTEMPTS {
             tally.undelivered += held.open.len() as u64;
             self.settle(held);
         } else {
@@ -269,14 +270,15 @@ impl MailSession {
             self.held.insert(at, held);
         }
         match refusal.filter(|_| self.is_hopeless()) {
-            Some(said) => {
-                Err(MailError::RefusesAll { server: settings_server(&self.shared), said })
+            Some(reply) => {
+                let server = self.shared.settings.server.to_string();
+                Err(MailError::RefusesAll { server, reply })
             }
             None => Ok(()),
         }
     }
 
-    /// Takes over what became of an attempt; returns a refusal, if there was one.
+    /// Records the result of an attempt; returns a refusal, if any.
     fn note(&self, held: &mut Held, fates: &[Fate], tally: &mut Tally) -> Option<String> {
         let mut refusal = None;
         let mut open = Vec::new();
@@ -286,8 +288,8 @@ impl MailSession {
                 Fate::Accepted => {
                     self.shared.accepted.fetch_add(1, Ordering::Relaxed);
                     tally.recipients += 1;
-                    copies.least = 1;
-                    copies.most += 1;
+                    copies.min = 1;
+                    copies.max += 1;
                     continue;
                 }
                 Fate::Refused(reply) => {
@@ -300,7 +302,7 @@ impl MailSession {
                 Fate::Deferred(_) => tally.deferred += 1,
                 Fate::Unknown => {
                     tally.unknown += 1;
-                    copies.most += 1;
+                    copies.max += 1;
                 }
                 Fate::Untried => {}
             }
@@ -316,9 +318,9 @@ impl MailSession {
         refused >= many && self.shared.accepted.load(Ordering::Relaxed) == 0
     }
 
-    fn leave_over(&self, held: Held, tally: &mut Tally) {
+    fn give_up_at_end(&self, held: Held, tally: &mut Tally) {
         tally.left_over += held.open.len() as u64;
-        // What was refused is not delivered, however long it takes.
+        // A refused message is never delivered.
         if !held.refused {
             tally.latency.record_censored(held.since.elapsed().as_nanos() as f64, 1);
         }
@@ -330,12 +332,12 @@ impl MailSession {
             return;
         }
         let sent = Sent { id: held.id, sum: held.message.sum, copies: held.copies };
-        // What another thread left when it panicked is still a list.
+        // The list is valid even if another thread panicked.
         self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner).push(sent);
     }
 
-    /// False where it was to stop meanwhile.
-    fn connect(&mut self, patience: Duration) -> Result<bool, MailError> {
+    /// Returns false if it was stopped meanwhile.
+    fn connect(&mut self, timeout: Duration) -> Result<bool, MailError> {
         let since = Instant::now();
         let mut pause = BACK_OFF;
         loop {
@@ -353,8 +355,8 @@ impl MailSession {
                 Err(NoService::Lost(Lost::Stopped)) => return Ok(false),
                 Err(why) => why,
             };
-            let never = matches!(&why, NoService::Said(reply) if reply.code >= 500);
-            if never || since.elapsed() >= patience {
+            let permanent = matches!(&why, NoService::Refused(reply) if reply.code >= 500);
+            if permanent || since.elapsed() >= timeout {
                 return Err(MailError::no_service(&settings.server, settings.protocol, &why));
             }
             if !self.shared.halt.sleep_until(Instant::now() + pause) {
@@ -364,20 +366,16 @@ impl MailSession {
         }
     }
 
-    fn leave(&mut self) {
+    fn quit(&mut self) {
         if let Some(mut dialogue) = self.dialogue.take() {
             dialogue.quit();
         }
     }
 }
 
-fn settings_server(shared: &Shared) -> String {
-    shared.settings.server.to_string()
-}
-
 impl Drop for MailSession {
     fn drop(&mut self) {
-        self.leave();
+        self.quit();
     }
 }
 

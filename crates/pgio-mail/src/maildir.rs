@@ -1,61 +1,54 @@
-//! Messages of ours in mail directories, here or on another host: read, summed up, and removed.
+//! Finds pgio's messages in mail directories, computes their checksums, and removes them.
 //!
-//! Ours is what has our header; everything else in a directory stays as it is, and so do the files
-//! that the mail server keeps beside. Here files are read by ourselves, as there may be gigabytes of
-//! them; on another host by a script of `awk` and `sha256sum`, so that nothing of pgio's has to be
-//! there. A test holds the two together.
+//! Only messages with pgio's header are touched; other messages and the mail server's own files stay.
+//! On this machine pgio reads the files itself, because there may be gigabytes of them. On another host
+//! a script of `awk` and `sha256sum` does it, so that nothing needs to be installed there. A test checks
+//! that both return the same.
 
+use std::error::Error;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use pgio_results::files::{Directory, Refused};
 use sha2::{Digest, Sha256};
 
 use super::message::{MARK, Sum};
-use crate::files::{Directory, Refused};
-use crate::host::Host;
-use crate::host::exec::{CommandLine, Exec, ExecError};
 
 const SCRIPT: &str = include_str!("maildir.sh");
-/// Directories in one command line, which has to fit into 128 kB.
+/// Directories per command line, which must fit into 128 kB.
 const BATCH: usize = 250;
-/// No message of ours has more bytes.
-const MESSAGE: u64 = 256 << 20;
+/// Larger files are not pgio's.
+const MAX_BYTES: u64 = 256 << 20;
 /// The end of every Message-ID of pgio.
 const DOMAIN: &str = "@pgio";
 
 #[derive(Debug, thiserror::Error)]
-pub enum LookError {
+pub enum MaildirError {
     #[error("{}", .path.display())]
     File { path: PathBuf, source: io::Error },
     #[error(transparent)]
-    Host(#[from] ExecError),
-    #[error("the host's answer is not understood: {0}")]
+    Host(Box<dyn Error + Send + Sync>),
+    #[error("unexpected output of the script: {0}")]
     Answer(String),
 }
 
-/// One copy of one message.
+/// A delivered copy of a message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Found {
-    pub(super) id: String,
-    /// As it was asked for.
-    pub(super) place: String,
-    pub(super) sum: Sum,
+pub struct StoredCopy {
+    pub id: String,
+    /// The mail directory, as passed in.
+    pub directory: String,
+    pub sum: Sum,
 }
 
-/// Finds and removes all that is ours. Directories that are not there are empty.
-pub(super) fn collect(host: &Host, places: &[String]) -> Result<Vec<Found>, LookError> {
-    match host.is_local() {
-        true => here(places),
-        false => by_script(host, places),
-    }
-}
-
-fn here(places: &[String]) -> Result<Vec<Found>, LookError> {
+/// Finds and removes all messages of pgio's below these directories of this machine. A directory that
+/// does not exist is empty.
+pub fn collect(directories: &[String]) -> Result<Vec<StoredCopy>, MaildirError> {
     let mut found = Vec::new();
-    for place in places {
+    for maildir in directories {
         for part in ["new", "cur"] {
-            let directory = Path::new(place).join(part);
+            let directory = Path::new(maildir).join(part);
             let entries = match fs::read_dir(&directory) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 entries => entries.map_err(failed(&directory))?,
@@ -67,45 +60,45 @@ fn here(places: &[String]) -> Result<Vec<Found>, LookError> {
                 if !entry.file_type().is_ok_and(|t| t.is_file()) {
                     continue;
                 }
-                // Its users may put a link or a FIFO there meanwhile.
+                // The mailbox's owner may put a link or a FIFO there meanwhile.
                 let name = entry.file_name();
-                let text = match open.read_bytes(Path::new(&name), MESSAGE) {
-                    // A reader of mail moves files from one directory to the other.
+                let text = match open.read_bytes(Path::new(&name), MAX_BYTES) {
+                    // A mail reader moves files from one directory to the other.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                    // Not of our size or kind.
+                    // Too large, or not a regular file.
                     Err(error) if Refused::is_cause_of(&error) => continue,
                     text => text.map_err(failed(&path))?,
                 };
-                if let Some((id, sum)) = ours(&text) {
+                if let Some((id, sum)) = id_and_sum(&text) {
                     if !open.remove(&name).map_err(failed(&path))? {
                         continue;
                     }
-                    found.push(Found { id, place: place.clone(), sum });
+                    found.push(StoredCopy { id, directory: maildir.clone(), sum });
                 }
             }
         }
     }
     if !found.is_empty() {
-        settle(places);
+        sync(directories);
     }
     Ok(found)
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> LookError {
-    |source| LookError::File { path: path.to_owned(), source }
+fn failed(path: &Path) -> impl Fn(io::Error) -> MaildirError {
+    |source| MaildirError::File { path: path.to_owned(), source }
 }
 
-/// What was removed is not to be written while the next trial runs.
-fn settle(places: &[String]) {
-    let there = places.iter().find_map(|place| fs::File::open(place).ok());
-    // Only a kindness to the next trial: what cannot be written fails there, and says so.
-    if let Some(directory) = there {
+/// Writes out the removals, so that they do not disturb the next trial.
+fn sync(directories: &[String]) {
+    let opened = directories.iter().find_map(|directory| fs::File::open(directory).ok());
+    // Failure is harmless here; a broken file system fails in the next trial.
+    if let Some(directory) = opened {
         let _ = rustix::fs::syncfs(directory);
     }
 }
 
-/// The id and the text's sum, of a message of ours. Line ends are those of the store.
-fn ours(message: &[u8]) -> Option<(String, Sum)> {
+/// Returns the id and the checksum of the text, if this is a message of pgio's. Accepts both line ends.
+fn id_and_sum(message: &[u8]) -> Option<(String, Sum)> {
     let (mut id, mut marked) = (None, false);
     let mut lines = message.split_inclusive(|b| *b == b'\n').map(without_end);
     for line in lines.by_ref() {
@@ -136,42 +129,56 @@ fn without_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-fn by_script(host: &dyn Exec, places: &[String]) -> Result<Vec<Found>, LookError> {
+/// Does the same by a script that `run` executes with `sh` and these arguments on any host. Returns the
+/// script's output.
+pub fn collect_by_script(
+    directories: &[String],
+    run: impl Fn(&[&str]) -> Result<String, Box<dyn Error + Send + Sync>>,
+) -> Result<Vec<StoredCopy>, MaildirError> {
     let mut found = Vec::new();
-    for batch in places.chunks(BATCH) {
-        let line = CommandLine::new("sh").args(["-c", SCRIPT, "sh", MARK, DOMAIN]).args(batch);
-        for answer in host.run(&line)?.lines() {
-            let one = parse(answer, batch);
-            found.push(one.ok_or_else(|| LookError::Answer(answer.to_owned()))?);
+    for batch in directories.chunks(BATCH) {
+        let mut arguments = vec!["-c", SCRIPT, "sh", MARK, DOMAIN];
+        arguments.extend(batch.iter().map(String::as_str));
+        for line in run(&arguments).map_err(MaildirError::Host)?.lines() {
+            let copy = parse(line, batch);
+            found.push(copy.ok_or_else(|| MaildirError::Answer(line.to_owned()))?);
         }
     }
     Ok(found)
 }
 
 /// `ID FILE`, a tab, `SUM  NAME`
-fn parse(answer: &str, places: &[String]) -> Option<Found> {
+fn parse(answer: &str, directories: &[String]) -> Option<StoredCopy> {
     let (named, sum) = answer.split_once('\t')?;
     let (id, file) = named.split_once(' ')?;
     let directory = Path::new(file).parent()?.parent()?;
-    let place = places.iter().find(|place| Path::new(place) == directory)?;
+    let maildir = directories.iter().find(|maildir| Path::new(maildir) == directory)?;
     let digits = sum.split_whitespace().next().filter(|digits| digits.len() == 64)?;
     let mut bytes: Sum = [0; 32];
     for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
         *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
     }
-    Some(Found { id: id.to_owned(), place: place.clone(), sum: bytes })
+    Some(StoredCopy { id: id.to_owned(), directory: maildir.clone(), sum: bytes })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::message::{Draft, compose};
     use super::*;
-    use crate::host::exec::Local;
+    use std::process::Command;
 
-    type Way = fn(&[String]) -> Result<Vec<Found>, LookError>;
-    const WAYS: [(&str, Way); 2] = [("here", here), ("script", |places| by_script(&Local, places))];
+    type Collect = fn(&[String]) -> Result<Vec<StoredCopy>, MaildirError>;
+    const METHODS: [(&str, Collect); 2] = [("direct", collect), ("script", by_script)];
 
-    /// As a mail server stores it: bare line feeds, no dots doubled, a header more.
+    fn by_script(directories: &[String]) -> Result<Vec<StoredCopy>, MaildirError> {
+        collect_by_script(directories, |arguments| {
+            let output = Command::new("sh").args(arguments).output()?;
+            assert!(output.status.success());
+            Ok(String::from_utf8(output.stdout)?)
+        })
+    }
+
+    /// The form in which a mail server stores it: bare line feeds, no doubled dots, one more header.
     fn stored(id: &str, crlf: bool, bytes: u64) -> (Vec<u8>, Sum) {
         let draft = Draft { id, sender: "p@l", to: &["a@b"], bytes, seed: 3 };
         let message = compose(&draft);
@@ -182,7 +189,7 @@ mod tests {
         (text.into_bytes(), message.sum)
     }
 
-    fn filled() -> (tempfile::TempDir, Vec<String>, Vec<Found>) {
+    fn filled() -> (tempfile::TempDir, Vec<String>, Vec<StoredCopy>) {
         let dir = tempfile::tempdir().unwrap();
         let places: Vec<String> = ["it's a", "b", "none"]
             .map(|name| dir.path().join(name).to_str().unwrap().to_owned())
@@ -193,13 +200,13 @@ mod tests {
                 let at = Path::new(place).join(part);
                 fs::create_dir_all(&at).unwrap();
                 let id = format!("t.{n}.{part}@pgio");
-                // The second is all header, but for one letter.
+                // The second has one letter of text.
                 let (text, sum) = stored(&id, part == "cur", [5000, 1][n]);
                 fs::write(at.join("1.M2P3.host:2,S"), &text).unwrap();
                 if part != "tmp" {
-                    wanted.push(Found { id, place: place.clone(), sum });
+                    wanted.push(StoredCopy { id, directory: place.clone(), sum });
                 }
-                // Not ours: no mark, a mark in the text only, another's id, nothing at all.
+                // Not pgio's: no mark, a mark in the text only, a foreign id, an empty file.
                 let (marked, _) = stored("x@example.org", false, 5000);
                 fs::write(at.join("foreign"), marked).unwrap();
                 let quoted = format!("Subject: x\n\n{}", String::from_utf8(text).unwrap());
@@ -207,12 +214,16 @@ mod tests {
                 fs::write(at.join("empty"), "").unwrap();
             }
         }
-        // Ours, and its text is lost.
+        // A message of pgio's that lost its text.
         let id = "t.emptied@pgio".to_owned();
         let (text, _) = stored(&id, false, 5000);
         let head = text.windows(2).position(|two| two == b"\n\n").unwrap() + 2;
         fs::write(Path::new(&places[0]).join("new/emptied"), &text[..head]).unwrap();
-        wanted.push(Found { id, place: places[0].clone(), sum: Sha256::digest(b"").into() });
+        wanted.push(StoredCopy {
+            id,
+            directory: places[0].clone(),
+            sum: Sha256::digest(b"").into(),
+        });
         wanted.sort();
         (dir, places, wanted)
     }
@@ -224,21 +235,21 @@ mod tests {
     }
 
     #[test]
-    fn the_script_finds_and_removes_what_is_found_here_and_nothing_else() {
-        for (way, collect) in WAYS {
+    fn both_methods_find_and_remove_the_same_messages_and_nothing_else() {
+        for (method, collect) in METHODS {
             let (_dir, places, wanted) = filled();
             let before = files(&places);
             let mut found = collect(&places).unwrap();
             found.sort();
-            assert_eq!(found, wanted, "{way}");
-            assert_eq!(files(&places), before - wanted.len(), "{way}");
-            assert_eq!(collect(&places).unwrap(), [], "{way}");
+            assert_eq!(found, wanted, "{method}");
+            assert_eq!(files(&places), before - wanted.len(), "{method}");
+            assert_eq!(collect(&places).unwrap(), [], "{method}");
         }
     }
 
     #[test]
-    fn what_a_reader_moves_meanwhile_is_found_once() {
-        for (way, collect) in WAYS {
+    fn a_message_moved_meanwhile_is_found_once() {
+        for (method, collect) in METHODS {
             let dir = tempfile::tempdir().unwrap();
             let place = dir.path().to_str().unwrap().to_owned();
             let [new, cur] = ["new", "cur"].map(|part| dir.path().join(part));
@@ -249,12 +260,12 @@ mod tests {
                 let id = format!("t.{n:03}@pgio");
                 let (text, sum) = stored(&id, false, 500);
                 fs::write(new.join(n.to_string()), text).unwrap();
-                wanted.push(Found { id, place: place.clone(), sum });
+                wanted.push(StoredCopy { id, directory: place.clone(), sum });
             }
             let mut found = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     for n in 0..500 {
-                        // Who is quicker, the reader or we, differs.
+                        // The move may come before or after ours.
                         let name = n.to_string();
                         let _ = fs::rename(new.join(&name), cur.join(format!("{name}:2,S")));
                         std::thread::sleep(std::time::Duration::from_micros(100));
@@ -263,19 +274,19 @@ mod tests {
                 collect(std::slice::from_ref(&place)).unwrap()
             });
             found.sort();
-            assert_eq!(found.len(), wanted.len(), "{way}");
-            assert!(found == wanted, "{way}");
+            assert_eq!(found.len(), wanted.len(), "{method}");
+            assert!(found == wanted, "{method}");
         }
     }
 
     #[test]
-    fn a_changed_text_has_another_sum() {
+    fn a_changed_text_has_a_different_checksum() {
         let (mut text, sum) = stored("1@pgio", false, 5000);
-        assert_eq!(ours(&text), Some(("1@pgio".to_owned(), sum)));
+        assert_eq!(id_and_sum(&text), Some(("1@pgio".to_owned(), sum)));
         let last = text.len() - 2;
         text[last] ^= 1;
-        assert_ne!(ours(&text).unwrap().1, sum);
+        assert_ne!(id_and_sum(&text).unwrap().1, sum);
         text.truncate(last - 100);
-        assert_ne!(ours(&text).unwrap().1, sum);
+        assert_ne!(id_and_sum(&text).unwrap().1, sum);
     }
 }

@@ -1,0 +1,137 @@
+//! What is delivered, where to and how fast: the parsed settings of a mail workload.
+//!
+//! This module has no defaults and parses nothing; the caller resolves its own configuration.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Size of the header and one line of text.
+pub const MIN_MESSAGE_BYTES: u64 = 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailSettings {
+    pub server: MailServer,
+    pub protocol: MailProtocol,
+    /// Concurrent delivery sessions.
+    pub threads: u32,
+    pub sizes: MessageSizes,
+    pub sender: String,
+    pub recipients: Vec<String>,
+    /// Number of different recipients per message.
+    pub recipients_per_message: u32,
+    /// 0: unlimited.
+    pub messages_per_connection: u32,
+    /// Absent: as fast as the server accepts messages.
+    pub rate: Option<MailRate>,
+    /// Timeout for one reply.
+    pub timeout: Duration,
+    pub maildir: Option<Maildir>,
+    pub run_time: Duration,
+}
+
+/// Bytes of a message, header included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageSizes {
+    pub mean: u64,
+    pub distribution: SizeDistribution,
+    /// Percent of the mean: half the width (uniform) or the standard deviation (lognormal).
+    pub spread: u32,
+}
+
+/// Where pgio looks up delivered messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Maildir {
+    /// A path with `{user}` and `{domain}`.
+    pub path: String,
+    /// The host's name in the file; absent: the target's host.
+    pub host: Option<String>,
+}
+
+impl Maildir {
+    /// Returns the path of a recipient's Maildir.
+    pub fn path_of(&self, recipient: &str) -> String {
+        let (user, domain) = recipient.split_once('@').unwrap_or((recipient, ""));
+        self.path.replace("{user}", user).replace("{domain}", domain)
+    }
+}
+
+/// The mail server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MailServer {
+    /// `host:port`, passed to the resolver unchanged.
+    Tcp(String),
+    Socket(PathBuf),
+}
+
+impl fmt::Display for MailServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => f.write_str(address),
+            Self::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// The delivery protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MailProtocol {
+    /// RFC 2033: one reply per recipient, after delivery.
+    Lmtp,
+    /// RFC 5321: one reply, when the server accepts the message.
+    Smtp,
+}
+
+impl MailProtocol {
+    pub const NAMES: &'static [&'static str] = &["lmtp", "smtp"];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lmtp => "lmtp",
+            Self::Smtp => "smtp",
+        }
+    }
+}
+
+/// The distribution of message sizes around their mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SizeDistribution {
+    Fixed,
+    Uniform,
+    Lognormal,
+}
+
+impl SizeDistribution {
+    pub const NAMES: &'static [&'static str] = &["fixed", "uniform", "lognormal"];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Uniform => "uniform",
+            Self::Lognormal => "lognormal",
+        }
+    }
+}
+
+/// The rate at which all threads together start messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MailRate {
+    messages: u32,
+    per_minute: bool,
+}
+
+impl MailRate {
+    pub fn new(messages: u32, per_minute: bool) -> MailRate {
+        MailRate { messages, per_minute }
+    }
+
+    pub fn per_second(self) -> f64 {
+        f64::from(self.messages) / if self.per_minute { 60.0 } else { 1.0 }
+    }
+}
+
+impl fmt::Display for MailRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.messages, if self.per_minute { "min" } else { "s" })
+    }
+}

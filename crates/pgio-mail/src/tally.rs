@@ -1,0 +1,146 @@
+//! Counts of one session in one span, and their sum over all sessions.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pgio_results::histogram::{Histogram, overdue};
+
+use super::message::Message;
+use super::session::Span;
+use super::settings::MailRate;
+
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub latency: Histogram,
+    /// Accepted for every recipient.
+    pub messages: u64,
+    /// Bytes of these messages, as sent.
+    pub bytes: u64,
+    /// Recipients accepted.
+    pub recipients: u64,
+    /// Recipients refused permanently.
+    pub refused: u64,
+    /// Attempts for a recipient that were deferred.
+    pub deferred: u64,
+    /// Attempts for a recipient without a reply.
+    pub unknown: u64,
+    /// Recipients given up after many attempts.
+    pub undelivered: u64,
+    /// Recipients still waiting for a retry at the end.
+    pub left_over: u64,
+    /// Attempts after the first.
+    pub retries: u64,
+    /// Connections lost in the middle of a transaction.
+    pub dropped: u64,
+    /// Messages of an open loop that were due, that were started, and the total delay of the latter.
+    pub due: u64,
+    pub scheduled: u64,
+    pub lag: Duration,
+    /// Delay of a session's first message; the maximum over sessions.
+    pub late: Option<Duration>,
+    /// When the last message was accepted.
+    pub ended: Option<Instant>,
+    /// Due times of messages that were not started because their session was busy.
+    pub overdue: Vec<Instant>,
+    /// Messages due but not started, and their minimum total delay.
+    pub unbegun: u64,
+    pub unbegun_lag: Duration,
+    /// When the first session was free after its last message.
+    pub free: Option<Instant>,
+    pub slices: Vec<Completed>,
+}
+
+/// The messages of one slice of the timeline, and their total latency.
+#[derive(Debug, Clone, Default)]
+pub struct Completed {
+    pub messages: u64,
+    pub latency: Duration,
+}
+
+impl Tally {
+    pub fn accepted(&mut self, message: &Message, took: Duration, ended: Instant, span: &Span) {
+        self.latency.record(took.as_nanos() as f64);
+        self.messages += 1;
+        self.bytes += message.bytes;
+        self.ended = Some(ended);
+        let at = ended.saturating_duration_since(span.start).as_secs_f64() / span.slice;
+        let slice = at as usize;
+        if self.slices.len() <= slice {
+            self.slices.resize(slice + 1, Completed::default());
+        }
+        self.slices[slice].messages += 1;
+        self.slices[slice].latency += took;
+    }
+
+    /// Counts messages of an open loop that were due but not started as censored: no session was free
+    /// for them until after the end of the window.
+    pub fn cut_off(&mut self, span: &Span, rate: MailRate) {
+        let end = self.free.map_or(span.end, |free| free.max(span.end));
+        let taken = span.taken.load(Ordering::Relaxed);
+        let left = overdue::groups(self.due.saturating_sub(taken));
+        let never_taken = left.map(|(last, n)| (span.intended(taken + last, rate), n));
+        let moments = std::mem::take(&mut self.overdue).into_iter().map(|moment| (moment, 1));
+        for (moment, n) in moments.chain(never_taken) {
+            let waited = end.saturating_duration_since(moment);
+            self.latency.record_censored(waited.as_nanos() as f64, n);
+            self.unbegun += n;
+            self.unbegun_lag += waited.mul_f64(n as f64);
+        }
+    }
+
+    pub fn merge(&mut self, other: &Tally) {
+        self.latency.merge(&other.latency);
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.recipients += other.recipients;
+        self.refused += other.refused;
+        self.deferred += other.deferred;
+        self.unknown += other.unknown;
+        self.undelivered += other.undelivered;
+        self.left_over += other.left_over;
+        self.retries += other.retries;
+        self.dropped += other.dropped;
+        self.due += other.due;
+        self.scheduled += other.scheduled;
+        self.lag += other.lag;
+        self.late = self.late.max(other.late);
+        self.ended = self.ended.max(other.ended);
+        self.overdue.extend(&other.overdue);
+        self.unbegun += other.unbegun;
+        self.unbegun_lag += other.unbegun_lag;
+        self.free = self.free.into_iter().chain(other.free).min();
+        if self.slices.len() < other.slices.len() {
+            self.slices.resize(other.slices.len(), Completed::default());
+        }
+        for (mine, theirs) in self.slices.iter_mut().zip(&other.slices) {
+            mine.messages += theirs.messages;
+            mine.latency += theirs.latency;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn messages_count_in_the_slice_in_which_they_end() {
+        let start = Instant::now();
+        let end = start + Duration::from_secs(2);
+        let span = Span { name: "test", start, end, slice: 0.5, taken: Arc::default() };
+        let message = Message { wire: Vec::new(), bytes: 100, sum: [0; 32] };
+        let mut tally = Tally::default();
+        for ms in [100, 600, 700, 2100] {
+            let ended = start + Duration::from_millis(ms);
+            tally.accepted(&message, Duration::from_millis(50), ended, &span);
+        }
+        let mut both = Tally::default();
+        both.merge(&tally);
+        both.merge(&tally);
+        assert_eq!((both.messages, both.bytes, both.latency.count()), (8, 800, 8));
+        let messages: Vec<u64> = both.slices.iter().map(|s| s.messages).collect();
+        assert_eq!(messages, [2, 4, 0, 0, 2]);
+        assert_eq!(both.slices[1].latency, Duration::from_millis(200));
+    }
+}

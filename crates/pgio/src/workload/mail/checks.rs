@@ -1,0 +1,91 @@
+//! What the delivered copies say about a trial: the checks `mail-lost`, `mail-earlier` and
+//! `mail-unverified`.
+
+use pgio_mail::MailError;
+use pgio_mail::verdict::Verdict;
+
+use crate::pg::words;
+use crate::results::model::Check;
+
+const ID: &str = "mail-lost";
+/// Share of copies from an earlier trial above which this trial did different work.
+const EARLIER_SHARE: f64 = 0.01;
+
+pub(super) fn checks(verdict: &Verdict) -> Vec<Check> {
+    std::iter::once(complete(verdict)).chain(undisturbed(verdict)).collect()
+}
+
+fn undisturbed(verdict: &Verdict) -> Option<Check> {
+    const EARLIER: &str = "mail-earlier";
+    let Verdict { found, earlier, .. } = verdict;
+    if *earlier == 0 {
+        return None;
+    }
+    let message = format!(
+        "{earlier} messages of an earlier trial arrived during this one, in addition to {found} of its own: the server's queue was not empty"
+    );
+    let remedy = "see the mail server's log for the delay; lower messages_rate, or deliver with protocol = \"lmtp\"";
+    Some(match *earlier as f64 > EARLIER_SHARE * (found + earlier) as f64 {
+        true => Check::invalid(EARLIER, message, remedy),
+        false => Check::warning(EARLIER, message, remedy),
+    })
+}
+
+fn complete(verdict: &Verdict) -> Check {
+    let Verdict { sent, found, lost, altered, surplus, .. } = verdict;
+    match &verdict.example {
+        None => Check::ok(
+            ID,
+            format!("{sent} messages sent and {found} copies found: none lost, altered or surplus"),
+        ),
+        Some(example) => Check::warning(
+            ID,
+            format!(
+                "of {sent} messages, {lost} copies were lost, {altered} altered, {surplus} surplus; for example {example}"
+            ),
+            "see the mail server's log; check that the server delivers to maildir and that nothing else removes mail",
+        ),
+    }
+}
+
+pub(super) fn unverified(error: &MailError) -> Check {
+    Check::invalid(
+        "mail-unverified",
+        words::sentence(error),
+        "give pgio read and write permission there, or remove maildir",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::CheckVerdict;
+
+    #[test]
+    fn a_lost_altered_or_surplus_copy_is_a_warning() {
+        let sound = Verdict { sent: 1, found: 1, ..Verdict::default() };
+        assert_eq!(checks(&sound)[0].verdict, CheckVerdict::Ok);
+        let example = Some("t.1@pgio in /a".to_owned());
+        let all = checks(&Verdict { lost: 1, example, ..sound });
+        assert_eq!((all.len(), all[0].verdict), (1, CheckVerdict::Warning));
+        assert!(all[0].message.contains("1 copies were lost, 0 altered"), "{}", all[0].message);
+    }
+
+    #[test]
+    fn mail_of_an_earlier_trial_has_a_check_of_its_own() {
+        for (earlier, verdict) in [(1, CheckVerdict::Warning), (2, CheckVerdict::Invalid)] {
+            let checks = checks(&Verdict { sent: 100, found: 100, earlier, ..Verdict::default() });
+            assert_eq!(checks[0].verdict, CheckVerdict::Ok, "{}", checks[0].message);
+            assert_eq!((checks[1].id.as_str(), checks[1].verdict), ("mail-earlier", verdict));
+            assert_eq!(
+                checks[1].message,
+                format!(
+                    "{earlier} messages of an earlier trial arrived during this one, in addition to 100 of its own: the server's queue was not empty"
+                )
+            );
+        }
+        // Without copies of its own, the server did nothing for this trial.
+        let none = checks(&Verdict { earlier: 1, ..Verdict::default() });
+        assert_eq!([none[0].verdict, none[1].verdict], [CheckVerdict::Ok, CheckVerdict::Invalid]);
+    }
+}
