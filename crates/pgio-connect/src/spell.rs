@@ -3,7 +3,8 @@
 //! must come from libpq's other sources.
 
 use super::keywords::KEYWORDS;
-use super::params::{ConnectParams, Endpoint, RootCert, SslMode};
+use super::endpoint::Endpoint;
+use super::params::{ConnectParams, RootCert, SslMode};
 
 impl ConnectParams {
     /// A conninfo string for the same database, without the password.

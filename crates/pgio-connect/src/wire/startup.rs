@@ -17,13 +17,15 @@ use rustix::net::sockopt;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
+use super::message::{Message, Refusal};
 use super::pipe::{Pipe, Socket};
-use super::{Message, Refusal};
+use crate::endpoint::Endpoint;
 use crate::error::ConnectError;
 use crate::limits::{Excess, Guard};
-use crate::open::Route;
 use crate::open::classify::{self, Attempt, NO_TLS};
-use crate::params::{ChannelBinding, ConnectParams, Endpoint, Keepalives, Secret};
+use crate::params::{ChannelBinding, ConnectParams, Keepalives};
+use crate::route::Route;
+use crate::secret::Secret;
 use crate::tls;
 
 /// Returns the pipe, bytes received after the startup, the backend's process id and its cancel key.
