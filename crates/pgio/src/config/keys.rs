@@ -325,6 +325,11 @@ impl Layer {
     }
 }
 
+/// Unwraps a value of a layer that [`Layer::with_defaults`] completed.
+pub(super) fn required<T>(value: Option<T>) -> T {
+    value.expect("the table has a default for every key that settings hold without Option")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,86 +5,24 @@
 //! the checks that need more than one key. `dataset` checks later, against the server, whether the
 //! data set matches.
 
+mod error;
+mod extent;
+mod feature_keys;
 mod features;
 mod mail;
+mod slob;
 
 use std::time::Duration;
 
-pub use self::features::{Contradiction, Features, HotSpot, HotTable, Think, Visits};
+pub use self::error::{Contradiction, ResolveError};
+pub use self::extent::Extent;
+pub use self::features::{Features, HotSpot, HotTable, KeyDistribution, Think};
+pub use self::mail::{MIN_MESSAGE_BYTES, MailSettings, Maildir, MessageSizes};
+pub use self::slob::SlobSettings;
 use super::engine::Engine;
-use super::keys::{Layer, Use};
-use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
-use crate::units::layout::WIDEST_UPDATED;
+use super::keys::{Layer, Use, required};
+use super::value::{ConnectString, DeviceTest, DeviceTests};
 use crate::units::{BLOCK_BYTES, Layout, Scale};
-
-pub use mail::{MIN_MESSAGE_BYTES, MailSettings, Maildir, MessageSizes};
-
-/// Settings that are valid by themselves but contradict each other.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResolveError {
-    #[error(
-        "{key} ({unit} blocks) is larger than SCALE ({scale}, {} blocks); lower {key} or load a \
-         larger SCALE", scale.blocks()
-    )]
-    UnitOverScale { key: &'static str, unit: u64, scale: Scale },
-    #[error(
-        "BATCH requires WORK_UNIT=1, because it draws every block of a statement separately (WORK_UNIT is {0})"
-    )]
-    BatchRequiresSingleBlocks(u64),
-    #[error(
-        "with FILLFACTOR={fillfactor}, two rows of FILLER_WIDTH={width} share a block, but each visit must touch exactly one row; \
-         the largest FILLFACTOR for this width is {largest}"
-    )]
-    RowsShareBlocks { fillfactor: u8, width: u32, largest: u8 },
-    #[error(
-        "rows with FILLER_WIDTH={0} leave no room in their block for an updated version: each update would move its row \
-         to another block and the tables would grow; set UPDATE_PCT=0, or load with FILLER_WIDTH={widest} or less",
-        widest = WIDEST_UPDATED
-    )]
-    NoRoomForUpdates(u32),
-    #[error("UPDATE_WIDTH ({0}) is larger than FILLER_WIDTH ({1}); lower UPDATE_WIDTH")]
-    UpdateOverFiller(u32, u32),
-    #[error(transparent)]
-    Contradiction(#[from] Contradiction),
-    #[error("{0}")]
-    Mail(String),
-    #[error("{0} requires ENGINE=client; set ENGINE=client or remove {0}")]
-    RequiresClient(String),
-    #[error("{0} is not supported with ENGINE=client; remove {0} or set ENGINE=server")]
-    RequiresServer(String),
-    #[error(
-        "SESSIONS={sessions} is less than NUM_SCHEMAS={tables}, but with ENGINE=client each session uses only one table; set SESSIONS to {tables} or more, or set ENGINE=server"
-    )]
-    FewerSessionsThanTables { sessions: u32, tables: u32 },
-    #[error("ARRIVALS requires RATE; set RATE or remove ARRIVALS")]
-    ArrivalsWithoutRate,
-}
-
-/// Settings of the workload `slob`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlobSettings {
-    pub update_pct: u8,
-    pub run_time: Duration,
-    pub warmup: Duration,
-    pub num_schemas: u32,
-    pub num_threads: u32,
-    /// Total number of sessions; absent: NUM_THREADS on each table.
-    pub sessions: Option<u32>,
-    /// Blocks.
-    pub work_unit: u64,
-    /// Blocks.
-    pub update_work_unit: u64,
-    pub scale: Scale,
-    pub access: Access,
-    /// Update calls per transaction; 0 is one transaction per session.
-    pub commit_every: u32,
-    pub batch: u32,
-    /// Features beyond uniform reads and updates.
-    pub features: Features,
-    pub engine: Engine,
-    /// Absent: drawn and recorded.
-    pub seed: Option<u64>,
-}
 
 /// Settings of the workload `commit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,27 +54,6 @@ pub struct DeviceSettings {
     pub destroy: bool,
     pub uuid: Option<String>,
     pub run_time: Duration,
-}
-
-/// What ends a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    Time(Duration),
-    /// Total over all sessions.
-    Transactions(u64),
-    /// Number per session.
-    Calls(u64),
-}
-
-impl Extent {
-    /// Returns the number of calls of an open loop.
-    pub fn calls_at(self, per_second: f64, sessions: u32) -> f64 {
-        match self {
-            Extent::Time(window) => per_second * window.as_secs_f64(),
-            Extent::Transactions(n) => n as f64,
-            Extent::Calls(n) => n as f64 * f64::from(sessions),
-        }
-    }
 }
 
 /// Settings of `setup`.
@@ -193,7 +110,7 @@ impl SlobSettings {
                 Err(ResolveError::UnitOverScale { key, unit, scale: settings.scale })
             }
             None => {
-                let features = features::resolve(&all, &settings)?;
+                let features = feature_keys::resolve(&all, &settings)?;
                 if features.update_width > filler_width {
                     return Err(ResolveError::UpdateOverFiller(
                         features.update_width,
@@ -203,33 +120,6 @@ impl SlobSettings {
                 Ok(Self { features, ..settings })
             }
         }
-    }
-
-    /// Number of tables that the workload uses.
-    pub fn tables(&self) -> u32 {
-        if self.features.single_table { 1 } else { self.num_schemas }
-    }
-
-    pub fn sessions(&self) -> u32 {
-        self.sessions.unwrap_or(self.num_schemas * self.num_threads)
-    }
-
-    /// Number of tables that a session visits in turn: more than one only if there are fewer sessions
-    /// than tables.
-    pub fn tables_per_session(&self) -> u32 {
-        self.tables().div_ceil(self.sessions())
-    }
-
-    pub fn extent(&self) -> Extent {
-        match self.features.work_loop {
-            Some(calls) => Extent::Calls(calls),
-            None => Extent::Time(self.run_time),
-        }
-    }
-
-    /// Returns whether the workload changes no data.
-    pub fn read_only(&self) -> bool {
-        self.update_pct == 0 && self.features.turnover_pct.is_zero()
     }
 }
 
@@ -315,13 +205,10 @@ pub fn connect_string(conf: &Layer) -> ConnectString {
     required(conf.clone().over(below).with_defaults(Use::Connect).connect_string)
 }
 
-pub(super) fn required<T>(value: Option<T>) -> T {
-    value.expect("the table has a default for every key that settings hold without Option")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::value::Access;
 
     fn scale(text: &str) -> Option<Scale> {
         Some(text.parse().unwrap())

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{ResolveError, required};
-use crate::config::keys::{Layer, Use};
+use super::error::ResolveError;
+use crate::config::keys::{Layer, Use, required};
 use crate::config::value::mail::{
     MailProtocol, MailRate, MailServer, SizeDistribution, is_address,
 };

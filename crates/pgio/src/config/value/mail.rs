@@ -6,7 +6,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{Kind, Value};
+use super::from_text::{Value, must_be};
+use super::kind::Kind;
 
 /// The mail server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl Value for MailProtocol {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let all = [Self::Lmtp, Self::Smtp];
         let found = all.into_iter().find(|protocol| protocol.name() == text);
-        found.ok_or_else(|| super::must_be(kind, text))
+        found.ok_or_else(|| must_be(kind, text))
     }
 }
 
@@ -90,7 +91,7 @@ impl Value for SizeDistribution {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let all = [Self::Fixed, Self::Uniform, Self::Lognormal];
         let found = all.into_iter().find(|distribution| distribution.name() == text);
-        found.ok_or_else(|| super::must_be(kind, text))
+        found.ok_or_else(|| must_be(kind, text))
     }
 }
 
