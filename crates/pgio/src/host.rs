@@ -14,6 +14,7 @@ pub mod drbd;
 pub mod drbd_disks;
 pub mod error;
 pub mod exec;
+mod identity;
 pub mod lock;
 pub mod loop_disk;
 pub mod machine;
