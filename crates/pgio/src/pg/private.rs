@@ -18,6 +18,7 @@ mod find;
 mod layout;
 mod progress;
 mod protocol;
+mod role;
 mod server;
 mod supervisor;
 mod sweep;

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::directory::{ClusterDirectory, SOCKETS};
+use super::role::Role;
 use super::{Error, at};
 use crate::host::exec::{Ids, Local};
 use crate::host::rights::Rights;
@@ -31,37 +32,6 @@ pub(super) const PREFIX: &str = "pgio-";
 
 /// `sun_path` has 108 bytes including the terminating NUL.
 const SOCKET_PATH_MAX: usize = 107;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Primary,
-    Standby,
-}
-
-impl Role {
-    /// Name used in files, in `application_name`, and in messages.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Standby => "standby",
-        }
-    }
-
-    pub(super) fn log(self) -> &'static str {
-        match self {
-            Self::Primary => "primary.log",
-            Self::Standby => "standby.log",
-        }
-    }
-
-    /// Port number in the socket's name; nothing listens on a network.
-    pub(super) fn port(self) -> u16 {
-        match self {
-            Self::Primary => 5432,
-            Self::Standby => 5433,
-        }
-    }
-}
 
 #[derive(Debug, Clone)]
 pub(super) struct Layout {

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::ClusterDirectory;
-use super::layout::{Layout, Role};
+use super::layout::Layout;
+use super::role::Role;
 use super::{Error, at};
 use crate::host::exec::{CommandLine, Exec, Ids, Local, SpawnOptions, spawn};
 
