@@ -17,7 +17,7 @@ use crate::config::experiment;
 use crate::host::exec::{CommandLine, Exec, Local};
 use crate::host::{Host, Hosts};
 use crate::pg::private::VersionRequest;
-use crate::telemetry::{Scene, Survey};
+use crate::telemetry::{Survey, TelemetrySources};
 use crate::workload::{Command, Workload};
 
 const ALPHA: f64 = 0.05;
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let workload: Arc<dyn Workload> = Arc::clone(&command) as _;
     let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
     let survey = Survey { params, server, cadence: CADENCE, hosts, host: None };
-    let scene = Scene::survey(&survey, &mut bench.admin);
+    let sources = TelemetrySources::survey(&survey, &mut bench.admin);
     // Makes the tables, and warms them up.
     bench.trial(&workload, Duration::ZERO)?;
 
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                     let trial = bench.observed_trial(
                         &workload,
                         Duration::ZERO,
-                        Some(&scene),
+                        Some(&sources),
                         &mut |_| {},
                     )?;
                     metric(&trial, "transactions_per_second")

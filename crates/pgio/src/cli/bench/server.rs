@@ -20,7 +20,7 @@ use crate::pg::connect::ConnectParams;
 use crate::pg::private::{PrivateCluster, Spec, VersionRequest};
 use crate::pg::server::Server;
 use crate::results::model::{Outcome as Ended, Trial};
-use crate::telemetry::Scene;
+use crate::telemetry::TelemetrySources;
 use crate::units::{Layout, Scale};
 use crate::workload::slob::Slob;
 use crate::workload::{Progress, Workload};
@@ -104,7 +104,7 @@ impl Bench {
         &mut self,
         workload: &Arc<dyn Workload>,
         warmup: Duration,
-        scene: Option<&Scene>,
+        sources: Option<&TelemetrySources>,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<Trial, Failure> {
         let request = Request {
@@ -119,7 +119,7 @@ impl Bench {
             checkpoint: Checkpoint::Before,
             seed: 42,
             stop: &self.stop,
-            scene,
+            sources,
             hosts: &Hosts::new(),
             server_host: Some(LOCAL),
             private: true,

@@ -18,7 +18,7 @@ use crate::config::{ConnectString, Layer};
 use crate::host::Hosts;
 use crate::pg::private::VersionRequest;
 use crate::results::model::Trial;
-use crate::telemetry::{Scene, Survey};
+use crate::telemetry::{Survey, TelemetrySources};
 use crate::units::{self, Scale};
 use crate::workload::Workload;
 
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let workload: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
     let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
     let survey = Survey { params, server, cadence, hosts, host: None };
-    let scene = Scene::survey(&survey, &mut bench.admin);
+    let sources = TelemetrySources::survey(&survey, &mut bench.admin);
     let mut backends = Backends::new(&bench)?;
     let warmup = Duration::from_millis(300);
     // Everything cached, and nothing of it measured.
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     for block in 0..blocks {
         for telemetry in [block % 2 == 0, block % 2 == 1] {
             let trial = match telemetry {
-                true => bench.observed_trial(&workload, warmup, Some(&scene), &mut |_| {
+                true => bench.observed_trial(&workload, warmup, Some(&sources), &mut |_| {
                     backends.look();
                 })?,
                 false => bench.trial(&workload, warmup)?,

@@ -5,10 +5,9 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use super::Wal;
-use crate::host::Shell;
 use crate::host::command::quoted;
 use crate::host::exec::ExecError;
+use crate::host::{Host, Shell};
 
 const PRELUDE: &str = include_str!("flush.sh");
 
@@ -20,6 +19,13 @@ const DURATION: Duration = Duration::from_secs(1);
 
 /// Timeout of one round.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// A WAL directory and its host.
+#[derive(Debug, Clone, Copy)]
+pub struct Wal<'a> {
+    pub host: &'a Host,
+    pub directory: &'a str,
+}
 
 /// Seconds for one write.
 #[derive(Debug, Clone, Copy, PartialEq)]
