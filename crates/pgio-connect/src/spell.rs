@@ -2,8 +2,8 @@
 //! to reconnect later, and as libpq's environment variables, for external programs. The password
 //! must come from libpq's other sources.
 
-use super::keywords::KEYWORDS;
 use super::endpoint::Endpoint;
+use super::keywords::KEYWORDS;
 use super::params::{ConnectParams, RootCert, SslMode};
 
 impl ConnectParams {

@@ -21,7 +21,10 @@ impl Settings {
         self.0.get(keyword).map(|(value, _)| value.clone()).filter(|value| !value.is_empty())
     }
 
-    pub(super) fn number<T: FromStr>(&self, keyword: &'static str) -> Result<Option<T>, ConnectError> {
+    pub(super) fn number<T: FromStr>(
+        &self,
+        keyword: &'static str,
+    ) -> Result<Option<T>, ConnectError> {
         let Some(text) = self.text(keyword) else { return Ok(None) };
         match text.trim().parse() {
             Ok(number) => Ok(Some(number)),
