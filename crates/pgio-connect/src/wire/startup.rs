@@ -408,7 +408,7 @@ mod tests {
     use super::*;
     use crate::{Env, resolve};
 
-    /// Like a stopped postmaster: the kernel accepts the connection, but nobody answers.
+    /// Like a stopped postmaster: the kernel accepts the connection, but no process answers.
     #[test]
     fn a_cancel_request_to_a_silent_server_times_out() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

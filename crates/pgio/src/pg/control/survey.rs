@@ -1,4 +1,4 @@
-//! Collects what is needed to stop a running server and restart it unchanged.
+//! Collects the facts that are needed to stop a running server and restart it unchanged.
 //!
 //! Arguments come from /proc, where they are exact; postmaster.opts does not escape quotes. Only
 //! the environment variables that affect the server are kept, because the others may contain

@@ -226,7 +226,7 @@ impl fmt::Debug for PrivateCluster {
 /// Handle of the supervisor process.
 struct Supervisor {
     process: Child,
-    /// Closing it tells the supervisor to stop; `None` afterwards.
+    /// The supervisor stops when it is closed; `None` afterwards.
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     standby_stopped: bool,

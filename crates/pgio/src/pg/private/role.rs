@@ -1,4 +1,4 @@
-//! The roles of a private cluster's servers, and what is named after them.
+//! The roles of a private cluster's servers, which determine the names of files and sockets.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {

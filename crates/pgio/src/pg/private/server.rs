@@ -1,8 +1,8 @@
 //! One server of a private cluster: creates its data directory, starts it, stops it.
 //!
 //! Only the supervisor's main thread starts servers: the kernel sends the death signal when the
-//! thread that forked ends. As with `pg_ctl`, a server is ready when postmaster.pid says so; this
-//! module does not connect to it.
+//! thread that forked ends. As with `pg_ctl`, a server is ready when postmaster.pid contains `ready`;
+//! this module does not connect to it.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
