@@ -4,7 +4,8 @@
 //! end-of-file, even if this program is killed, and also over ssh. It leaves nothing on the host.
 //! Answers are numbered, so that a late answer is not mistaken for the next one.
 //!
-//! `machine` starts shells on a host ([`Shell::start`]). This module does not interpret questions. Next: `telemetry::host` and `telemetry::probes`.
+//! This module does not interpret questions. `machine` starts shells on a host ([`Shell::start`]).
+//! Next: `telemetry::host` and `telemetry::probes`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};

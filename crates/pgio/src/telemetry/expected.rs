@@ -62,7 +62,7 @@ fn find_data(host: &Host) -> Result<String, String> {
             "no standby found on host {name}; connect as root if its processes are hidden"
         )),
         (Some(_), Some(_)) => Err(format!(
-            "host {name} runs several standbys, and pgio cannot tell which one is meant"
+            "host {name} runs several standbys, and pgio cannot determine which one to probe"
         )),
     }
 }

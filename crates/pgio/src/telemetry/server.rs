@@ -3,7 +3,7 @@
 //! [`sources`] lists the statements; [`tracks`] turns their readings into series. A source that the
 //! role may not read is skipped with a warning; nothing here fails a trial. A session publishes its
 //! own counts when its time slice ends, so the schedule starts shortly after the window: each
-//! statements then covers one slice, not parts of two.
+//! reading then covers one slice, not parts of two.
 
 mod readings;
 mod replication;
@@ -52,7 +52,7 @@ impl Sampler {
         Sampler { mark, samples }
     }
 
-    /// Requests a statements now and restarts the schedule from here.
+    /// Requests a reading now and restarts the schedule from here.
     pub(super) fn mark(&self) {
         let _ = self.mark.send(());
     }

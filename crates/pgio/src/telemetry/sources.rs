@@ -78,7 +78,7 @@ impl TelemetrySources {
     pub fn refresh_storage(&mut self, admin: &mut Client) {
         let host = self.server_host.as_ref().and_then(|name| self.hosts.get(name)).cloned();
         if let Some(host) = host {
-            // The first survey has already warned about what is missing.
+            // The first survey has already warned about missing facts.
             let warnings = std::mem::take(&mut self.warnings);
             self.find_storage(&host, admin);
             self.warnings = warnings;

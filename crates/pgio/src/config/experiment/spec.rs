@@ -1,4 +1,4 @@
-//! The type of an experiment: what a file says, with defaults.
+//! The type of an experiment: the content of a file, completed with defaults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -90,7 +90,7 @@ pub enum Contradiction {
     Batch(&'static str),
     #[error("THINK_MIN is longer than THINK_MAX; swap them")]
     ThinkMinOverMax,
-    #[error("RAMP is longer than WARMUP, of which it is a part; raise WARMUP or lower RAMP")]
+    #[error("RAMP is longer than WARMUP, which includes it; raise WARMUP or lower RAMP")]
     RampOverWarmup,
     #[error("GAUSSIAN_SD is 0; set a larger value, or use HOT_SPOT")]
     ZeroDeviation,
