@@ -111,7 +111,7 @@ fn verifier(
         }
         RootCert::File(_) | RootCert::None => None,
     };
-    Ok(Arc::new(LikeLibpq {
+    Ok(Arc::new(LibpqVerifier {
         roots,
         check_name: ssl.mode == SslMode::VerifyFull,
         provider: Arc::clone(provider),
@@ -186,13 +186,13 @@ fn read_client(
 
 /// Verifies what the mode requires, and always the signatures, which prove that the peer has the key.
 #[derive(Debug)]
-struct LikeLibpq {
+struct LibpqVerifier {
     roots: Option<Roots>,
     check_name: bool,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for LikeLibpq {
+impl ServerCertVerifier for LibpqVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

@@ -10,6 +10,7 @@
 
 mod message;
 mod pipe;
+mod socket;
 mod startup;
 
 use std::io;
