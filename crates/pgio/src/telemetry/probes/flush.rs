@@ -1,6 +1,8 @@
 //! Measures a synchronous 8 kB write in a directory: the minimum wait of a commit.
 //!
-//! `dd oflag=dsync` writes a few blocks per round and reports its own elapsed time, so neither its start nor the network to the host counts. The median of the rounds' means is robust against single stalls. pg_test_fsync does the same with open_datasync, but may not be installed.
+//! `dd oflag=dsync` writes a few blocks per round and reports its own elapsed time, so neither its
+//! start nor the network to the host counts. The median of the rounds' means is robust against
+//! single stalls. pg_test_fsync does the same with open_datasync, but may not be installed.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
