@@ -17,7 +17,7 @@ use pgio::config::experiment;
 use pgio::host::exec::{CommandLine, Exec, Local};
 use pgio::host::{Host, Hosts};
 use pgio::pg::private::VersionRequest;
-use pgio::telemetry::{Scene, Survey};
+use pgio::telemetry::{Survey, TelemetrySources};
 use pgio::workload::{Command, Workload};
 
 const ALPHA: f64 = 0.05;
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let workload: Arc<dyn Workload> = Arc::clone(&command) as _;
     let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
     let survey = Survey { params, server, cadence: CADENCE, hosts, host: None };
-    let scene = Scene::survey(&survey, &mut bench.admin);
+    let sources = TelemetrySources::survey(&survey, &mut bench.admin);
     // Makes the tables, and warms them up.
     bench.trial(&workload, Duration::ZERO)?;
 
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                     let trial = bench.observed_trial(
                         &workload,
                         Duration::ZERO,
-                        Some(&scene),
+                        Some(&sources),
                         &mut |_| {},
                     )?;
                     metric(&trial, "transactions_per_second")

@@ -11,7 +11,7 @@ use super::server::Bench;
 use super::versus::spread;
 use pgio::cli::exit::{Failure, Outcome, TRIAL};
 use pgio::cli::output;
-use pgio::config::resolve::{HotSpot, Visits};
+use pgio::config::resolve::{HotSpot, KeyDistribution};
 use pgio::config::value::Decimal;
 use pgio::pg::private::VersionRequest;
 use pgio::workload::slob::draw::{Draw, benched};
@@ -45,16 +45,19 @@ pub(super) fn run(draws: u32, rounds: usize, pg: Option<VersionRequest>) -> Outc
     Ok(())
 }
 
-fn all() -> [(&'static str, Visits); 6] {
-    let zipf = |n| Visits::Zipf { exponent: Decimal::from_thousandths(n) };
+fn all() -> [(&'static str, KeyDistribution); 6] {
+    let zipf = |n| KeyDistribution::Zipf { exponent: Decimal::from_thousandths(n) };
     let spot = HotSpot { offset: KEYS / 2, blocks: KEYS / 100, pct: Decimal::whole(90) };
     [
-        ("uniform", Visits::Uniform),
-        ("hot spot", Visits::HotSpot(spot)),
+        ("uniform", KeyDistribution::Uniform),
+        ("hot spot", KeyDistribution::HotSpot(spot)),
         ("zipf 0.8", zipf(800)),
         ("zipf 1", zipf(1000)),
         ("zipf 1.2", zipf(1200)),
-        ("gaussian", Visits::Gaussian { mean: Decimal::whole(50), sd: Decimal::whole(10) }),
+        (
+            "gaussian",
+            KeyDistribution::Gaussian { mean: Decimal::whole(50), sd: Decimal::whole(10) },
+        ),
     ]
 }
 

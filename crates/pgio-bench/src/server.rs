@@ -19,7 +19,7 @@ use pgio::host::{Hosts, LOCAL};
 use pgio::pg::connect::ConnectParams;
 use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
 use pgio::pg::server::Server;
-use pgio::telemetry::Scene;
+use pgio::telemetry::TelemetrySources;
 use pgio::workload::slob::Slob;
 use pgio::workload::{Progress, Workload};
 use pgio_results::model::{Outcome as Ended, Trial};
@@ -104,7 +104,7 @@ impl Bench {
         &mut self,
         workload: &Arc<dyn Workload>,
         warmup: Duration,
-        scene: Option<&Scene>,
+        sources: Option<&TelemetrySources>,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<Trial, Failure> {
         let request = Request {
@@ -119,7 +119,7 @@ impl Bench {
             checkpoint: Checkpoint::Before,
             seed: 42,
             stop: &self.stop,
-            scene,
+            sources,
             hosts: &Hosts::new(),
             server_host: Some(LOCAL),
             private: true,

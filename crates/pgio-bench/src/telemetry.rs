@@ -17,7 +17,7 @@ use pgio::cli::{connection, output};
 use pgio::config::{ConnectString, Layer};
 use pgio::host::Hosts;
 use pgio::pg::private::VersionRequest;
-use pgio::telemetry::{Scene, Survey};
+use pgio::telemetry::{Survey, TelemetrySources};
 use pgio::workload::Workload;
 use pgio_results::model::Trial;
 use pgio_results::units::{self, Scale};
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let workload: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
     let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
     let survey = Survey { params, server, cadence, hosts, host: None };
-    let scene = Scene::survey(&survey, &mut bench.admin);
+    let sources = TelemetrySources::survey(&survey, &mut bench.admin);
     let mut backends = Backends::new(&bench)?;
     let warmup = Duration::from_millis(300);
     // Everything cached, and nothing of it measured.
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     for block in 0..blocks {
         for telemetry in [block % 2 == 0, block % 2 == 1] {
             let trial = match telemetry {
-                true => bench.observed_trial(&workload, warmup, Some(&scene), &mut |_| {
+                true => bench.observed_trial(&workload, warmup, Some(&sources), &mut |_| {
                     backends.look();
                 })?,
                 false => bench.trial(&workload, warmup)?,

@@ -9,10 +9,10 @@ use postgres::{CancelToken, Client};
 
 use super::error::ConnectError;
 use super::guarded::Connector;
-use super::open::Route;
 use super::params::{ConnectParams, SslMode};
+use super::route::Route;
 use super::tls;
-use super::wire;
+use super::wire::cancel as cancel_by_route;
 
 /// Cancels the running statement of one session, from any thread.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl Canceller {
                     _ => cancel_with(DriverSsl::Require),
                 }
             }
-            Target::Wire { params, route, pid, key } => wire::cancel(params, route, *pid, *key),
+            Target::Wire { params, route, pid, key } => cancel_by_route(params, route, *pid, *key),
         }
     }
 }

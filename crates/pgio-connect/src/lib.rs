@@ -17,6 +17,7 @@
 
 mod cancel;
 mod conninfo;
+mod endpoint;
 mod env;
 mod error;
 mod guarded;
@@ -28,6 +29,8 @@ mod params;
 mod passfile;
 mod redact;
 mod resolve;
+mod route;
+mod secret;
 mod service;
 mod spell;
 mod tls;
@@ -35,14 +38,17 @@ mod uri;
 mod wire;
 
 pub use cancel::{Canceller, canceller};
+pub use endpoint::Endpoint;
 pub use env::Env;
 pub use error::{BadText, ConnectError, ConnectWarning, Source};
 pub use limits::Excess;
-pub use open::{Route, connect, reach};
+pub use open::{connect, reach};
 pub use params::{
-    ChannelBinding, ClientCert, ConnectParams, Endpoint, Keepalives, RootCert, Secret,
-    SessionAttrs, SslMode, SslParams,
+    ChannelBinding, ClientCert, ConnectParams, Keepalives, RootCert, SessionAttrs, SslMode,
+    SslParams,
 };
 pub use resolve::resolve;
+pub use route::Route;
+pub use secret::Secret;
 pub use spell::variables;
 pub use wire::{Message, Refusal, Wire, WireError, texts};

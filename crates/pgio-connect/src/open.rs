@@ -24,9 +24,11 @@ use std::{fs, thread};
 use postgres::config::{SslMode as DriverSsl, SslNegotiation};
 use postgres::{Client, Config, NoTls};
 
+use super::endpoint::Endpoint;
 use super::error::ConnectError;
 use super::guarded::Connector;
-use super::params::{ChannelBinding, ConnectParams, Endpoint, SessionAttrs, SslMode};
+use super::params::{ChannelBinding, ConnectParams, SessionAttrs, SslMode};
+use super::route::Route;
 use super::tls;
 use super::wire::Wire;
 use crate::interrupt;
@@ -40,14 +42,6 @@ use classify::Attempt;
 /// `target_session_attrs`; any other error ends the search.
 pub fn connect(params: &ConnectParams) -> Result<Client, ConnectError> {
     reach(params).map(|(client, _)| client)
-}
-
-/// The address and TLS mode of an open session, to open further sessions directly.
-#[derive(Debug, Clone)]
-pub struct Route {
-    pub(super) endpoint: Endpoint,
-    pub(super) address: Option<IpAddr>,
-    pub(super) ssl: DriverSsl,
 }
 
 /// Like [`connect`], but also returns the route.

@@ -5,13 +5,14 @@
 //! Next: `resolve` creates them, `open` and `tls` use them.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::endpoint::Endpoint;
 use super::error::ConnectWarning;
 use super::passfile::Passfile;
+use super::secret::Secret;
 
 /// Everything needed to open a session. Created by [`super::resolve()`].
 #[derive(Debug, Clone)]
@@ -48,20 +49,6 @@ impl fmt::Debug for OnNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "handled" } else { "ignored" })
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    Socket {
-        dir: PathBuf,
-        port: u16,
-    },
-    /// A certificate must name `host`; `addr` avoids a DNS lookup.
-    Tcp {
-        host: String,
-        addr: Option<IpAddr>,
-        port: u16,
-    },
 }
 
 /// target_session_attrs.
@@ -128,27 +115,6 @@ pub struct ClientCert {
     pub key: PathBuf,
 }
 
-/// A password. It has no Display and no Serialize, and Debug redacts.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    pub fn new(text: impl Into<String>) -> Self {
-        Secret(text.into())
-    }
-
-    /// The password in plain text, only for sending it to the server.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(***)")
-    }
-}
-
 impl ConnectParams {
     /// A description without secrets: `pgio on /var/run/postgresql:5432 as postgres`.
     pub fn describe(&self) -> String {
@@ -186,15 +152,5 @@ impl ConnectParams {
     /// database.
     pub fn password_for(&self, endpoint: &Endpoint) -> Option<Secret> {
         self.password.clone().or_else(|| self.passfile.find(endpoint, &self.dbname, &self.user))
-    }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Endpoint::Socket { dir, port } => write!(f, "{}:{port}", dir.display()),
-            Endpoint::Tcp { host, port, .. } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Endpoint::Tcp { host, port, .. } => write!(f, "{host}:{port}"),
-        }
     }
 }

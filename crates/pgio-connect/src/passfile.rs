@@ -12,8 +12,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::endpoint::Endpoint;
 use super::error::ConnectWarning;
-use super::params::{Endpoint, Secret};
+use super::secret::Secret;
 
 /// The lines of a password file, and the socket directory that `localhost` matches.
 #[derive(Clone, Default)]

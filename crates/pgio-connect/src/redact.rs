@@ -5,7 +5,7 @@
 //! The search matches the password character by character, each in any of its encodings. A password
 //! that is split into several words or encoded as a whole (base64, a hash) is not found.
 
-use super::params::Secret;
+use super::secret::Secret;
 
 /// Minimum length of a password to search for; shorter ones occur in every text.
 const MIN_LENGTH: usize = 3;

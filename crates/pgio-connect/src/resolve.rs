@@ -7,20 +7,21 @@
 //! Next: `keywords` for the table of keywords, `open` for the use of the result.
 
 mod hosts;
+mod settings;
 mod ssl;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{ConnectError, Source};
 use super::keywords::{KEYWORDS, Pair};
-use super::params::{ChannelBinding, ConnectParams, Keepalives, OnNotice, Secret, SessionAttrs};
+use super::params::{ChannelBinding, ConnectParams, Keepalives, OnNotice, SessionAttrs};
 use super::passfile::Passfile;
+use super::secret::Secret;
 use super::{Env, conninfo, service, uri};
+use settings::Settings;
 
 /// Resolves a value that psql would accept as its database argument: a database name, a conninfo
 /// string or a URI. With an empty string, all values come from the environment.
@@ -182,53 +183,6 @@ fn keepalives(settings: &Settings) -> Result<Keepalives, ConnectError> {
         count: positive("keepalives_count")?,
         user_timeout: positive("tcp_user_timeout")?.map(|ms| Duration::from_millis(ms.into())),
     })
-}
-
-/// Values by keyword, each with its source. No Debug, because it contains passwords.
-#[derive(Default)]
-struct Settings(BTreeMap<&'static str, (String, Source)>);
-
-impl Settings {
-    /// Earlier sources win.
-    fn add(&mut self, keyword: &'static str, value: String, from: Source) {
-        self.0.entry(keyword).or_insert((value, from));
-    }
-
-    /// The value, if given and not empty. An empty value overrides later sources and means the
-    /// default.
-    fn text(&self, keyword: &str) -> Option<String> {
-        self.0.get(keyword).map(|(value, _)| value.clone()).filter(|value| !value.is_empty())
-    }
-
-    fn number<T: FromStr>(&self, keyword: &'static str) -> Result<Option<T>, ConnectError> {
-        let Some(text) = self.text(keyword) else { return Ok(None) };
-        match text.trim().parse() {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => Err(self.bad(keyword, "not a whole number")),
-        }
-    }
-
-    /// The meaning of the value, or the first meaning of the list if none is given.
-    fn choice<T: Copy>(
-        &self,
-        keyword: &'static str,
-        meanings: &[(&str, T)],
-    ) -> Result<T, ConnectError> {
-        let wanted = self.text(keyword);
-        let wanted = wanted.as_deref().unwrap_or(meanings[0].0);
-        meanings.iter().find(|(name, _)| *name == wanted).map(|(_, meaning)| *meaning).ok_or_else(
-            || {
-                let names: Vec<_> = meanings.iter().map(|(name, _)| *name).collect();
-                self.bad(keyword, format!("must be one of {}", names.join(", ")))
-            },
-        )
-    }
-
-    /// Does not quote the value, which may be part of a misplaced password.
-    fn bad(&self, keyword: &'static str, problem: impl Into<String>) -> ConnectError {
-        let from = self.0.get(keyword).map_or(Source::ConnectString, |(_, from)| from.clone());
-        ConnectError::BadValue { keyword, from, problem: problem.into() }
-    }
 }
 
 #[cfg(test)]

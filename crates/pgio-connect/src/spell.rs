@@ -2,8 +2,9 @@
 //! to reconnect later, and as libpq's environment variables, for external programs. The password
 //! must come from libpq's other sources.
 
+use super::endpoint::Endpoint;
 use super::keywords::KEYWORDS;
-use super::params::{ConnectParams, Endpoint, RootCert, SslMode};
+use super::params::{ConnectParams, RootCert, SslMode};
 
 impl ConnectParams {
     /// A conninfo string for the same database, without the password.

@@ -1,14 +1,14 @@
-//! TLS by rustls with libpq's idea of checking the server's certificate:
+//! TLS by rustls. The server's certificate is verified as by libpq:
 //!
-//! | sslmode | without a root certificate | with one |
+//! | sslmode | without a root certificate | with a root certificate |
 //! |---|---|---|
-//! | prefer, require | any certificate | its chain |
-//! | verify-ca | an error | its chain |
-//! | verify-full | an error | its chain and the host name |
+//! | prefer, require | any certificate is accepted | the chain |
+//! | verify-ca | an error | the chain |
+//! | verify-full | an error | the chain and the host name |
 //!
-//! Certificates as PostgreSQL's manual makes them are taken as libpq takes them: a host name in the
-//! CN when there is no subjectAltName, and X.509 version 1. But webpki cannot check the chain of
-//! version 1, so that needs a mode that does not ask for it, and TLS 1.3.
+//! Like libpq, this module accepts certificates made as PostgreSQL's manual shows: with the host name
+//! in the CN and no subjectAltName, and of X.509 version 1. webpki cannot verify the chain of a
+//! version 1 certificate, so such a certificate requires TLS 1.3 and an sslmode without that check.
 //!
 //! Next: `open` decides when TLS is tried.
 
@@ -45,7 +45,7 @@ use x509_cert::der::oid::db::rfc5912::{
 use super::error::ConnectError;
 use super::params::{ClientCert, ConnectParams, RootCert, SslMode, SslParams};
 
-/// The configuration for these parameters, made at the first call.
+/// Returns the configuration for these parameters; the first call creates it.
 pub(super) fn client_config(params: &ConnectParams) -> Result<ClientConfig, ConnectError> {
     if let Some(made) = params.tls.get() {
         return Ok(made.clone());
@@ -73,7 +73,7 @@ fn make(ssl: &SslParams) -> Result<ClientConfig, ConnectError> {
             let (chain, key) = read_client(client)?;
             builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|e| bad_file(&client.key, format!("does not fit sslcert: {e}")))?
+                .map_err(|e| bad_file(&client.key, format!("does not match sslcert: {e}")))?
         }
     };
     config.enable_sni = ssl.sni;
@@ -100,18 +100,18 @@ fn verifier(
         }
         RootCert::File(path) if path.exists() => Some(read_roots(path)?),
         RootCert::File(path) if ssl.mode >= SslMode::VerifyCa => {
-            let problem = "not found; give the authority's certificate with sslrootcert=FILE, \
-                           or sslrootcert=system, or do without the check by sslmode=require";
+            let problem = "not found; set sslrootcert to the file of the CA certificate or to system, \
+                           or turn off verification with sslmode=require";
             return Err(bad_file(path, problem));
         }
         RootCert::None if ssl.mode >= SslMode::VerifyCa => {
-            let problem = "not found, and sslmode asks for a check; give sslrootcert=FILE \
+            let problem = "not found, but sslmode requires verification; give sslrootcert=FILE \
                            or sslrootcert=system, or set sslmode=require";
             return Err(bad_file(Path::new("~/.postgresql/root.crt"), problem));
         }
         RootCert::File(_) | RootCert::None => None,
     };
-    Ok(Arc::new(LikeLibpq {
+    Ok(Arc::new(LibpqVerifier {
         roots,
         check_name: ssl.mode == SslMode::VerifyFull,
         provider: Arc::clone(provider),
@@ -123,7 +123,7 @@ fn system_roots() -> Result<RootCertStore, ConnectError> {
     // Some systems ship certificates that webpki cannot use; the others are enough.
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if store.is_empty() {
-        return Err(unusable(&"the system's trust store holds no certificate"));
+        return Err(unusable(&"the system's trust store contains no usable certificate"));
     }
     Ok(store)
 }
@@ -131,8 +131,8 @@ fn system_roots() -> Result<RootCertStore, ConnectError> {
 #[derive(Debug)]
 struct Roots {
     store: RootCertStore,
-    /// A server's own certificate may stand in the file instead of an authority's. OpenSSL takes
-    /// it, webpki does not know the case. We trust it to the byte, without regard to its dates.
+    /// The file may contain the server's own certificate instead of a CA's. OpenSSL accepts that,
+    /// webpki does not. Such a certificate must be equal byte by byte; its dates are ignored.
     listed: Vec<CertificateDer<'static>>,
 }
 
@@ -141,7 +141,7 @@ fn read_roots(path: &Path) -> Result<Roots, ConnectError> {
     let mut store = RootCertStore::empty();
     let (added, _) = store.add_parsable_certificates(listed.iter().cloned());
     if added == 0 {
-        return Err(bad_file(path, "holds no usable certificate in PEM form"));
+        return Err(bad_file(path, "contains no usable certificate in PEM format"));
     }
     Ok(Roots { store, listed })
 }
@@ -150,7 +150,7 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Connec
     let pem = fs::read(path).map_err(|e| bad_file(path, e.to_string()))?;
     CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| bad_file(path, format!("not in PEM form: {e}")))
+        .map_err(|e| bad_file(path, format!("not in PEM format: {e}")))
 }
 
 fn read_client(
@@ -158,34 +158,41 @@ fn read_client(
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConnectError> {
     let chain = read_certificates(&client.cert)?;
     if chain.is_empty() {
-        return Err(bad_file(&client.cert, "holds no certificate in PEM form"));
+        return Err(bad_file(&client.cert, "contains no certificate in PEM format"));
     }
     let meta = fs::metadata(&client.key);
-    let meta = meta.map_err(|e| bad_file(&client.key, format!("{e}; give the key by sslkey")))?;
-    // As libpq: a key of root may be readable by a group, so that a service can share it.
+    let meta =
+        meta.map_err(|e| bad_file(&client.key, format!("{e}; set sslkey to the file of the key")))?;
+    // Like libpq, accept a key of root that a group may read, so that services can share it.
     let forbidden = if meta.uid() == 0 { 0o037 } else { 0o077 };
     if !meta.is_file() || meta.permissions().mode() & forbidden != 0 {
-        return Err(bad_file(&client.key, "must be a file that only you can read; chmod 0600"));
+        return Err(bad_file(
+            &client.key,
+            "must be a file that only its owner can read; run chmod 0600",
+        ));
     }
     let pem = fs::read(&client.key).map_err(|e| bad_file(&client.key, e.to_string()))?;
     if String::from_utf8_lossy(&pem).contains("ENCRYPTED") {
         let problem =
-            "is encrypted, which is not supported; decrypt it: openssl pkey -in .. -out ..";
+            "is encrypted, which is not supported; decrypt it with openssl pkey -in .. -out ..";
         return Err(bad_file(&client.key, problem));
     }
     let key = PrivateKeyDer::from_pem_slice(&pem);
-    Ok((chain, key.map_err(|e| bad_file(&client.key, format!("no private key in PEM form: {e}")))?))
+    Ok((
+        chain,
+        key.map_err(|e| bad_file(&client.key, format!("not a private key in PEM format: {e}")))?,
+    ))
 }
 
-/// Checks what the mode asks for; signatures always, so the peer at least holds the key.
+/// Verifies what the mode requires, and always the signatures, which prove that the peer has the key.
 #[derive(Debug)]
-struct LikeLibpq {
+struct LibpqVerifier {
     roots: Option<Roots>,
     check_name: bool,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for LikeLibpq {
+impl ServerCertVerifier for LibpqVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -248,7 +255,7 @@ fn check_name(
     use rustls::{CertificateError, Error};
     let checked = verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name);
     match &checked {
-        // The CN counts only if there is no other name, as RFC 6125 and libpq have it.
+        // RFC 6125 and libpq use the CN only if there is no other name.
         Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
             presented,
             ..
@@ -261,13 +268,13 @@ fn check_name(
     }
 }
 
-/// What binds SCRAM to this TLS session (tls-server-end-point, RFC 5929): the hash of the server's
-/// certificate by the algorithm it is signed with, at least SHA-256.
+/// Returns the channel binding of SCRAM (tls-server-end-point, RFC 5929): the hash of the server's
+/// certificate by the algorithm of its signature, at least SHA-256.
 pub(super) fn end_point(server_certificate: &[u8]) -> Option<Vec<u8>> {
-    // Not in the RFC that the others come from.
+    // The constants of `rfc5912` lack it.
     const ECDSA_WITH_SHA_1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.1");
     match certificate::signature_algorithm(server_certificate)? {
-        // MD5 and SHA-1 are replaced by SHA-256.
+        // RFC 5929 replaces MD5 and SHA-1 by SHA-256.
         MD_5_WITH_RSA_ENCRYPTION
         | SHA_1_WITH_RSA_ENCRYPTION
         | SHA_256_WITH_RSA_ENCRYPTION
@@ -279,12 +286,12 @@ pub(super) fn end_point(server_certificate: &[u8]) -> Option<Vec<u8>> {
         SHA_512_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_512 => {
             Some(Sha512::digest(server_certificate).to_vec())
         }
-        // Ed25519 has no hash of its own, and no binding is defined.
+        // Ed25519 has no separate hash function, so no binding is defined.
         _ => None,
     }
 }
 
-/// What to do about a failed handshake.
+/// Returns the reason of a failed handshake with a hint.
 pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
     use rustls::{CertificateError as C, Error as E};
     let roots = match &ssl.root {
@@ -297,18 +304,19 @@ pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
             format!("the server's certificate is not signed by {roots}; check sslrootcert")
         }
         E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => format!(
-            "{error}; give as host a name it is for (hostaddr= may say where), or do without the name by sslmode=verify-ca"
+            "{error}; set host to a name in the certificate (and hostaddr to the address), or turn off the check of the name with sslmode=verify-ca"
         ),
         // The chain of a version 1 certificate: webpki's error is hidden behind a `dyn Error`.
         E::InvalidCertificate(C::Other(_))
             if error.to_string().contains("UnsupportedCertVersion") =>
         {
-            "the server's certificate is of X.509 version 1, whose signer cannot be checked; issue \
-             one of version 3 (openssl x509 -extfile), or name itself as sslrootcert with verify-ca"
+            "cannot verify the server's certificate, because it is of X.509 version 1; issue one of \
+             version 3 (openssl x509 -extfile), or set sslrootcert to the certificate itself, with \
+             sslmode=verify-ca"
                 .to_owned()
         }
         E::AlertReceived(alert) => format!(
-            "the server ended it with {alert:?}; check the client certificate (sslcert, sslkey) \
+            "the server sent the alert {alert:?}; check the client certificate (sslcert, sslkey) \
              and the server's log"
         ),
         other => other.to_string(),

@@ -3,7 +3,7 @@
 //! [`load()`] generates rows and loads them with binary COPY FREEZE, each table in the transaction
 //! that creates it. Every table has a comment, its mark ([`mark`]); pgio never drops a table without
 //! one. [`verify`] checks whether a run may use the data set, [`destroy()`] removes it, [`vacuum()`]
-//! removes dead rows, [`place`] moves it to a tablespace, [`lines`] formats the output of the original.
+//! removes dead rows, [`tablespace`] moves it to a tablespace, [`lines`] formats the output of the original.
 //! [`database`] re-creates a database that contains only the data set.
 //!
 //! This module must not print, and must not open connections: callers supply them.
@@ -15,13 +15,14 @@ pub mod error;
 pub mod lines;
 pub mod load;
 pub mod mark;
-pub mod place;
 pub mod plan;
 pub mod sizes;
 pub mod space;
+pub mod tablespace;
 pub mod vacuum;
 pub mod verify;
 
+mod lock;
 mod sql;
 
 pub use destroy::{Destroyed, destroy};

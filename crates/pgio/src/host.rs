@@ -13,6 +13,7 @@ pub mod drbd;
 pub mod drbd_disks;
 pub mod error;
 pub mod exec;
+mod identity;
 pub mod lock;
 pub mod machine;
 pub mod own_dir;

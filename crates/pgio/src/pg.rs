@@ -4,7 +4,7 @@
 //! servers ([`private`]), stopping and starting the user's server ([`control`]), quoting in SQL
 //! text ([`quote`]), and error messages ([`words`]).
 //!
-//! This module does not know what is measured. Next: `dataset` loads through it, `workload` runs on
+//! This module does not depend on the workload. Next: `dataset` loads through it, `workload` runs on
 //! it.
 
 pub use pgio_connect as connect;

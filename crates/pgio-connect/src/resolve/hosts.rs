@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::Settings;
+use super::settings::Settings;
 use crate::{ConnectError, Endpoint, Env};
 
 const DEFAULT_PORT: u16 = 5432;

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Settings;
+use super::settings::Settings;
 use crate::{ClientCert, ConnectError, ConnectWarning, Env, RootCert, SslMode, SslParams};
 
 /// The first value is the default.

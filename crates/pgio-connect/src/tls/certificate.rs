@@ -1,15 +1,15 @@
-//! What webpki does not give of a certificate: the public key of one of X.509 version 1, the common name
-//! of its subject, and the algorithm it is signed with.
+//! Parses the parts of a certificate that webpki does not expose: the public key of X.509 version 1, the
+//! common name of the subject, and the signature algorithm.
 //!
-//! Both are common with PostgreSQL, since its manual's `openssl x509 -req` makes such certificates.
-//! Nothing is trusted because it parses: signatures and chains are checked elsewhere.
+//! `openssl x509 -req`, as in PostgreSQL's manual, makes certificates of version 1 with only a common
+//! name. This module verifies nothing; `tls` verifies signatures and chains.
 
 use x509_cert::Certificate;
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::der::{Decode, Encode, Tag, Tagged};
 
-/// The types of text that a name is given in.
+/// String types of a name.
 const STRINGS: [Tag; 4] =
     [Tag::Utf8String, Tag::PrintableString, Tag::TeletexString, Tag::Ia5String];
 
@@ -17,7 +17,7 @@ fn parse(certificate: &[u8]) -> Option<Certificate> {
     Certificate::from_der(certificate).ok()
 }
 
-/// The SubjectPublicKeyInfo, with its own tag and length.
+/// The SubjectPublicKeyInfo, including its tag and length.
 pub(super) fn public_key(certificate: &[u8]) -> Option<Vec<u8>> {
     let certificate = parse(certificate)?;
     certificate.tbs_certificate().subject_public_key_info().to_der().ok()
@@ -32,12 +32,12 @@ pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
     String::from_utf8(text).ok().filter(|text| !text.contains('\0'))
 }
 
-/// The algorithm that the certificate is signed with.
+/// The algorithm of the certificate's signature.
 pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<ObjectIdentifier> {
     Some(parse(certificate)?.signature_algorithm().oid)
 }
 
-/// libpq's comparison: without regard to case; `*.` stands for one label.
+/// Compares like libpq: ignores case; `*.` matches one label.
 pub(super) fn name_matches(pattern: &str, host: &str) -> bool {
     if pattern.eq_ignore_ascii_case(host) {
         return true;

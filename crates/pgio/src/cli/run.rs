@@ -28,7 +28,7 @@ use crate::report::{classic, session_detail, trial as trial_report};
 use crate::results::model::{Outcome as Ended, Trial};
 use crate::results::{store, wire};
 use crate::telemetry::sysstat::Monitors;
-use crate::telemetry::{Scene, Survey};
+use crate::telemetry::{Survey, TelemetrySources};
 use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
 use crate::units::{self, human};
@@ -89,10 +89,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let workload: Arc<dyn Workload> = Arc::new(slob);
     let hosts = Hosts::new();
-    let scene = (!args.telemetry.is_zero()).then(|| {
+    let sources = (!args.telemetry.is_zero()).then(|| {
         let (params, server, hosts) = (&params, &found, &hosts);
         let survey = Survey { params, server, cadence: args.telemetry, hosts, host: None };
-        Scene::survey(&survey, &mut admin)
+        TelemetrySources::survey(&survey, &mut admin)
     });
     let request = Request {
         run_id: &run_id,
@@ -106,9 +106,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         checkpoint: Checkpoint::Before,
         seed: settings.seed.unwrap_or_else(state::new_seed),
         stop: &stop,
-        scene: scene.as_ref(),
+        sources: sources.as_ref(),
         hosts: &hosts,
-        server_host: scene.as_ref().and_then(Scene::server_host).map(Host::name),
+        server_host: sources.as_ref().and_then(TelemetrySources::server_host).map(Host::name),
         private: false,
     };
     let mut status = Status::new();

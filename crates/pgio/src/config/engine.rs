@@ -3,8 +3,8 @@
 //! A key that the chosen engine does not support is refused even if its value changes little: a run
 //! that ignored it would measure something other than requested.
 
-use super::keys::{Key, Layer, Use};
-use super::resolve::{ResolveError, required};
+use super::keys::{Key, Layer, Use, required};
+use super::resolve::ResolveError;
 use super::value::{Arrivals, EngineName};
 
 /// The engine that sends the statements.

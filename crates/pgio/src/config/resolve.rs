@@ -5,86 +5,24 @@
 //! the checks that need more than one key. `dataset` checks later, against the server, whether the
 //! data set matches.
 
+mod error;
+mod extent;
+mod feature_keys;
 mod features;
 mod mail;
+mod slob;
 
 use std::time::Duration;
 
-pub use self::features::{Contradiction, Features, HotSpot, HotTable, Think, Visits};
+pub use self::error::{Contradiction, ResolveError};
+pub use self::extent::Extent;
+pub use self::features::{Features, HotSpot, HotTable, KeyDistribution, Think};
+pub use self::mail::resolve as resolve_mail;
+pub use self::slob::SlobSettings;
 use super::engine::Engine;
-use super::keys::{Layer, Use};
-use super::value::{Access, ConnectString, DeviceTest, DeviceTests};
-use crate::units::layout::WIDEST_UPDATED;
+use super::keys::{Layer, Use, required};
+use super::value::{ConnectString, DeviceTest, DeviceTests};
 use crate::units::{BLOCK_BYTES, Layout, Scale};
-
-pub use mail::resolve as resolve_mail;
-
-/// Settings that are valid by themselves but contradict each other.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResolveError {
-    #[error(
-        "{key} ({unit} blocks) is larger than SCALE ({scale}, {} blocks); lower {key} or load a \
-         larger SCALE", scale.blocks()
-    )]
-    UnitOverScale { key: &'static str, unit: u64, scale: Scale },
-    #[error(
-        "BATCH requires WORK_UNIT=1, because it draws every block of a statement separately (WORK_UNIT is {0})"
-    )]
-    BatchRequiresSingleBlocks(u64),
-    #[error(
-        "with FILLFACTOR={fillfactor}, two rows of FILLER_WIDTH={width} share a block, but each visit must touch exactly one row; \
-         the largest FILLFACTOR for this width is {largest}"
-    )]
-    RowsShareBlocks { fillfactor: u8, width: u32, largest: u8 },
-    #[error(
-        "rows with FILLER_WIDTH={0} leave no room in their block for an updated version: each update would move its row \
-         to another block and the tables would grow; set UPDATE_PCT=0, or load with FILLER_WIDTH={widest} or less",
-        widest = WIDEST_UPDATED
-    )]
-    NoRoomForUpdates(u32),
-    #[error("UPDATE_WIDTH ({0}) is larger than FILLER_WIDTH ({1}); lower UPDATE_WIDTH")]
-    UpdateOverFiller(u32, u32),
-    #[error(transparent)]
-    Contradiction(#[from] Contradiction),
-    #[error("{0}")]
-    Mail(String),
-    #[error("{0} requires ENGINE=client; set ENGINE=client or remove {0}")]
-    RequiresClient(String),
-    #[error("{0} is not supported with ENGINE=client; remove {0} or set ENGINE=server")]
-    RequiresServer(String),
-    #[error(
-        "SESSIONS={sessions} is less than NUM_SCHEMAS={tables}, but with ENGINE=client each session uses only one table; set SESSIONS to {tables} or more, or set ENGINE=server"
-    )]
-    FewerSessionsThanTables { sessions: u32, tables: u32 },
-    #[error("ARRIVALS requires RATE; set RATE or remove ARRIVALS")]
-    ArrivalsWithoutRate,
-}
-
-/// Settings of the workload `slob`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlobSettings {
-    pub update_pct: u8,
-    pub run_time: Duration,
-    pub warmup: Duration,
-    pub num_schemas: u32,
-    pub num_threads: u32,
-    /// Total number of sessions; absent: NUM_THREADS on each table.
-    pub sessions: Option<u32>,
-    /// Blocks.
-    pub work_unit: u64,
-    /// Blocks.
-    pub update_work_unit: u64,
-    pub scale: Scale,
-    pub access: Access,
-    /// Update calls per transaction; 0 is one transaction per session.
-    pub commit_every: u32,
-    pub batch: u32,
-    /// Features beyond uniform reads and updates.
-    pub features: Features,
-    pub engine: Engine,
-    /// Absent: drawn and recorded.
-    pub seed: Option<u64>,
-}
 
 /// Settings of the workload `commit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,27 +54,6 @@ pub struct DeviceSettings {
     pub destroy: bool,
     pub uuid: Option<String>,
     pub run_time: Duration,
-}
-
-/// What ends a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    Time(Duration),
-    /// Total over all sessions.
-    Transactions(u64),
-    /// Number per session.
-    Calls(u64),
-}
-
-impl Extent {
-    /// Returns the number of calls of an open loop.
-    pub fn calls_at(self, per_second: f64, sessions: u32) -> f64 {
-        match self {
-            Extent::Time(window) => per_second * window.as_secs_f64(),
-            Extent::Transactions(n) => n as f64,
-            Extent::Calls(n) => n as f64 * f64::from(sessions),
-        }
-    }
 }
 
 /// Settings of `setup`.
@@ -193,7 +110,7 @@ impl SlobSettings {
                 Err(ResolveError::UnitOverScale { key, unit, scale: settings.scale })
             }
             None => {
-                let features = features::resolve(&all, &settings)?;
+                let features = feature_keys::resolve(&all, &settings)?;
                 if features.update_width > filler_width {
                     return Err(ResolveError::UpdateOverFiller(
                         features.update_width,
@@ -203,33 +120,6 @@ impl SlobSettings {
                 Ok(Self { features, ..settings })
             }
         }
-    }
-
-    /// Number of tables that the workload uses.
-    pub fn tables(&self) -> u32 {
-        if self.features.single_table { 1 } else { self.num_schemas }
-    }
-
-    pub fn sessions(&self) -> u32 {
-        self.sessions.unwrap_or(self.num_schemas * self.num_threads)
-    }
-
-    /// Number of tables that a session visits in turn: more than one only if there are fewer sessions
-    /// than tables.
-    pub fn tables_per_session(&self) -> u32 {
-        self.tables().div_ceil(self.sessions())
-    }
-
-    pub fn extent(&self) -> Extent {
-        match self.features.work_loop {
-            Some(calls) => Extent::Calls(calls),
-            None => Extent::Time(self.run_time),
-        }
-    }
-
-    /// Returns whether the workload changes no data.
-    pub fn read_only(&self) -> bool {
-        self.update_pct == 0 && self.features.turnover_pct.is_zero()
     }
 }
 
@@ -315,146 +205,5 @@ pub fn connect_string(conf: &Layer) -> ConnectString {
     required(conf.clone().over(below).with_defaults(Use::Connect).connect_string)
 }
 
-pub(super) fn required<T>(value: Option<T>) -> T {
-    value.expect("the table has a default for every key that settings hold without Option")
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn scale(text: &str) -> Option<Scale> {
-        Some(text.parse().unwrap())
-    }
-
-    #[test]
-    fn empty_layers_give_the_originals_defaults() {
-        let slob = SlobSettings::resolve(Layer::default()).unwrap();
-        assert_eq!(
-            slob,
-            SlobSettings {
-                update_pct: 0,
-                run_time: Duration::from_secs(300),
-                warmup: Duration::ZERO,
-                num_schemas: 1,
-                num_threads: 1,
-                sessions: None,
-                work_unit: 255,
-                update_work_unit: 255,
-                scale: "128G".parse().unwrap(),
-                access: Access::Index,
-                commit_every: 1,
-                batch: 1,
-                features: Features::default(),
-                engine: Engine::Server,
-                seed: None,
-            }
-        );
-        let load = LoadSettings::resolve(Layer::default()).unwrap();
-        assert_eq!(load.scale, "4G".parse().unwrap());
-        assert!(load.create_base_table);
-        assert_eq!((load.layout, load.scan_scale), (Layout::default(), None));
-        let commit = CommitSettings::resolve(Layer::default()).unwrap();
-        assert_eq!(commit.extent, Extent::Time(Duration::from_secs(300)));
-        assert_eq!((commit.sessions, commit.rows_per_transaction, commit.payload), (1, 1, 0));
-    }
-
-    #[test]
-    fn keys_override_defaults() {
-        let layer = Layer { transactions: Some(10_000), sessions: Some(4), ..Layer::default() };
-        let commit = CommitSettings::resolve(layer).unwrap();
-        assert_eq!(commit.extent, Extent::Transactions(10_000));
-        assert_eq!(commit.sessions, 4);
-    }
-
-    #[test]
-    fn batch_requires_a_work_unit_of_one() {
-        let batch = Layer { batch: Some(50), scale: scale("8M"), ..Layer::default() };
-        let refused = SlobSettings::resolve(batch.clone()).unwrap_err();
-        assert_eq!(refused, ResolveError::BatchRequiresSingleBlocks(255));
-        assert!(SlobSettings::resolve(Layer { work_unit: Some(1), ..batch }).is_ok());
-    }
-
-    #[test]
-    fn sessions_are_per_table_or_in_total() {
-        let settings = |num_schemas: u32, num_threads: u32, sessions: Option<u32>| {
-            let (num_schemas, num_threads) = (Some(num_schemas), Some(num_threads));
-            let layer = Layer { num_schemas, num_threads, sessions, ..Layer::default() };
-            let settings = SlobSettings::resolve(layer).unwrap();
-            (settings.sessions(), settings.tables_per_session())
-        };
-        assert_eq!(settings(4, 2, None), (8, 1));
-        assert_eq!(settings(4, 2, Some(6)), (6, 1));
-        assert_eq!(settings(4096, 1, Some(64)), (64, 64));
-        assert_eq!(settings(7, 1, Some(3)), (3, 3));
-    }
-
-    #[test]
-    fn rows_that_share_a_block_are_refused() {
-        let resolve = |fillfactor: u8, filler_width: Option<u32>| {
-            let fillfactor = Some(fillfactor);
-            LoadSettings::resolve(Layer { fillfactor, filler_width, ..Layer::default() })
-        };
-        assert_eq!(resolve(26, None).unwrap().layout.fillfactor, 26);
-        assert_eq!(
-            resolve(27, None).unwrap_err().to_string(),
-            "with FILLFACTOR=27, two rows of FILLER_WIDTH=1024 share a block, but each visit must touch exactly one row; \
-             the largest FILLFACTOR for this width is 26"
-        );
-        assert!(resolve(100, Some(8116)).is_ok());
-    }
-
-    #[test]
-    fn updates_require_room_for_a_second_row_version() {
-        let wide = |update_pct: u8, filler_width: u32| {
-            let (update_pct, filler_width) = (Some(update_pct), Some(filler_width));
-            SlobSettings::resolve(Layer { update_pct, filler_width, ..Layer::default() })
-        };
-        assert!(wide(0, 8116).is_ok());
-        let written = |update_width: u32| {
-            let (update_pct, update_width) = (Some(10), Some(update_width));
-            let filler_width = Some(500);
-            let layer = Layer { update_pct, filler_width, update_width, ..Layer::default() };
-            SlobSettings::resolve(layer)
-        };
-        assert!(written(500).is_ok());
-        assert_eq!(written(501).unwrap_err(), ResolveError::UpdateOverFiller(501, 500));
-        assert!(wide(1, 4028).is_ok());
-        assert_eq!(
-            wide(1, 4029).unwrap_err().to_string(),
-            "rows with FILLER_WIDTH=4029 leave no room in their block for an updated version: each update would move its row \
-             to another block and the tables would grow; set UPDATE_PCT=0, or load with FILLER_WIDTH=4028 or less"
-        );
-    }
-
-    #[test]
-    fn work_units_larger_than_the_scale_are_refused() {
-        let fits = Layer { work_unit: Some(1024), scale: scale("8M"), ..Layer::default() };
-        assert!(SlobSettings::resolve(fits.clone()).is_ok());
-        let read = Layer { work_unit: Some(1025), ..fits.clone() };
-        assert_eq!(
-            SlobSettings::resolve(read).unwrap_err().to_string(),
-            "WORK_UNIT (1025 blocks) is larger than SCALE (8M, 1024 blocks); lower WORK_UNIT or \
-             load a larger SCALE"
-        );
-        let update = Layer { update_work_unit: Some(2000), ..fits };
-        assert_eq!(
-            SlobSettings::resolve(update).unwrap_err().to_string(),
-            "UPDATE_WORK_UNIT (2000 blocks) is larger than SCALE (8M, 1024 blocks); lower \
-             UPDATE_WORK_UNIT or load a larger SCALE"
-        );
-    }
-
-    #[test]
-    fn connect_string_overrides_dbname() {
-        let layer = |connect: Option<&str>, dbname: Option<&str>| Layer {
-            connect_string: connect.map(ConnectString::new),
-            dbname: dbname.map(str::to_owned),
-            ..Layer::default()
-        };
-        assert_eq!(connect_string(&layer(Some("host=a"), Some("b"))).expose(), "host=a");
-        assert_eq!(connect_string(&layer(Some(""), Some("b"))).expose(), "");
-        assert_eq!(connect_string(&layer(None, Some("b"))).expose(), "b");
-        assert_eq!(connect_string(&layer(None, None)).expose(), "pg10");
-    }
-}
+mod tests;

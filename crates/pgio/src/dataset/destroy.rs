@@ -7,7 +7,7 @@
 use postgres::Client;
 
 use super::error::DatasetError;
-use super::load::with_lock;
+use super::lock::with_lock;
 use super::mark;
 use super::{sql, verify};
 

@@ -22,6 +22,7 @@ use self::preflight::{Preflight, check as check_server};
 use self::stream::{Shared, StreamError, load_part, prepare};
 use super::error::DatasetError;
 use super::lines::Batches;
+use super::lock::with_lock;
 use super::mark::Part;
 use super::plan::LoadSpec;
 use super::{space, sql};
@@ -91,22 +92,6 @@ where
 {
     let connect = || connect().map_err(|e| DatasetError::Connect(Box::new(e)));
     with_lock(admin, |admin| load_locked(admin, &connect, spec, stop, on_event))
-}
-
-/// Runs `work` while holding the lock on the data set of a schema, which excludes other loads and
-/// removals.
-pub(super) fn with_lock<T>(
-    admin: &mut Client,
-    work: impl FnOnce(&mut Client) -> Result<T, DatasetError>,
-) -> Result<T, DatasetError> {
-    let failed = |e| DatasetError::from_pg("lock", "the data set", e);
-    if !admin.query_one(sql::LOCK, &[]).map_err(failed)?.get::<_, bool>(0) {
-        return Err(DatasetError::Busy);
-    }
-    let result = work(admin);
-    // This fails only if the connection is lost, which also releases the lock.
-    let _ = admin.query_one(sql::UNLOCK, &[]);
-    result
 }
 
 fn load_locked(

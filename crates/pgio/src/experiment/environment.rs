@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::pg::server::Server;
 use crate::results::change::fact;
 use crate::results::model::Check;
-use crate::telemetry::Scene;
+use crate::telemetry::TelemetrySources;
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
 use crate::warning::Warning;
@@ -101,12 +101,12 @@ const NON_DEFAULT: &str = include_str!("sql/non_default_settings.sql");
 /// The server's settings that are not its defaults, and what was found of its host.
 pub fn of_trial(
     admin: &mut Client,
-    scene: Option<&Scene>,
+    sources: Option<&TelemetrySources>,
 ) -> Result<BTreeMap<String, String>, postgres::Error> {
     let rows = admin.query(NON_DEFAULT, &[])?;
     let mut found: BTreeMap<String, String> =
         rows.iter().map(|row| (fact::setting(row.get(0)), row.get(1))).collect();
-    found.extend(scene.and_then(Scene::environment).unwrap_or_default());
+    found.extend(sources.and_then(TelemetrySources::environment).unwrap_or_default());
     Ok(found)
 }
 

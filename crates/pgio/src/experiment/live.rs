@@ -255,13 +255,13 @@ fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
         other => other,
     })?;
     target.admin = admin;
-    look_again(target);
+    refresh_storage(target);
     Ok(())
 }
 
-fn look_again(target: &mut Target) {
-    if let Some(scene) = &mut target.scene {
-        scene.look_again(&mut target.admin);
+fn refresh_storage(target: &mut Target) {
+    if let Some(sources) = &mut target.sources {
+        sources.refresh_storage(&mut target.admin);
     }
 }
 
@@ -365,7 +365,7 @@ impl Stage for Live<'_> {
         }
         // The trial before this one may have had a tablespace.
         if self.checked.any_tablespace {
-            look_again(target);
+            refresh_storage(target);
         }
         Ok(())
     }
@@ -396,7 +396,7 @@ impl Stage for Live<'_> {
             checkpoint: self.rules.checkpoint,
             seed: trial_seed(self.seed, &self.workload, &cell.cell, planned.block, planned.attempt),
             stop: &self.stop,
-            scene: target.scene.as_ref(),
+            sources: target.sources.as_ref(),
             hosts: &self.hosts,
             server_host: target.host.as_deref(),
             private: target.cluster.is_some(),

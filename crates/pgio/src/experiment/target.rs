@@ -12,7 +12,7 @@ use crate::pg::connect::ConnectParams;
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::Server;
-use crate::telemetry::Scene;
+use crate::telemetry::TelemetrySources;
 use crate::treatment::{Resource, Touch};
 use crate::workload::Workload;
 
@@ -32,7 +32,7 @@ pub struct Target {
     /// The block device that is to be measured, where the file names one.
     pub device: Option<String>,
     /// What is observed there; absent: nothing.
-    pub scene: Option<Scene>,
+    pub sources: Option<TelemetrySources>,
     /// Found out by `live::check`.
     pub reset: ResetPlan,
     /// The server itself.

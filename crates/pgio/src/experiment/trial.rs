@@ -150,7 +150,7 @@ fn measure(
 
     trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
     trial.environment =
-        Arc::new(environment::of_trial(admin, request.scene).map_err(pg("reading settings"))?);
+        Arc::new(environment::of_trial(admin, request.sources).map_err(pg("reading settings"))?);
     let version = request.server.info.version_num;
     let (counters_before, before) = readings(version, admin).map_err(read)?;
     let mut next_evidence = Instant::now();
@@ -208,7 +208,7 @@ fn measure(
         trial.checks.push(cycles::check(trial, cycles));
     }
     observed::add_metrics(trial);
-    let now = environment::of_trial(admin, request.scene).map_err(pg("reading settings"))?;
+    let now = environment::of_trial(admin, request.sources).map_err(pg("reading settings"))?;
     trial.checks.push(environment::unchanged(&trial.environment, &now));
     Ok(())
 }

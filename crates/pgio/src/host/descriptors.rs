@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const RESERVED: u64 = 64;
 
 /// Raises the soft limit for a number of descriptors; the error is the hard limit.
-pub fn make_room(needed: u64) -> Result<(), u64> {
+pub fn raise_limit(needed: u64) -> Result<(), u64> {
     let limit = getrlimit(Resource::Nofile);
     // `None` means unlimited.
     let required = needed.saturating_add(RESERVED);
@@ -32,15 +32,15 @@ mod tests {
     fn only_the_soft_limit_is_raised() {
         let before = getrlimit(Resource::Nofile);
         let soft = before.current.unwrap();
-        make_room(soft.saturating_sub(RESERVED)).unwrap();
+        raise_limit(soft.saturating_sub(RESERVED)).unwrap();
         assert_eq!(getrlimit(Resource::Nofile), before);
         if before.maximum.is_none_or(|hard| hard > soft) {
-            make_room(soft + 1 - RESERVED).unwrap();
+            raise_limit(soft + 1 - RESERVED).unwrap();
             let after = getrlimit(Resource::Nofile);
             assert_eq!((after.current, after.maximum), (Some(soft + 1), before.maximum));
         }
         if let Some(hard) = before.maximum {
-            assert_eq!(make_room(hard), Err(hard));
+            assert_eq!(raise_limit(hard), Err(hard));
         }
     }
 }

@@ -5,11 +5,12 @@
 //! finds on a host. Next: [`super::ssh`], [`super::storage`].
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::Arc;
 
 use super::error::HostError;
 use super::exec::{CommandLine, Exec, ExecError, Output, run_to_end};
+use super::identity::Identity;
+use super::shell::{self, Shell};
 use super::ssh::Link;
 use crate::config::experiment::HostSpec;
 
@@ -25,54 +26,6 @@ pub struct Host {
     /// Absent for this machine.
     link: Option<Link>,
     identity: Identity,
-}
-
-/// Distinguishes machines independently of their names. Fields are empty if unknown.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Identity {
-    /// The boot id, unique per boot of a kernel.
-    boot: String,
-    /// The pid namespace.
-    pids: String,
-    /// The network namespace; containers on the same kernel usually have different ones.
-    network: String,
-    /// The host name that the kernel reports.
-    name: String,
-}
-
-impl Identity {
-    /// Prints the input of [`Identity::parse`].
-    pub(super) const SCRIPT: &str = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo
-        readlink /proc/self/ns/pid || echo
-        readlink /proc/self/ns/net || echo
-        cat /proc/sys/kernel/hostname 2>/dev/null || echo";
-
-    pub(super) fn parse(text: &str) -> Identity {
-        let mut lines = text.lines().map(|line| line.trim().to_owned());
-        let mut next = || lines.next().unwrap_or_default();
-        Identity { boot: next(), pids: next(), network: next(), name: next() }
-    }
-
-    fn of_this_process() -> Identity {
-        let file = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        let link = |path| fs::read_link(path).unwrap_or_default().to_string_lossy().into_owned();
-        Identity {
-            boot: file("/proc/sys/kernel/random/boot_id"),
-            pids: link("/proc/self/ns/pid"),
-            network: link("/proc/self/ns/net"),
-            name: file("/proc/sys/kernel/hostname"),
-        }
-    }
-
-    fn shares_pids(&self, other: &Identity) -> bool {
-        self.boot == other.boot && self.pids == other.pids
-    }
-
-    /// Returns whether both are the same machine for certain. Containers on the same kernel differ in some
-    /// fields; unknown fields prove nothing.
-    fn is_certainly(&self, other: &Identity) -> bool {
-        !self.boot.is_empty() && !self.network.is_empty() && self == other
-    }
 }
 
 /// Connects to all hosts of a file and adds this machine; refuses two names for the same machine.
@@ -124,12 +77,12 @@ impl Host {
     }
 
     /// Returns the boot id of the kernel; empty if unknown.
-    pub fn boot(&self) -> &str {
+    pub fn boot_id(&self) -> &str {
         &self.identity.boot
     }
 
     /// Returns the machine's own host name, or its name in the experiment if unknown.
-    pub fn node(&self) -> &str {
+    pub fn node_name(&self) -> &str {
         if self.identity.name.is_empty() { &self.name } else { &self.identity.name }
     }
 
@@ -159,6 +112,16 @@ impl Host {
     fn missing(&self, command: &CommandLine) -> ExecError {
         let program = command.program().to_string_lossy().into_owned();
         HostError::Missing { host: self.name.clone(), program }.into()
+    }
+}
+
+impl Shell {
+    /// Starts a shell that runs `prelude` once and `body` for each question, which is in `$ask`. Neither
+    /// may read stdin. Returns after the prelude has finished.
+    pub fn start(host: &Host, prelude: &str, body: &str) -> Result<Shell, ExecError> {
+        let line =
+            host.wrap(&CommandLine::new("sh").arg("-c").arg(shell::script(prelude, body)))?;
+        Shell::start_with(host.name(), &line, &|stderr| shell::lost(host.name(), stderr))
     }
 }
 

@@ -4,7 +4,8 @@
 //! end-of-file, even if this program is killed, and also over ssh. It leaves nothing on the host.
 //! Answers are numbered, so that a late answer is not mistaken for the next one.
 //!
-//! This module does not interpret questions. Next: `telemetry::host` and `telemetry::probes`.
+//! This module does not interpret questions. `machine` starts shells on a host ([`Shell::start`]).
+//! Next: `telemetry::host` and `telemetry::probes`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -15,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use super::error::{HostError, last_line};
 use super::exec::{CommandLine, ExecError, SpawnOptions, spawn, wait_until};
-use super::machine::Host;
 
 /// Marks the end of an answer; followed by its number.
 const END: &str = "--pgio-end-of-answer-- ";
@@ -65,13 +65,6 @@ struct Numbered {
 }
 
 impl Shell {
-    /// Starts a shell that runs `prelude` once and `body` for each question, which is in `$ask`. Neither
-    /// may read stdin. Returns after the prelude has finished.
-    pub fn start(host: &Host, prelude: &str, body: &str) -> Result<Shell, ExecError> {
-        let line = host.wrap(&CommandLine::new("sh").arg("-c").arg(script(prelude, body)))?;
-        Shell::start_with(host.name(), &line, &|stderr| lost(host.name(), stderr))
-    }
-
     /// Starts a shell with a local command: `sh` or ssh. `reason` classifies stderr if the shell ends
     /// before it is ready.
     pub(super) fn start_with(
@@ -225,6 +218,7 @@ fn forward(stdout: ChildStdout, answers: &Sender<Numbered>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Host;
 
     const SOON: Duration = Duration::from_secs(20);
 

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The type of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum PathKind {
     Nothing,
     Directory {
         path: PathBuf,
@@ -116,7 +116,7 @@ fn permission_hint(why: &str) -> &'static str {
 }
 
 /// Inspects a path on any host.
-pub fn look(exec: &dyn Exec, path: &str) -> Result<Found, ExecError> {
+pub fn look(exec: &dyn Exec, path: &str) -> Result<PathKind, ExecError> {
     let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh", path]).timeout(TIMEOUT);
     Ok(parse(&exec.run(&script)?))
 }
@@ -150,7 +150,7 @@ impl BlockDevice {
 }
 
 /// Parses the output of look.sh.
-fn parse(text: &str) -> Found {
+fn parse(text: &str) -> PathKind {
     let mut device = BlockDevice::default();
     let (mut is, mut mounts, mut busy, mut free) = ("nothing", String::new(), None, None);
     let mut allocated = 0;
@@ -186,9 +186,9 @@ fn parse(text: &str) -> Found {
     }
     let path = std::mem::take(&mut device.path);
     match is {
-        "directory" => Found::Directory { path, free, sector: device.sector },
-        "file" => Found::File { image: BlockDevice { path, ..device }, allocated },
-        "other" => Found::Other { path },
+        "directory" => PathKind::Directory { path, free, sector: device.sector },
+        "file" => PathKind::File { image: BlockDevice { path, ..device }, allocated },
+        "other" => PathKind::Other { path },
         "block" => {
             let on = mountinfo::parse(&mounts).into_iter().filter(|m| m.device == device.number);
             device.uses.extend(on.map(|m| format!("mounted on {}", m.mount_point)));
@@ -199,9 +199,9 @@ fn parse(text: &str) -> Found {
                     false => device.unreadable = Some(message),
                 }
             }
-            Found::Block(BlockDevice { path, ..device })
+            PathKind::Block(BlockDevice { path, ..device })
         }
-        _ => Found::Nothing,
+        _ => PathKind::Nothing,
     }
 }
 

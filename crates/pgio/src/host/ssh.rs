@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::error::{HostError, classify};
 use super::exec::{CommandLine, Exec, ExecError, Local, Output, run_to_end};
-use super::machine::Identity;
+use super::identity::Identity;
 use super::runner::{self, Runner};
 use super::shell::{self, Shell};
 

@@ -4,12 +4,13 @@
 //! facts are absent, never guessed. Next: `telemetry::storage` locates the data directory, the WAL and
 //! the tablespaces.
 
+mod device;
 mod tree;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::device::Device;
 use self::tree::Tree;
 use super::exec::{CommandLine, Exec, ExecError};
 pub use super::proc::mountinfo::Mount;
@@ -26,16 +27,6 @@ pub struct Location {
     pub mount: Mount,
     /// Each device precedes those below it. Empty for file systems without a device.
     pub devices: Vec<Device>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    /// Kernel name, as in /proc/diskstats.
-    pub name: String,
-    /// `disk`, `partition`, `lvm`, `md`, `drbd`, `loop`, `crypt`, `multipath`, `mapped`.
-    pub kind: &'static str,
-    /// Attributes of the queue: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
-    pub queue: BTreeMap<String, String>,
 }
 
 /// Locates directories, in their order; `None` for a directory that cannot be read.

@@ -218,7 +218,7 @@ impl Controller {
                     // systemctl returns immediately if the service does not report when it is
                     // ready.
                     Some(at) if self.is_systemctl() && at.elapsed() < SYSTEMD_GRACE => {
-                        thread::sleep(POLL)
+                        thread::sleep(POLL);
                     }
                     Some(_) => return Err(timed_out("start", "down")),
                 },

@@ -8,7 +8,7 @@
 //! If the supervisor itself is killed, the kernel stops the servers, and the next start removes the
 //! directory ([`sweep`]).
 //!
-//! fsync stays on because these servers are measured. This module does not know what is measured.
+//! fsync stays on because these servers are measured. This module does not depend on the workload.
 //! Next: [`find`] and [`download`] for the programs, [`layout`] for the files on disk.
 
 mod cluster;
@@ -18,6 +18,7 @@ mod find;
 mod layout;
 mod progress;
 mod protocol;
+mod role;
 mod server;
 mod supervisor;
 mod sweep;

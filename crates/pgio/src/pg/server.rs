@@ -2,23 +2,25 @@
 //!
 //! Missing privileges are not errors, unless nothing can be measured without them: the value is
 //! absent and a warning names the GRANT.
+//!
+//! Next: `counters` for the counters around a window, `replication` for standbys.
+
+mod counters;
+mod error;
+mod replication;
 
 use postgres::error::SqlState;
 use postgres::{Client, GenericClient};
 
+pub use self::counters::{Counters, counters};
+use self::error::read;
+pub use self::error::{OLDEST, ServerError};
+pub use self::replication::{Replication, Standby, replication};
 use super::words;
 use crate::results::model::{DatabaseRow, ServerInfo, Warning};
 
 /// First version with pg_stat_force_next_flush().
 pub const FORCE_FLUSH_SINCE: u32 = 150_000;
-/// First version with pg_stat_wal.
-const STAT_WAL_SINCE: u32 = 140_000;
-/// First version with num_done in pg_stat_checkpointer.
-const CHECKPOINTS_DONE_SINCE: u32 = 180_000;
-/// First version with pg_stat_checkpointer; older ones have pg_stat_bgwriter.
-const STAT_CHECKPOINTER_SINCE: u32 = 170_000;
-/// Oldest supported major version.
-pub const OLDEST: u32 = 13;
 /// Newest supported major version.
 pub const NEWEST: u32 = 18;
 
@@ -31,24 +33,6 @@ pub const TIMEOUTS: &[&str] = &[
     "idle_session_timeout",
     "transaction_timeout",
 ];
-
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    #[error("cannot read {what} from the server")]
-    Read { what: &'static str, source: postgres::Error },
-    #[error("the server is PostgreSQL {0}; pgio needs {OLDEST} or newer")]
-    TooOld(String),
-    #[error(
-        "the session is connected to database `{found}`, but DBNAME is `{asked}`: specify the same database in CONNECT_STRING and DBNAME"
-    )]
-    OtherDatabase { asked: String, found: String },
-    #[error("the server is a standby, and workloads write: connect to the primary")]
-    Standby,
-}
-
-fn read(what: &'static str) -> impl Fn(postgres::Error) -> ServerError {
-    move |source| ServerError::Read { what, source }
-}
 
 /// Properties of the server under test.
 #[derive(Debug, Clone)]
@@ -194,64 +178,6 @@ pub fn database_row(client: &mut impl GenericClient) -> Result<DatabaseRow, Serv
     })
 }
 
-/// Server-wide counters, read before and after a window; `None` if the role may not read one.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Counters {
-    /// Total bytes of WAL: the insert position.
-    pub wal_bytes: Option<f64>,
-    pub wal_full_page_images: Option<i64>,
-    /// Page size: the size of a full-page image without compression and without a hole.
-    pub block_bytes: Option<f64>,
-    /// Total checkpoints started, timed and requested; completed ones since version 18.
-    pub checkpoints: Option<i64>,
-    /// Advances with each completed checkpoint. The counters of 17 include checkpoints that were
-    /// skipped because nothing had been written.
-    pub last_checkpoint: Option<f64>,
-}
-
-impl Counters {
-    /// Checkpoints since `before`.
-    pub fn checkpoints_since(&self, before: &Counters) -> Option<f64> {
-        if self.last_checkpoint.is_some() && self.last_checkpoint == before.last_checkpoint {
-            return Some(0.0);
-        }
-        Some((self.checkpoints? - before.checkpoints?) as f64)
-    }
-}
-
-/// Before version 15 counters arrive late through the statistics collector; the caller must wait.
-pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
-    Counters {
-        wal_bytes: one(
-            client,
-            "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8",
-        ),
-        wal_full_page_images: match version_num {
-            STAT_WAL_SINCE.. => one(client, "SELECT wal_fpi FROM pg_stat_wal"),
-            _ => None,
-        },
-        block_bytes: one(client, "SELECT current_setting('block_size')::float8"),
-        checkpoints: match version_num {
-            CHECKPOINTS_DONE_SINCE.. => one(client, "SELECT num_done FROM pg_stat_checkpointer"),
-            STAT_CHECKPOINTER_SINCE.. => {
-                one(client, "SELECT num_timed + num_requested FROM pg_stat_checkpointer")
-            }
-            _ => one(client, "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"),
-        },
-        last_checkpoint: one(
-            client,
-            "SELECT pg_wal_lsn_diff(checkpoint_lsn, '0/0')::float8 FROM pg_control_checkpoint()",
-        ),
-    }
-}
-
-fn one<T: for<'a> postgres::types::FromSql<'a>>(
-    client: &mut impl GenericClient,
-    sql: &str,
-) -> Option<T> {
-    client.query_one(sql, &[]).ok().and_then(|row| row.try_get(0).ok())
-}
-
 /// Runs a checkpoint before the window, so that none is due inside it. An `Err` is a warning: the
 /// measurement continues without the checkpoint.
 pub fn checkpoint(client: &mut Client, server: &Server) -> Result<(), Warning> {
@@ -276,161 +202,14 @@ pub fn checkpoint(client: &mut Client, server: &Server) -> Result<(), Warning> {
     })
 }
 
-/// A synchronous standby as the primary sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standby {
-    pub name: String,
-    pub state: String,
-    /// `sync`, `quorum`, `potential` or `async`; absent when the role may not see it.
-    pub sync_state: Option<String>,
-}
-
-impl Standby {
-    /// Whether it streams and commits wait for it.
-    pub fn is_synchronous(&self) -> bool {
-        self.state == "streaming" && matches!(self.sync_state.as_deref(), Some("sync" | "quorum"))
-    }
-}
-
-/// Connected standbys, and which of them commits wait for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Replication {
-    pub synchronous_standby_names: String,
-    pub standbys: Vec<Standby>,
-}
-
-impl Replication {
-    pub fn has_synchronous(&self) -> bool {
-        !self.synchronous_standby_names.trim().is_empty()
-            && self.standbys.iter().any(Standby::is_synchronous)
-    }
-
-    /// One line for evidence, such as `pgio_standby: sync`.
-    pub fn describe(&self) -> String {
-        if self.standbys.is_empty() {
-            return "no standby connected".to_owned();
-        }
-        let mut all: Vec<String> = self
-            .standbys
-            .iter()
-            .map(|s| format!("{}: {}", s.name, s.sync_state.as_deref().unwrap_or("hidden")))
-            .collect();
-        all.sort();
-        all.join(", ")
-    }
-
-    /// The reason why no standby can confirm a commit although one is required. It lists the
-    /// connected names, because a wrong name is the usual cause.
-    pub fn missing(&self) -> Option<String> {
-        let names = self.synchronous_standby_names.trim();
-        if names.is_empty() || self.has_synchronous() || self.is_hidden() {
-            return None;
-        }
-        let mut connected: Vec<&str> = self.standbys.iter().map(|s| s.name.as_str()).collect();
-        connected.sort_unstable();
-        connected.dedup();
-        Some(match connected.as_slice() {
-            [] => format!("synchronous_standby_names is `{names}`, but no standby is connected"),
-            all if self.standbys.iter().all(|s| s.sync_state.as_deref() == Some("async")) => {
-                format!("`{names}` names no connected standby (connected: {})", all.join(", "))
-            }
-            _ => format!(
-                "synchronous_standby_names is `{names}` but no such standby streams ({})",
-                self.describe()
-            ),
-        })
-    }
-
-    /// Whether the role lacks pg_monitor, which hides the details of pg_stat_replication.
-    pub fn is_hidden(&self) -> bool {
-        self.standbys.iter().any(|s| s.sync_state.is_none())
-    }
-}
-
-pub fn replication(client: &mut Client) -> Result<Replication, ServerError> {
-    let names: String = client
-        .query_one("SELECT coalesce(current_setting('synchronous_standby_names', true), '')", &[])
-        .map_err(read("synchronous_standby_names"))?
-        .get(0);
-    let rows = client
-        .query(
-            "SELECT coalesce(application_name, ''), coalesce(state, ''), sync_state \
-             FROM pg_stat_replication ORDER BY 1",
-            &[],
-        )
-        .map_err(read("pg_stat_replication"))?;
-    let standbys = rows
-        .iter()
-        .map(|r| Standby { name: r.get(0), state: r.get(1), sync_state: r.get(2) })
-        .collect();
-    Ok(Replication { synchronous_standby_names: names, standbys })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn standby(state: &str, sync: Option<&str>) -> Standby {
-        Standby {
-            name: "s1".to_owned(),
-            state: state.to_owned(),
-            sync_state: sync.map(str::to_owned),
-        }
-    }
-
-    #[test]
-    fn only_a_streaming_sync_or_quorum_standby_counts() {
-        assert!(standby("streaming", Some("sync")).is_synchronous());
-        assert!(standby("streaming", Some("quorum")).is_synchronous());
-        assert!(!standby("catchup", Some("sync")).is_synchronous());
-        assert!(!standby("streaming", Some("potential")).is_synchronous());
-        assert!(!standby("streaming", None).is_synchronous());
-    }
-
-    #[test]
-    fn an_unmatched_name_is_reported_with_the_connected_names() {
-        let replication = |names: &str, standbys: &[(&str, &str, &str)]| Replication {
-            synchronous_standby_names: names.to_owned(),
-            standbys: standbys
-                .iter()
-                .map(|(name, state, sync)| Standby {
-                    name: (*name).to_owned(),
-                    state: (*state).to_owned(),
-                    sync_state: Some((*sync).to_owned()),
-                })
-                .collect(),
-        };
-        let async_ones = [("b", "streaming", "async"), ("a", "streaming", "async")];
-        assert_eq!(
-            replication("ANY 1 (x,y)", &async_ones).missing().unwrap(),
-            "`ANY 1 (x,y)` names no connected standby (connected: a, b)"
-        );
-        assert_eq!(
-            replication("x", &[]).missing().unwrap(),
-            "synchronous_standby_names is `x`, but no standby is connected"
-        );
-        let lagging = replication("a", &[("a", "catchup", "sync")]).missing().unwrap();
-        assert!(lagging.ends_with("`a` but no such standby streams (a: sync)"), "{lagging}");
-        assert_eq!(replication("", &async_ones).missing(), None);
-        assert_eq!(replication("a", &[("a", "streaming", "sync")]).missing(), None);
-    }
 
     #[test]
     fn only_an_unsupported_newer_server_warns() {
         let warning = newer_than_known(NEWEST + 1).unwrap();
         assert!(warning.what.contains("19 is newer"), "{warning}");
         assert!((OLDEST..=NEWEST).all(|major| newer_than_known(major).is_none()));
-    }
-
-    #[test]
-    fn without_synchronous_standby_names_nothing_is_synchronous() {
-        let mut r = Replication {
-            synchronous_standby_names: String::new(),
-            standbys: vec![standby("streaming", Some("sync"))],
-        };
-        assert!(!r.has_synchronous());
-        r.synchronous_standby_names = "*".to_owned();
-        assert!(r.has_synchronous());
-        assert_eq!(r.describe(), "s1: sync");
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::Scene;
 use super::probes::{self, Wal, Walsender};
+use super::sources::TelemetrySources;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::telemetry::Probes;
@@ -25,7 +25,7 @@ pub struct Standby<'a> {
     pub data: Option<&'a Path>,
 }
 
-impl Scene {
+impl TelemetrySources {
     /// Takes about one second per WAL directory. Run it while the servers are idle.
     pub fn measure_expected(&mut self, standby: Option<Standby<'_>>, admin: &mut Client) {
         let primary = self.server_host.as_ref().and_then(|name| self.hosts.get(name));
@@ -62,7 +62,7 @@ fn find_data(host: &Host) -> Result<String, String> {
             "no standby found on host {name}; connect as root if its processes are hidden"
         )),
         (Some(_), Some(_)) => Err(format!(
-            "host {name} runs several standbys, and pgio cannot tell which one is meant"
+            "host {name} runs several standbys, and pgio cannot determine which one to probe"
         )),
     }
 }

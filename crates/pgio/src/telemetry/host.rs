@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+pub use self::processes::Watch;
 use self::snapshot::Snapshot;
 use self::window::{Span, distance};
 use crate::host::exec::ExecError;
@@ -39,14 +40,6 @@ const END_LIMIT: Duration = Duration::from_secs(4);
 
 /// Clock probes per host; the fastest round trip sets the offset.
 const CLOCK_ROUNDS: u32 = 3;
-
-/// Servers whose processes do not count as foreign load on this host.
-#[derive(Debug, Clone, Default)]
-pub struct Watch {
-    /// One or more backends of each server under test that should run on this host. Standbys need
-    /// not be listed: they are found by their walreceiver.
-    pub backend_pids: Vec<i32>,
-}
 
 #[derive(Debug)]
 pub struct Sampler {

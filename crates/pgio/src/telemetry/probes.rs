@@ -7,25 +7,9 @@
 mod flush;
 mod round_trip;
 
-use std::net::IpAddr;
-
-use crate::host::Host;
+pub use self::flush::Wal;
+pub use self::round_trip::Walsender;
 use crate::results::telemetry::Probes;
-
-/// A WAL directory and its host.
-#[derive(Debug, Clone, Copy)]
-pub struct Wal<'a> {
-    pub host: &'a Host,
-    pub directory: &'a str,
-}
-
-/// The standby's end of the replication connection, from pg_stat_replication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Walsender {
-    /// `None` for a Unix socket.
-    pub client_address: Option<IpAddr>,
-    pub client_port: u16,
-}
 
 /// Without a standby, measures only the flush of the primary.
 pub fn probe(
@@ -61,6 +45,7 @@ pub fn probe(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Host;
 
     #[test]
     fn two_servers_on_this_machine() {

@@ -3,13 +3,13 @@
 //! [`sources`] lists the statements; [`tracks`] turns their readings into series. A source that the
 //! role may not read is skipped with a warning; nothing here fails a trial. A session publishes its
 //! own counts when its time slice ends, so the schedule starts shortly after the window: each
-//! statements then covers one slice, not parts of two.
+//! reading then covers one slice, not parts of two.
 
+mod readings;
 mod replication;
 mod sources;
 mod tracks;
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,12 +19,11 @@ use postgres::{Client, Statement};
 
 use super::beat::Beat;
 use super::session::{self, SessionError};
-use super::{SAMPLER_TIMEOUT, Span, Watched, not_observed};
+use super::span::Span;
+use super::watched_server::{SAMPLER_TIMEOUT, WatchedServer, not_observed};
 use crate::pg::{quote, words};
 use crate::results::Warning;
-use crate::results::series::{Moment, Track};
-use crate::results::telemetry::StandbyLag;
-use sources::Source;
+use readings::{Log, ServerUse};
 
 /// Delay after the end of a slice until its counts are visible, unless the server is overloaded.
 const AFTER_SLICE: Duration = Duration::from_millis(20);
@@ -35,15 +34,6 @@ pub(super) struct Sampler {
     samples: Receiver<Samples>,
 }
 
-/// Summary of one window.
-#[derive(Debug, Default)]
-pub(super) struct ServerUse {
-    pub(super) tracks: Vec<Track>,
-    pub(super) moments: Vec<Moment>,
-    pub(super) standbys: BTreeMap<String, StandbyLag>,
-    pub(super) warnings: Vec<Warning>,
-}
-
 /// Everything the thread sampled.
 struct Samples {
     logs: Vec<Log>,
@@ -51,15 +41,8 @@ struct Samples {
     warnings: Vec<Warning>,
 }
 
-/// The readings of one source.
-struct Log {
-    source: &'static Source,
-    names: Vec<String>,
-    rows: Vec<(Instant, Vec<Option<f64>>)>,
-}
-
 impl Sampler {
-    pub(super) fn start(watched: Watched, cadence: Duration) -> Sampler {
+    pub(super) fn start(watched: WatchedServer, cadence: Duration) -> Sampler {
         let (mark, marks) = mpsc::channel();
         let (sender, samples) = mpsc::channel();
         // If the thread cannot start, `samples` is closed, which `finish` reports.
@@ -69,7 +52,7 @@ impl Sampler {
         Sampler { mark, samples }
     }
 
-    /// Requests a statements now and restarts the schedule from here.
+    /// Requests a reading now and restarts the schedule from here.
     pub(super) fn mark(&self) {
         let _ = self.mark.send(());
     }
@@ -102,7 +85,7 @@ impl Samples {
     }
 }
 
-fn sample(watched: &Watched, cadence: Duration, marks: &Receiver<()>) -> Samples {
+fn sample(watched: &WatchedServer, cadence: Duration, marks: &Receiver<()>) -> Samples {
     let mut samples = Samples { logs: Vec::new(), standbys: Vec::new(), warnings: Vec::new() };
     if let Err(error) = sample_into(&mut samples, watched, cadence, marks) {
         let warning = not_observed("the server's counters", &words::sentence(&error));
@@ -113,7 +96,7 @@ fn sample(watched: &Watched, cadence: Duration, marks: &Receiver<()>) -> Samples
 
 fn sample_into(
     samples: &mut Samples,
-    watched: &Watched,
+    watched: &WatchedServer,
     cadence: Duration,
     marks: &Receiver<()>,
 ) -> Result<(), SessionError> {
@@ -144,7 +127,7 @@ fn sample_into(
 }
 
 /// Prepares a statement for each source that can be read.
-fn prepare(client: &mut Client, watched: &Watched, samples: &mut Samples) -> Vec<Statement> {
+fn prepare(client: &mut Client, watched: &WatchedServer, samples: &mut Samples) -> Vec<Statement> {
     let mut statements = Vec::new();
     for source in sources::of_version(watched.version_num) {
         match client.prepare(source.sql) {
@@ -166,7 +149,7 @@ fn prepare(client: &mut Client, watched: &Watched, samples: &mut Samples) -> Vec
 /// Reads every source once and drops the sources that the role may not read.
 fn read_all(
     client: &mut Client,
-    watched: &Watched,
+    watched: &WatchedServer,
     statements: &mut Vec<Statement>,
     samples: &mut Samples,
 ) {

@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::session::{self, SessionError};
-use super::{SAMPLER_TIMEOUT, Span, Watched, not_observed};
+use super::span::Span;
+use super::watched_server::{SAMPLER_TIMEOUT, WatchedServer, not_observed};
 use crate::pg::words;
 use crate::results::Warning;
 use crate::results::telemetry::Waits;
@@ -57,7 +58,7 @@ struct Round {
 
 impl Sampler {
     /// Connects; sampling starts with [`Sampler::watch`].
-    pub(super) fn start(watched: Watched, seed: u64) -> Sampler {
+    pub(super) fn start(watched: WatchedServer, seed: u64) -> Sampler {
         let (pids, watched_pids) = mpsc::channel();
         let (sender, samples) = mpsc::channel();
         // If the thread cannot start, `samples` is closed, which `finish` reports.
@@ -131,7 +132,7 @@ fn track_activities_off() -> Warning {
     )
 }
 
-fn sample(watched: &Watched, seed: u64, pids: &Receiver<Vec<i32>>) -> Samples {
+fn sample(watched: &WatchedServer, seed: u64, pids: &Receiver<Vec<i32>>) -> Samples {
     let mut samples = Samples::default();
     if let Err(error) = sample_into(&mut samples, watched, seed, pids) {
         let warning = not_observed("the sessions' waits", &words::sentence(&error));
@@ -142,7 +143,7 @@ fn sample(watched: &Watched, seed: u64, pids: &Receiver<Vec<i32>>) -> Samples {
 
 fn sample_into(
     samples: &mut Samples,
-    watched: &Watched,
+    watched: &WatchedServer,
     seed: u64,
     watched_pids: &Receiver<Vec<i32>>,
 ) -> Result<(), SessionError> {

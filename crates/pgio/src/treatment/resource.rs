@@ -23,7 +23,7 @@ impl Resource {
     /// Named by the machine's own name, which outlives a reboot. Two machines of one name count as one: an
     /// experiment may be refused without need, and never runs beside one that it must not meet.
     pub fn on(host: &Host, what: impl fmt::Display) -> Resource {
-        Resource(format!("{what} on {}", host.node()))
+        Resource(format!("{what} on {}", host.node_name()))
     }
 
     /// The whole disk, whichever partition or path in /dev names it.

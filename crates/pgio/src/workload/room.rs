@@ -40,6 +40,6 @@ fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     if i64::from(needed) > free {
         return Err(EngineError::TooFewConnections { needed, free, max });
     }
-    descriptors::make_room(u64::from(needed) * DESCRIPTORS)
+    descriptors::raise_limit(u64::from(needed) * DESCRIPTORS)
         .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
 }

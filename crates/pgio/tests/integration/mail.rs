@@ -269,7 +269,10 @@ fn whoever_lies_is_found_out() {
 fn a_server_of_no_use_fails_the_trial_and_says_why() {
     for (manner, texts) in [
         (Manner::Refuses, &["refuses every message, for example with 550 5.1.1 nobody here"][..]),
-        (Manner::Babbles, &["cannot reach the mail server", "malformed reply from the server: who goes there"]),
+        (
+            Manner::Babbles,
+            &["cannot reach the mail server", "malformed reply from the server: who goes there"],
+        ),
         (Manner::Full, &["refuses the session: 421 too many", "use fewer threads"]),
         (Manner::Stalls, &["accepted no message in the window", "without a reply"]),
     ] {
@@ -331,7 +334,10 @@ fn bad_values_and_contradictions_are_refused_before_anything() {
             &["conflicts with size_distribution"],
         ),
         ("server = \"m:24\"\nmaildir = \"/srv/mail\"", &["write {user}"]),
-        ("server = \"m:24\"\nmaildir = \"/m/{user}\"\nmail_host = \"x\"", &["names host `x`, which is not in [hosts]"]),
+        (
+            "server = \"m:24\"\nmaildir = \"/m/{user}\"\nmail_host = \"x\"",
+            &["names host `x`, which is not in [hosts]"],
+        ),
         ("server = \"m:24\"\nmessage_size = \"600\"", &["at least 1K"]),
         ("server = \"m:24\"\nsessions = 3", &["does not apply to the workload `mail`"]),
         ("server = \"m:24\"\nreply_timeout = \"0s\"", &["a duration above zero"]),

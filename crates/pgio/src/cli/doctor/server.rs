@@ -24,7 +24,7 @@ use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
 use crate::results::Check;
-use crate::telemetry::{Scene, Survey};
+use crate::telemetry::{Survey, TelemetrySources};
 use crate::treatment::{AdminSession, Context, Layout, Machines};
 
 const FACTS: &str = include_str!("server.sql");
@@ -115,10 +115,10 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
         hosts,
         host: subject.host.as_deref(),
     };
-    let scene = Scene::survey(&survey, &mut client);
-    let memory = scene.server_host().and_then(memory);
+    let sources = TelemetrySources::survey(&survey, &mut client);
+    let memory = sources.server_host().and_then(memory);
     checks.extend(data::judge(subject, &row, memory, &mut client));
-    checks.extend(storage::judge(&scene, subject.device.as_deref()));
+    checks.extend(storage::judge(&sources, subject.device.as_deref()));
     checks.extend(conditions(subject, &params, &mut client, hosts));
     checks
 }

@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::Check;
 use crate::results::telemetry::Storage;
-use crate::telemetry::Scene;
+use crate::telemetry::TelemetrySources;
 use crate::units::human;
 
 const ID: &str = "storage";
@@ -23,15 +23,15 @@ const REORDERING: &[&str] = &["bfq", "cfq"];
 const ROOM_BYTES: u64 = 2 << 30;
 
 /// `device` is what the experiment says is measured.
-pub(super) fn judge(scene: &Scene, device: Option<&str>) -> Vec<Check> {
-    let found = scene.storage();
+pub(super) fn judge(sources: &TelemetrySources, device: Option<&str>) -> Vec<Check> {
+    let found = sources.storage();
     let mut checks: Vec<Check> = found.iter().map(place_of).collect();
-    let unknown = scene.warnings().iter();
+    let unknown = sources.warnings().iter();
     checks
         .extend(unknown.map(|w| Check::warning(ID, format!("{}: {}", w.what, w.why), &w.try_this)));
     checks.extend(device.map(|device| lies_on(found, device)));
     let data = found.iter().find(|s| s.role == "data");
-    checks.extend(scene.server_host().zip(data).and_then(|(host, data)| room(host, data)));
+    checks.extend(sources.server_host().zip(data).and_then(|(host, data)| room(host, data)));
     checks
 }
 

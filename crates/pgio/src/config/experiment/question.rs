@@ -1,7 +1,6 @@
 //! Keys of `[experiment]` that declare the question: the comparisons to judge, and the effect to
 //! plan for.
 
-use super::rules::share;
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
 
@@ -39,5 +38,5 @@ pub(super) fn parse(head: &Section<'_>, conditions: &[&str]) -> Result<Question,
         }
     }
     let rule = "must be a share from 0.1% to below 100% such as \"5%\"";
-    Ok(Question { judge, also_judge, effect: share(head, "effect", rule)? })
+    Ok(Question { judge, also_judge, effect: head.share("effect", rule)? })
 }

@@ -86,7 +86,7 @@ pub(super) fn parse<'a>(
     conditions: &[&str],
 ) -> Result<Rules, ConfigError> {
     let precision =
-        share(head, "precision", "must be a share from 0.1% to below 100% such as \"5%\"")?;
+        head.share("precision", "must be a share from 0.1% to below 100% such as \"5%\"")?;
     let whole = |key, low: u32, most: u64, default: u32| -> Result<u32, ConfigError> {
         let number = head.whole(key, u64::from(low)..=most)?;
         Ok(number.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
@@ -117,16 +117,6 @@ fn checkpoint(head: &Section<'_>) -> Result<Checkpoint, ConfigError> {
         let names: Vec<&str> = Checkpoint::NAMES.iter().map(|(name, _)| *name).collect();
         head.error("checkpoint", format!("must be one of {}, not `{text}`", names.join(", ")))
     })
-}
-
-/// Reads a percentage such as `"5%"` as a fraction.
-pub(super) fn share(head: &Section<'_>, key: &str, rule: &str) -> Result<Option<f64>, ConfigError> {
-    let Some(text) = head.string(key)? else { return Ok(None) };
-    let percent = text.strip_suffix('%').and_then(|n| n.trim_end().parse::<f64>().ok());
-    match percent.filter(|p| *p >= 0.1 && *p < 100.0) {
-        Some(percent) => Ok(Some(percent / 100.0)),
-        None => Err(head.error(key, format!("{rule}, not `{text}`"))),
-    }
 }
 
 fn reset<'a>(

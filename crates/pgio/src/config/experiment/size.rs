@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use super::Experiment;
 use super::limits;
 use super::section::Section;
+use super::spec::Experiment;
 use super::sweep::SweepKind;
 use super::workload::WorkloadSpec;
 use crate::config::error::{ConfigError, nearest};

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
+use super::axis::{self, AxisSpec};
 use super::command;
 use super::condition::Condition;
 use super::limits;
 use super::rules::{self, Reset};
 use super::section::Section;
-use super::sweep::{self, AxisSpec};
 use crate::config::command::CommandSpec;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{KEYS, Key, Layer, Use};
@@ -164,7 +164,7 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
         match Key::named(name) {
             _ if own_keys.contains(&name) => {}
             Some(key) if kind.takes(key) && section.is_list(name) => {
-                axes.push(sweep::parse_key(section, key)?);
+                axes.push(axis::parse_key(section, key)?);
             }
             Some(key) if kind.takes(key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
@@ -185,7 +185,7 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
     if layer.run_time.is_some() && layer.work_loop.is_some() {
         return Err(section.error("work_loop", "conflicts with run_time; keep only one of them"));
     }
-    sweep::set_middle(section, &mut axes)?;
+    axis::set_middle(section, &mut axes)?;
     let middle = axes.iter().map(|axis| axis.values[axis.middle].layer.clone());
     let layer = middle.fold(layer, |layer, value| value.over(layer));
     let command = (kind == WorkloadKind::Command).then(|| command::parse(section)).transpose()?;

@@ -6,8 +6,8 @@ use pgio_mail::settings::{
     MIN_MESSAGE_BYTES, MailServer, MailSettings, Maildir, MessageSizes, SizeDistribution,
 };
 
-use super::{ResolveError, required};
-use crate::config::keys::{Layer, Use};
+use super::error::ResolveError;
+use crate::config::keys::{Layer, Use, required};
 use crate::config::value::mail::is_address;
 
 /// Resolves the settings; `target` replaces `{target}`.

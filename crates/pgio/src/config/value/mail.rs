@@ -5,7 +5,8 @@
 
 use pgio_mail::settings::{MailProtocol, MailRate, MailServer, SizeDistribution};
 
-use super::{Kind, Value};
+use super::from_text::{Value, must_be};
+use super::kind::Kind;
 
 impl Value for MailServer {
     fn from_text(text: &str, _: &Kind) -> Result<Self, String> {
@@ -24,7 +25,7 @@ impl Value for MailProtocol {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let all = [Self::Lmtp, Self::Smtp];
         let found = all.into_iter().find(|protocol| protocol.name() == text);
-        found.ok_or_else(|| super::must_be(kind, text))
+        found.ok_or_else(|| must_be(kind, text))
     }
 }
 
@@ -32,7 +33,7 @@ impl Value for SizeDistribution {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let all = [Self::Fixed, Self::Uniform, Self::Lognormal];
         let found = all.into_iter().find(|distribution| distribution.name() == text);
-        found.ok_or_else(|| super::must_be(kind, text))
+        found.ok_or_else(|| must_be(kind, text))
     }
 }
 

@@ -107,7 +107,7 @@ fn stored_axis(
         name: axis.name.clone(),
         unit: axis.unit.clone(),
         values: axis.values.iter().enumerate().map(value).collect::<Result<_, _>>()?,
-        of_work: axis.of_work(),
+        of_work: axis.varies_workload(),
     })
 }
 

@@ -9,7 +9,7 @@ use crate::config::experiment::{Experiment, WorkloadSpec};
 use crate::config::resolve::Extent;
 use crate::host::LOCAL;
 use crate::pg::server::Server;
-use crate::telemetry::{Scene, Standby, Survey};
+use crate::telemetry::{Standby, Survey, TelemetrySources};
 use crate::workload::Workload;
 
 /// Windows of all trials together, from which on it is worth a second or two to measure flush and
@@ -17,7 +17,7 @@ use crate::workload::Workload;
 const WORTH_A_PROBE: Duration = Duration::from_secs(20);
 
 /// Nothing where the file turns it off. `probing` allows a file of pgio's beside the logs, for the time of a flush.
-pub(super) fn scene(
+pub(super) fn sources(
     e: &Experiment,
     spec: &WorkloadSpec,
     of: &TargetServer,
@@ -25,7 +25,7 @@ pub(super) fn scene(
     admin: &mut Client,
     workload: &dyn Workload,
     probing: bool,
-) -> Option<Scene> {
+) -> Option<TelemetrySources> {
     if e.telemetry.is_zero() {
         return None;
     }
@@ -36,7 +36,7 @@ pub(super) fn scene(
         hosts: &of.hosts,
         host: of.host.as_deref(),
     };
-    let mut scene = Scene::survey(&survey, admin);
+    let mut sources = TelemetrySources::survey(&survey, admin);
     // A second for each log is out of proportion to an experiment of seconds.
     let window = match workload.extent() {
         Extent::Time(window) => window,
@@ -52,7 +52,7 @@ pub(super) fn scene(
             None => data.is_some().then_some(LOCAL),
         };
         let standby = host.map(|host| Standby { host, data: data.as_deref() });
-        scene.measure_expected(standby, admin);
+        sources.measure_expected(standby, admin);
     }
-    Some(scene)
+    Some(sources)
 }

@@ -54,8 +54,8 @@ pub(super) fn open(
         workloads.push(workloads::ready(spec, layer, &place, &mut admin, observe)?);
     }
     let work = workloads[0].as_ref();
-    let scene = observing::scene(&job.experiment, spec, on, &server, &mut admin, work, runs);
-    let seen = || Some(scene.as_ref()?.server_host()?.name().to_owned());
+    let sources = observing::sources(&job.experiment, spec, on, &server, &mut admin, work, runs);
+    let seen = || Some(sources.as_ref()?.server_host()?.name().to_owned());
     let host = match &on.cluster {
         Some(_) => Some(LOCAL.to_owned()),
         None => on.host.clone().or_else(seen),
@@ -71,7 +71,7 @@ pub(super) fn open(
         touches: BTreeSet::new(),
         params: on.params.clone(),
         control: control.transpose()?,
-        scene,
+        sources,
         admin,
         server,
         workloads,

@@ -28,7 +28,7 @@ pub(super) struct TargetServer {
     pub(super) device: Option<String>,
     /// By what it may be stopped.
     pub(super) control: Option<ControlMethod>,
-    /// All of the experiment's, for its scene.
+    /// All of the experiment's, for its sources.
     pub(super) hosts: Hosts,
     /// Names in `hosts`, as the file says.
     pub(super) host: Option<String>,

@@ -11,13 +11,13 @@ use crate::results::series::Series;
 use crate::results::telemetry::DeviceUse;
 use crate::results::waits::{GROUPS, by_group};
 use crate::rng::derive;
-use crate::telemetry::{self, Course, Recorder};
+use crate::telemetry::{self, Recorder, TrialPlan};
 
 /// PostgreSQL's, in all but a handful of installations.
 const BLOCK_BYTES: f64 = 8192.0;
 
 pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Recorder<'a>> {
-    let scene = request.scene?;
+    let sources = request.sources?;
     let needed = i64::from(telemetry::SESSIONS);
     let room = server::connections(admin).is_ok_and(|c| c.free >= needed);
     let window = match request.workload.extent() {
@@ -26,7 +26,7 @@ pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Rec
     };
     let pid = admin.query_one("SELECT pg_backend_pid()", &[]).map(|row| row.get(0));
     let seed = derive(request.seed, "waits", 0);
-    Some(Recorder::start(scene, Course { window, room, backend_pid: pid.ok(), seed }))
+    Some(Recorder::start(sources, TrialPlan { window, room, backend_pid: pid.ok(), seed }))
 }
 
 /// Ends the samplers and keeps what they found.

@@ -12,7 +12,7 @@ use crate::pg::connect::ConnectParams;
 use crate::pg::server::Server;
 use crate::results::change::Change;
 use crate::results::model::{Evidence, Place, When};
-use crate::telemetry::Scene;
+use crate::telemetry::TelemetrySources;
 use crate::treatment::{AdminSession, Context, InForce, Layout};
 use crate::workload::Workload;
 
@@ -31,7 +31,7 @@ pub struct Request<'a> {
     pub seed: u64,
     pub stop: &'a Stop,
     /// What is observed beside it; absent: nothing.
-    pub scene: Option<&'a Scene>,
+    pub sources: Option<&'a TelemetrySources>,
     /// For the treatments to read back.
     pub hosts: &'a Hosts,
     pub server_host: Option<&'a str>,

@@ -20,7 +20,7 @@ signature ext4,filesystem,11aa,data
 
 fn device(text: &str) -> BlockDevice {
     match parse(text) {
-        Found::Block(device) => device,
+        PathKind::Block(device) => device,
         other => panic!("no device: {other:?}"),
     }
 }
@@ -94,10 +94,10 @@ fn types_of_paths_are_distinguished() {
     std::fs::write(&path, "12345").unwrap();
     let look = |path: &std::path::Path| look(&Local, path.to_str().unwrap()).unwrap();
     let real = path.canonicalize().unwrap();
-    let Found::File { image, .. } = look(&path) else { panic!("{:?}", look(&path)) };
+    let PathKind::File { image, .. } = look(&path) else { panic!("{:?}", look(&path)) };
     assert_eq!((image.path.as_path(), image.bytes), (real.as_path(), 5));
     assert_eq!(image.refusal(&[]), None);
-    assert!(matches!(look(dir.path()), Found::Directory { free: Some(1..), .. }));
-    assert_eq!(look(&dir.path().join("none")), Found::Nothing);
-    assert!(matches!(look("/dev/null".as_ref()), Found::Other { .. }));
+    assert!(matches!(look(dir.path()), PathKind::Directory { free: Some(1..), .. }));
+    assert_eq!(look(&dir.path().join("none")), PathKind::Nothing);
+    assert!(matches!(look("/dev/null".as_ref()), PathKind::Other { .. }));
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::Device;
+use super::device::Device;
 use crate::host::proc::mountinfo::{self, Mount};
 
 /// Queue attributes, in the order of survey.sh.

@@ -170,8 +170,8 @@ fn refuses_before_changing_anything() {
     };
     let elsewhere = refused(Fake::default(), SessionFacts { backend: 8, ..session() });
     assert!(elsewhere.contains("is not visible on host db"), "{elsewhere}");
-    let nobody = refused(Fake { uid: 1000, ..Fake::default() }, session());
-    assert!(nobody.contains("`joe ALL=(postgres) NOPASSWD: ALL`"), "{nobody}");
+    let message = refused(Fake { uid: 1000, ..Fake::default() }, session());
+    assert!(message.contains("`joe ALL=(postgres) NOPASSWD: ALL`"), "{message}");
     let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
     let run_by_systemd = Fake { unit: "postgresql.service", shown, ..Fake::default() };
     let message = refused(run_by_systemd, session());

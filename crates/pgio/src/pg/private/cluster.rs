@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use postgres::NoTls;
 
 use super::find::find_observed;
-use super::layout::{self, Layout, Role};
+use super::layout::{self, Layout};
 use super::progress::{Observer, Progress};
 use super::protocol::{Command, read_answer};
+use super::role::Role;
 use super::server::Setting;
 use super::supervisor::Task;
 use super::sweep::sweep;
@@ -225,7 +226,7 @@ impl fmt::Debug for PrivateCluster {
 /// Handle of the supervisor process.
 struct Supervisor {
     process: Child,
-    /// Closing it tells the supervisor to stop; `None` afterwards.
+    /// The supervisor stops when it is closed; `None` afterwards.
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     standby_stopped: bool,

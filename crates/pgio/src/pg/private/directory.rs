@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use super::layout::Role;
+use super::role::Role;
 use super::{Error, at};
 use crate::files::{Directory, Refused};
 use crate::host::exec::Ids;

@@ -1,10 +1,10 @@
-//! A server for machines that have none: a small build, fetched once and kept.
+//! Downloads a small build of PostgreSQL for machines without a server, once, and keeps it.
 //!
 //! The cache must be readable by the user that the server will run as: as root it is
-//! /var/cache/pgio, never root's home, which others may not enter. Programs from it are run, so
-//! nobody else may write there.
+//! /var/cache/pgio, never root's home, which other users may not enter. pgio runs programs from the
+//! cache, so no other user may write there.
 //!
-//! Next: [`builds`] for what is downloaded, `fetch` for how.
+//! Next: [`builds`] for the builds and their hashes, `fetch` for the download.
 
 mod builds;
 pub(super) mod error;

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::directory::{ClusterDirectory, SOCKETS};
+use super::role::Role;
 use super::{Error, at};
 use crate::host::exec::{Ids, Local};
 use crate::host::rights::Rights;
@@ -31,37 +32,6 @@ pub(super) const PREFIX: &str = "pgio-";
 
 /// `sun_path` has 108 bytes including the terminating NUL.
 const SOCKET_PATH_MAX: usize = 107;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Primary,
-    Standby,
-}
-
-impl Role {
-    /// Name used in files, in `application_name`, and in messages.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Standby => "standby",
-        }
-    }
-
-    pub(super) fn log(self) -> &'static str {
-        match self {
-            Self::Primary => "primary.log",
-            Self::Standby => "standby.log",
-        }
-    }
-
-    /// Port number in the socket's name; nothing listens on a network.
-    pub(super) fn port(self) -> u16 {
-        match self {
-            Self::Primary => 5432,
-            Self::Standby => 5433,
-        }
-    }
-}
 
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
@@ -202,9 +172,24 @@ fn user_in(passwd: &str, name: &str) -> Option<Ids> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use tempfile::TempDir;
 
     use super::*;
+
+    /// The abandoned directories once there are any: a process that another test starts meanwhile
+    /// inherits the lock until it executes its program.
+    fn released(base: &Path) -> Vec<(Layout, ClusterDirectory)> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let found = abandoned(base);
+            if !found.is_empty() || Instant::now() > deadline {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn a_new_directory_is_closed_to_others_and_not_abandoned() {
@@ -214,7 +199,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o700);
         assert!(abandoned(base.path()).is_empty(), "its supervisor is running");
         drop(lock);
-        let found = abandoned(base.path());
+        let found = released(base.path());
         assert_eq!(found.len(), 1);
         assert!(abandoned(base.path()).is_empty(), "claimed by another sweeper");
     }
@@ -229,7 +214,7 @@ mod tests {
         let (layout, lock) = create(base.path(), None).unwrap();
         drop(lock);
         std::os::unix::fs::symlink(&layout.root, base.path().join("pgio-link")).unwrap();
-        let found = abandoned(base.path());
+        let found = released(base.path());
         let roots: Vec<_> = found.iter().map(|(l, _)| l.root.clone()).collect();
         assert_eq!(roots, std::slice::from_ref(&layout.root));
         drop(found);

@@ -1,6 +1,6 @@
-//! How far the start of a private server is: bytes downloaded, time left, the step under way.
+//! The progress of starting a private server: bytes downloaded, time left, the current step.
 //!
-//! Data for whoever shows it; nothing here prints, and nothing here knows where bytes come from.
+//! This module only holds data for the caller to show; it prints nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub enum Progress {
     Download {
         version: ServerVersion,
         received: u64,
-        /// Unknown where the server does not state a length.
+        /// Absent if the server does not state a length.
         total: Option<u64>,
         left: Option<Duration>,
     },

@@ -1,8 +1,8 @@
 //! One server of a private cluster: creates its data directory, starts it, stops it.
 //!
 //! Only the supervisor's main thread starts servers: the kernel sends the death signal when the
-//! thread that forked ends. As with `pg_ctl`, a server is ready when postmaster.pid says so; this
-//! module does not connect to it.
+//! thread that forked ends. As with `pg_ctl`, a server is ready when postmaster.pid contains `ready`;
+//! this module does not connect to it.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::ClusterDirectory;
-use super::layout::{Layout, Role};
+use super::layout::Layout;
+use super::role::Role;
 use super::{Error, at};
 use crate::host::exec::{CommandLine, Exec, Ids, Local, SpawnOptions, spawn};
 

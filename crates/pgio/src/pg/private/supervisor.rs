@@ -29,8 +29,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::directory::ClusterDirectory;
-use super::layout::{self, Layout, Role};
+use super::layout::{self, Layout};
 use super::protocol::{Answer, Command, write_answer};
+use super::role::Role;
 use super::server::{self, Programs, Setting};
 use super::{Error, at};
 use crate::host::exec::Ids;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::snapshot::Snapshot;
 use super::window::Span;
-use crate::host::drbd::{State, device, proc, status};
+use crate::host::drbd::device;
 use crate::results::telemetry::{DrbdState, DrbdUse};
 
 const KIB: f64 = 1024.0;
@@ -26,15 +26,6 @@ impl Disks {
             Some((minor, (words.next()?.to_owned(), words.next()?.to_owned())))
         };
         Disks(greeting.lines().filter_map(line).collect())
-    }
-}
-
-/// States from /proc/drbd (module 8.4) or from drbdsetup's JSON (module 9). Unparsable text yields
-/// none: a sample must not fail because of it.
-pub(super) fn states(proc_drbd: &str, json: &str) -> Vec<State> {
-    match json.trim() {
-        "" => proc::parse(proc_drbd).unwrap_or_default(),
-        json => status::parse(json).unwrap_or_default(),
     }
 }
 
@@ -297,12 +288,5 @@ mod tests {
         assert_eq!(usage.resource.as_deref(), Some("pgio"));
         assert_eq!(usage.out_of_sync_bytes_after, (262_127 + 1_048_508) * 1024);
         assert_eq!(usage.states.len(), 2, "one for each peer");
-    }
-
-    #[test]
-    fn without_drbd_there_are_no_states() {
-        assert!(states("", "").is_empty());
-        assert!(states("version: 9.2.1 (api:2/proto:86-122)\n", "").is_empty());
-        assert!(states("", "drbdsetup: broken").is_empty());
     }
 }

@@ -7,6 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::proc::pid_stat::{self, Process};
 
+/// Servers whose processes do not count as foreign load on this host.
+#[derive(Debug, Clone, Default)]
+pub struct Watch {
+    /// One or more backends of each server under test that should run on this host. Standbys need
+    /// not be listed: they are found by their walreceiver.
+    pub backend_pids: Vec<i32>,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct Processes {
     by_pid: BTreeMap<i32, Process>,

@@ -5,13 +5,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::host::drbd::State;
+use crate::host::drbd::{State, proc, status};
 use crate::host::proc::diskstats::{self, Disk};
 use crate::host::proc::net_dev::{self, Interface};
 use crate::host::proc::stat::{self, Stat};
 use crate::host::proc::{meminfo, pid_stat, pressure};
 
-use super::drbd;
 use super::processes::Processes;
 
 #[derive(Debug, Clone)]
@@ -47,7 +46,7 @@ impl Snapshot {
         let disks = diskstats::parse(take("/proc/diskstats"));
         let memory = meminfo::parse(take("/proc/meminfo"));
         let network = net_dev::parse(take("/proc/net/dev"));
-        let drbd = drbd::states(take("/proc/drbd"), take("drbd"));
+        let drbd = drbd_states(take("/proc/drbd"), take("drbd"));
         let all = take("processes");
         let walreceivers = take("walreceivers");
         // The remaining files belong to the shell and its sshd.
@@ -63,6 +62,15 @@ impl Snapshot {
             sampling_ticks: own.map(|process| process.ticks()).sum(),
             processes: (!all.is_empty()).then(|| Processes::parse(all, walreceivers)),
         })
+    }
+}
+
+/// States from /proc/drbd (module 8.4) or from drbdsetup's JSON (module 9). Unparsable text yields
+/// none: a sample must not fail because of it.
+fn drbd_states(proc_drbd: &str, json: &str) -> Vec<State> {
+    match json.trim() {
+        "" => proc::parse(proc_drbd).unwrap_or_default(),
+        json => status::parse(json).unwrap_or_default(),
     }
 }
 
@@ -100,6 +108,13 @@ mod tests {
         let snapshot = Snapshot::parse(text, Instant::now()).unwrap();
         assert_eq!((snapshot.stat.cores, snapshot.sampling_ticks), (1, 26));
         assert!(snapshot.processes.is_none() && snapshot.pressure.is_empty());
+    }
+
+    #[test]
+    fn without_drbd_there_are_no_states() {
+        assert!(drbd_states("", "").is_empty());
+        assert!(drbd_states("version: 9.2.1 (api:2/proto:86-122)\n", "").is_empty());
+        assert!(drbd_states("", "drbdsetup: broken").is_empty());
     }
 
     proptest::proptest! {

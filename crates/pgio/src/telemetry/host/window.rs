@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::Watch;
+use super::processes::Watch;
 use super::snapshot::Snapshot;
 use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
 use crate::host::proc::stat::CpuTimes;

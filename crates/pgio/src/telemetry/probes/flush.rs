@@ -1,14 +1,15 @@
 //! Measures a synchronous 8 kB write in a directory: the minimum wait of a commit.
 //!
-//! `dd oflag=dsync` writes a few blocks per round and reports its own elapsed time, so neither its start nor the network to the host counts. The median of the rounds' means is robust against single stalls. pg_test_fsync does the same with open_datasync, but may not be installed.
+//! `dd oflag=dsync` writes a few blocks per round and reports its own elapsed time, so neither its
+//! start nor the network to the host counts. The median of the rounds' means is robust against
+//! single stalls. pg_test_fsync does the same with open_datasync, but may not be installed.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use super::Wal;
-use crate::host::Shell;
 use crate::host::command::quoted;
 use crate::host::exec::ExecError;
+use crate::host::{Host, Shell};
 
 const PRELUDE: &str = include_str!("flush.sh");
 
@@ -20,6 +21,13 @@ const DURATION: Duration = Duration::from_secs(1);
 
 /// Timeout of one round.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// A WAL directory and its host.
+#[derive(Debug, Clone, Copy)]
+pub struct Wal<'a> {
+    pub host: &'a Host,
+    pub directory: &'a str,
+}
 
 /// Seconds for one write.
 #[derive(Debug, Clone, Copy, PartialEq)]

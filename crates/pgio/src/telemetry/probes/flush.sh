@@ -2,7 +2,7 @@
 # so nothing remains whatever happens to this shell.
 #
 # The directory belongs to another user, who could replace a file whose name is known by a link.
-# With -C the shell itself creates the file, under a name that nobody could guess.
+# With -C the shell itself creates the file, under a name that cannot be guessed.
 umask 077
 file=$(mktemp "$directory/.pgio-probe.XXXXXX") || exit 1
 rm -f "$file"

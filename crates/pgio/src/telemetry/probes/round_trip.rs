@@ -6,11 +6,18 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::Walsender;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// The standby's end of the replication connection, from pg_stat_replication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Walsender {
+    /// `None` for a Unix socket.
+    pub client_address: Option<IpAddr>,
+    pub client_port: u16,
+}
 
 /// Seconds, and a note on how they were measured or why not.
 pub(super) fn probe(

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use postgres::Row;
 
-use super::super::Span;
 use crate::results::series::Track;
 use crate::results::telemetry::StandbyLag;
+use crate::telemetry::span::Span;
 
 pub(super) const SQL: &str = include_str!("../sql/replication.sql");
 

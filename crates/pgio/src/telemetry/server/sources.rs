@@ -44,12 +44,12 @@ const SOURCES: &[Source] = &[
     counter("pg_stat_io", include_str!("../sql/io_18.sql"), 18, ALWAYS),
     Source {
         kind: Kind::Events,
-        ..counter("when a checkpoint ends", include_str!("../sql/checkpoints.sql"), 13, ALWAYS)
+        ..counter("the number of checkpoints", include_str!("../sql/checkpoints.sql"), 13, ALWAYS)
     },
     Source {
         kind: Kind::Running,
         hidden_is_null: true,
-        ..counter("whether autovacuum runs", include_str!("../sql/autovacuum.sql"), 13, ALWAYS)
+        ..counter("the state of autovacuum", include_str!("../sql/autovacuum.sql"), 13, ALWAYS)
     },
 ];
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::Span;
+use super::readings::{Log, ServerUse};
 use super::sources::Kind;
-use super::{Log, ServerUse};
 use crate::results::series::{Moment, Track};
+use crate::telemetry::span::Span;
 
 /// Readings closer than this count as one moment, such as a beat next to a mark. A rate over the
 /// span between them would be noise, so only the later one counts.

@@ -107,7 +107,7 @@ pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
         )));
     }
     let pages = memory.pages + (memory.free - leave).div_ceil(memory.page.max(1));
-    let boot = Some(host.boot().to_owned());
+    let boot = Some(host.boot_id().to_owned());
     Ok(HugePagesStep {
         label: Label::on_host(WHAT, host.name()),
         prior: memory.pages,
@@ -153,7 +153,7 @@ impl HugePagesStep {
     }
 
     fn is_of_another_boot(&self, host: &Host) -> bool {
-        self.ours.boot.as_ref().is_some_and(|boot| boot != host.boot())
+        self.ours.boot.as_ref().is_some_and(|boot| boot != host.boot_id())
     }
 
     fn undo_on(&self, host: &Host, on_conflict: OnConflict) -> Result<Undone, TreatmentError> {

@@ -13,7 +13,7 @@ use super::tools::Tools;
 use crate::host::Host;
 use crate::host::drbd_disks;
 use crate::host::exec::{CommandLine, Exec};
-use crate::host::signature::{self, BlockDevice, Found, Refusal};
+use crate::host::signature::{self, BlockDevice, PathKind, Refusal};
 use crate::results::change::{Change, Subject};
 use crate::results::model::{Evidence, When};
 use crate::treatment::context::Context;
@@ -88,8 +88,8 @@ impl NewFileSystem {
     fn device(&self, host: &Host) -> Result<BlockDevice, TreatmentError> {
         let refused = |why: String| TreatmentError::Refused(why);
         let device = match signature::look(host, &self.device)? {
-            Found::Block(device) => device,
-            Found::Nothing => {
+            PathKind::Block(device) => device,
+            PathKind::Nothing => {
                 let (device, host) = (&self.device, host.name());
                 return Err(refused(format!(
                     "there is no {device} on host {host}: lsblk there names those that are"
@@ -154,8 +154,8 @@ impl NewFileSystem {
         how: &'static str,
     ) -> Result<Preview, TreatmentError> {
         let now = match signature::look(host, &self.device)? {
-            Found::Block(device) if device.signatures.is_empty() => "nothing".to_owned(),
-            Found::Block(device) => {
+            PathKind::Block(device) if device.signatures.is_empty() => "nothing".to_owned(),
+            PathKind::Block(device) => {
                 let held: Vec<String> = device.signatures.iter().map(ToString::to_string).collect();
                 held.join(" and ")
             }

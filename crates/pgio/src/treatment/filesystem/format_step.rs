@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tools::{BUSY, KIND, POLL, Tools, wait_for_orphans};
 use crate::host::Host;
-use crate::host::signature::{self, BlockDevice, Found};
+use crate::host::signature::{self, BlockDevice, PathKind};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::{Label, Record};
@@ -51,7 +51,7 @@ impl Step for FormatStep {
         wait_for_orphans(&host, &self.device)?;
         let uuid = self.uuid.as_str();
         let device = holder(&host, &self.device, uuid)?.unwrap_or_else(|| self.device.clone());
-        let Found::Block(found) = look_when_free(&host, &device)? else {
+        let PathKind::Block(found) = look_when_free(&host, &device)? else {
             // What we made is gone with the device.
             return Ok(Undone::Kept);
         };
@@ -108,7 +108,7 @@ pub(super) fn without_signature(
 pub(super) fn holds(host: &Host, device: &str, uuid: &str) -> Result<bool, TreatmentError> {
     let found = signature::look(host, device)?;
     let ours = |s: &signature::Signature| s.uuid.as_deref() == Some(uuid);
-    Ok(matches!(found, Found::Block(found) if found.signatures.iter().any(ours)))
+    Ok(matches!(found, PathKind::Block(found) if found.signatures.iter().any(ours)))
 }
 
 /// The device that holds the file system now: after a reboot it may have another name.
@@ -129,11 +129,11 @@ pub(super) fn holder(
 
 /// Looks at a device when it is free, or after a while: the kernel releases a file system a
 /// moment after its umount, and so does a mount namespace that was made meanwhile.
-fn look_when_free(host: &Host, device: &str) -> Result<Found, TreatmentError> {
+fn look_when_free(host: &Host, device: &str) -> Result<PathKind, TreatmentError> {
     let deadline = Instant::now() + BUSY;
     loop {
         match signature::look(host, device)? {
-            Found::Block(found) if !found.uses.is_empty() && Instant::now() < deadline => {
+            PathKind::Block(found) if !found.uses.is_empty() && Instant::now() < deadline => {
                 thread::sleep(POLL);
             }
             other => return Ok(other),

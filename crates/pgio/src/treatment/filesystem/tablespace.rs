@@ -16,7 +16,7 @@ use super::tablespace_steps::{
     MountSpec, MoveStep, NAME, PlaceStep, TablespaceStep, database, location,
 };
 use super::tools;
-use crate::dataset::place;
+use crate::dataset::tablespace;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::results::model::{Evidence, When};
@@ -113,7 +113,7 @@ impl Tablespace {
                 "there is a tablespace {NAME} already, at {location}: `pgio undo` if it is pgio's, else drop or rename it"
             )));
         }
-        let found = place::relations(context.admin()?)?;
+        let found = tablespace::relations(context.admin()?)?;
         if found.is_empty() {
             return Err(TreatmentError::Refused(
                 "there is no data set to be put into a tablespace: load one with `pgio setup` (the workload `commit` has none; what it waits for is WAL, which a tablespace does not hold)".to_owned(),
@@ -136,7 +136,7 @@ impl Tablespace {
         let FormatStep { device, file_system, uuid, .. } = format.clone();
         let (options, point) = (self.new.mount_options(), self.point.clone());
         let mount = MountSpec { device, number, file_system, uuid, options, point };
-        let relations = place::relations(context.admin()?)?;
+        let relations = tablespace::relations(context.admin()?)?;
         let database = database(context)?;
         let label = |what: String| Label::on_host(what, host.name());
         Ok(Steps {
@@ -190,7 +190,7 @@ impl Treatment for Tablespace {
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
         let how = "by mkfs, mount, CREATE TABLESPACE and ALTER TABLE ... SET TABLESPACE";
         let device = self.new.preview(&*context.host(None)?, how)?;
-        let found = place::relations(context.admin()?)?;
+        let found = tablespace::relations(context.admin()?)?;
         let mut now: Vec<&str> = found.iter().map(|r| r.tablespace.as_str()).collect();
         now.sort_unstable();
         now.dedup();
@@ -281,6 +281,6 @@ fn refuse_followers(context: &mut Context<'_>) -> Result<(), TreatmentError> {
 
 /// The relations of the data set that are not in our tablespace.
 fn elsewhere(context: &mut Context<'_>) -> Result<Vec<String>, TreatmentError> {
-    let all = place::relations(context.admin()?)?.into_iter();
+    let all = tablespace::relations(context.admin()?)?.into_iter();
     Ok(all.filter(|r| r.tablespace != NAME).map(|r| r.name).collect())
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::format_step::{PROGRAMS, holder, holds};
 use super::mounts::Mounts;
 use super::tools::{KIND, Tools, lies_on, wait_for_orphans};
-use crate::dataset::place::{self, Relation};
+use crate::dataset::tablespace::{self, Relation};
 use crate::host::Host;
 use crate::host::exec::Exec;
 use crate::pg::quote::{identifier, literal};
@@ -164,7 +164,9 @@ impl Step for MoveStep {
         let mut undone = Undone::Restored;
         for relation in &self.relations {
             let prior = &relation.tablespace;
-            let Some(found) = place::tablespace_of(context.admin()?, relation)? else { continue };
+            let Some(found) = tablespace::tablespace_of(context.admin()?, relation)? else {
+                continue;
+            };
             if found != NAME && found != *prior {
                 let label = Label::of_server(format!("tablespace of {}", relation.name));
                 let conflict =
@@ -175,7 +177,7 @@ impl Step for MoveStep {
                 }
             }
             // Even if it is there already: a killed run's move may be under way, and this waits for it.
-            place::move_to(context.admin()?, relation, prior)?;
+            tablespace::move_to(context.admin()?, relation, prior)?;
         }
         Ok(undone)
     }
@@ -187,7 +189,7 @@ impl MoveStep {
             if context.stop.requested() {
                 return Err(TreatmentError::Stopped);
             }
-            place::move_to(context.admin()?, relation, NAME)?;
+            tablespace::move_to(context.admin()?, relation, NAME)?;
         }
         Ok(())
     }

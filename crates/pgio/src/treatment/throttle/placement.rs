@@ -201,7 +201,7 @@ impl Placement {
         limits: &Limits,
         context: &Context<'_>,
     ) -> Result<Vec<ThrottleStep>, TreatmentError> {
-        let boot = context.host(Some(&self.host))?.boot().to_owned();
+        let boot = context.host(Some(&self.host))?.boot_id().to_owned();
         let step = |what: String, change: Change| ThrottleStep {
             label: Label::on_host(what, &self.host),
             change,

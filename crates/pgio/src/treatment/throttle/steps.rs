@@ -133,7 +133,7 @@ impl LimitChange {
         if found == *prior {
             return Ok(Undone::Restored);
         }
-        let rebooted = *boot != host.boot();
+        let rebooted = *boot != host.boot_id();
         // Neither ours nor the prior limit outlived the reboot.
         if rebooted && found.is_none() {
             return Ok(Undone::Kept);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::{DeviceError, SMALLEST_REGION};
 use crate::host::drbd_disks;
 use crate::host::exec::{Exec, ExecError};
-use crate::host::signature::{self, BlockDevice, Found, Refusal};
+use crate::host::signature::{self, BlockDevice, PathKind, Refusal};
 use crate::units::human;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,20 +68,20 @@ impl Place {
         };
         let mut allocated = None;
         let (path, kind, bytes, sector) = match signature::look(exec, name)? {
-            Found::Nothing => {
+            PathKind::Nothing => {
                 return Err(wrong(
                     "is not there: name a block device, a file, or a directory for a scratch file",
                 ));
             }
-            Found::Other { .. } => {
+            PathKind::Other { .. } => {
                 return Err(wrong("is neither a block device nor a file nor a directory"));
             }
-            Found::Directory { path, free, sector } => (path, Kind::Scratch, free, sector),
-            Found::File { image, allocated: on_disk } => {
+            PathKind::Directory { path, free, sector } => (path, Kind::Scratch, free, sector),
+            PathKind::File { image, allocated: on_disk } => {
                 allocated = Some(on_disk);
                 of(image, Kind::File)
             }
-            Found::Block(device) => of(device, Kind::Device),
+            PathKind::Block(device) => of(device, Kind::Device),
         };
         let place = Place { name: name.to_owned(), path, kind, bytes, allocated, sector };
         match place.bytes {

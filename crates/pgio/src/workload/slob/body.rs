@@ -6,7 +6,7 @@
 
 use super::draw::{Draw, float};
 use super::{Slob, key_range, scan, turnover};
-use crate::config::resolve::{Features, HotTable, SlobSettings, Think, Visits};
+use crate::config::resolve::{Features, HotTable, KeyDistribution, SlobSettings, Think};
 use crate::workload::sql::{self, fill};
 
 /// Each digest gives 43 characters that do not compress.
@@ -158,7 +158,7 @@ fn pieces(slob: &Slob, session: u32) -> Pieces {
     let s = &slob.settings;
     let f = &s.features;
     let mut pieces = Pieces::default();
-    if f.visits != Visits::Uniform {
+    if f.visits != KeyDistribution::Uniform {
         pieces.variable("x float8");
         pieces.count("hot", "bigint");
     }

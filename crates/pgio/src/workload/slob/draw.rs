@@ -6,7 +6,7 @@
 
 use benchmath::distribution::{harmonic, normal_cdf};
 
-use crate::config::resolve::{HotSpot, Visits};
+use crate::config::resolve::{HotSpot, KeyDistribution};
 use crate::workload::sql::{self, fill};
 
 /// One key in a hundred: the hottest of these are counted under zipf.
@@ -15,7 +15,7 @@ const HOTTEST: u64 = 100;
 /// Draws of the first key for calls of `unit` blocks, in a table with so many keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Draw<'a> {
-    pub visits: &'a Visits,
+    pub visits: &'a KeyDistribution,
     pub keys: u64,
     pub unit: u64,
 }
@@ -29,10 +29,10 @@ impl Draw<'_> {
     /// Sets the variable `k`; `span` is the variable that holds the number of starts.
     pub fn sql(&self, span: &str) -> String {
         let sql = match self.visits {
-            Visits::Uniform => fill(sql::DRAW_UNIFORM, &[("span", span)]),
-            Visits::HotSpot(spot) => self.hot_spot(spot),
-            Visits::Zipf { exponent } => self.zipf(exponent.as_f64()),
-            Visits::Gaussian { .. } => self.gaussian(),
+            KeyDistribution::Uniform => fill(sql::DRAW_UNIFORM, &[("span", span)]),
+            KeyDistribution::HotSpot(spot) => self.hot_spot(spot),
+            KeyDistribution::Zipf { exponent } => self.zipf(exponent.as_f64()),
+            KeyDistribution::Gaussian { .. } => self.gaussian(),
         };
         sql.trim_end().to_owned()
     }
@@ -41,13 +41,13 @@ impl Draw<'_> {
     /// (zipf), within a standard deviation (gaussian).
     pub fn hot_share(&self) -> Option<f64> {
         match self.visits {
-            Visits::Uniform => None,
-            Visits::HotSpot(spot) => Some(spot.pct.share()),
-            Visits::Zipf { exponent } => {
+            KeyDistribution::Uniform => None,
+            KeyDistribution::HotSpot(spot) => Some(spot.pct.share()),
+            KeyDistribution::Zipf { exponent } => {
                 let (all, q) = (self.starts(), exponent.as_f64());
                 Some(harmonic(all.div_ceil(HOTTEST), q) / harmonic(all, q))
             }
-            Visits::Gaussian { .. } => {
+            KeyDistribution::Gaussian { .. } => {
                 let bell = self.bell();
                 let (first, last) = bell.middle();
                 Some(bell.share(first, last) / bell.share(0.0, bell.starts))
@@ -127,7 +127,7 @@ impl Draw<'_> {
     fn bell(&self) -> Bell {
         let starts = self.starts() as f64;
         let (mean, sd) = match self.visits {
-            Visits::Gaussian { mean, sd } => (mean.share(), sd.share()),
+            KeyDistribution::Gaussian { mean, sd } => (mean.share(), sd.share()),
             _ => (0.5, 1.0),
         };
         Bell { mean: mean * starts, sd: sd * starts, starts }
@@ -178,17 +178,17 @@ mod tests {
     use super::*;
     use crate::config::value::Decimal;
 
-    fn hot_spot(offset: u64, blocks: u64) -> Visits {
-        Visits::HotSpot(HotSpot { offset, blocks, pct: Decimal::whole(90) })
+    fn hot_spot(offset: u64, blocks: u64) -> KeyDistribution {
+        KeyDistribution::HotSpot(HotSpot { offset, blocks, pct: Decimal::whole(90) })
     }
 
-    fn draw(visits: &Visits, keys: u64, unit: u64) -> Draw<'_> {
+    fn draw(visits: &KeyDistribution, keys: u64, unit: u64) -> Draw<'_> {
         Draw { visits, keys, unit }
     }
 
     #[test]
     fn uniform_is_the_draw_it_always_was() {
-        let sql = draw(&Visits::Uniform, 1024, 8).sql("read_span");
+        let sql = draw(&KeyDistribution::Uniform, 1024, 8).sql("read_span");
         assert_eq!(sql, "            k := 1 + floor(random() * read_span)::bigint;");
     }
 
@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn expected_shares_are_those_of_the_distributions() {
-        let share = |visits: &Visits| draw(visits, 10_000, 1).hot_share();
-        assert_eq!(share(&Visits::Uniform), None);
+        let share = |visits: &KeyDistribution| draw(visits, 10_000, 1).hot_share();
+        assert_eq!(share(&KeyDistribution::Uniform), None);
         assert_eq!(share(&hot_spot(0, 10)), Some(0.9));
         let zipf = |thousandths: &str| {
             let pairs = [("skew", "zipf"), ("zipf_exponent", thousandths)];
@@ -223,7 +223,7 @@ mod tests {
         assert!((bell - 0.682_689_9).abs() < 1e-5, "{bell}");
     }
 
-    fn resolved(pairs: &[(&str, &str)]) -> Visits {
+    fn resolved(pairs: &[(&str, &str)]) -> KeyDistribution {
         let mut layer = crate::config::Layer::default();
         for (name, text) in pairs {
             crate::config::Key::named(name).unwrap().set(&mut layer, text).unwrap();

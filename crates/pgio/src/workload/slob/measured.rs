@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use crate::config::resolve::{Features, SlobSettings, Visits};
+use crate::config::resolve::{Features, KeyDistribution, SlobSettings};
 use crate::histogram::Histogram;
 use crate::results::operation::{Class, Statistic};
 use crate::results::{latency, metrics};
@@ -59,16 +59,16 @@ pub(super) fn keys(s: &SlobSettings) -> BTreeMap<String, Value> {
 
 fn keys_of_features(f: &Features) -> Vec<(&'static str, Value)> {
     let mut keys = match &f.visits {
-        Visits::Uniform => Vec::new(),
-        Visits::HotSpot(spot) => vec![
+        KeyDistribution::Uniform => Vec::new(),
+        KeyDistribution::HotSpot(spot) => vec![
             ("hot_spot", json!(spot.blocks)),
             ("hot_offset", json!(spot.offset)),
             ("hot_pct", json!(spot.pct.as_f64())),
         ],
-        Visits::Zipf { exponent } => {
+        KeyDistribution::Zipf { exponent } => {
             vec![("skew", json!("zipf")), ("zipf_exponent", json!(exponent.as_f64()))]
         }
-        Visits::Gaussian { mean, sd } => vec![
+        KeyDistribution::Gaussian { mean, sd } => vec![
             ("skew", json!("gaussian")),
             ("gaussian_mean", json!(mean.as_f64())),
             ("gaussian_sd", json!(sd.as_f64())),
@@ -145,7 +145,7 @@ pub(super) fn metrics(
             ("delete_pct_measured", percent(deletes, calls)),
         ]);
     }
-    if f.visits != Visits::Uniform {
+    if f.visits != KeyDistribution::Uniform {
         let asked = hot_expected(s, reads, updates);
         metrics.push(("hot_pct_asked", percent(asked, reads + updates)));
         metrics.push(("hot_pct_measured", percent(counted("hot"), reads + updates)));

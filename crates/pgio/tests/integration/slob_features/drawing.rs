@@ -1,7 +1,7 @@
 //! A million draws of each distribution in a real server, held against what was asked for.
 
 use benchmath::distribution::{fit_p, harmonic, normal_cdf};
-use pgio::config::resolve::{HotSpot, Visits};
+use pgio::config::resolve::{HotSpot, KeyDistribution};
 use pgio::config::value::Decimal;
 use pgio::workload::slob::draw::Draw;
 
@@ -13,7 +13,7 @@ const DRAWS: u64 = 1_000_000;
 const SUSPICIOUS: f64 = 1e-4;
 
 /// How often each key was drawn, and how many draws were counted as hot.
-fn drawn(major: u32, visits: &Visits, keys: u64, unit: u64) -> (Vec<u64>, u64) {
+fn drawn(major: u32, visits: &KeyDistribution, keys: u64, unit: u64) -> (Vec<u64>, u64) {
     let draw = Draw { visits, keys, unit }.sql("span");
     let block = format!(
         "DO $pgio$
@@ -74,11 +74,11 @@ fn assert_within_1_percent(found: u64, share: f64, what: &str) {
 #[test]
 fn uniform_draws_are_uniform() {
     for major in [INSTALLED, NEWEST] {
-        let (counts, _) = drawn(major, &Visits::Uniform, KEYS, 1);
+        let (counts, _) = drawn(major, &KeyDistribution::Uniform, KEYS, 1);
         assert_fits(&counts, &[1.0; KEYS as usize], "uniform");
     }
     // A range begins where it still fits.
-    let (counts, _) = drawn(INSTALLED, &Visits::Uniform, KEYS, 101);
+    let (counts, _) = drawn(INSTALLED, &KeyDistribution::Uniform, KEYS, 101);
     assert_eq!(counts[900..].iter().sum::<u64>(), 0);
     assert_fits(&counts[..900], &[1.0; 900], "ranges");
 }
@@ -86,7 +86,7 @@ fn uniform_draws_are_uniform() {
 /// Alone and with all before it, each key has its share.
 fn zipf(keys: u64, thousandths: u32) {
     let exponent = Decimal::from_thousandths(thousandths);
-    let visits = Visits::Zipf { exponent };
+    let visits = KeyDistribution::Zipf { exponent };
     let (counts, hot) = drawn(INSTALLED, &visits, keys, 1);
     let q = exponent.as_f64();
     let shares: Vec<f64> = (1..=keys).map(|k| (k as f64).powf(-q)).collect();
@@ -122,7 +122,7 @@ fn zipf_draws_have_the_shares_of_their_exponent() {
 
 fn gaussian(keys: u64, mean: u32, sd: u32) {
     let (mean, sd) = (Decimal::whole(mean), Decimal::whole(sd));
-    let visits = Visits::Gaussian { mean, sd };
+    let visits = KeyDistribution::Gaussian { mean, sd };
     let (counts, hot) = drawn(INSTALLED, &visits, keys, 1);
     let below = |x: u64| normal_cdf((x as f64 / keys as f64 - mean.share()) / sd.share());
     let shares: Vec<f64> = (0..keys).map(|k| below(k + 1) - below(k)).collect();
@@ -143,7 +143,7 @@ fn gaussian_draws_are_a_bell_cut_off_at_the_table() {
 #[test]
 fn the_hot_spot_and_the_rest_are_uniform_each() {
     for (offset, blocks, pct, unit) in [(400, 200, 90, 1), (0, 10, 50, 4), (900, 100, 5, 8)] {
-        let visits = Visits::HotSpot(HotSpot { offset, blocks, pct: Decimal::whole(pct) });
+        let visits = KeyDistribution::HotSpot(HotSpot { offset, blocks, pct: Decimal::whole(pct) });
         let (counts, hot) = drawn(INSTALLED, &visits, KEYS, unit);
         let share = f64::from(pct) / 100.0;
         assert_within_1_percent(hot, share, &format!("hot spot of {blocks}"));

@@ -157,7 +157,7 @@ fn errors_in_metrics_name_line_and_key() {
     insta::assert_snapshot!(two(""), @"x.toml:4: workload.metric: has no primary metric; write primary = true in one [[workload.metric]]");
     let optional = |more: &str| refused(&format!("run = 'p'\n{METRIC}optional = true\n{more}"));
     insta::assert_snapshot!(optional("primary = true\n"), @"x.toml:4: workload.metric: `tps` is the primary metric and cannot be optional; delete optional, or write primary = true in another metric");
-    // A single metric is primary even if the file does not say so.
+    // A single metric is primary even if the file does not mark it.
     assert_eq!(optional(""), optional("primary = true\n"));
     let same = refused(&format!("run = 'p'\n{METRIC}{METRIC}"));
     insta::assert_snapshot!(same, @"x.toml:10: workload.metric.name: `tps` is the name of two metrics");

@@ -56,7 +56,7 @@ fn axis_treatments_apply_to_every_condition() {
     let e = read("sessions = [1, 4]", DELAY).unwrap();
     assert_eq!(points(&e, SweepKind::OneAtATime), ["1 1", "4 1", "1 0", "1 5"]);
     let workload = &e.workloads[0];
-    let axes: Vec<bool> = workload.axes.iter().map(AxisSpec::of_work).collect();
+    let axes: Vec<bool> = workload.axes.iter().map(AxisSpec::varies_workload).collect();
     assert_eq!(axes, [true, false]);
     let five = &workload.points(e.sweep)[3];
     for condition in &e.conditions {

@@ -1,13 +1,12 @@
-//! The builds of PostgreSQL that pgio downloads, fixed by version and by SHA-256, so that what was tested is
-//! what runs. A build without a hash for a processor, for want of having seen that archive, is not
-//! downloaded there.
+//! The builds of PostgreSQL that pgio downloads, pinned by version and SHA-256, so that a run uses the
+//! tested build. pgio downloads no build whose hash for the processor is not known.
 
 use std::env;
 
 use super::super::version::ServerVersion;
 
-/// A build and the SHA-256 of its archive per processor. Versions without one for aarch64 have no build
-/// for it.
+/// A build and the SHA-256 of its archive per processor. Versions without a hash for aarch64 have no
+/// build for it.
 #[derive(Debug)]
 pub(super) struct Build {
     pub(super) major: u32,

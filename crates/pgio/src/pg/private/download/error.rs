@@ -1,4 +1,4 @@
-//! Why no server could be downloaded.
+//! Reasons why no server could be downloaded.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub enum DownloadError {
         "PostgreSQL {wanted} is not installed, and no build of it is available for download: install it, set PGIO_BINDIR to its directory, or choose one of {builds}"
     )]
     Unavailable { wanted: String, builds: String },
-    #[error("no place to keep a downloaded PostgreSQL: set HOME or XDG_CACHE_HOME")]
+    #[error("no cache directory for a downloaded PostgreSQL: set HOME or XDG_CACHE_HOME")]
     NoCache,
     #[cfg(feature = "download")]
     #[error(
@@ -29,12 +29,12 @@ pub enum DownloadError {
     Unpack { version: ServerVersion, source: UnpackError },
     #[cfg(feature = "download")]
     #[error(
-        "the downloaded PostgreSQL {version} is not the one pgio was tested with (SHA-256 {found}, not {pinned}): install a server instead"
+        "the downloaded PostgreSQL {version} is not the build that pgio was tested with (SHA-256 {found}, expected {pinned}): install a server instead"
     )]
     WrongHash { version: ServerVersion, found: String, pinned: &'static str },
     #[cfg(feature = "download")]
     #[error(
-        "PostgreSQL {version} is not downloaded for {processor}, as pgio knows no SHA-256 of that archive: install a server, or set PGIO_BINDIR to the directory of one"
+        "pgio does not download PostgreSQL {version} for {processor}, because it does not know the SHA-256 of that archive: install a server, or set PGIO_BINDIR to the directory of its programs"
     )]
     NoHash { version: ServerVersion, processor: &'static str },
     #[cfg(not(feature = "download"))]
@@ -46,6 +46,6 @@ pub enum DownloadError {
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Untrusted(#[from] OwnDirError),
-    #[error("cannot fetch a server, {}", path.display())]
+    #[error("cannot download PostgreSQL, {}", path.display())]
     Locked { path: PathBuf, source: LockError },
 }

@@ -1,8 +1,8 @@
-//! Brings a build into the cache: download, check of the hash, unpacking, and a rename at the end, so that
-//! the cache never holds half a server.
+//! Fetches a build into the cache: downloads it, checks the hash, unpacks it, and renames the directory
+//! last, so that the cache never contains an incomplete server.
 //!
-//! One process at a time does this for a version; others wait for it. The archive is kept as
-//! `NAME.part` until it is unpacked, so that an interrupted download goes on where it ended.
+//! One process at a time fetches a version; other processes wait for it. The archive is kept as
+//! `NAME.part` until it is unpacked, so that the next run resumes an interrupted download.
 
 use std::env;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ use super::unpack::unpack;
 use crate::host::lock::LockFile;
 use crate::host::own_dir::{DirMode, OwnDir};
 
-/// How long to wait for another process that fetches the same build, which usually takes seconds.
+/// Timeout for another process that fetches the same build, which usually takes seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(super) fn into_cache(
@@ -39,7 +39,7 @@ pub(super) fn into_cache(
     let pinned = build.pinned_here().ok_or_else(unknown)?;
     let own = Arc::new(OwnDir::create(cache, DirMode::Unchanged)?);
     if rustix::process::geteuid().is_root() {
-        // Whatever root's umask is.
+        // Do not depend on root's umask.
         open_to_all(cache).map_err(at(cache))?;
     }
     let _lock = lock(Arc::clone(&own), cache, build, PATIENCE)?;
@@ -81,7 +81,7 @@ fn lock(
         .map_err(|source| DownloadError::Locked { path: cache.join(name), source })
 }
 
-/// The file that the archive arrives in.
+/// The partial file of the archive.
 struct Part<'a> {
     file: File,
     path: &'a Path,
@@ -96,7 +96,7 @@ impl Part<'_> {
     }
 }
 
-/// The archive's bytes, whose hash was checked. They are not read again from the disk.
+/// Returns the bytes of the archive after checking their hash. The file is not read again.
 fn archive(
     build: &Build,
     pinned: &'static str,
@@ -105,7 +105,7 @@ fn archive(
     observer: Observer<'_>,
 ) -> Result<Vec<u8>, DownloadError> {
     let held = part.read()?;
-    // A run that ended while it unpacked leaves a complete file.
+    // The file is complete if an earlier run ended during unpacking.
     if check(build, pinned, &held).is_ok() {
         return Ok(held);
     }
@@ -114,7 +114,7 @@ fn archive(
     if !resumes || !matches!(first, Err(DownloadError::WrongHash { .. })) {
         return first;
     }
-    // The first bytes are of an earlier run and may be of another file.
+    // The first bytes are from an earlier run and may belong to another file.
     part.file.set_len(0).map_err(at(part.path))?;
     complete(build, pinned, repository, part, observer)
 }
@@ -197,13 +197,13 @@ mod tests {
         let repository = Repository::new(Client::with_pause(Duration::ZERO), None);
         let error = into_cache(&build, &repository, cache.path(), &server, &mut |_| {});
         let error = error.unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("PGIO_BINDIR") && said.contains("18.6"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("PGIO_BINDIR") && message.contains("18.6"), "{message}");
         assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0, "no lock, no directory");
     }
 
     #[test]
-    fn waiting_for_another_download_has_an_end_and_names_who_holds_it() {
+    fn waiting_for_another_download_times_out_and_names_its_process() {
         let cache = tempfile::TempDir::new().unwrap();
         let own = OwnDir::open(cache.path(), DirMode::Unchanged).unwrap().unwrap();
         let own = Arc::new(own);
@@ -211,18 +211,18 @@ mod tests {
         let lock = |patience| lock(own.clone(), cache.path(), &build, patience);
         let mut held = lock(Duration::ZERO).unwrap();
         let mode = held.file().metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "nobody else can hold it");
+        assert_eq!(mode & 0o777, 0o600, "no other user can hold it");
         let Err(DownloadError::Locked { source, .. }) = lock(Duration::from_millis(100)) else {
             panic!("it is held");
         };
-        let said = source.to_string();
-        assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
+        let message = source.to_string();
+        assert!(message.contains(&format!("process {}", std::process::id())), "{message}");
         drop(held);
         lock(Duration::ZERO).unwrap();
     }
 
     #[test]
-    fn what_root_unpacked_is_readable_by_the_server_user() {
+    fn files_unpacked_by_root_are_readable_by_the_server_user() {
         let root = tempfile::TempDir::new().unwrap();
         let bin = root.path().join("bin");
         fs::create_dir(&bin).unwrap();

@@ -1,4 +1,4 @@
-//! A build on its way into the cache, from a server on this machine.
+//! Tests of fetching a build into the cache, from a local server.
 
 use std::env;
 use std::fs;
@@ -17,7 +17,7 @@ use super::repository::Repository;
 use super::test_server::{Reply, TestServer};
 use super::unpack::SAMPLE;
 
-/// As `sha256sum sample.jar` prints it.
+/// Output of `sha256sum sample.jar`.
 const HASH: &str = "2513c1522f35b47c36a9e4d901b39ce65b0fe892d83938e0bacef980fd2c2e1c";
 const BUILD: Build = Build { major: 18, minor: 6, sha256: &[("x86_64", HASH), ("aarch64", HASH)] };
 
@@ -56,7 +56,7 @@ impl Cache {
 }
 
 #[test]
-fn a_download_that_is_cut_is_resumed_checked_and_unpacked() {
+fn an_interrupted_download_is_resumed_checked_and_unpacked() {
     let (cache, repository) =
         (Cache::new(), TestServer::start(SAMPLE, &[Reply::Cut(200), Reply::Range]));
     let (fetched, seen) = cache.fetch(&repository);
@@ -81,7 +81,7 @@ fn a_download_that_is_cut_is_resumed_checked_and_unpacked() {
 }
 
 #[test]
-fn what_an_earlier_run_left_is_used() {
+fn a_partial_file_of_an_earlier_run_is_used() {
     // The first half.
     let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
     cache.holds_part(&SAMPLE[..300]);
@@ -115,7 +115,7 @@ fn a_wrong_hash_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_interrupted_download_leaves_its_part() {
+fn an_interrupted_download_keeps_its_partial_file() {
     let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::WholeCut(250)]));
     let failed = cache.fetch(&repository).0.unwrap_err();
     assert!(failed.to_string().contains("PGIO_BINDIR"), "{failed}");

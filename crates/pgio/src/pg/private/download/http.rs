@@ -1,8 +1,8 @@
-//! Fetches one file over HTTP into a partial file, and goes on where an earlier attempt ended.
+//! Downloads one file over HTTP into a partial file, and resumes where an earlier attempt ended.
 //!
-//! What has arrived stays in the partial file whatever happens: a connection that is cut is resumed
-//! by a Range request, here and by the next run of pgio. Nothing here judges the content; the caller
-//! checks its hash, so no If-Range is needed.
+//! Received bytes stay in the partial file in any case: after a lost connection, this module or the next
+//! run of pgio resumes with a Range request. The caller checks the hash of the content, so no
+//! If-Range is needed.
 //!
 //! Proxies come from the usual environment variables (HTTPS_PROXY, ALL_PROXY, NO_PROXY).
 
@@ -18,11 +18,11 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Body};
 
 const CONNECT: Duration = Duration::from_secs(20);
-/// A server that sends nothing for so long is asked again.
+/// Timeout for a server that sends nothing; then the request is repeated.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Attempts in a row that bring no byte, after the first.
+/// Maximum number of consecutive attempts without a byte, after the first.
 const RETRIES: u32 = 3;
-/// Attempts in all, each of which may bring some bytes.
+/// Maximum number of attempts in total.
 const MOST_ATTEMPTS: u32 = 50;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Ten times the largest build; a server must not fill the disk.
@@ -30,13 +30,13 @@ const MOST_BYTES: u64 = 200_000_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    #[error("{url} cannot be fetched")]
+    #[error("cannot fetch {url}")]
     Request { url: String, source: Box<ureq::Error> },
-    #[error("{url} cannot be fetched: the server answers {status}")]
+    #[error("cannot fetch {url}: the server answered {status}")]
     Status { url: String, status: StatusCode },
-    #[error("the transfer of {url} was cut after {received} bytes")]
+    #[error("the transfer of {url} was interrupted after {received} bytes")]
     Cut { url: String, received: u64, source: io::Error },
-    #[error("{url} cannot be fetched: the server sends another part of the file than requested")]
+    #[error("cannot fetch {url}: the server sent another part of the file than requested")]
     WrongRange { url: String },
     #[error("{url} is larger than any build of PostgreSQL ({MOST_BYTES} bytes)")]
     TooLarge { url: String },
@@ -86,9 +86,9 @@ impl Client {
         Client::with_pause(FIRST_PAUSE)
     }
 
-    /// The pause before the second attempt; each further one is twice as long.
+    /// Sets the pause before the second attempt; each further pause is twice as long.
     pub(super) fn with_pause(pause: Duration) -> Client {
-        // The trust store of `sslrootcert=system`. Without one, https fails with an unknown issuer.
+        // Same trust store as `sslrootcert=system`. If it is empty, https fails with an unknown issuer.
         let roots = rustls_native_certs::load_native_certs().certs;
         let roots: Vec<_> = roots.iter().map(|c| Certificate::from_der(c).to_owned()).collect();
         let tls = TlsConfig::builder()
@@ -108,7 +108,7 @@ impl Client {
         Client { agent: config.new_agent(), pause }
     }
 
-    /// Completes the partial file. `count` hears how many bytes it holds, and of how many.
+    /// Completes the partial file. `count` receives its size so far and the size of the whole file.
     pub(super) fn fetch(
         &self,
         url: &str,
@@ -154,13 +154,13 @@ impl Client {
             StatusCode::PARTIAL_CONTENT => {
                 return Err(HttpError::WrongRange { url: url.to_owned() });
             }
-            // Without support for ranges the whole file comes again.
+            // A server without ranges sends the whole file again.
             StatusCode::OK => {
                 start_over(part)?;
                 0
             }
             status => {
-                // What we hold is no beginning of that file.
+                // The partial file is not the beginning of that file.
                 if status == StatusCode::RANGE_NOT_SATISFIABLE {
                     start_over(part)?;
                 }
@@ -177,7 +177,7 @@ fn start_over(part: &mut File) -> Result<(), HttpError> {
     part.set_len(0).and_then(|()| part.rewind()).map_err(HttpError::Write)
 }
 
-/// From `Content-Range: bytes 500-999/1000`.
+/// Parses `Content-Range: bytes 500-999/1000`.
 fn first_byte(response: &Response<Body>) -> Option<u64> {
     let range = response.headers().get(header::CONTENT_RANGE)?.to_str().ok()?;
     range.strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
@@ -222,7 +222,7 @@ mod tests {
         (0..200_000_u32).map(|n| (n % 251) as u8).collect()
     }
 
-    /// The result and what the partial file, which held `part`, holds then.
+    /// Returns the result and the content of the partial file, which began with `part`.
     fn fetch(url: &str, part: &[u8]) -> (Result<(), HttpError>, Vec<u8>) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(part).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_connection_is_resumed_where_it_ended() {
+    fn an_interrupted_transfer_is_resumed_where_it_ended() {
         let server = TestServer::start(
             &content(),
             &[Reply::Cut(70_000), Reply::Cut(0), Reply::Cut(30_000), Reply::Range],
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_of_an_earlier_run_is_not_fetched_again() {
+    fn the_partial_file_of_an_earlier_run_is_not_fetched_again() {
         let server = TestServer::start(&content(), &[Reply::Range]);
         let (fetched, bytes) = fetch(&server.url, &content()[..150_000]);
         fetched.unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_always_cuts_at_the_same_place_is_given_up() {
+    fn attempts_without_progress_are_limited() {
         let server = TestServer::start(&content(), &[Reply::WholeCut(70_000)]);
         let (fetched, bytes) = fetch(&server.url, b"");
         let error = fetched.unwrap_err();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_longer_than_the_file_is_dropped() {
+    fn a_partial_file_longer_than_the_file_is_discarded() {
         let server = TestServer::start(&content(), &[Reply::Range]);
         let (fetched, bytes) = fetch(&server.url, &[0; 300_000]);
         fetched.unwrap();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_errors_that_may_pass_are_tried_again() {
+    fn only_transient_errors_are_retried() {
         let server = TestServer::start(&content(), &[Reply::Status(503), Reply::Range]);
         fetch(&server.url, b"").0.unwrap();
         assert_eq!(server.ranges().len(), 2);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_cannot_be_reached_is_named() {
+    fn errors_name_an_unreachable_server() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = fetch(&format!("http://{free}/x"), b"").0.unwrap_err();
         assert!(matches!(error, HttpError::Request { .. }), "{error:?}");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_handshake_is_not_tried_again() {
+    fn a_failed_handshake_is_not_retried() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let (connected, connections) = std::sync::mpsc::channel();

@@ -1,20 +1,20 @@
-//! Turns the byte counts of a download into reports: not too many, each with the time left.
+//! Converts the byte counts of a download into a limited number of reports with the time left.
 
 use std::time::{Duration, Instant};
 
 use super::super::progress::{Observer, Progress};
 use super::super::version::ServerVersion;
 
-/// How often a download reports, so that a terminal is not the slowest part of it.
+/// Interval of reports; more would make the terminal the slowest part of the download.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// A rate over less time says little.
+/// Minimum time for a meaningful rate.
 const SHORTEST_MEASURED: Duration = Duration::from_millis(500);
 
-/// Turns byte counts into reports.
+/// Converts byte counts into reports.
 pub(super) struct Meter<'a> {
     version: ServerVersion,
     observer: Observer<'a>,
-    /// When the first count came and what it was; bytes of an earlier run do not enter the rate.
+    /// Time and value of the first count; the rate excludes bytes of an earlier run.
     first: Option<(Instant, u64)>,
     last_report: Option<Instant>,
 }
@@ -24,7 +24,7 @@ impl<'a> Meter<'a> {
         Meter { version, observer, first: None, last_report: None }
     }
 
-    /// Reports the count, unless it reported a moment ago. The last byte is always reported.
+    /// Reports the count unless the last report is too recent. The last byte is always reported.
     pub(super) fn count(&mut self, received: u64, total: Option<u64>) {
         let now = Instant::now();
         let complete = total == Some(received);
@@ -33,7 +33,7 @@ impl<'a> Meter<'a> {
             return;
         }
         self.last_report = Some(now);
-        // A server that starts over takes the count back.
+        // The count falls if the server starts over.
         let (since, base) = match self.first {
             Some((since, base)) if received >= base => (since, base),
             _ => *self.first.insert((now, received)),
@@ -43,7 +43,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// At the mean rate so far.
+/// Extrapolates from the mean rate so far.
 fn time_left(received: u64, elapsed: Duration, remaining: u64) -> Option<Duration> {
     if received == 0 || elapsed < SHORTEST_MEASURED {
         return None;
@@ -58,7 +58,7 @@ mod tests {
     const VERSION: ServerVersion = ServerVersion { major: 18, minor: 6 };
 
     #[test]
-    fn time_left_is_at_the_mean_rate() {
+    fn time_left_follows_from_the_mean_rate() {
         let two = Duration::from_secs(2);
         assert_eq!(time_left(1000, two, 4000), Some(Duration::from_secs(8)));
         assert_eq!(time_left(1000, two, 0), Some(Duration::ZERO));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_reports_the_first_and_the_last_count_and_few_between() {
+    fn the_first_and_the_last_count_are_reported_and_few_between() {
         let mut seen = Vec::new();
         let mut observer = |progress: &Progress| seen.push(progress.clone());
         let mut meter = Meter::new(VERSION, &mut observer);

@@ -1,8 +1,8 @@
-//! Where the builds are: the Maven repository that the zonky project publishes them in, or a mirror with
-//! the same layout.
+//! The repository of the builds: the Maven repository of the zonky project, or a mirror with the same
+//! layout.
 //!
-//! `PGIO_DOWNLOAD_URL` names a mirror. It needs no trust: the hash of each archive is pinned. The
-//! address of the public repository is in the crate `maven-toolbox`.
+//! `PGIO_DOWNLOAD_URL` is the address of a mirror. A mirror need not be trusted, because the hash of each
+//! archive is pinned. The address of the public repository is in the crate `maven-toolbox`.
 
 use std::env;
 use std::fs::File;
@@ -34,7 +34,7 @@ impl Repository {
         Repository { client, resolver }
     }
 
-    /// Completes the partial file; `count` receives the bytes held and the size of the file.
+    /// Completes the partial file; `count` receives the bytes so far and the size of the file.
     pub(super) fn fetch(
         &self,
         build: &Build,

@@ -1,27 +1,27 @@
-//! An HTTP server on this machine for the tests of downloads: it cuts, ignores ranges and refuses on demand.
+//! A local HTTP server for the tests of downloads: on demand it interrupts, ignores ranges or refuses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What one request gets.
+/// The reply to one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reply {
-    /// The part asked for.
+    /// The requested part.
     Range,
-    /// The part asked for, but the connection ends after so many bytes of it.
+    /// The requested part, but the connection ends after this number of bytes.
     Cut(usize),
-    /// The whole file, whatever is asked for, as from a server without support for ranges.
+    /// The whole file, as from a server without support for ranges.
     Whole,
-    /// As `Whole`, but the connection ends after so many bytes.
+    /// Like `Whole`, but the connection ends after this number of bytes.
     WholeCut(usize),
-    /// A part from another offset than asked for.
+    /// A part from another offset than requested.
     WrongRange,
     Status(u16),
 }
 
-/// What a client asked for.
+/// A client's request.
 #[derive(Debug, Clone)]
 struct Request {
     path: String,

@@ -1,7 +1,7 @@
 //! Unpacks a build: a jar, which is a zip, with one tar inside, compressed by xz.
 //!
-//! The bytes are those whose hash was checked; tar refuses paths that lead out of the directory all
-//! the same.
+//! The caller has checked the hash of the bytes. Paths that lead out of the directory are refused
+//! nevertheless.
 
 use std::io;
 use std::path::Path;
@@ -9,22 +9,22 @@ use std::path::Path;
 use lzma_rust2::XzReader;
 use rawzip::{CompressionMethod, ZipArchive};
 
-/// Three times the largest tar of a build in its compressed form.
+/// Three times the size of the largest compressed tar of a build.
 const MOST_BYTES: usize = 100_000_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    #[error("the archive is no zip file")]
+    #[error("the archive is not a zip file")]
     Zip(#[from] rawzip::Error),
-    #[error("the archive holds no .txz file")]
+    #[error("the archive contains no .txz file")]
     NoTar,
-    #[error("the .txz file in the archive cannot be decompressed: {0}")]
+    #[error("cannot decompress the .txz file in the archive: {0}")]
     Inflate(String),
     #[error("cannot write the unpacked files")]
     Tar(#[source] io::Error),
 }
 
-/// Makes the directory. Owner, times and extended attributes are not taken over.
+/// Creates the directory. Owner, times and extended attributes are not restored.
 pub(super) fn unpack(jar: &[u8], into: &Path) -> Result<(), UnpackError> {
     let compressed = compressed_tar(jar)?;
     let mut tar = tar::Archive::new(XzReader::new(compressed.as_slice(), false));
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_modes_and_links_come_out() {
+    fn files_modes_and_links_are_unpacked() {
         let dir = tempfile::TempDir::new().unwrap();
         let into = dir.path().join("server");
         unpack(SAMPLE, &into).unwrap();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_build_is_refused() {
+    fn an_archive_that_is_not_a_build_is_refused() {
         let dir = tempfile::TempDir::new().unwrap();
         let refused = |jar: &[u8]| unpack(jar, &dir.path().join("server")).unwrap_err();
         assert!(matches!(refused(b""), UnpackError::Zip(_)));

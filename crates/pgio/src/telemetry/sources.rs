@@ -8,7 +8,8 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::storage::{self, ServerDirectory};
-use super::{Watched, environment, session};
+use super::watched_server::WatchedServer;
+use super::{environment, session};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::connect::ConnectParams;
@@ -19,9 +20,9 @@ use crate::results::Warning;
 use crate::results::telemetry::{Probes, Storage};
 
 #[derive(Debug)]
-pub struct Scene {
+pub struct TelemetrySources {
     pub(super) cadence: Duration,
-    pub(super) watched: Watched,
+    pub(super) watched: WatchedServer,
     pub(super) hosts: Hosts,
     /// The host on which the server's backend process was found.
     pub(super) server_host: Option<String>,
@@ -30,7 +31,7 @@ pub struct Scene {
     pub(super) warnings: Vec<Warning>,
 }
 
-/// Input of [`Scene::survey`].
+/// Input of [`TelemetrySources::survey`].
 #[derive(Debug)]
 pub struct Survey<'a> {
     pub params: &'a ConnectParams,
@@ -42,12 +43,12 @@ pub struct Survey<'a> {
     pub host: Option<&'a str>,
 }
 
-impl Scene {
-    pub fn survey(survey: &Survey<'_>, admin: &mut Client) -> Scene {
+impl TelemetrySources {
+    pub fn survey(survey: &Survey<'_>, admin: &mut Client) -> TelemetrySources {
         let Survey { params, server, cadence, hosts, host } = *survey;
-        let mut scene = Scene {
+        let mut sources = TelemetrySources {
             cadence,
-            watched: Watched {
+            watched: WatchedServer {
                 params: session::choose(params),
                 version_num: server.info.version_num,
                 database: server.info.database.clone(),
@@ -58,26 +59,26 @@ impl Scene {
             probes: None,
             warnings: Vec::new(),
         };
-        scene.hosts.entry(LOCAL.to_owned()).or_insert_with(|| Arc::new(Host::local()));
-        match scene.find_server(host.unwrap_or(LOCAL), admin) {
+        sources.hosts.entry(LOCAL.to_owned()).or_insert_with(|| Arc::new(Host::local()));
+        match sources.find_server(host.unwrap_or(LOCAL), admin) {
             Ok(host) => {
-                scene.find_storage(&host, admin);
-                scene.server_host = Some(host.name().to_owned());
+                sources.find_storage(&host, admin);
+                sources.server_host = Some(host.name().to_owned());
             }
-            Err(why) => scene.warnings.push(Warning::new(
+            Err(why) => sources.warnings.push(Warning::new(
                 "the devices under the server were not observed",
                 why,
                 "set host in [target] to the server's host in [hosts]",
             )),
         }
-        scene
+        sources
     }
 
     /// Call it after a restart of the server, or when its files may have moved.
-    pub fn look_again(&mut self, admin: &mut Client) {
+    pub fn refresh_storage(&mut self, admin: &mut Client) {
         let host = self.server_host.as_ref().and_then(|name| self.hosts.get(name)).cloned();
         if let Some(host) = host {
-            // The first survey has already warned about what is missing.
+            // The first survey has already warned about missing facts.
             let warnings = std::mem::take(&mut self.warnings);
             self.find_storage(&host, admin);
             self.warnings = warnings;

@@ -1,0 +1,119 @@
+//! `[experiment]`: its keys, the rules of the trial loop and the question.
+
+use std::time::Duration;
+
+use super::{CHECKS, TREATMENTS, error_of, read};
+use crate::config::experiment::{Checkpoint, Question, Reset, parse};
+
+#[test]
+fn telemetry_may_be_off() {
+    let cadence = |text: &str| {
+        read(&format!("[experiment]\ntelemetry = {text}\n[[condition]]\nname = 'a'\n")).telemetry
+    };
+    assert_eq!(cadence("'500ms'"), Duration::from_millis(500));
+    assert_eq!(cadence("0"), Duration::ZERO);
+}
+
+#[test]
+fn burn_in_runs_by_default_if_trials_share_a_data_set() {
+    for (workload, key, expected) in [
+        ("kind = 'slob'", "", true),
+        ("kind = 'commit'", "", false),
+        ("kind = 'mail'", "", false),
+        ("kind = 'command'\npreset = 'pgbench'", "", false),
+        ("kind = 'command'\npreset = 'pgbench-S'", "", true),
+        ("kind = 'slob'", "burn_in = false", false),
+        ("kind = 'commit'", "burn_in = true", true),
+    ] {
+        let text =
+            format!("[experiment]\n{key}\n[workload]\n{workload}\n[[condition]]\nname = 'a'\n");
+        let Ok(experiment) = parse(&text, "x.toml", "x", TREATMENTS, CHECKS) else {
+            panic!("{text}: {:?}", parse(&text, "x.toml", "x", TREATMENTS, CHECKS))
+        };
+        assert_eq!(experiment.burns_in(&experiment.workloads[0]), expected, "{text}");
+    }
+}
+
+#[test]
+fn checkpoint_modes() {
+    let mode = |key: &str| {
+        let text = format!("[experiment]\n{key}\n[[condition]]\nname = 'a'\n");
+        parse(&text, "x.toml", "x", TREATMENTS, CHECKS).map(|e| e.rules.checkpoint)
+    };
+    assert_eq!(mode("").unwrap(), Checkpoint::Before);
+    assert_eq!(mode("checkpoint = 'spread'").unwrap(), Checkpoint::Spread);
+    assert_eq!(mode("checkpoint = 'none'").unwrap(), Checkpoint::None);
+    let error = mode("checkpoint = 'never'").unwrap_err();
+    assert_eq!(error.message, "must be one of before, spread, none, not `never`");
+}
+
+#[test]
+fn a_baseline_must_be_a_condition() {
+    assert_eq!(
+        error_of("[experiment]\nbaseline = 'aa'"),
+        "x.toml:2: experiment.baseline: `aa` is not a condition; the nearest valid one is `a`"
+    );
+}
+
+#[test]
+fn rules_of_the_loop() {
+    let rules =
+        |lines: &str| read(&format!("[experiment]\n{lines}\n[[condition]]\nname = 'a'\n")).rules;
+    let parsed =
+        rules("precision = '2.5 %'\nrepeats = 0\nreset = 'reload'\ntolerate = ['foreign-load']");
+    assert_eq!(parsed.precision, Some(0.025));
+    assert_eq!((parsed.max_blocks, parsed.repeats), (30, 0));
+    assert_eq!(parsed.reset, Reset::Reload);
+    assert_eq!(parsed.tolerate, ["foreign-load"]);
+    assert_eq!(rules("blocks = 40\nprecision = '5%'").max_blocks, 40);
+    assert_eq!(rules("precision = '5%'\nmax_blocks = 8").max_blocks, 8);
+    let named = Reset::Recreate { named: Some("bench".to_owned()) };
+    assert_eq!(rules("reset = 'recreate'\nrecreate_database = 'bench'").reset, named);
+    let private =
+        "[experiment]\nreset = 'recreate'\n[target]\nprivate = true\n[[condition]]\nname = 'a'\n";
+    assert_eq!(read(private).rules.reset, Reset::Recreate { named: None });
+}
+
+#[test]
+fn invalid_rules_are_refused() {
+    let error_of = |line: &str| error_of(&format!("[experiment]\n{line}"));
+    insta::assert_snapshot!(error_of("precision = '5'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `5`");
+    insta::assert_snapshot!(error_of("precision = '0%'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `0%`");
+    insta::assert_snapshot!(error_of("max_blocks = 9"), @"x.toml:2: experiment.max_blocks: requires precision; add precision = \"5%\", or set blocks instead");
+    insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number from 6 to 10000, not `5`");
+    insta::assert_snapshot!(error_of("reset = 'relaod'"), @"x.toml:2: experiment.reset: cannot be `relaod`; the nearest valid one is `reload`");
+    insta::assert_snapshot!(error_of("reset = 'recreate'"), @"x.toml:2: experiment.reset: recreate drops the database; to confirm, set recreate_database = \"NAME\"");
+    insta::assert_snapshot!(error_of("recreate_database = 'x'"), @"x.toml:2: experiment.recreate_database: requires reset = \"recreate\"");
+    insta::assert_snapshot!(error_of("tolerate = ['forein-load']"), @"x.toml:2: experiment.tolerate: `forein-load` is not a check that can make a trial invalid; the nearest valid one is `foreign-load`");
+    insta::assert_snapshot!(error_of("tolerate = 'all'"), @"x.toml:2: experiment.tolerate: must be an array of strings, but is of type string");
+}
+
+#[test]
+fn judged_conditions_and_metrics_must_exist() {
+    let file = |head: &str| {
+        format!(
+            "[experiment]\n{head}\n[[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\n\
+             [[condition]]\nname = 'c'\n"
+        )
+    };
+    let question =
+        |head: &str| parse(&file(head), "f.toml", "f", &[], &[]).map(|e| e.rules.question);
+    let parsed = question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'").unwrap();
+    let expected = Question {
+        judge: vec!["c".to_owned()],
+        also_judge: vec!["riops".to_owned()],
+        effect: Some(0.05),
+    };
+    assert_eq!(parsed, expected);
+    for (head, message) in [
+        ("judge = ['d']", "`d` is not a condition other than the baseline"),
+        ("judge = ['a']", "`a` is not a condition other than the baseline"),
+        ("judge = []", "names no condition"),
+        ("judge = ['b', 'b']", "names `b` twice"),
+        ("effect = '0%'", "must be a share from 0.1% to below 100%"),
+        ("effect = 'five'", "must be a share from 0.1% to below 100%"),
+    ] {
+        let error = question(head).unwrap_err().to_string();
+        assert!(error.contains(message), "{head}: {error}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Recognizes a machine independently of the names that it is given.
+
+use std::fs;
+
+/// Distinguishes machines independently of their names. Fields are empty if unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The boot id, unique per boot of a kernel.
+    pub(super) boot: String,
+    /// The pid namespace.
+    pids: String,
+    /// The network namespace; containers on the same kernel usually have different ones.
+    network: String,
+    /// The host name that the kernel reports.
+    pub(super) name: String,
+}
+
+impl Identity {
+    /// Prints the input of [`Identity::parse`].
+    pub(super) const SCRIPT: &str = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo
+        readlink /proc/self/ns/pid || echo
+        readlink /proc/self/ns/net || echo
+        cat /proc/sys/kernel/hostname 2>/dev/null || echo";
+
+    pub(super) fn parse(text: &str) -> Identity {
+        let mut lines = text.lines().map(|line| line.trim().to_owned());
+        let mut next = || lines.next().unwrap_or_default();
+        Identity { boot: next(), pids: next(), network: next(), name: next() }
+    }
+
+    pub(super) fn of_this_process() -> Identity {
+        let file = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let link = |path| fs::read_link(path).unwrap_or_default().to_string_lossy().into_owned();
+        Identity {
+            boot: file("/proc/sys/kernel/random/boot_id"),
+            pids: link("/proc/self/ns/pid"),
+            network: link("/proc/self/ns/net"),
+            name: file("/proc/sys/kernel/hostname"),
+        }
+    }
+
+    pub(super) fn shares_pids(&self, other: &Identity) -> bool {
+        self.boot == other.boot && self.pids == other.pids
+    }
+
+    /// Returns whether both are the same machine for certain. Containers on the same kernel differ in some
+    /// fields; unknown fields prove nothing.
+    pub(super) fn is_certainly(&self, other: &Identity) -> bool {
+        !self.boot.is_empty() && !self.network.is_empty() && self == other
+    }
+}

@@ -1,0 +1,157 @@
+//! The connected standbys, and which of them commits wait for.
+
+use postgres::Client;
+
+use super::error::{ServerError, read};
+
+/// A synchronous standby as the primary sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standby {
+    pub name: String,
+    pub state: String,
+    /// `sync`, `quorum`, `potential` or `async`; absent when the role may not see it.
+    pub sync_state: Option<String>,
+}
+
+impl Standby {
+    /// Whether it streams and commits wait for it.
+    pub fn is_synchronous(&self) -> bool {
+        self.state == "streaming" && matches!(self.sync_state.as_deref(), Some("sync" | "quorum"))
+    }
+}
+
+/// Connected standbys, and which of them commits wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Replication {
+    pub synchronous_standby_names: String,
+    pub standbys: Vec<Standby>,
+}
+
+impl Replication {
+    pub fn has_synchronous(&self) -> bool {
+        !self.synchronous_standby_names.trim().is_empty()
+            && self.standbys.iter().any(Standby::is_synchronous)
+    }
+
+    /// One line for evidence, such as `pgio_standby: sync`.
+    pub fn describe(&self) -> String {
+        if self.standbys.is_empty() {
+            return "no standby connected".to_owned();
+        }
+        let mut all: Vec<String> = self
+            .standbys
+            .iter()
+            .map(|s| format!("{}: {}", s.name, s.sync_state.as_deref().unwrap_or("hidden")))
+            .collect();
+        all.sort();
+        all.join(", ")
+    }
+
+    /// The reason why no standby can confirm a commit although one is required. It lists the
+    /// connected names, because a wrong name is the usual cause.
+    pub fn missing(&self) -> Option<String> {
+        let names = self.synchronous_standby_names.trim();
+        if names.is_empty() || self.has_synchronous() || self.is_hidden() {
+            return None;
+        }
+        let mut connected: Vec<&str> = self.standbys.iter().map(|s| s.name.as_str()).collect();
+        connected.sort_unstable();
+        connected.dedup();
+        Some(match connected.as_slice() {
+            [] => format!("synchronous_standby_names is `{names}`, but no standby is connected"),
+            all if self.standbys.iter().all(|s| s.sync_state.as_deref() == Some("async")) => {
+                format!("`{names}` names no connected standby (connected: {})", all.join(", "))
+            }
+            _ => format!(
+                "synchronous_standby_names is `{names}` but no such standby streams ({})",
+                self.describe()
+            ),
+        })
+    }
+
+    /// Whether the role lacks pg_monitor, which hides the details of pg_stat_replication.
+    pub fn is_hidden(&self) -> bool {
+        self.standbys.iter().any(|s| s.sync_state.is_none())
+    }
+}
+
+pub fn replication(client: &mut Client) -> Result<Replication, ServerError> {
+    let names: String = client
+        .query_one("SELECT coalesce(current_setting('synchronous_standby_names', true), '')", &[])
+        .map_err(read("synchronous_standby_names"))?
+        .get(0);
+    let rows = client
+        .query(
+            "SELECT coalesce(application_name, ''), coalesce(state, ''), sync_state \
+             FROM pg_stat_replication ORDER BY 1",
+            &[],
+        )
+        .map_err(read("pg_stat_replication"))?;
+    let standbys = rows
+        .iter()
+        .map(|r| Standby { name: r.get(0), state: r.get(1), sync_state: r.get(2) })
+        .collect();
+    Ok(Replication { synchronous_standby_names: names, standbys })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standby(state: &str, sync: Option<&str>) -> Standby {
+        Standby {
+            name: "s1".to_owned(),
+            state: state.to_owned(),
+            sync_state: sync.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn only_a_streaming_sync_or_quorum_standby_counts() {
+        assert!(standby("streaming", Some("sync")).is_synchronous());
+        assert!(standby("streaming", Some("quorum")).is_synchronous());
+        assert!(!standby("catchup", Some("sync")).is_synchronous());
+        assert!(!standby("streaming", Some("potential")).is_synchronous());
+        assert!(!standby("streaming", None).is_synchronous());
+    }
+
+    #[test]
+    fn an_unmatched_name_is_reported_with_the_connected_names() {
+        let replication = |names: &str, standbys: &[(&str, &str, &str)]| Replication {
+            synchronous_standby_names: names.to_owned(),
+            standbys: standbys
+                .iter()
+                .map(|(name, state, sync)| Standby {
+                    name: (*name).to_owned(),
+                    state: (*state).to_owned(),
+                    sync_state: Some((*sync).to_owned()),
+                })
+                .collect(),
+        };
+        let async_ones = [("b", "streaming", "async"), ("a", "streaming", "async")];
+        assert_eq!(
+            replication("ANY 1 (x,y)", &async_ones).missing().unwrap(),
+            "`ANY 1 (x,y)` names no connected standby (connected: a, b)"
+        );
+        assert_eq!(
+            replication("x", &[]).missing().unwrap(),
+            "synchronous_standby_names is `x`, but no standby is connected"
+        );
+        let lagging = replication("a", &[("a", "catchup", "sync")]).missing().unwrap();
+        assert!(lagging.ends_with("`a` but no such standby streams (a: sync)"), "{lagging}");
+        assert_eq!(replication("", &async_ones).missing(), None);
+        assert_eq!(replication("a", &[("a", "streaming", "sync")]).missing(), None);
+    }
+
+    #[test]
+    fn without_synchronous_standby_names_nothing_is_synchronous() {
+        let mut r = Replication {
+            synchronous_standby_names: String::new(),
+            standbys: vec![standby("streaming", Some("sync"))],
+        };
+        assert!(!r.has_synchronous());
+        r.synchronous_standby_names = "*".to_owned();
+        assert!(r.has_synchronous());
+        assert_eq!(r.describe(), "s1: sync");
+    }
+}
