@@ -94,7 +94,7 @@ fn settings_of(args: &Args) -> Result<CommandSettings, Failure> {
 
 /// As one would start it by hand.
 fn alone(bench: &Bench, command: &Command) -> Result<f64, Failure> {
-    let (argv, env) = command.typed(&bench.params);
+    let (argv, env) = command.command_line(&bench.params);
     let line = CommandLine::new(&argv[0]).args(&argv[1..]);
     let line = env.iter().fold(line, |line, (name, value)| line.env(name, value));
     let said = Local.run(&line)?;

@@ -16,7 +16,8 @@ use super::dialogue::{Dialogue, Fate, NoService};
 use super::error::MailError;
 use super::halt::Halt;
 use super::message::{self, Draft, Message, Sum};
-use super::settings::{MailRate, MailSettings};
+use super::settings::MailSettings;
+use super::span::Span;
 use super::tally::Tally;
 use super::wire::{Lost, Stream, Wire};
 
@@ -64,36 +65,6 @@ pub struct CopyLimits {
     pub recipient: u32,
     pub min: u32,
     pub max: u32,
-}
-
-/// A period of delivery: the warm-up, or the window.
-#[derive(Debug, Clone)]
-pub struct Span {
-    pub name: &'static str,
-    pub start: Instant,
-    pub end: Instant,
-    /// Length of a slice of the timeline, in seconds.
-    pub slice: f64,
-    /// Number of messages of an open loop that sessions have taken so far.
-    pub taken: Arc<AtomicU64>,
-}
-
-impl Span {
-    /// When this message of an open loop is due.
-    pub fn intended(&self, number: u64, rate: MailRate) -> Instant {
-        self.start + Duration::from_secs_f64(number as f64 / rate.per_second())
-    }
-
-    /// Number of messages of an open loop that are due before the end.
-    pub fn due(&self, rate: MailRate) -> u64 {
-        let about = (self.end - self.start).as_secs_f64() * rate.per_second();
-        // The product may be rounded to the wrong side; the due time of each message decides.
-        let mut number = (about as u64).saturating_sub(1);
-        while self.intended(number, rate) < self.end {
-            number += 1;
-        }
-        number
-    }
 }
 
 /// A message with recipients that are not settled.

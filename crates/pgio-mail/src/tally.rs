@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use pgio_results::histogram::{Histogram, overdue};
 
 use super::message::Message;
-use super::session::Span;
 use super::settings::MailRate;
+use super::span::Span;
 
 #[derive(Debug, Default)]
 pub struct Tally {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 
 use super::*;
-use crate::settings::{MailProtocol, MailServer, MessageSizes, SizeDistribution};
+use crate::settings::{MailProtocol, MailRate, MailServer, MessageSizes, SizeDistribution};
 
 fn settings(server: String, rate: Option<MailRate>) -> MailSettings {
     MailSettings {

@@ -18,6 +18,7 @@ mod pace;
 mod pool;
 mod session;
 pub(super) mod slob;
+mod window;
 
 use postgres::Client;
 

@@ -1,14 +1,16 @@
-//! The workload `command`: any program, in the place of sessions of pgio's own.
+//! The workload `command`: any program instead of pgio's own sessions.
 //!
-//! Its settings are parsed by `config::command`. Before each trial its schema and its data are made
-//! ([`schema`], `setup`), then it warms up; its whole run is the window ([`mod@run`]). Its lines run on
-//! a host through [`runner`], in [`surroundings`] that lead any program of libpq's to the target;
-//! [`extract`] reads its metrics. Nothing here knows of pgbench or any other program: that is data,
-//! examples/command-presets.toml.
+//! `config::command` parses its settings. Before each trial, its schema and data are created
+//! ([`schema`], `setup`), then it warms up. Its complete run is the window ([`mod@run`]). Its lines run
+//! on a host through [`runner`], with an [`environment`] that leads any program that uses libpq to the
+//! target. [`extract`] reads its metrics. Nothing here knows pgbench or any other program: that is data
+//! in examples/command-presets.toml.
 
 mod backends;
 mod environment;
+mod error;
 mod extract;
+mod job;
 mod last_setup;
 mod output;
 mod programs;
@@ -18,95 +20,30 @@ pub mod schema;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use postgres::Client;
 use serde_json::{Value, json};
 
 use self::environment::CommandEnvironment;
+use self::job::job;
 use self::last_setup::Recipe;
 use self::run::PreparedCommand;
-use self::runner::{Job, Runner, hide};
+use self::runner::{Runner, hide};
 use super::error::EngineError;
 use super::participants::{Participants, Setup};
 use super::{Totals, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
 use crate::config::resolve::Extent;
-use crate::host::command::quoted;
-use crate::host::exec::ExecError;
 use crate::host::stop::Stop;
 use crate::host::{Host, LOCAL};
-use crate::pg::connect::{self, ConnectError, ConnectParams, Secret};
-use crate::pg::words;
+use crate::pg::connect::{self, ConnectParams, Secret};
 use crate::results::metrics::{DeclaredMetric, Direction};
-use crate::results::model::{DatasetInfo, Metric, WorkloadInfo};
+use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::rng::derive;
+pub use error::CommandError;
 pub use last_setup::LastSetup;
-pub use output::StatusLine;
+pub use output::{ProgramOutput, StatusLine};
 pub use programs::check as check_programs;
-
-#[derive(Debug, thiserror::Error)]
-pub enum CommandError {
-    #[error("program `{program}` is not on host {host}: install it there, or write its path")]
-    Missing { program: String, host: String },
-    #[error("{name} {how}: {said}")]
-    Failed { name: String, how: String, said: String, output: Box<Output> },
-    #[error(
-        "{name} did not end within {} s and was killed: raise {key}, or see why; it said: {said}",
-        limit.as_secs_f64()
-    )]
-    TimedOut { name: String, limit: Duration, key: &'static str, said: String, output: Box<Output> },
-    #[error("metric `{name}`: {why}; the end of {place} is: {said}")]
-    Metric { name: String, why: String, place: String, said: String },
-    #[error(
-        "the schema {0} is there and is not pgio's: rename it, or write another schema = in [workload]"
-    )]
-    NotOurs(String),
-    #[error(
-        "the condition sets {settings} in the command's sessions, and none of them was seen: a program of libpq's takes PGOPTIONS and PGAPPNAME from its environment; for any other set it where all sessions find it, as by ALTER ROLE"
-    )]
-    Unproven { settings: String },
-    #[error("{0}")]
-    Refused(String),
-    #[error("{doing} failed: {}", words::message(.source))]
-    Postgres { doing: &'static str, source: postgres::Error },
-    #[error("cannot connect with the settings given to the command")]
-    Connect(#[from] ConnectError),
-    #[error("stopped")]
-    Stopped,
-    #[error(transparent)]
-    Host(#[from] ExecError),
-}
-
-/// All that a program wrote, for whoever wants more than the lines of an error.
-#[derive(Debug, Clone, Default)]
-pub struct Output {
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl CommandError {
-    /// The output of the program that failed.
-    pub fn output(&self) -> Option<&Output> {
-        match self {
-            CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
-                Some(output)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// What a program left.
-#[derive(Debug, Clone, Default)]
-pub struct ProgramOutput {
-    /// Empty where it failed.
-    pub metrics: BTreeMap<String, Metric>,
-    pub stdout: String,
-    pub stderr: String,
-    /// The most of its sessions that were seen at once.
-    pub sessions: usize,
-}
 
 #[derive(Debug)]
 pub struct Command {
@@ -118,7 +55,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Refuses, before anything is made, what could not work or would take something of the user's.
+    /// Refuses, before anything is created, a command that cannot work or would destroy the user's data.
     pub fn new(
         settings: CommandSettings,
         host: Arc<Host>,
@@ -128,7 +65,7 @@ impl Command {
         let spec = &settings.spec;
         if params.is_by_socket() && !host.is_local() && spec.needs_server() {
             return Err(CommandError::Refused(format!(
-                "the target is reached by a socket of this machine, which host {} does not have: write host=, such as its address, in the target's dsn",
+                "the target uses a Unix socket of this machine, which host {} cannot reach; set host= in the target's dsn to an address",
                 host.name()
             )));
         }
@@ -137,41 +74,33 @@ impl Command {
             schema::check(admin, name)?;
         }
         programs::check(spec, &host)?;
-        // Of all hosts: others were refused above.
+        // One password serves all hosts; anything else was refused above.
         let secret = params.password_for(&params.hosts[0]);
         Ok(Command { settings, host, secret, last_setup: LastSetup::default() })
     }
 
-    /// Beside others whose data are in the same place, such as those of a sweep's other points.
-    pub fn beside(self, last: &LastSetup) -> Command {
+    /// Shares the record of the last setup with commands that use the same data, such as those of a sweep's
+    /// other points.
+    pub fn sharing(self, last: &LastSetup) -> Command {
         Command { last_setup: last.clone(), ..self }
     }
 
-    /// The run as one would type it, and the variables that it needs: for whoever measures one
-    /// against the other.
-    pub fn typed(&self, params: &ConnectParams) -> (Vec<String>, Vec<(String, String)>) {
+    /// Returns the run as one would type it, and the variables that it needs.
+    pub fn command_line(&self, params: &ConnectParams) -> (Vec<String>, Vec<(String, String)>) {
         let environment = CommandEnvironment::new(&self.settings, params, &[], 0, "");
-        let job = self.job("run", &self.settings.spec.run, &environment);
+        let job = job(&self.settings, "run", &self.settings.spec.run, &environment);
         (job.argv, environment.env)
     }
 
-    fn job(&self, key: &'static str, line: &Line, environment: &CommandEnvironment) -> Job {
-        let (limit, limit_key) = match key {
-            "setup" => (self.settings.spec.setup_limit, "setup_limit"),
-            _ => (self.settings.time_limit, "time_limit"),
-        };
-        Job { key, argv: line.fill(&|name| environment.value(name), quoted), limit, limit_key }
-    }
-
-    /// What its setup makes, whichever trial it is.
+    /// Returns what determines the data that the setup creates.
     fn recipe(&self, params: &ConnectParams) -> Recipe {
         let environment = CommandEnvironment::new(&self.settings, params, &[], 0, "");
         let setup = self.settings.spec.setup.as_ref();
-        let argv = setup.map(|line| self.job("setup", line, &environment).argv);
+        let argv = setup.map(|line| job(&self.settings, "setup", line, &environment).argv);
         Recipe::new(argv.unwrap_or_default(), environment)
     }
 
-    /// An empty schema and the data in it; left alone where `setup_once` has made just these.
+    /// Creates an empty schema and its data, unless `setup_once` is set and the same data exist.
     fn make_data(
         &self,
         runner: &mut Runner,
@@ -181,32 +110,34 @@ impl Command {
     ) -> Result<(), CommandError> {
         let CommandSpec { setup, setup_once, schema, .. } = &self.settings.spec;
         let there = match schema {
-            // A condition may have brought another data directory.
+            // A condition may use another data directory.
             Some(name) => schema::is_there(admin, name)?,
             None => true,
         };
         if *setup_once && there && self.last_setup.is(&recipe) {
             return Ok(());
         }
-        // What fails from here on leaves no data that could be used again.
+        // If the setup fails, its data must not be used again.
         self.last_setup.forget();
         if let Some(name) = schema {
             schema::make(admin, name)?;
         }
         let Some(line) = setup else { return Ok(()) };
-        runner.run(&self.job("setup", line, environment), stop, &mut |_, _| {})?.seconds?;
+        runner
+            .run(&job(&self.settings, "setup", line, environment), stop, &mut |_, _| {})?
+            .seconds?;
         if let Some(name) = schema {
             schema::settle(admin, name)?;
         }
-        // What was loaded is not to be written in the window. The trial has warned already where the
-        // role may not.
+        // Write the loaded data before the window. If the role may not do that, the trial has warned
+        // already.
         let _ = admin.batch_execute("CHECKPOINT");
         self.last_setup.remember(recipe);
         Ok(())
     }
 }
 
-/// What its metrics mean, for the manifest.
+/// Returns the definitions of its metrics for the manifest.
 pub fn declared(spec: &CommandSpec) -> Vec<DeclaredMetric> {
     let one = |metric: &MetricSpec| DeclaredMetric {
         name: metric.name.clone(),
@@ -255,7 +186,7 @@ impl Workload for Command {
         }
     }
 
-    /// One run of the program, where it says itself how long that takes.
+    /// One run of the program if the program determines its length.
     fn extent(&self) -> Extent {
         self.settings.run_time.map_or(Extent::Transactions(1), Extent::Time)
     }
@@ -280,15 +211,16 @@ impl Workload for Command {
         if let Some(line) = &self.settings.spec.warm_up
             && !self.settings.warmup.is_zero()
         {
-            // With the window's it would read beforehand just what the window reads.
+            // With the window's seed it would read exactly what the window reads.
             let seed = derive(seed, "command-warm-up", 0);
             let environment =
                 CommandEnvironment::new(&self.settings, &params, &settings, seed, &runner.dir);
-            let job = self.job("warm_up", line, &environment);
+            let job = job(&self.settings, "warm_up", line, &environment);
             runner.run(&job, &stop, &mut |_, _| {}).and_then(|done| done.seconds)?;
         }
         let pinned = read_back(&params, &environment.options, &settings)?;
-        Ok(Box::new(PreparedCommand { command: self, runner, environment, pinned, stop }))
+        let settings = self.settings.clone();
+        Ok(Box::new(PreparedCommand { settings, runner, environment, pinned, stop }))
     }
 
     fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
@@ -299,7 +231,7 @@ impl Workload for Command {
         Ok(None)
     }
 
-    /// They come with what the program left.
+    /// The metrics are part of the program's output.
     fn metrics(&self, _: &Totals, _: f64) -> Vec<(&'static str, Option<f64>)> {
         Vec::new()
     }
@@ -313,7 +245,7 @@ impl Workload for Command {
     }
 }
 
-/// The condition's settings, as a session has them that is given the same options.
+/// Returns the condition's settings as a session with the same options sees them.
 fn read_back(
     params: &ConnectParams,
     options: &str,

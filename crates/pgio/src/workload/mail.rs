@@ -21,8 +21,9 @@ use serde_json::json;
 use pgio_mail::MailError;
 use pgio_mail::halt::Halt;
 use pgio_mail::maildir::{self, StoredCopy};
-use pgio_mail::session::{Ledger, Sent, Shared, Span};
+use pgio_mail::session::{Ledger, Sent, Shared};
 use pgio_mail::settings::{MailProtocol, MailSettings, SizeDistribution};
+use pgio_mail::span::Span;
 use pgio_mail::verdict;
 
 use self::pool::MailPool;

@@ -1,152 +1,31 @@
-//! `slob`: visits to single blocks, reads and updates in a seeded mix, and what SLOB's users expect
-//! beside: skewed visits, scans, rests, inserts and deletes.
+//! The workload `slob`: visits to single blocks, reads and updates in a seeded mix, and the other
+//! features of SLOB: skewed visits, scans, think time, inserts and deletes.
 //!
-//! Every session works on one table by a block of static SQL ([`body`]), made for the settings at
-//! hand; or, where there are fewer sessions than tables, on its share of them in turn. The access path
-//! is pinned by session settings and then checked by EXPLAIN, since a plan that the optimizer chose
-//! freely would be an undeclared difference. Next: [`draw`] says where visits go,
-//! [`measured`] their metrics.
+//! Every session runs a block of static SQL ([`body`]) that is generated from the settings. It works on
+//! one table; if there are fewer sessions than tables, on its share of them in turn ([`tables`]). The
+//! access path is pinned by session settings and then checked by EXPLAIN, because a plan chosen freely
+//! by the optimizer would be an undeclared difference. Next: [`draw`] determines which blocks are
+//! visited, [`measured`] computes the metrics.
 
 mod body;
 pub mod draw;
 mod measured;
 pub mod scan;
+pub(super) mod tables;
 pub mod turnover;
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
 use postgres::Client;
 
 use super::{
-    EngineError, Participants, PlanCheck, Script, SessionPool, Sessions, Setup, Totals, Workload,
-    client, sql,
+    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload, client,
 };
 use crate::config::Engine;
-use crate::config::resolve::{Extent, SlobSettings};
-use crate::config::value::Access;
+use crate::config::resolve::Extent;
 use crate::dataset;
 use crate::results::model::{DatasetInfo, WorkloadInfo};
-
-/// `slob` on a data set that has been verified.
-#[derive(Debug, Clone)]
-pub struct Slob {
-    pub settings: SlobSettings,
-    /// The schema of the tables.
-    pub schema: String,
-    pub loaded: dataset::Mark,
-}
-
-impl Slob {
-    /// By number; several where there are fewer sessions than tables.
-    fn tables(&self, session: u32) -> RangeInclusive<u32> {
-        let (tables, sessions) = (self.settings.tables(), self.settings.sessions());
-        if sessions >= tables {
-            // Sessions go round the tables, so that the first NUM_SCHEMAS have one table each.
-            let own = session % tables + 1;
-            return own..=own;
-        }
-        let up_to = |sessions_before: u32| {
-            (u64::from(sessions_before) * u64::from(tables) / u64::from(sessions)) as u32
-        };
-        up_to(session) + 1..=up_to(session + 1)
-    }
-
-    /// The hot table, qualified, where there is one.
-    fn hot_table(&self) -> Option<String> {
-        let hot = self.settings.features.hot_table.as_ref()?;
-        Some(sql::qualified(&self.schema, &format!("pgio{}", hot.number)))
-    }
-
-    fn has_turnover(&self) -> bool {
-        !self.settings.features.turnover_pct.is_zero()
-    }
-
-    fn updates(&self) -> bool {
-        self.settings.update_pct > 0
-    }
-
-    fn plans(&self, tables: &[String]) -> Vec<PlanCheck> {
-        let s = &self.settings;
-        let node = match s.access {
-            Access::Index => "Index Scan",
-            Access::Bitmap => "Bitmap Heap Scan",
-        };
-        let check = |verb: &str, unit: u64| PlanCheck {
-            statement: format!("{verb} WHERE {}", key_range("$1", unit)),
-            parameters: vec![1],
-            node,
-        };
-        let mut plans = Vec::new();
-        for table in tables.iter().cloned().chain(self.hot_table()) {
-            plans.push(check(&format!("SELECT count(*) FROM {table}"), s.work_unit));
-            if self.updates() {
-                let update = format!("UPDATE {table} SET scratch = scratch + 1");
-                plans.push(check(&update, s.update_work_unit));
-            }
-        }
-        if self.has_turnover() {
-            plans.push(check(&format!("DELETE FROM {}", self.qualified(turnover::TABLE)), 1));
-        }
-        if !s.features.scan_pct.is_zero() {
-            let statement = format!("SELECT count(*) FROM {}", self.qualified(scan::TABLE));
-            plans.push(PlanCheck { statement, parameters: Vec::new(), node: "Seq Scan" });
-        }
-        plans
-    }
-
-    fn privileges(&self, tables: &[String]) -> Vec<(String, &'static str)> {
-        let needed: &[&str] = if self.updates() { &["SELECT", "UPDATE"] } else { &["SELECT"] };
-        let tables = tables.iter().cloned().chain(self.hot_table());
-        let of = |table: String| needed.iter().map(move |privilege| (table.clone(), *privilege));
-        let mut all: Vec<_> = tables.flat_map(of).collect();
-        if !self.settings.features.scan_pct.is_zero() {
-            all.push((self.qualified(scan::TABLE), "SELECT"));
-        }
-        all
-    }
-
-    fn qualified(&self, table: &str) -> String {
-        sql::qualified(&self.schema, table)
-    }
-
-    /// Its part of the ramp: the first connects at once, the last at the ramp's end.
-    fn delay(&self, session: u32) -> Duration {
-        let ramp = self.settings.features.ramp;
-        ramp.mul_f64(f64::from(session) / f64::from((self.count() - 1).max(1)))
-    }
-
-    fn pins(&self) -> Vec<(&'static str, String)> {
-        let bitmap = self.settings.access == Access::Bitmap;
-        let on = |yes: bool| if yes { "on" } else { "off" }.to_owned();
-        let mut pins = vec![
-            ("enable_indexscan", on(!bitmap)),
-            ("enable_bitmapscan", on(bitmap)),
-            ("enable_seqscan", on(false)),
-            ("enable_indexonlyscan", on(false)),
-            ("plan_cache_mode", "force_generic_plan".to_owned()),
-            ("max_parallel_workers_per_gather", "0".to_owned()),
-            ("jit", on(false)),
-        ];
-        if self.settings.batch > 1 {
-            pins.extend([("enable_hashjoin", on(false)), ("enable_mergejoin", on(false))]);
-        }
-        if self.settings.commit_every == 0 && self.updates() {
-            // Row locks last to the window's end here: a session that waits for one must go on.
-            pins.push(("lock_timeout", "500ms".to_owned()));
-        }
-        pins
-    }
-}
-
-/// `WHERE` for exactly `unit` keys from `first` on: equality for one, else a closed range.
-pub(super) fn key_range(first: &str, unit: u64) -> String {
-    match unit {
-        1 => format!("mykey = {first}"),
-        _ => format!("mykey BETWEEN {first} AND {first} + {}", unit - 1),
-    }
-}
+pub use tables::Slob;
 
 impl Workload for Slob {
     fn info(&self) -> WorkloadInfo {
@@ -260,7 +139,9 @@ impl Sessions for Slob {
 mod tests {
     use super::*;
     use crate::config::Layer;
+    use crate::config::resolve::SlobSettings;
     use crate::units::Layout;
+    use crate::workload::sql;
 
     fn slob(tables: u32, sessions: Option<u32>) -> Slob {
         let num_schemas = Some(tables);

@@ -16,11 +16,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("pgio-report/report/html", 13),
     ("pgio-results", 2),
     ("pgio-results/store", 3),
-    ("pgio/workload", 13),
-    ("pgio/workload/client", 2),
-    ("pgio/workload/client", 2),
-    ("pgio/workload/mail", 2),
-    ("pgio/workload/slob", 2),
 ];
 
 /// A module's path, such as `["pg", "connect"]`; each is one file.

@@ -63,7 +63,7 @@ pub(super) fn ready(
             Arc::new(commit)
         }
         WorkloadKind::Device => Arc::new(device(layer, on)?),
-        WorkloadKind::Command => Arc::new(command(spec, layer, on, admin)?.beside(place.made)),
+        WorkloadKind::Command => Arc::new(command(spec, layer, on, admin)?.sharing(place.made)),
         WorkloadKind::Mail => Arc::new(mail(layer, on)?),
     })
 }

@@ -8,8 +8,6 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::event::Event;
 use super::session::{Listener, Session, Tally};
-use crate::config::Pace;
+use super::window::{Quit, Window};
 use crate::pg::connect::WireError;
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::workload::error::EngineError;
@@ -34,75 +32,6 @@ const SMALL: usize = 32 * 1024;
 const BUFFER: usize = 64 * 1024;
 /// Events taken at a time.
 const EVENTS: usize = 256;
-
-/// What a window is, for all threads alike; moments are nanoseconds since `opens`.
-pub(super) struct Window {
-    pub opens: Instant,
-    /// Infinite where a number of calls was asked for.
-    pub seconds: f64,
-    pub slice: f64,
-    /// Calls of each session of this thread, in their order.
-    pub shares: Vec<Option<u64>>,
-    pub pace: Option<Pace>,
-    pub pipeline: usize,
-    /// Sessions of all threads.
-    pub members: u64,
-    pub seed: u64,
-    pub quit: Quit,
-}
-
-impl Window {
-    /// No call begins from here on.
-    #[inline]
-    pub(super) fn end(&self) -> i64 {
-        // What is too large for it becomes the largest.
-        (self.seconds * 1e9) as i64
-    }
-
-    /// Whether calls are due in a window, or a number of them whenever it ends.
-    pub(super) fn is_finite(&self) -> bool {
-        self.seconds.is_finite()
-    }
-
-    /// Where a slice ends; the last one takes what rounding leaves.
-    fn boundary(&self, number: usize) -> i64 {
-        let at = self.slice * (number + 1) as f64;
-        if at + self.slice / 2.0 > self.seconds { i64::MAX } else { (at * 1e9) as i64 }
-    }
-
-    fn now(&self) -> i64 {
-        let now = Instant::now();
-        match now.checked_duration_since(self.opens) {
-            Some(since) => since.as_nanos() as i64,
-            None => -((self.opens - now).as_nanos() as i64),
-        }
-    }
-}
-
-/// The request to stop, from the thread that collects.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Quit(Arc<AtomicU8>);
-
-impl Quit {
-    /// Begin nothing more.
-    pub(super) fn gently(&self) {
-        self.0.fetch_max(1, Ordering::Relaxed);
-    }
-
-    /// Nor wait for what is under way.
-    pub(super) fn at_once(&self) {
-        self.0.fetch_max(2, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
-
-    fn is_at_once(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 1
-    }
-}
 
 pub(super) struct Driver {
     sessions: Vec<Session>,

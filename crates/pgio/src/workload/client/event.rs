@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
 
-use super::driver::Window;
+use super::window::Window;
 use crate::results::model::SessionTotals;
 use crate::workload::Totals;
 use crate::workload::error::EngineError;

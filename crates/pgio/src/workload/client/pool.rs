@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::driver::{Driver, Quit, Window};
+use super::driver::Driver;
 use super::event::{Event, Order};
+use super::window::{Quit, Window};
 use crate::config::ClientSettings;
 use crate::config::resolve::Extent;
 use crate::pg::connect::Canceller;

@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 use super::calls::{Counts, Prepared};
-use super::driver::Window;
 use super::pace::Schedule;
+use super::window::Window;
 use crate::histogram::Histogram;
 use crate::pg::connect::{Message, Refusal, Wire, WireError, texts};
 use crate::results::model::SessionTotals;

@@ -2,7 +2,8 @@
 //! commits with its own round trip, so its latency is that of both.
 
 use super::calls::{BIGINT, Call, Calls, Counts, Parameter, Statement, Step};
-use crate::workload::slob::{Slob, key_range};
+use crate::workload::slob::Slob;
+use crate::workload::slob::tables::key_range;
 use crate::workload::{Script, Sessions, sql};
 
 /// The work of each session.

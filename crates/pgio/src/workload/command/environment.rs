@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::CommandError;
+use super::error::CommandError;
 use crate::config::command::{CommandSettings, CommandSpec, Template};
 use crate::pg::connect::{ConnectParams, Endpoint};
 use crate::pg::leftovers;

@@ -1,8 +1,10 @@
-//! The output of a program as shown: a status line while it runs, its last lines where it failed.
+//! The output of a program: all of it, a status line while it runs, and its last lines if it failed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::printable;
+use crate::results::model::Metric;
 
 /// Bytes of a line that a status has room for.
 const ROOM: usize = 72;
@@ -12,7 +14,25 @@ const LINES: usize = 5;
 const CONTEXT: usize = 4;
 const CHARACTERS: usize = 600;
 
-/// The beginning of a line, small enough to be copied about with every sign of progress.
+/// The complete output of a failed program.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Output and metrics of a program.
+#[derive(Debug, Clone, Default)]
+pub struct ProgramOutput {
+    /// Empty if it failed.
+    pub metrics: BTreeMap<String, Metric>,
+    pub stdout: String,
+    pub stderr: String,
+    /// Maximum number of its sessions seen at once.
+    pub sessions: usize,
+}
+
+/// The beginning of an output line, small enough to be copied about with every sign of progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StatusLine {
     bytes: [u8; ROOM],

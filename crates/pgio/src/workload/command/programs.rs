@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::CommandError;
+use super::error::CommandError;
 use crate::config::command::{CommandSpec, Line, Template};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};

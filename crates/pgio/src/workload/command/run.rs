@@ -1,20 +1,21 @@
-//! The window of a command: from its start to its end, and what it leaves.
+//! The window of a command: from its start to its end, and its output.
 //!
-//! What pgio itself observes is of the whole of it, a warm-up that the program does by itself
-//! included. Whatever goes wrong, the output of the program is reported before the error is.
+//! pgio observes the complete run, including a warm-up that the program does by itself. If anything
+//! fails, the program's output is reported before the error.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 
 use super::backends::Backends;
 use super::environment::CommandEnvironment;
+use super::error::CommandError;
 use super::extract::{self, Written};
+use super::job::job;
+use super::output::{ProgramOutput, StatusLine, last_lines};
 use super::runner::{Done, Runner};
-use super::{Command, CommandError, ProgramOutput, StatusLine};
-use crate::config::command::OutputSource;
+use crate::config::command::{CommandSettings, OutputSource};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::results::model::Metric;
@@ -23,13 +24,13 @@ use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::Participants;
 use crate::workload::session::server_clock;
 
-/// A command whose data are made and which waits for its window.
+/// A command that has its data and waits for its window.
 #[derive(Debug)]
 pub(super) struct PreparedCommand {
-    pub(super) command: Arc<Command>,
+    pub(super) settings: CommandSettings,
     pub(super) runner: Runner,
     pub(super) environment: CommandEnvironment,
-    /// The condition's settings in its sessions.
+    /// The condition's settings as seen in a session.
     pub(super) pinned: BTreeMap<String, String>,
     pub(super) stop: Stop,
 }
@@ -46,7 +47,7 @@ impl Participants for PreparedCommand {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
         let (clock, asked) = (server_clock(admin)?, Instant::now());
-        let job = self.command.job("run", &self.command.settings.spec.run, &self.environment);
+        let job = job(&self.settings, "run", &self.settings.spec.run, &self.environment);
         let mut backends = Backends::new(&self.environment.application_name);
         let mut opened = None;
         let ran = self.runner.run(&job, &self.stop, &mut |began, line| {
@@ -70,7 +71,7 @@ impl Participants for PreparedCommand {
         };
         let now = Instant::now();
         let opened = opened.unwrap_or_else(|| {
-            // It ended before the first look.
+            // It ended before the first poll.
             listener(admin, WindowEvent::Opened(now));
             now
         });
@@ -104,7 +105,7 @@ impl PreparedCommand {
         stderr: &str,
         sessions: usize,
     ) -> Result<BTreeMap<String, Metric>, CommandError> {
-        let specs = &self.command.settings.spec.metrics;
+        let specs = &self.settings.spec.metrics;
         let mut files = Vec::new();
         for spec in specs {
             let OutputSource::File(path) = &spec.source else { continue };
@@ -113,11 +114,11 @@ impl PreparedCommand {
                 name: spec.name.clone(),
                 why,
                 place: "stdout".to_owned(),
-                said: super::output::last_lines(stdout),
+                said: last_lines(stdout),
             })?);
         }
         let metrics = extract::metrics(specs, &Written { stdout, stderr, files })?;
-        // Whoever has the name from the environment has the options from there too.
+        // A session that took its name from the environment took the options from there, too.
         if sessions == 0 && !self.pinned.is_empty() {
             let names: Vec<&str> = self.pinned.keys().map(String::as_str).collect();
             return Err(CommandError::Unproven { settings: names.join(", ") });
@@ -126,9 +127,9 @@ impl PreparedCommand {
     }
 
     fn clean_up(&mut self) -> Result<(), CommandError> {
-        let Some(line) = &self.command.settings.spec.cleanup else { return Ok(()) };
-        let job = self.command.job("cleanup", line, &self.environment);
-        // Done after a Ctrl-C too, which has its own flag.
+        let Some(line) = &self.settings.spec.cleanup else { return Ok(()) };
+        let job = job(&self.settings, "cleanup", line, &self.environment);
+        // Clean up after a Ctrl-C, too; that has a flag of its own.
         self.runner.run(&job, &Stop::new(), &mut |_, _| {})?.seconds.map(drop)
     }
 }

@@ -9,9 +9,9 @@ use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::output::cause_of_failure;
+use super::error::CommandError;
+use super::output::{Output, cause_of_failure};
 use super::programs::PATHS;
-use super::{CommandError, Output};
 use crate::host::command::quoted;
 use crate::host::error::HostError;
 use crate::host::exec::ExecError;

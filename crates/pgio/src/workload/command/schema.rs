@@ -4,7 +4,7 @@
 
 use postgres::Client;
 
-use super::CommandError;
+use super::error::CommandError;
 use crate::pg::quote::{identifier, literal};
 
 /// In the schema's comment; `destroy` takes what begins and ends like this.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use pgio_mail::MailError;
 use pgio_mail::halt::Halt;
-use pgio_mail::session::{MailSession, Shared, Span};
+use pgio_mail::session::{MailSession, Shared};
+use pgio_mail::span::Span;
 use pgio_mail::tally::Tally;
 
 use crate::host::stop::Stop;

@@ -1,11 +1,11 @@
-//! The DO block of a session, put together from the files in sql/ for the settings at hand.
+//! Generates the DO block of a session from the files in sql/.
 //!
-//! What is not asked for leaves no trace in it: without the keys of `config::resolve::features` the
-//! loop is the one that reads, updates and commits, and nothing else. Next: sql/slob.sql, where the
-//! pieces go.
+//! A feature that is not used adds nothing: without the keys of `config::resolve::features` the loop
+//! only reads, updates and commits. Next: sql/slob.sql, the template.
 
 use super::draw::{Draw, float};
-use super::{Slob, key_range, scan, turnover};
+use super::tables::{Slob, key_range};
+use super::{scan, turnover};
 use crate::config::resolve::{Features, HotTable, KeyDistribution, SlobSettings, Think};
 use crate::workload::sql::{self, fill};
 

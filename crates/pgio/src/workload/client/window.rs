@@ -1,0 +1,76 @@
+//! The window of the client-side engine as its threads see it, and the order to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use crate::config::Pace;
+
+/// A window, the same for all threads; times are nanoseconds since `opens`.
+pub(super) struct Window {
+    pub opens: Instant,
+    /// Infinite if the extent is a number of calls.
+    pub seconds: f64,
+    pub slice: f64,
+    /// Number of calls of each session of this thread.
+    pub shares: Vec<Option<u64>>,
+    pub pace: Option<Pace>,
+    pub pipeline: usize,
+    /// Number of sessions of all threads.
+    pub members: u64,
+    pub seed: u64,
+    pub quit: Quit,
+}
+
+impl Window {
+    /// Returns when the last call may start.
+    #[inline]
+    pub(super) fn end(&self) -> i64 {
+        // The conversion saturates.
+        (self.seconds * 1e9) as i64
+    }
+
+    /// Returns whether the window has a length; otherwise it has a number of calls.
+    pub(super) fn is_finite(&self) -> bool {
+        self.seconds.is_finite()
+    }
+
+    /// Returns the end of a slice; the last one includes the rounding error.
+    pub(super) fn boundary(&self, number: usize) -> i64 {
+        let at = self.slice * (number + 1) as f64;
+        if at + self.slice / 2.0 > self.seconds { i64::MAX } else { (at * 1e9) as i64 }
+    }
+
+    pub(super) fn now(&self) -> i64 {
+        let now = Instant::now();
+        match now.checked_duration_since(self.opens) {
+            Some(since) => since.as_nanos() as i64,
+            None => -((self.opens - now).as_nanos() as i64),
+        }
+    }
+}
+
+/// The order to stop, from the collecting thread.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Quit(Arc<AtomicU8>);
+
+impl Quit {
+    /// Start no more calls.
+    pub(super) fn gently(&self) {
+        self.0.fetch_max(1, Ordering::Relaxed);
+    }
+
+    /// Do not wait for running calls either.
+    pub(super) fn at_once(&self) {
+        self.0.fetch_max(2, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn is_at_once(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 1
+    }
+}

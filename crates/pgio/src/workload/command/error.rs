@@ -1,0 +1,53 @@
+//! Why a command cannot run or its output cannot be used.
+
+use std::time::Duration;
+
+use super::output::Output;
+use crate::host::exec::ExecError;
+use crate::pg::connect::ConnectError;
+use crate::pg::words;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error("program `{program}` is not on host {host}: install it there, or write its path")]
+    Missing { program: String, host: String },
+    #[error("{name} {how}: {said}")]
+    Failed { name: String, how: String, said: String, output: Box<Output> },
+    #[error(
+        "{name} did not end within {} s and was killed; raise {key}, or find the cause in its output: {said}",
+        limit.as_secs_f64()
+    )]
+    TimedOut { name: String, limit: Duration, key: &'static str, said: String, output: Box<Output> },
+    #[error("metric `{name}`: {why}; end of {place}: {said}")]
+    Metric { name: String, why: String, place: String, said: String },
+    #[error(
+        "schema {0} exists and was not created by pgio: rename it, or set another schema in [workload]"
+    )]
+    NotOurs(String),
+    #[error(
+        "the condition sets {settings} in the command's sessions, but pgio saw no session with it: programs that use libpq take PGOPTIONS and PGAPPNAME from the environment; for other programs, set it for all sessions, for example with ALTER ROLE"
+    )]
+    Unproven { settings: String },
+    #[error("{0}")]
+    Refused(String),
+    #[error("{doing} failed: {}", words::message(.source))]
+    Postgres { doing: &'static str, source: postgres::Error },
+    #[error("cannot connect with the settings given to the command")]
+    Connect(#[from] ConnectError),
+    #[error("stopped")]
+    Stopped,
+    #[error(transparent)]
+    Host(#[from] ExecError),
+}
+
+impl CommandError {
+    /// Returns the output of the failed program.
+    pub fn output(&self) -> Option<&Output> {
+        match self {
+            CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
+                Some(output)
+            }
+            _ => None,
+        }
+    }
+}
