@@ -55,7 +55,7 @@ use self::shares::{Share, State};
 use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
-use pgio_results::store::Stored;
+use pgio_results::store::StoredExperiment;
 use pgio_results::{CheckVerdict, Metric, Warning};
 
 pub use cross::judge;
@@ -286,14 +286,14 @@ impl Analysis {
 }
 
 /// The comparisons of the primary metric alone, as [`analyse`] has them.
-pub fn primary_comparisons(stored: &Stored) -> Vec<Comparison> {
+pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
     let arms = pairing::arms(&stored.manifest, &stored.trials);
     compare::of_primary(&stored.manifest, &arms)
 }
 
 /// Judges a stored experiment, complete or cut short.
-pub fn analyse(stored: &Stored) -> Analysis {
+pub fn analyse(stored: &StoredExperiment) -> Analysis {
     let judged = cross::judged(stored);
     let stored = judged.as_ref();
     let manifest = &stored.manifest;

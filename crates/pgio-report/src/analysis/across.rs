@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::pairing::{self, Arm, Arms};
 use super::{ALPHA, Interval, Verdict, compare, cross, tail};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
-use pgio_results::store::{Manifest, Stored};
+use pgio_results::store::{Manifest, StoredExperiment};
 
 /// With fewer runs on a side nothing is judged.
 pub const FEWEST: usize = 3;
@@ -130,8 +130,8 @@ impl Across {
 }
 
 /// Each side has at least one run; its first one stands for what the side is.
-pub fn across(a: &[Stored], b: &[Stored]) -> Across {
-    let judge = |runs: &[Stored]| -> Vec<Stored> {
+pub fn across(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
+    let judge = |runs: &[StoredExperiment]| -> Vec<StoredExperiment> {
         runs.iter().map(|run| cross::judged(run).into_owned()).collect()
     };
     let (a, b) = (judge(a), judge(b));
@@ -156,11 +156,11 @@ pub fn across(a: &[Stored], b: &[Stored]) -> Across {
     }
 }
 
-fn arms(runs: &[Stored]) -> Vec<Arms<'_>> {
+fn arms(runs: &[StoredExperiment]) -> Vec<Arms<'_>> {
     runs.iter().map(|run| pairing::arms(&run.manifest, &run.trials)).collect()
 }
 
-fn side(runs: &[Stored], arms: &[Arms<'_>]) -> Side {
+fn side(runs: &[StoredExperiment], arms: &[Arms<'_>]) -> Side {
     let m = &runs[0].manifest;
     Side {
         experiment: m.name.clone(),
@@ -282,18 +282,18 @@ fn is_known(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
 /// Only where all runs have the same baseline: an effect is against something.
 fn effects(
     common: &[String],
-    (a, arms_a): (&[Stored], &[Arms<'_>]),
-    (b, arms_b): (&[Stored], &[Arms<'_>]),
+    (a, arms_a): (&[StoredExperiment], &[Arms<'_>]),
+    (b, arms_b): (&[StoredExperiment], &[Arms<'_>]),
 ) -> Vec<AcrossEffect> {
     let first = &a[0].manifest;
-    let alike = |run: &Stored| {
+    let alike = |run: &StoredExperiment| {
         (&run.manifest.baseline, &run.manifest.primary_metric)
             == (&first.baseline, &first.primary_metric)
     };
     if !a.iter().chain(b).all(alike) {
         return Vec::new();
     }
-    let compared = |runs: &[Stored], arms: &[Arms<'_>]| -> Vec<Vec<super::Comparison>> {
+    let compared = |runs: &[StoredExperiment], arms: &[Arms<'_>]| -> Vec<Vec<super::Comparison>> {
         runs.iter()
             .zip(arms)
             .map(|(run, arms)| compare::with_baseline(&run.manifest, arms))

@@ -188,7 +188,7 @@ fn renumbered(warning: Warning, blocks: &[u32]) -> Warning {
             Warning::NotPositive { block: number(block), condition, baseline }
         }
         Warning::NotFinite { block } => Warning::NotFinite { block: number(block) },
-        Warning::WildBlock { block } => Warning::WildBlock { block: number(block) },
+        Warning::OutlierBlock { block } => Warning::OutlierBlock { block: number(block) },
         other => other,
     }
 }

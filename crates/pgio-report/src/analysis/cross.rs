@@ -20,7 +20,7 @@ use self::tally::{CellId, Environment, Tally, cell, is_described};
 use pgio_results::change::fact;
 use pgio_results::checks::tolerate;
 use pgio_results::model::Facts;
-use pgio_results::store::{ConditionInfo, Manifest, Stored};
+use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{Check, CheckVerdict, Outcome, Trial};
 
@@ -110,7 +110,7 @@ pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
 }
 
 /// Puts these checks into the trials' records, once.
-pub fn judge(stored: &mut Stored) {
+pub fn judge(stored: &mut StoredExperiment) {
     if stored.judged {
         return;
     }
@@ -121,7 +121,7 @@ pub fn judge(stored: &mut Stored) {
 }
 
 /// The same results with these checks in the trials' records.
-pub(super) fn judged(stored: &Stored) -> Cow<'_, Stored> {
+pub(super) fn judged(stored: &StoredExperiment) -> Cow<'_, StoredExperiment> {
     if stored.judged {
         return Cow::Borrowed(stored);
     }

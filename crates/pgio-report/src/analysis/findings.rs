@@ -14,7 +14,7 @@ use super::pairing::{Arm, Arms};
 use super::width::width;
 use super::{ALPHA, Comparison, Finding, STALLS, Verdict, degraded, steady};
 use pgio_results::change::Change;
-use pgio_results::store::{ConditionInfo, Manifest, Stored};
+use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
 
@@ -22,7 +22,11 @@ use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
 const DEGRADED_MORE: f64 = 0.01;
 
 /// `arms` hold the trials at all points.
-pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) -> Vec<Finding> {
+pub(super) fn all(
+    stored: &StoredExperiment,
+    arms: &Arms<'_>,
+    comparisons: &[Comparison],
+) -> Vec<Finding> {
     let manifest = &stored.manifest;
     let mut found = Vec::new();
     found.extend(torn(stored));
@@ -45,7 +49,7 @@ pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) 
 }
 
 /// The trials' warnings, each once, with the number of trials that raised it.
-pub(super) fn warnings(stored: &Stored) -> Vec<(Warning, usize)> {
+pub(super) fn warnings(stored: &StoredExperiment) -> Vec<(Warning, usize)> {
     let mut counts: BTreeMap<&Warning, usize> = BTreeMap::new();
     for trial in stored.trials.iter().filter(|t| !t.is_burn_in()) {
         for warning in trial.warnings.iter().collect::<BTreeSet<_>>() {
@@ -78,7 +82,7 @@ fn trial_checks(line: usize, trial: &Trial) -> impl Iterator<Item = Finding> {
     })
 }
 
-fn torn(stored: &Stored) -> Option<Finding> {
+fn torn(stored: &StoredExperiment) -> Option<Finding> {
     let message = "the last record of trials.jsonl is torn and left out: pgio or the machine was \
                    stopped while it was written";
     stored
@@ -87,7 +91,7 @@ fn torn(stored: &Stored) -> Option<Finding> {
 }
 
 /// Results of a version that threw trials away for how their condition behaved.
-fn rejudged(stored: &Stored) -> Option<Finding> {
+fn rejudged(stored: &StoredExperiment) -> Option<Finding> {
     let again = || stored.trials.iter().filter(|t| t.rejudged);
     let ids: BTreeSet<&str> = again()
         .flat_map(|t| &t.checks)
@@ -320,7 +324,7 @@ fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
 }
 
 /// Records that belong to no condition of the manifest: two experiments in one directory, perhaps.
-fn strangers(stored: &Stored, arms: &Arms<'_>) -> Option<Finding> {
+fn strangers(stored: &StoredExperiment, arms: &Arms<'_>) -> Option<Finding> {
     let known: usize = arms.values().map(|arm| arm.all.len()).sum();
     let burn_in = stored.trials.iter().filter(|t| t.is_burn_in()).count();
     let strange = stored.trials.len() - known - burn_in;

@@ -162,11 +162,11 @@ mod tests {
     use crate::analysis::analyse;
     use crate::analysis::test_support::{experiment, trial};
     use pgio_results::Check;
-    use pgio_results::store::Stored;
+    use pgio_results::store::StoredExperiment;
 
     const RATE: &str = "commits_per_second";
 
-    fn ten(change: impl Fn(u32, &mut Trial)) -> Stored {
+    fn ten(change: impl Fn(u32, &mut Trial)) -> StoredExperiment {
         let block = |block: u32| {
             let mut on = trial("on", block, &[(RATE, 500.0 + f64::from(block))]);
             change(block, &mut on);
@@ -175,7 +175,7 @@ mod tests {
         experiment(&["local", "on"], (1..=10).flat_map(block).collect())
     }
 
-    fn share_of(stored: &Stored, what: &str) -> Option<Share> {
+    fn share_of(stored: &StoredExperiment, what: &str) -> Option<Share> {
         let analysis = analyse(stored);
         let shares = &analysis.condition("on").unwrap().shares;
         shares.iter().find(|s| s.what == what).cloned()
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn each_state_has_its_reason() {
-        let state = |stored: &Stored| analyse(stored).condition("on").unwrap().state;
+        let state = |stored: &StoredExperiment| analyse(stored).condition("on").unwrap().state;
         assert_eq!(state(&ten(|_, _| ())), State::Measured);
         assert_eq!(state(&ten(|_, on| fail(on))), State::Failed);
         let steal = |t: &mut Trial| t.checks.push(Check::invalid("steal", "30 %", "elsewhere"));

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use super::{cross, pairing};
-use pgio_results::store::Stored;
-use pgio_results::{Outcome, Place};
+use pgio_results::store::StoredExperiment;
+use pgio_results::{Outcome, TrialPosition};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -24,12 +24,12 @@ pub enum Standing {
 }
 
 /// One for each trial, in the order of the record.
-pub fn standings(stored: &Stored) -> Vec<Standing> {
+pub fn standings(stored: &StoredExperiment) -> Vec<Standing> {
     let stored = cross::judged(stored);
     let arms = pairing::arms_everywhere(&stored.manifest, &stored.trials);
     let counted: BTreeSet<usize> =
         arms.values().flat_map(|arm| arm.counted()).map(|(line, _)| line).collect();
-    let known = |place: &Place| {
+    let known = |place: &TrialPosition| {
         arms.contains_key(place.condition.as_str())
             && stored.manifest.points().contains(&place.point)
     };

@@ -32,15 +32,15 @@ use super::table::Remark;
 use crate::analysis::{Analysis, Standing, standings};
 use look::Looks;
 use pgio_results::series::Series;
-use pgio_results::store::Stored;
-use pgio_results::{Place, Trial};
+use pgio_results::store::StoredExperiment;
+use pgio_results::{Trial, TrialPosition};
 
 pub use plain::{index, of_document};
 
 /// What a page is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    pub stored: &'a Stored,
+    pub stored: &'a StoredExperiment,
     pub analysis: &'a Analysis,
     /// One for each trial, where its samples are there.
     pub series: &'a [Option<Series>],
@@ -52,18 +52,18 @@ pub struct Source<'a> {
 const DRAWN: usize = 400;
 
 /// Whether a trial's course over time is drawn, so that its samples are worth reading.
-pub fn is_drawn(stored: &Stored, trial: &Trial) -> bool {
+pub fn is_drawn(stored: &StoredExperiment, trial: &Trial) -> bool {
     let every = every(stored);
     every == 1 || trial.place.as_ref().is_some_and(|p| (p.block as usize).is_multiple_of(every))
 }
 
-fn every(stored: &Stored) -> usize {
+fn every(stored: &StoredExperiment) -> usize {
     stored.trials.len().div_ceil(DRAWN).max(1)
 }
 
 /// The source with what every section asks for.
 struct Page<'a> {
-    stored: &'a Stored,
+    stored: &'a StoredExperiment,
     analysis: &'a Analysis,
     series: &'a [Option<Series>],
     experiment: &'a str,
@@ -82,18 +82,19 @@ impl<'a> Page<'a> {
     /// 1.
     fn trials(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
         let middle = self.stored.manifest.middle();
-        let here =
-            move |p: &Place| p.condition == condition && p.point == *middle && !p.is_burn_in();
+        let here = move |p: &TrialPosition| {
+            p.condition == condition && p.point == *middle && !p.is_burn_in()
+        };
         let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
-        let stored: &'a Stored = self.stored;
+        let stored: &'a StoredExperiment = self.stored;
         (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
     }
 
     /// At whatever point. Here and above without the burn-in trial.
     fn trials_anywhere(&self, condition: &str) -> impl Iterator<Item = &'a Trial> {
-        let here = move |p: &Place| p.condition == condition && !p.is_burn_in();
+        let here = move |p: &TrialPosition| p.condition == condition && !p.is_burn_in();
         let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
-        let stored: &'a Stored = self.stored;
+        let stored: &'a StoredExperiment = self.stored;
         stored.trials.iter().filter(of)
     }
 

@@ -14,7 +14,7 @@ use crate::analysis::test_support::{
     classic_trial, demo, experiment, latencies, replicated, set, throttled,
 };
 use crate::analysis::{Analysis, analyse, test_support};
-use pgio_results::store::Stored;
+use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::Point;
 use pgio_results::{Check, Outcome, Trial, Warning};
 
@@ -22,14 +22,14 @@ fn printed(analysis: &Analysis) -> String {
     text::render(&document(analysis))
 }
 
-fn shortened(blocks: u32) -> Stored {
+fn shortened(blocks: u32) -> StoredExperiment {
     let mut stored = demo();
     stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= blocks));
     stored
 }
 
 /// All that can go wrong at once.
-fn troubled() -> Stored {
+fn troubled() -> StoredExperiment {
     let mut stored = demo();
     let conditions = &mut stored.manifest.conditions;
     conditions[3].changes.push(throttled());

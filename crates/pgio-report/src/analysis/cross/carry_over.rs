@@ -182,12 +182,12 @@ fn trend(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
 mod tests {
     use super::*;
     use crate::analysis::test_support::{experiment, trial};
-    use pgio_results::store::Stored;
+    use pgio_results::store::StoredExperiment;
 
     const CONDITIONS: [&str; 3] = ["a", "b", "c"];
 
     /// Blocks of three equal conditions in turned order; `misses` of a visit by block and position.
-    fn measured(blocks: u32, misses: impl Fn(u32, u32) -> f64) -> Stored {
+    fn measured(blocks: u32, misses: impl Fn(u32, u32) -> f64) -> StoredExperiment {
         let mut trials = Vec::new();
         for block in 1..=blocks {
             for position in 1..=3u32 {
@@ -205,7 +205,7 @@ mod tests {
         experiment(&CONDITIONS, trials)
     }
 
-    fn accused(stored: &Stored) -> (Vec<usize>, String) {
+    fn accused(stored: &StoredExperiment) -> (Vec<usize>, String) {
         let found = checks(&stored.trials);
         let message = found.first().map_or_else(String::new, |(_, c)| c.message.clone());
         (found.into_iter().map(|(i, _)| i).collect(), message)

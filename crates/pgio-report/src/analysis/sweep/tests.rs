@@ -224,7 +224,7 @@ fn an_estimate_is_a_mean_of_logs_where_it_can_be() {
 #[test]
 fn throughput_counts_what_an_operation_does_more() {
     let mut stored = swept(1);
-    let of = |stored: &pgio_results::store::Stored, axis: &str| {
+    let of = |stored: &pgio_results::store::StoredExperiment, axis: &str| {
         throughput(&stored.manifest, &stored.trials, axis)
     };
     assert_eq!(of(&stored, "rows_per_transaction"), "commits_per_second", "not measured");

@@ -12,7 +12,7 @@ use super::super::table::{Column, Remark, Table};
 use super::{Page, Section, table};
 use crate::analysis::Standing;
 use pgio_results::model::When;
-use pgio_results::{CheckVerdict, Evidence, Outcome, Place, Trial};
+use pgio_results::{CheckVerdict, Evidence, Outcome, Trial, TrialPosition};
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let body = html! {
@@ -167,7 +167,7 @@ fn trials(page: &Page<'_>) -> Table {
         let value = trial.metrics.get(metric).and_then(|m| m.value);
         let unit = page.analysis.unit(metric);
         let value = value.map_or_else(|| NONE.to_owned(), |v| format::bare(v, unit));
-        let in_place = |of: fn(&Place) -> String| place.map_or_else(String::new, of);
+        let in_place = |of: fn(&TrialPosition) -> String| place.map_or_else(String::new, of);
         vec![
             line.to_string(),
             place.map_or_else(String::new, |p| cell(page, p)),
@@ -199,7 +199,7 @@ fn trials(page: &Page<'_>) -> Table {
 }
 
 /// The condition, and where the point is not the middle one.
-fn cell(page: &Page<'_>, place: &Place) -> String {
+fn cell(page: &Page<'_>, place: &TrialPosition) -> String {
     let away = page.stored.manifest.sweep.as_ref().map(|sweep| sweep.away(&place.point));
     match away.filter(|text| !text.is_empty()) {
         Some(away) => format!("{} ({away})", place.condition),

@@ -8,13 +8,13 @@ use super::{Source, render};
 use crate::analysis::analyse;
 use crate::analysis::test_support::{demo, experiment, swept};
 use pgio_results::change::Change;
-use pgio_results::store::Stored;
+use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::SweepKind;
 use pgio_results::{Check, Outcome};
 
 const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
 
-fn page(stored: &Stored) -> String {
+fn page(stored: &StoredExperiment) -> String {
     let series = vec![None; stored.trials.len()];
     let analysis = analyse(stored);
     render(&Source { stored, analysis: &analysis, series: &series, experiment: EXPERIMENT })

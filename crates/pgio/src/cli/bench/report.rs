@@ -23,8 +23,12 @@ use crate::experiment::trial;
 use crate::histogram::Histogram;
 use crate::results::change::Change;
 use crate::results::metrics;
-use crate::results::model::{Check, DatasetInfo, Evidence, Metric, Place, Slice, Trial, When};
-use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules, Store, Stored};
+use crate::results::model::{
+    Check, DatasetInfo, Evidence, Metric, Slice, Trial, TrialPosition, When,
+};
+use crate::results::store::{
+    ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules, Store, StoredExperiment,
+};
 use crate::results::wire;
 use crate::rng::SplitMix64;
 use crate::units::Layout;
@@ -127,8 +131,13 @@ fn cpu_seconds() -> f64 {
 fn judged(trials: u32) -> (f64, f64) {
     let mut random = SplitMix64::new(1);
     let manifest = manifest(trials);
-    let mut stored =
-        Stored { manifest, trials: Vec::new(), torn: false, own_baseline: None, judged: false };
+    let mut stored = StoredExperiment {
+        manifest,
+        trials: Vec::new(),
+        torn: false,
+        own_baseline: None,
+        judged: false,
+    };
     let mut judge = Judge::default();
     let mut blocks = Vec::new();
     for n in 0..trials {
@@ -184,7 +193,7 @@ fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
     let rate = if on { 1_400.0 } else { 2_800.0 } * noise;
     let mut trial = trial::blank();
     trial.run_id = "20260101T000000Z-1".to_owned();
-    trial.place = Some(Place {
+    trial.place = Some(TrialPosition {
         experiment: "made up".to_owned(),
         condition: if on { "on" } else { "local" }.to_owned(),
         block: n / 2 + 1,
