@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use benchmath::summary;
 
-use super::families::Candidate;
+use super::candidate::{self, Candidate};
 use super::pairing::{Arm, Pairs};
-use super::{compare, steady};
+use super::steady;
 use pgio_results::metrics;
 use pgio_results::model::Slice;
 use pgio_results::store::Manifest;
@@ -105,7 +105,7 @@ pub(super) fn compared(
         }
         if pairs.condition.iter().chain(&pairs.baseline).any(|v| *v > 0.0) {
             let Some(def) = metrics::definition(metric) else { continue };
-            let mut candidate = compare::by_difference(def, &pairs);
+            let mut candidate = candidate::by_difference(def, &pairs);
             let c = &mut candidate.comparison;
             name.clone_into(&mut c.condition);
             c.judged = manifest.rules.judges(name, metric, false);

@@ -9,10 +9,28 @@ use std::collections::BTreeMap;
 use benchmath::power::{self, PLANNED_POWER};
 use benchmath::signed_rank::fewest_values;
 use benchmath::spread::{self, Spread};
+use serde::{Deserialize, Serialize};
 
+use super::comparison::Comparison;
+use super::interval::Interval;
 use super::pairing::Arm;
-use super::{ALPHA, Comparison, NoiseFloor, Verdict};
+use super::verdict::{ALPHA, Verdict};
 use pgio_results::store::Manifest;
+
+/// What the baseline measured twice shows: the effect of nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NoiseFloor {
+    pub ratio: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// The smallest change that as many blocks detect with 80 % power, from the spread of all
+    /// conditions' trials: 0.04 is 4 %.
+    pub minimum_detectable_effect: Option<f64>,
+    /// The same from the upper bound (90 %) of that spread, which is itself an estimate.
+    #[serde(default)]
+    pub minimum_detectable_effect_at_most: Option<f64>,
+}
 
 /// By metric, of those that were compared.
 pub(super) type Spreads = BTreeMap<String, Spread>;

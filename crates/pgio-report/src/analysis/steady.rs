@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 
 use benchmath::steady::{self, Steadiness};
 
+use super::condition::Steady;
+use super::finding::Finding;
 use super::pairing::Arm;
-use super::{Finding, Steady};
 use pgio_results::model::Slice;
 use pgio_results::store::Manifest;
 use pgio_results::{CheckVerdict, Trial};

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::summary::{geometric_mean, mean};
 
-use super::findings::differing_factors;
+use super::condition::{Condition, State};
+use super::factors::differing_factors;
 use super::pairing::Arm;
-use super::shares::State;
-use super::{Condition, degraded, steady, tail};
+use super::{degraded, steady, tail};
 use pgio_results::metrics;
 use pgio_results::store::{ConditionInfo, Manifest};
 use pgio_results::{CheckVerdict, Metric};

@@ -9,8 +9,9 @@
 
 use std::collections::BTreeMap;
 
+use super::comparison::Comparison;
 use super::pairing::Arm;
-use super::{Bound, Comparison, Verdict};
+use super::verdict::{Bound, Verdict};
 use pgio_results::histogram::COARSEST_QUANTILE_NS;
 use pgio_results::latency::{MIN_BEYOND, needed};
 use pgio_results::metrics::{self, Kind, MetricDef};

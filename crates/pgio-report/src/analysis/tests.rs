@@ -10,7 +10,7 @@ use pgio_results::change::Change;
 use pgio_results::histogram::Histogram;
 use pgio_results::operation::Class;
 use pgio_results::store::StoredExperiment;
-use pgio_results::{Check, Outcome, Trial};
+use pgio_results::{Check, CheckVerdict, Outcome, Trial};
 
 const PRIMARY: &str = "commits_per_second";
 

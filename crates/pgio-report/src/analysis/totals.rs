@@ -3,8 +3,9 @@
 use benchmath::totals::{self, Block, Part};
 use serde::{Deserialize, Serialize};
 
+use super::interval::Interval;
 use super::pairing::{self, Beside};
-use super::{ALPHA, Interval};
+use super::verdict::ALPHA;
 use pgio_results::Trial;
 
 /// The ratio of totals beside the typical block's ratio. They differ where some trials stall.

@@ -3,7 +3,7 @@
 //! Asked between two blocks, to decide whether another is worth it, and by the report, which says
 //! where the limit of blocks came first.
 
-use super::Comparison;
+use super::comparison::Comparison;
 
 /// How wide the primary intervals are.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::{explain, outcomes, sweep};
-use crate::analysis::shares::State;
+use crate::analysis::State;
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
 };

@@ -2,8 +2,9 @@
 //! trials that differ from the baseline's, and conditions that stalled.
 
 use super::format;
-use crate::analysis::shares::{FAILED, INVALID, Share, State};
+use crate::analysis::shares::{FAILED, INVALID};
 use crate::analysis::{Analysis, Condition, STALLS};
+use crate::analysis::{Share, State};
 
 /// The headline, a sentence each; empty where all is well.
 pub fn headline(analysis: &Analysis) -> Vec<String> {

@@ -251,7 +251,7 @@ pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
             .all(|p| cell(p).predicted.is_some() && cell(p).metrics.contains_key(COMMIT_MEAN))
     };
     let curves: Vec<&Curve> = swept.curves_along(&axis.name).filter(complete).collect();
-    if !curves.iter().any(|curve| swept.foretells_change(curve)) {
+    if !curves.iter().any(|curve| swept.predicts_change(curve)) {
         return None;
     }
     let row = |curve: &&Curve, point: &CurvePoint| {
@@ -268,7 +268,7 @@ pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
     };
     let rows =
         curves.iter().flat_map(|curve| curve.points.iter().filter_map(move |p| row(curve, p)));
-    let changing: Vec<&&Curve> = curves.iter().filter(|c| swept.foretells_change(c)).collect();
+    let changing: Vec<&&Curve> = curves.iter().filter(|c| swept.predicts_change(c)).collect();
     let mut notes: Vec<String> = changing.iter().filter_map(|c| sum_note(swept, c)).collect();
     notes.extend(changing.iter().filter_map(|c| Some(slope_note(axis, c, c.slope.as_ref()?))));
     notes.push(

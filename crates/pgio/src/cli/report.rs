@@ -7,8 +7,8 @@ use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::output;
+use crate::analysis::State;
 use crate::analysis::across::across;
-use crate::analysis::shares::State;
 use crate::analysis::{self, Analysis};
 use crate::printable;
 use crate::report::table::Table;

@@ -7,10 +7,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Reason;
 use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{Outcome, Trial};
+use serde::{Deserialize, Serialize};
+
+/// Something besides the date that differs between the two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Reason {
+    pub what: String,
+    /// As found in A; null where it has no such thing.
+    pub a: Option<String>,
+    pub b: Option<String>,
+}
 
 /// In the manifest's environment and told before, or different by nature.
 const TOLD_ELSEWHERE: &[&str] = &["pgio", "server_version", "target"];

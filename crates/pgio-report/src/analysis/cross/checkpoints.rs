@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::findings;
 use super::tally::{CellId, Tally, begun, is_hit};
+use crate::analysis::factors::differing_factors;
 use pgio_results::change::Subject;
 use pgio_results::checks::decides_checkpoints;
 use pgio_results::store::{ConditionInfo, Manifest};
@@ -70,7 +70,7 @@ fn effects(manifest: &Manifest) -> BTreeMap<&str, String> {
         return BTreeMap::new();
     };
     let of = |info: &ConditionInfo| {
-        let factors = findings::differing_factors(info, baseline).into_iter().map(|f| f.change);
+        let factors = differing_factors(info, baseline).into_iter().map(|f| f.change);
         let mut settings = factors.filter(|c| c.subject == Subject::Server).map(|c| &c.setting);
         let name = settings.find(|name| decides_checkpoints(name))?;
         Some(format!("`{}` and `{}` differ in {name}", info.name, baseline.name))

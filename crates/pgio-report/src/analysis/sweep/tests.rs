@@ -2,10 +2,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::cell::estimate;
+use super::measured::{operation, throughput};
 use super::*;
 use crate::analysis::test_support::{experiment, set, swept, trial};
 use crate::analysis::{Standing, analyse, standings};
-use pgio_results::metrics::DeclaredMetric;
+use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::{Check, Trial};
 
 fn at(sessions: u64, delay: u64) -> Point {

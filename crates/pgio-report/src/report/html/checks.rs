@@ -9,7 +9,8 @@ use maud::{Markup, html};
 
 use super::super::format::{self, NONE};
 use super::super::table::{Column, Remark, Table};
-use super::{Page, Section, table};
+use super::page::{Page, Section};
+use super::table;
 use crate::analysis::Standing;
 use pgio_results::model::When;
 use pgio_results::{CheckVerdict, Evidence, Outcome, Trial, TrialPosition};

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::super::format::{self, counted};
 use super::super::lead::lead;
 use super::super::outcomes::headline;
-use super::Page;
+use super::page::Page;
 use super::table::prose;
 use crate::analysis::Standing;
 use pgio_results::Trial;

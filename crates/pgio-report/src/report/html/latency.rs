@@ -11,9 +11,10 @@ use maud::{Markup, html};
 
 use super::super::format::{self, NONE};
 use super::super::table::{Column, Table};
+use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale};
+use super::table;
 use super::zoom::{self, Line, Zoom};
-use super::{Page, Section, table};
 use pgio_results::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading, center_ns};
 use pgio_results::units::human;
 

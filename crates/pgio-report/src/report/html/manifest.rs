@@ -5,7 +5,8 @@ use maud::html;
 use super::super::format;
 use super::super::table::{Column, Table};
 use super::head::moment;
-use super::{Page, Section, table};
+use super::page::{Page, Section};
+use super::table;
 use pgio_results::store::Rules;
 use pgio_results::telemetry::{Device, HostUse, Storage, Telemetry};
 

@@ -9,21 +9,33 @@ mod quantities;
 
 use maud::{Markup, html};
 
+use self::quantities::{Points, Quantity};
 use super::super::format;
+use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale, percent, px};
 use super::zoom::{self, Line, Mark, Zoom};
-use super::{Page, Section, every, is_drawn};
 use crate::analysis::Standing;
 use pgio_results::Trial;
 use pgio_results::model::Slice;
 use pgio_results::series::Moment;
-use quantities::Quantity;
+use pgio_results::store::StoredExperiment;
 
 const HEIGHT: f64 = 150.0;
 const CHECKPOINT: &str = "checkpoint";
 
-/// Values over the seconds of a window.
-type Points = Vec<(f64, Option<f64>)>;
+/// At most this many trials are drawn over time; with more, those of every second, third, ... block.
+const DRAWN: usize = 400;
+
+/// Whether a trial is drawn over time, so that its samples are worth reading.
+pub fn is_drawn(stored: &StoredExperiment, trial: &Trial) -> bool {
+    let step = block_step(stored);
+    step == 1 || trial.place.as_ref().is_some_and(|p| (p.block as usize).is_multiple_of(step))
+}
+
+/// The trials of every n-th block are drawn.
+fn block_step(stored: &StoredExperiment) -> usize {
+    stored.trials.len().div_ceil(DRAWN).max(1)
+}
 
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let panels: Vec<(&str, Vec<(usize, Points)>)> = page
@@ -59,7 +71,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 }
 
 fn some_only(page: &Page<'_>) -> String {
-    match every(page.stored) {
+    match block_step(page.stored) {
         1 => String::new(),
         n => format!(" There are too many trials to draw all: these are of one block in {n}."),
     }

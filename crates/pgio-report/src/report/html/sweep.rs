@@ -7,8 +7,9 @@
 use maud::{Markup, html};
 
 use super::super::{format, sweep as tables};
+use super::page::{Page, Section};
 use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
-use super::{Page, Section, table};
+use super::table;
 use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, Swept};
 use pgio_results::metrics::definition;
 use pgio_results::operation::Statistic;

@@ -6,8 +6,8 @@
 use maud::{Markup, html};
 
 use super::super::format::{self, metric_name};
+use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale, percent, px};
-use super::{Page, Section};
 use crate::analysis::Standing;
 
 const HEIGHT: f64 = 260.0;

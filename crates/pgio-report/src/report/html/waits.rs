@@ -9,8 +9,9 @@ use maud::{Markup, html};
 
 use super::super::{explain, format};
 use super::look::clipped;
+use super::page::{Page, Section};
 use super::svg::{percent, picture, px};
-use super::{Page, Section, table};
+use super::table;
 use crate::analysis::Condition;
 use pgio_results::waits::{GROUPS, WaitGroup};
 

@@ -7,11 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use super::super::super::format;
-use super::super::Page;
-use super::Points;
+use crate::report::format;
+use crate::report::html::page::Page;
 use pgio_results::series::Track;
 use pgio_results::units::human;
+
+/// Values over the seconds of a window.
+pub(super) type Points = Vec<(f64, Option<f64>)>;
 
 const BINS: usize = 150;
 /// More charts than these nobody reads, beside those of the standbys; the series files have the rest.
