@@ -11,25 +11,25 @@ use super::interval::Interval;
 use super::pairing::Pairs;
 use super::verdict::{ALPHA, directed_decision};
 
-/// A comparison with what its family needs.
+/// A comparison, with the data that its family needs.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub comparison: Comparison,
     pub direction: Direction,
     pub blocks: Vec<u32>,
-    /// Log-ratios by block, or differences where a metric is compared by those; empty where there
-    /// is nothing to judge.
+    /// Log-ratios by block, or differences if the metric is compared by difference; empty if there is
+    /// nothing to judge.
     pub logs: Vec<f64>,
-    /// Whether trials of the condition, and of the baseline, have lower bounds in place of values.
+    /// Whether trials of the condition, and of the baseline, have lower bounds instead of values.
     pub cut_off: [bool; 2],
 }
 
-/// A comparison by its ratio, before it is judged in its family.
+/// A comparison by ratio.
 pub(super) fn by_ratio(def: &MetricDef, pairs: &Pairs) -> Candidate {
     candidate(def, pairs, effect::compare(in_pairs(pairs), ALPHA))
 }
 
-/// A comparison by its difference, for a metric that may be 0.
+/// A comparison by difference, for a metric that may be 0.
 pub(super) fn by_difference(def: &MetricDef, pairs: &Pairs) -> Candidate {
     candidate(def, pairs, effect::compare_differences(in_pairs(pairs), ALPHA))
 }
@@ -74,8 +74,8 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
     }
 }
 
-/// The values of which the ratio is the ratio: the baseline's typical trial in these blocks (the
-/// Hodges-Lehmann estimate of its logs), and that times the ratio. Without a ratio, plain means.
+/// Two values with exactly this ratio: the baseline's typical trial in these blocks (the Hodges-Lehmann
+/// estimate of its logs), and that times the ratio. Without a ratio, the means.
 fn typical(pairs: &Pairs, ratio: Option<f64>) -> [Option<f64>; 2] {
     let Some(ratio) = ratio else {
         return [&pairs.baseline, &pairs.condition].map(|v| benchmath::summary::mean(v));
@@ -85,8 +85,7 @@ fn typical(pairs: &Pairs, ratio: Option<f64>) -> [Option<f64>; 2] {
     [baseline, baseline.map(|b| b * ratio)]
 }
 
-/// benchmath counts the pairs it was given; people know the blocks of the experiment, and the two
-/// differ where a block was left out.
+/// Replaces the pair numbers of benchmath by block numbers; they differ if a block was excluded.
 fn renumbered(warning: Warning, blocks: &[u32]) -> Warning {
     let number = |pair: usize| {
         pair.checked_sub(1).and_then(|i| blocks.get(i)).map_or(pair, |block| *block as usize)

@@ -1,9 +1,7 @@
-//! Every metric of every condition against the baseline's.
+//! Compares every metric of every condition with the baseline.
 //!
-//! benchmath decides whether a ratio is above or below 1; this file turns that into slower and
-//! faster by the metric's direction. Comparisons are judged in two families ([`families`]): those
-//! that answer the experiment's question, and all others. The statistics themselves are
-//! benchmath's; their sources are named there.
+//! Comparisons are judged in two families ([`families`]): those that answer the experiment's question,
+//! and all others. benchmath computes the statistics and cites their sources.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +19,7 @@ pub(super) fn with_baseline(
     of_metrics(manifest, arms, |_| true)
 }
 
-/// What the loop asks for between two blocks.
+/// The comparisons that the experiment loop needs between two blocks.
 pub(super) fn of_primary(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Comparison> {
     of_metrics(manifest, arms, |def| is_primary(def, manifest))
 }
@@ -61,19 +59,18 @@ fn of_metrics(
     candidates.into_iter().map(|c| c.comparison).collect()
 }
 
-/// The primary metric is compared even where it is missing, so that each condition has a verdict.
+/// The primary metric is compared even if it is missing, so that each condition has a verdict.
 fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
     def.name == manifest.primary_metric
 }
 
-/// Whether the arm has values that mean something.
+/// Whether the arm has meaningful values.
 pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
     !arm.values(def.name).is_empty() && !tail::is_coarse(arm, def)
 }
 
-/// One metric of a condition against the baseline's, with what its trials know of it: a percentile
-/// of too few operations is not compared, and one that the window's end cut off is bounded once it
-/// is judged.
+/// Compares one metric of a condition with the baseline. A percentile of too few operations is not
+/// compared, and one that the window's end cut off becomes a bound when it is judged.
 pub(super) fn paired(def: &MetricDef, beside: &Beside<'_, '_>) -> Candidate {
     let mut candidate = candidate::by_ratio(def, &beside.values(def.name));
     if candidate.comparison.blocks == 0 {

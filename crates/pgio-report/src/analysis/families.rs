@@ -1,9 +1,9 @@
-//! Which comparisons are judged together, and what that makes of each.
+//! Judges comparisons together, as families.
 //!
-//! One family answers the experiment's question: the primary metric (and what `also_judge` names)
-//! under each condition (or those that `judge` names). All other comparisons are the second
-//! family, and indicative. In each the chance of even one false verdict is at most [`ALPHA`]; the
-//! method is `benchmath::family`'s. A comparison's interval is the one its verdict came from.
+//! One family answers the experiment's question: the primary metric (and those that `also_judge` names)
+//! under each condition (or those that `judge` names). All other comparisons are the second family, and
+//! indicative. In each, the chance of even one false verdict is at most [`ALPHA`]; the method is that of
+//! `benchmath::family`. A comparison's interval and verdict come from the same test.
 
 use benchmath::effect;
 use benchmath::family::{self, Series};
@@ -15,7 +15,7 @@ use super::tail;
 use super::verdict::{ALPHA, Verdict, directed_decision};
 
 impl Candidate {
-    /// Compared by the difference, as its ratio may have no value.
+    /// Whether it is compared by difference, because its ratio may not exist.
     fn by_difference(&self) -> bool {
         self.comparison.ratio.is_none() && !self.logs.is_empty()
     }
@@ -24,7 +24,7 @@ impl Candidate {
         let by_difference = self.by_difference();
         let c = &mut self.comparison;
         c.p_adjusted = Some(judged.p);
-        // Too few blocks stay too few.
+        // Without bounds there are too few blocks, and the verdict remains.
         let Some((low, high)) = judged.bounds else { return };
         c.verdict = directed_decision(effect::decide(judged.bounds), self.direction);
         let finite = |bound: f64| Some(bound).filter(|b| b.is_finite());
@@ -48,7 +48,7 @@ pub(super) fn judge(candidates: &mut [Candidate]) {
     }
 }
 
-/// Judges these as one family. Comparisons of one metric are of one kind.
+/// Judges these as one family. Comparisons of one metric form one kind.
 pub(super) fn together(members: &mut [&mut Candidate]) {
     let mut kinds: Vec<String> = Vec::new();
     let series: Vec<Series> = members
@@ -69,8 +69,8 @@ pub(super) fn together(members: &mut [&mut Candidate]) {
     }
 }
 
-/// Adjusts tests that share no blocks, those that have a p; one that no longer holds is shown as no
-/// difference.
+/// Adjusts tests that share no blocks, as far as they have a p; a verdict that no longer holds becomes
+/// "no difference".
 pub(super) fn adjust_together<'a>(
     family: impl Iterator<Item = (Option<f64>, &'a mut Option<f64>, &'a mut Verdict)>,
 ) {

@@ -320,7 +320,7 @@ fn a_percentile_of_few_operations_is_shown_and_not_compared() {
     let primary = analysis.primary("on").unwrap();
     assert_eq!((primary.verdict, primary.ratio, primary.p), (Verdict::NotApplicable, None, None));
     let why = &primary.warnings[0];
-    assert!(why.contains("1,999 operations") && why.contains("fewer than 2,000"), "{why}");
+    assert!(why.contains("1,999 operations") && why.contains("needs 2,000"), "{why}");
     assert!(analysis.condition("on").unwrap().metrics["commit_latency_p99"].value.is_some());
     assert!(analysis.comparison("on", "commit_latency_p95").is_some());
     assert_eq!(analysis.comparison("on", "commit_latency_p99_9"), None);

@@ -207,7 +207,7 @@ fn an_environment_is_compared_within_its_point() {
 fn a_trial_at_a_point_that_the_manifest_does_not_know_is_a_stranger() {
     let mut stored = swept(6);
     stored.trials[0].place.as_mut().unwrap().point = at(99, 1);
-    assert_eq!(standings(&stored)[0], Standing::Stranger);
+    assert_eq!(standings(&stored)[0], Standing::UnknownCondition);
     let analysis = analyse(&stored);
     assert!(analysis.checks.iter().any(|f| f.id == "unknown-condition"));
 }

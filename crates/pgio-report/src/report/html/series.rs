@@ -1,4 +1,4 @@
-//! Over time: throughput by trial, and what devices and servers did, with checkpoints marked.
+//! Charts over time: throughput by trial, and the activity of devices and servers, with checkpoints.
 //!
 //! Throughput has a small chart for each condition, all on one scale, with a line for each trial.
 //! Everything sampled beside it has one chart for each quantity, with a line for each condition:
@@ -73,15 +73,15 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 fn some_only(page: &Page<'_>) -> String {
     match block_step(page.stored) {
         1 => String::new(),
-        n => format!(" There are too many trials to draw all: these are of one block in {n}."),
+        n => format!(" Only one block in {n} is drawn, because there are too many trials."),
     }
 }
 
 fn left_out(page: &Page<'_>) -> &'static str {
-    if page.has_left_out() { " Trials that do not count are grey and dotted." } else { "" }
+    if page.has_left_out() { " Trials that do not count are gray and dotted." } else { "" }
 }
 
-/// What the workload does, and how to count it in a slice.
+/// The unit of the workload's work, and how to count it in a slice.
 fn work_done(page: &Page<'_>) -> (&'static str, fn(&Slice) -> u64) {
     let primary = &page.analysis.primary_metric;
     let visits = page.stored.trials.iter().flat_map(|t| &t.timeline).any(|s| s.block_visits > 0);
@@ -199,7 +199,7 @@ fn quantity(page: &Page<'_>, n: usize, q: &Quantity<'_>) -> Markup {
     }
 }
 
-/// What happened inside a trial's window.
+/// The events inside a trial's window.
 fn moments<'a>(page: &Page<'a>, line: usize) -> impl Iterator<Item = &'a Moment> {
     let series = page.series.get(line - 1).and_then(Option::as_ref);
     let inside = |m: &&Moment| m.at >= 0.0;
@@ -208,7 +208,7 @@ fn moments<'a>(page: &Page<'a>, line: usize) -> impl Iterator<Item = &'a Moment>
 
 fn happened(page: &Page<'_>, lines: impl Iterator<Item = usize>) -> String {
     let n = lines.flat_map(|l| moments(page, l)).filter(|m| m.what == CHECKPOINT).count();
-    if n == 0 { "no checkpoint seen".to_owned() } else { format::counted(n, CHECKPOINT) }
+    if n == 0 { "no checkpoint".to_owned() } else { format::counted(n, CHECKPOINT) }
 }
 
 /// A triangle for a checkpoint, a diamond for anything else.

@@ -109,12 +109,12 @@ fn nothing_is_fetched() {
 }
 
 #[test]
-fn what_does_not_count_is_shown_and_said() {
+fn the_page_shows_and_explains_excluded_trials() {
     let mut stored = demo();
     let why = Check::invalid("standby", "the standby went away", "look at its log");
     stored.trials[7].checks.push(why);
     let page = page(&stored);
-    assert!(page.contains("Left out of the comparison: 1 trial invalid."));
+    assert!(page.contains("Excluded from the comparison: 1 trial invalid."));
     assert_eq!(page.matches("class=\"crossed\"").count(), 1);
     assert!(page.contains("standby: the standby went away"));
 }
