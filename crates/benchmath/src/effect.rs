@@ -203,7 +203,7 @@ fn warnings(comparison: &Comparison, logs: &[f64], alpha: f64) -> Vec<Warning> {
     if comparison.sd_log == Some(0.0) {
         warnings.push(Warning::NoSpread);
     }
-    warnings.extend(wild_blocks(logs).map(|block| Warning::WildBlock { block }));
+    warnings.extend(outlier_blocks(logs).map(|block| Warning::OutlierBlock { block }));
     warnings
 }
 
@@ -211,7 +211,7 @@ fn warnings(comparison: &Comparison, logs: &[f64], alpha: f64) -> Vec<Warning> {
 /// deviation: Hampel, JASA 69(346), 1974) from the median. Ten, because six blocks estimate their
 /// spread poorly: with normal noise this warns in 1 of 100 experiments; a limit of five would warn
 /// in 1 of 16.
-fn wild_blocks(logs: &[f64]) -> impl Iterator<Item = usize> {
+fn outlier_blocks(logs: &[f64]) -> impl Iterator<Item = usize> {
     let median = summary::median(logs).unwrap_or(0.0);
     let distances: Vec<f64> = logs.iter().map(|d| (d - median).abs()).collect();
     let deviation = 1.4826 * summary::median(&distances).unwrap_or(0.0);

@@ -25,24 +25,14 @@
 
 mod extreme;
 mod flips;
+mod series;
 #[cfg(test)]
 mod tests;
 
 use self::extreme::{Extreme, Member};
 use self::flips::Flips;
+pub use self::series::Series;
 use crate::interval::assert_probability;
-
-/// The log-ratios of one comparison, by block.
-#[derive(Debug, Clone, Default)]
-pub struct Series {
-    /// Members of the same kind have the same unit and source of noise, such as one metric under
-    /// several conditions; their sizes are compared directly.
-    pub kind: usize,
-    /// Block numbers, each once, in any order.
-    pub blocks: Vec<u32>,
-    /// One finite log-ratio per block.
-    pub logs: Vec<f64>,
-}
 
 /// The result for one member of the family.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -18,7 +18,7 @@ pub enum Warning {
     /// All log-ratios are equal.
     NoSpread,
     /// One block's log-ratio is far from all others.
-    WildBlock { block: usize },
+    OutlierBlock { block: usize },
 }
 
 impl fmt::Display for Warning {
@@ -45,7 +45,7 @@ impl fmt::Display for Warning {
                 "all blocks have the same ratio to a billionth: real trials vary, so the metric \
                                  is probably limited or too coarse; check for a rate limit, or lengthen the window"
             ),
-            Self::WildBlock { block } => write!(
+            Self::OutlierBlock { block } => write!(
                 f,
                 "block {block} is far from the others: it barely affects the estimate but may \
                                  indicate a disturbance; check what else the machine did during its trials, and \
@@ -66,7 +66,7 @@ mod tests {
             Warning::NotPositive { block: 2, condition: 0.0, baseline: 5.0 },
             Warning::NotFinite { block: 2 },
             Warning::NoSpread,
-            Warning::WildBlock { block: 4 },
+            Warning::OutlierBlock { block: 4 },
         ] {
             let text = warning.to_string();
             let (what, rest) = text.split_once(": ").expect("what, then why");

@@ -24,8 +24,12 @@ use pgio::rng::SplitMix64;
 use pgio_results::change::Change;
 use pgio_results::histogram::Histogram;
 use pgio_results::metrics;
-use pgio_results::model::{Check, DatasetInfo, Evidence, Metric, Place, Slice, Trial, When};
-use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules, Store, Stored};
+use pgio_results::model::{
+    Check, DatasetInfo, Evidence, Metric, Slice, Trial, TrialPosition, When,
+};
+use pgio_results::store::{
+    ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules, Store, StoredExperiment,
+};
 use pgio_results::units::Layout;
 use pgio_results::wire;
 
@@ -127,8 +131,13 @@ fn cpu_seconds() -> f64 {
 fn judged(trials: u32) -> (f64, f64) {
     let mut random = SplitMix64::new(1);
     let manifest = manifest(trials);
-    let mut stored =
-        Stored { manifest, trials: Vec::new(), torn: false, own_baseline: None, judged: false };
+    let mut stored = StoredExperiment {
+        manifest,
+        trials: Vec::new(),
+        torn: false,
+        own_baseline: None,
+        judged: false,
+    };
     let mut judge = Judge::default();
     let mut blocks = Vec::new();
     for n in 0..trials {
@@ -184,7 +193,7 @@ fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
     let rate = if on { 1_400.0 } else { 2_800.0 } * noise;
     let mut trial = trial::blank();
     trial.run_id = "20260101T000000Z-1".to_owned();
-    trial.place = Some(Place {
+    trial.place = Some(TrialPosition {
         experiment: "made up".to_owned(),
         condition: if on { "on" } else { "local" }.to_owned(),
         block: n / 2 + 1,

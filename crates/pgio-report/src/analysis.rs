@@ -18,11 +18,16 @@
 //! each other.
 
 pub mod across;
+mod candidate;
 mod compare;
+mod comparison;
+mod condition;
 pub mod cross;
 mod degraded;
 pub mod device;
+mod factors;
 mod families;
+mod finding;
 mod findings;
 mod images;
 mod interval;
@@ -42,33 +47,29 @@ pub mod test_support;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod verdict;
 pub mod waits;
 pub mod width;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
-use self::shares::{Share, State};
 use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
+use pgio_results::Warning;
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
-use pgio_results::store::Stored;
-use pgio_results::{CheckVerdict, Metric, Warning};
+use pgio_results::store::StoredExperiment;
 
+pub use comparison::Comparison;
+pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;
+pub use finding::{Finding, STALLS};
 pub use interval::Interval;
+pub use resolution::NoiseFloor;
 pub use standing::{Standing, standings};
 pub use totals::Totals;
-
-/// The level of every test and interval: 0.05, so intervals hold 95 %. A constant, since a level
-/// chosen after seeing the data decides nothing.
-pub const ALPHA: f64 = 0.05;
-
-/// The finding that a condition stalled.
-pub const STALLS: &str = "stalls";
+pub use verdict::{ALPHA, Bound, Verdict};
 
 /// A stored experiment, judged.
 #[derive(Debug, Clone)]
@@ -108,155 +109,6 @@ pub struct Analysis {
     pub notes: Vec<String>,
 }
 
-/// One condition's trials, described; stored as it stands.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(rename = "ConditionV1"))]
-pub struct Condition {
-    pub name: String,
-    pub treatments: Vec<String>,
-    /// What differs from the baseline's treatments.
-    #[serde(default)]
-    pub factors: Vec<String>,
-    /// All trials on record, repeated ones included.
-    pub trials: usize,
-    /// Of these, complete ones that a check forbids to count.
-    pub invalid: usize,
-    /// Of these, failed or interrupted ones.
-    pub failed: usize,
-    /// Trials that count.
-    pub valid: usize,
-    /// Their lines in trials.jsonl, counted from 1.
-    #[serde(default)]
-    pub counted: Vec<usize>,
-    /// Whether it could be measured; `measured` in what earlier versions wrote.
-    #[serde(default)]
-    pub state: State,
-    /// Failed, invalid and badly behaved trials against the baseline's.
-    #[serde(default)]
-    pub shares: Vec<Share>,
-    #[serde(default)]
-    pub steady: Steady,
-    pub checks_passed: usize,
-    pub checks_total: usize,
-    pub metrics: BTreeMap<String, Metric>,
-}
-
-/// How many of the trials that count stayed level inside their window.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Steady {
-    pub steady: usize,
-    pub unsteady: usize,
-    /// Windows of too few slices to judge.
-    pub too_short: usize,
-}
-
-/// One metric of one condition against the baseline's. Ratios are condition / baseline.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Comparison {
-    pub condition: String,
-    pub metric: String,
-    /// Of the primary metric.
-    pub primary: bool,
-    /// In the family that answers the experiment's question; all others are indicative.
-    pub judged: bool,
-    /// The typical trial of the baseline in these blocks, and that times the ratio: what may stand
-    /// side by side. Where there is no ratio, the means.
-    pub baseline_value: Option<f64>,
-    pub value: Option<f64>,
-    pub ratio: Option<f64>,
-    /// The interval of the ratio that the verdict came from: 95 % for the whole family.
-    pub interval: Interval,
-    /// Condition - baseline, in the metric's unit.
-    pub difference: Option<f64>,
-    pub difference_interval: Interval,
-    /// All work over all time, of the primary metric where that is a rate.
-    pub totals: Option<Totals>,
-    /// The signed-rank test of this comparison alone.
-    pub p: Option<f64>,
-    /// Adjusted for its family; the verdict is decided where it is at most [`ALPHA`].
-    pub p_adjusted: Option<f64>,
-    pub verdict: Verdict,
-    /// Blocks in which both sides have a valid trial with this metric.
-    pub blocks: usize,
-    /// Blocks that detect the effect that the user named, with 80 % power; only where one was named
-    /// and these blocks did not decide.
-    pub blocks_needed: Option<u32>,
-    /// Sample standard deviation of the per-block log-ratios.
-    pub sd_log: Option<f64>,
-    /// The ratio and the one bound of its interval that is left are no more than this: trials of
-    /// one side have lower bounds in place of values. `None`: both sides are known.
-    pub bound: Option<Bound>,
-    /// What to doubt.
-    pub warnings: Vec<String>,
-}
-
-/// What is known of an effect where the window's end cut off operations of one side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    AtLeast,
-    AtMost,
-}
-
-/// What a comparison says, in the direction of its metric.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Slower,
-    Faster,
-    /// More of a quantity of which neither more nor less is better.
-    Higher,
-    Lower,
-    /// No difference shown, which is not "no difference".
-    NoDifference,
-    #[default]
-    TooFewBlocks,
-    /// A value of 0 or below has no ratio, and a percentile of too few operations is not compared.
-    NotApplicable,
-    /// Too few runs to judge what changed between two dates.
-    NotJudged,
-}
-
-impl Verdict {
-    /// Whether a difference was shown.
-    pub fn is_decided(self) -> bool {
-        matches!(self, Verdict::Slower | Verdict::Faster | Verdict::Higher | Verdict::Lower)
-    }
-}
-
-/// What the baseline measured twice shows: the effect of nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct NoiseFloor {
-    pub ratio: Option<f64>,
-    #[serde(flatten)]
-    pub interval: Interval,
-    /// The smallest change that as many blocks detect with 80 % power, from the spread of all
-    /// conditions' trials: 0.04 is 4 %.
-    pub minimum_detectable_effect: Option<f64>,
-    /// The same from the upper bound (90 %) of that spread, which is itself an estimate.
-    #[serde(default)]
-    pub minimum_detectable_effect_at_most: Option<f64>,
-}
-
-/// Something not in order, and what to do about it; stored as it stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(rename = "CheckV1"))]
-pub struct Finding {
-    pub id: String,
-    pub verdict: CheckVerdict,
-    pub condition: Option<String>,
-    /// The line of trials.jsonl, counted from 1; null for the experiment as a whole.
-    pub trial: Option<usize>,
-    pub message: String,
-    pub remedy: String,
-}
-
 impl Analysis {
     pub fn condition(&self, name: &str) -> Option<&Condition> {
         self.conditions.iter().find(|c| c.name == name)
@@ -286,14 +138,14 @@ impl Analysis {
 }
 
 /// The comparisons of the primary metric alone, as [`analyse`] has them.
-pub fn primary_comparisons(stored: &Stored) -> Vec<Comparison> {
+pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
     let arms = pairing::arms(&stored.manifest, &stored.trials);
     compare::of_primary(&stored.manifest, &arms)
 }
 
 /// Judges a stored experiment, complete or cut short.
-pub fn analyse(stored: &Stored) -> Analysis {
+pub fn analyse(stored: &StoredExperiment) -> Analysis {
     let judged = cross::judged(stored);
     let stored = judged.as_ref();
     let manifest = &stored.manifest;

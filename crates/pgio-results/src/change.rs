@@ -49,7 +49,8 @@ pub enum Subject {
     /// User-defined commands; the setting is their name.
     Command,
     /// A change that an earlier version stored as free text.
-    Words,
+    #[serde(rename = "words")]
+    Text,
 }
 
 /// The setting that combines a DRBD resource's connection and protocol, which form one factor.
@@ -77,7 +78,7 @@ impl Change {
 
     /// Whether both change the same setting, possibly to different values.
     pub fn is_of_same_setting(&self, other: &Change) -> bool {
-        self.subject != Subject::Words
+        self.subject != Subject::Text
             && (&self.host, &self.subject, &self.setting)
                 == (&other.host, &other.subject, &other.setting)
     }
@@ -171,7 +172,7 @@ impl fmt::Display for Change {
             Subject::Link { interface: Some(name) } => write!(f, "link of {name}{on} = {value}"),
             Subject::Link { interface: None } => write!(f, "link by a relay = {value}"),
             Subject::Command => write!(f, "command {setting}{on}"),
-            Subject::Words => f.write_str(setting),
+            Subject::Text => f.write_str(setting),
         }
     }
 }

@@ -31,5 +31,5 @@ pub mod waits;
 pub mod wire;
 
 pub use model::{
-    BURN_IN_BLOCK, Check, CheckVerdict, Evidence, Metric, Outcome, Place, Trial, Warning,
+    BURN_IN_BLOCK, Check, CheckVerdict, Evidence, Metric, Outcome, Trial, TrialPosition, Warning,
 };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::sweep::Point;
+use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
 use crate::units::Layout;
@@ -22,7 +22,7 @@ pub type Facts = BTreeMap<String, String>;
 pub struct Trial {
     pub run_id: String,
     /// Its position in the experiment; absent for a single `pgio run`.
-    pub place: Option<Place>,
+    pub place: Option<TrialPosition>,
     pub outcome: Outcome,
     /// The server's clock when the window opened, RFC 3339.
     pub started_at: String,
@@ -62,7 +62,7 @@ impl Trial {
     /// Whether it ran before block 1 to warm up the server: stored and shown, never counted or
     /// compared.
     pub fn is_burn_in(&self) -> bool {
-        self.place.as_ref().is_some_and(Place::is_burn_in)
+        self.place.as_ref().is_some_and(TrialPosition::is_burn_in)
     }
 
     /// Whether it is complete and no check invalidates it.
@@ -75,7 +75,7 @@ impl Trial {
 /// A trial's position in its experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Place {
+pub struct TrialPosition {
     pub experiment: String,
     pub condition: String,
     /// Numbered from 1; 0 is the burn-in trial, which never counts.
@@ -90,9 +90,14 @@ pub struct Place {
     pub point: Point,
 }
 
-impl Place {
+impl TrialPosition {
     pub fn is_burn_in(&self) -> bool {
         self.block == BURN_IN_BLOCK
+    }
+
+    /// Whether the trial belongs to this cell.
+    pub fn is_in(&self, cell: &Cell) -> bool {
+        self.condition == cell.condition && self.point == cell.point
     }
 }
 

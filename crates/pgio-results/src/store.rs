@@ -9,6 +9,7 @@
 //! Results directories are untrusted: everything in them is read and written through
 //! [`crate::files`].
 
+mod error;
 mod legacy;
 mod manifest;
 mod reading;
@@ -16,57 +17,23 @@ mod resume;
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use self::error::io;
+use self::reading::{EXPERIMENT, TRIALS};
 use super::model::Trial;
 use super::series::Series;
-use super::wire::{self, WireError};
-use crate::files::{Directory, Refused};
+use super::wire;
+use crate::files::Directory;
 
-pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Resumed, Rules, read_manifest};
+pub use self::error::StoreError;
+pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Resumed, Rules};
 pub use self::reading::{
-    Stored, experiments, read, read_experiment, read_own_experiment, read_series,
+    NoSuchCondition, StoredExperiment, experiments, read, read_experiment, read_manifest,
+    read_own_experiment, read_series,
 };
-
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("cannot {doing} {}", path.display())]
-    Io { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} already contains an experiment; specify another directory with --out", .0.display())]
-    Occupied(PathBuf),
-    #[error("{} contains no pgio results: {missing} is missing", dir.display())]
-    NotResults { dir: PathBuf, missing: &'static str },
-    #[error("cannot parse {}", path.display())]
-    Manifest { path: PathBuf, source: serde_json::Error },
-    #[error("{} has format {found}; this pgio reads {MANIFEST_SCHEMA}, use the pgio that wrote it", path.display())]
-    ManifestVersion { path: PathBuf, found: String },
-    #[error(
-        "{} was removed, renamed or replaced while the experiment ran, so no further trial can be stored: rerun the experiment, or continue a renamed directory with --resume",
-        .0.display()
-    )]
-    Gone(PathBuf),
-    #[error("{place} is longer than {limit} bytes: it was not written by pgio, or it is damaged")]
-    LongLine { place: String, limit: u64 },
-    #[error("{place} names the file `{name}` for its samples, which must be below series/")]
-    SeriesName { place: String, name: String },
-    #[error(
-        "cannot trust the commands in {}, because {why}: check the stored experiment.toml, then specify your own experiment file before --resume, or take ownership (chown, chmod go-w)",
-        path.display()
-    )]
-    Untrusted { path: PathBuf, why: Refused },
-    #[error(transparent)]
-    Wire(#[from] WireError),
-}
-
-/// The requested condition does not exist in the stored experiment.
-#[derive(Debug, thiserror::Error)]
-#[error("unknown condition {name:?} (conditions: {})", known.join(", "))]
-pub struct NoSuchCondition {
-    name: String,
-    known: Vec<String>,
-}
 
 /// An experiment's directory, open for appending.
 #[derive(Debug)]
@@ -80,8 +47,6 @@ pub struct Store {
 
 /// The files that [`Store::create`] creates.
 const FILES: &[&str] = &[TRIALS, EXPERIMENT, "manifest.json"];
-const EXPERIMENT: &str = "experiment.toml";
-const TRIALS: &str = "trials.jsonl";
 /// Other users may read results, but not write them.
 const MODE: u32 = 0o644;
 
@@ -216,14 +181,11 @@ fn bounded(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}\n[pgio: {omitted} bytes omitted]\n{}", &text[..head], &text[tail..]))
 }
 
-fn io(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
-    StoreError::Io { doing, path: path.to_owned(), source }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test_support::{full_trial, manifest};
+    use crate::wire::WireError;
 
     const TEXT: &str = "[experiment]\nname = \"test\"\n";
 
@@ -244,7 +206,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    fn blocks(stored: &Stored) -> Vec<u32> {
+    fn blocks(stored: &StoredExperiment) -> Vec<u32> {
         stored.trials.iter().map(|t| t.place.as_ref().unwrap().block).collect()
     }
 

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::model::Place;
 pub use crate::units::sweep::SweepKind;
 
 /// A value for each axis, by the axis's name; empty without a sweep.
@@ -60,12 +59,6 @@ pub struct AxisValue {
 pub struct Cell {
     pub condition: String,
     pub point: Point,
-}
-
-impl Cell {
-    pub fn is_at(&self, place: &Place) -> bool {
-        self.condition == place.condition && self.point == place.point
-    }
 }
 
 impl Sweep {

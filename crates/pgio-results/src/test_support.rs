@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
 use super::model::{
-    Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, Place,
-    ServerInfo, SessionTotals, Slice, Trial, Warning, When, Window, WorkloadInfo,
+    Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, ServerInfo,
+    SessionTotals, Slice, Trial, TrialPosition, Warning, When, Window, WorkloadInfo,
 };
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use super::sweep::Point;
@@ -24,7 +24,7 @@ pub fn full_trial() -> Trial {
     let unknown = Metric::new(None, "s");
     Trial {
         run_id: "20180602T050946Z-1".to_owned(),
-        place: Some(Place {
+        place: Some(TrialPosition {
             experiment: "test".to_owned(),
             condition: "local".to_owned(),
             block: 1,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::model::{
-    Check, DatabaseCounters, DatasetInfo, Evidence, Metric, Outcome, Place, ServerInfo,
-    SessionTotals, Slice, Trial, Warning, Window, WorkloadInfo,
+    Check, DatabaseCounters, DatasetInfo, Evidence, Metric, Outcome, ServerInfo, SessionTotals,
+    Slice, Trial, TrialPosition, Warning, Window, WorkloadInfo,
 };
 use super::telemetry::Telemetry;
 use crate::histogram::{BUCKETS, Counts, Histogram};
@@ -37,7 +37,7 @@ pub struct TrialV1 {
     pub pgio: String,
     pub run_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<TrialPosition>,
     pub outcome: Outcome,
     pub started_at: String,
     pub window: Window,

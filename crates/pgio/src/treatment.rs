@@ -82,7 +82,7 @@ mod tests {
                 TreatmentSpec { kind: kind.to_owned(), body: table["body"].clone(), line: 1 };
             let treatment = parse(&spec).unwrap_or_else(|e| panic!("{kind} {body}: {e}"));
             let changes = treatment.declared().changes;
-            assert!(!changes.is_empty() && changes.iter().all(|c| c.subject != Subject::Words));
+            assert!(!changes.is_empty() && changes.iter().all(|c| c.subject != Subject::Text));
             let info = ConditionInfo { name: "a".to_owned(), changes };
             let mut stored = serde_json::to_value(&info).unwrap();
             let read = |stored: &serde_json::Value| -> ConditionInfo {

@@ -102,7 +102,7 @@ fn a_value_that_is_not_finite_has_neither() {
 }
 
 #[test]
-fn one_wild_block_is_reported_and_does_not_change_the_decision() {
+fn one_outlier_block_is_reported_and_does_not_change_the_decision() {
     let mut condition = scaled(&BASELINE, 1.2);
     for (k, value) in condition.iter_mut().enumerate() {
         *value *= 1.0 + 0.01 * k as f64;
@@ -111,7 +111,7 @@ fn one_wild_block_is_reported_and_does_not_change_the_decision() {
     let result = compared(&condition, &BASELINE);
     assert_eq!(result.decision, Decision::Above);
     assert!(result.ratio.unwrap() < 1.3);
-    assert_eq!(result.warnings, [Warning::WildBlock { block: 4 }]);
+    assert_eq!(result.warnings, [Warning::OutlierBlock { block: 4 }]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::Series;
+use super::series::Series;
 use crate::signed_rank::{Null, Walsh};
 use crate::summary;
 

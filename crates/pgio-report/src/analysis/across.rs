@@ -20,10 +20,14 @@ use benchmath::summary::{geometric_mean, mean};
 use benchmath::welch;
 use serde::{Deserialize, Serialize};
 
+pub use self::reasons::Reason;
+use super::comparison::Comparison;
+use super::interval::Interval;
 use super::pairing::{self, Arm, Arms};
-use super::{ALPHA, Interval, Verdict, compare, cross, tail};
+use super::verdict::{ALPHA, Verdict, directed};
+use super::{compare, cross, families, tail};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
-use pgio_results::store::{Manifest, Stored};
+use pgio_results::store::{Manifest, StoredExperiment};
 
 /// With fewer runs on a side nothing is judged.
 pub const FEWEST: usize = 3;
@@ -59,16 +63,6 @@ pub struct Side {
     pub runs: usize,
     /// Trials that count, of all runs.
     pub valid: usize,
-}
-
-/// Something besides the date that differs between the two.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Reason {
-    pub what: String,
-    /// As found in A; null where it has no such thing.
-    pub a: Option<String>,
-    pub b: Option<String>,
 }
 
 /// One metric of one condition, B against A.
@@ -130,8 +124,8 @@ impl Across {
 }
 
 /// Each side has at least one run; its first one stands for what the side is.
-pub fn across(a: &[Stored], b: &[Stored]) -> Across {
-    let judge = |runs: &[Stored]| -> Vec<Stored> {
+pub fn across(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
+    let judge = |runs: &[StoredExperiment]| -> Vec<StoredExperiment> {
         runs.iter().map(|run| cross::judged(run).into_owned()).collect()
     };
     let (a, b) = (judge(a), judge(b));
@@ -156,11 +150,11 @@ pub fn across(a: &[Stored], b: &[Stored]) -> Across {
     }
 }
 
-fn arms(runs: &[Stored]) -> Vec<Arms<'_>> {
+fn arms(runs: &[StoredExperiment]) -> Vec<Arms<'_>> {
     runs.iter().map(|run| pairing::arms(&run.manifest, &run.trials)).collect()
 }
 
-fn side(runs: &[Stored], arms: &[Arms<'_>]) -> Side {
+fn side(runs: &[StoredExperiment], arms: &[Arms<'_>]) -> Side {
     let m = &runs[0].manifest;
     Side {
         experiment: m.name.clone(),
@@ -234,7 +228,7 @@ fn metric(
     let interval = found.map(|w| w.interval.exp());
     let verdict = match (ratio, found) {
         (None, _) if !(a.is_empty() || b.is_empty()) => Verdict::NotApplicable,
-        (Some(ratio), Some(w)) if w.p <= ALPHA => compare::directed(ratio > 1.0, def.direction),
+        (Some(ratio), Some(w)) if w.p <= ALPHA => directed(ratio > 1.0, def.direction),
         _ if too_few => Verdict::NotJudged,
         _ => Verdict::NoDifference,
     };
@@ -270,7 +264,7 @@ fn logs(values: &[f64]) -> Vec<f64> {
 /// The secondary metrics of a condition are one family.
 fn adjust(family: &mut [AcrossComparison]) {
     let secondary = family.iter_mut().filter(|c| !c.primary);
-    compare::adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
+    families::adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
 }
 
 /// Whether all trials of these have values of this metric that can be compared.
@@ -282,18 +276,18 @@ fn is_known(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
 /// Only where all runs have the same baseline: an effect is against something.
 fn effects(
     common: &[String],
-    (a, arms_a): (&[Stored], &[Arms<'_>]),
-    (b, arms_b): (&[Stored], &[Arms<'_>]),
+    (a, arms_a): (&[StoredExperiment], &[Arms<'_>]),
+    (b, arms_b): (&[StoredExperiment], &[Arms<'_>]),
 ) -> Vec<AcrossEffect> {
     let first = &a[0].manifest;
-    let alike = |run: &Stored| {
+    let alike = |run: &StoredExperiment| {
         (&run.manifest.baseline, &run.manifest.primary_metric)
             == (&first.baseline, &first.primary_metric)
     };
     if !a.iter().chain(b).all(alike) {
         return Vec::new();
     }
-    let compared = |runs: &[Stored], arms: &[Arms<'_>]| -> Vec<Vec<super::Comparison>> {
+    let compared = |runs: &[StoredExperiment], arms: &[Arms<'_>]| -> Vec<Vec<Comparison>> {
         runs.iter()
             .zip(arms)
             .map(|(run, arms)| compare::with_baseline(&run.manifest, arms))
@@ -302,11 +296,11 @@ fn effects(
     let (of_a, of_b) = (compared(a, arms_a), compared(b, arms_b));
     let others = common.iter().filter(|name| **name != first.baseline);
     let one = |name: &String| {
-        let of_runs = |runs: &[Vec<super::Comparison>]| -> Vec<Effect> {
-            let of_run = |all: &Vec<super::Comparison>| {
+        let of_runs = |runs: &[Vec<Comparison>]| -> Vec<Effect> {
+            let of_run = |all: &Vec<Comparison>| {
                 // A bound is no effect.
                 let wanted =
-                    |c: &&super::Comparison| c.primary && c.condition == *name && c.bound.is_none();
+                    |c: &&Comparison| c.primary && c.condition == *name && c.bound.is_none();
                 let c = all.iter().find(wanted)?;
                 Some(Effect { ratio: c.ratio, interval: c.interval, blocks: c.blocks })
             };

@@ -1,11 +1,11 @@
-//! Checks of a trial that need the other trials: was the environment the same, did a checkpoint
-//! hit some and not others, did the data grow, did one read from the cache what another had fetched.
-//! A burn-in trial is no part of any of them.
+//! Checks of a trial that need the other trials: whether the environment was the same, whether only some
+//! trials had a checkpoint, whether the data grew, and whether a trial profited from the cache that
+//! another one filled. Burn-in trials are ignored.
 //!
-//! Applied before trials are paired, so that what fails here is left out like any other INVALID
-//! trial. Only faults are returned; a trial that already carries a check of the same name keeps
-//! its own. The experiment loop asks after each block to decide on repeating a trial, so a verdict may
-//! change as more trials come; [`Across`] is added to and never computed anew. Next: `tally` for the
+//! These checks run before trials are paired, so that a trial they invalidate is excluded like any
+//! other. Only failed checks are returned; a trial that already has a failed check of the same name
+//! keeps its own. The experiment loop runs them after each block to decide on repeats, so a verdict may
+//! change as more trials come; [`Across`] is updated incrementally. Next: `tally` for the
 //! counts, `pairing` for what counts, `findings` for the experiment as a whole.
 
 mod carry_over;
@@ -20,17 +20,17 @@ use self::tally::{CellId, Environment, Tally, cell, is_described};
 use pgio_results::change::fact;
 use pgio_results::checks::tolerate;
 use pgio_results::model::Facts;
-use pgio_results::store::{ConditionInfo, Manifest, Stored};
+use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{Check, CheckVerdict, Outcome, Trial};
 
 /// The data may be larger than before the first trial by this much.
 const GROWTH: f64 = 0.05;
 
-/// Differences told one by one; more would hide the first.
-const TOLD: usize = 5;
+/// Maximum number of differences in one message.
+const LISTED: usize = 5;
 
-/// The trials so far, as far as a verdict on one of them needs the others.
+/// Aggregates of the trials so far, as needed to judge one of them.
 #[derive(Debug, Clone, Default)]
 pub struct Across(Tally);
 
@@ -45,8 +45,8 @@ impl Across {
         self.0.add(manifest, trial);
     }
 
-    /// What is wrong with these trials, by their indexes and in their order. The work goes with their
-    /// number, not with that of all trials.
+    /// Returns the failed checks of these trials with their indexes, in order. The cost depends on their
+    /// number, not on that of all trials.
     pub fn checks<'a>(
         &self,
         manifest: &Manifest,
@@ -54,7 +54,7 @@ impl Across {
     ) -> Vec<(usize, Check)> {
         let mut references = BTreeMap::new();
         let mut found = Vec::new();
-        // Of trials that did not complete nothing is said.
+        // Incomplete trials are not checked.
         let complete =
             trials.into_iter().filter(|(_, t)| t.outcome == Outcome::Complete && !t.is_burn_in());
         for (i, trial) in complete {
@@ -80,7 +80,7 @@ impl Across {
         found
     }
 
-    /// Each server's trials against the first of them.
+    /// Compares the data size with that of the server's first trial.
     fn growth(&self, trial: &Trial) -> Option<Check> {
         let data = trial.dataset.as_ref()?;
         let began = self.0.first_bytes(&trial.server.target)?;
@@ -94,14 +94,14 @@ impl Across {
                     human::bytes(began),
                     human::bytes(data.bytes_before)
                 ),
-                "put reset = \"reload\" under [experiment], so that every trial begins with the \
+                "put reset = \"reload\" under [experiment], so that every trial starts with the \
                  same data",
             )
         })
     }
 }
 
-/// What is wrong with every trial, by its index, in their order.
+/// Returns the failed checks of all trials with their indexes, in order.
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut found = Across::of(manifest, trials).checks(manifest, trials.iter().enumerate());
     found.extend(carry_over::checks(trials));
@@ -109,8 +109,8 @@ pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     found
 }
 
-/// Puts these checks into the trials' records, once.
-pub fn judge(stored: &mut Stored) {
+/// Adds these checks to the trials, once.
+pub fn judge(stored: &mut StoredExperiment) {
     if stored.judged {
         return;
     }
@@ -120,8 +120,8 @@ pub fn judge(stored: &mut Stored) {
     stored.judged = true;
 }
 
-/// The same results with these checks in the trials' records.
-pub(super) fn judged(stored: &Stored) -> Cow<'_, Stored> {
+/// Returns the results with these checks added to the trials.
+pub(super) fn judged(stored: &StoredExperiment) -> Cow<'_, StoredExperiment> {
     if stored.judged {
         return Cow::Borrowed(stored);
     }
@@ -130,17 +130,17 @@ pub(super) fn judged(stored: &Stored) -> Cow<'_, Stored> {
     Cow::Owned(judged)
 }
 
-/// What each name of the environment should be in a trial of a condition at a point.
+/// The expected environment of a trial of one cell.
 struct Reference<'a> {
     own: BTreeMap<&'a str, Option<&'a str>>,
     baseline: BTreeMap<&'a str, Option<&'a str>>,
     info: &'a ConditionInfo,
     baseline_info: &'a ConditionInfo,
     same_server: bool,
-    /// That it runs on another server, said of every trial there, so that it is told once for the condition.
+    /// The warning that the condition runs on another server than the baseline; each of its trials has it.
     elsewhere: Option<Check>,
-    /// The last trial's environment and what was wrong with it: the next one hardly ever differs. Where
-    /// its directories lie is part of the environment, by its mounts.
+    /// The last trial's environment and its check, as a cache: the next trial's rarely differs. The
+    /// environment includes the mounts, so it covers where the directories are.
     last: Option<(Arc<Facts>, Option<Check>)>,
 }
 
@@ -151,7 +151,7 @@ impl<'a> Reference<'a> {
         let ours = tally.environment(cell)?;
         let theirs = tally.environment((number, point));
         let (info, baseline_info) = (&manifest.conditions[condition], &manifest.conditions[number]);
-        // On another server everything may differ; that is then part of what is compared.
+        // On another server everything may differ; the differences are then part of the comparison.
         let there = theirs.filter(|theirs| theirs.target != ours.target);
         let (own, baseline) = (ours.usual(), theirs.unwrap_or(ours).usual());
         let elsewhere = there.map(|there| other_server((&own, ours), (&baseline, there), info));
@@ -183,7 +183,7 @@ impl<'a> Reference<'a> {
         {
             let found = trial.environment.get(*name).map(String::as_str);
             let own = || !self.same_server || self.is_declared(name, trial);
-            // What is as under both needs no look at what is declared.
+            // A value that equals both references needs no check of declared changes.
             let of = |map: &BTreeMap<&str, Option<&'a str>>| map.get(name).copied().flatten();
             if found == of(&self.own) && found == of(&self.baseline) {
                 continue;
@@ -204,13 +204,13 @@ impl<'a> Reference<'a> {
         (!differences.is_empty()).then(|| {
             Check::invalid(
                 "environment-differs",
-                told(&differences),
-                "make it the same, or declare it as a treatment of a condition",
+                listed(&differences),
+                "make the environment equal, or declare the difference as a treatment",
             )
         })
     }
 
-    /// Whether a change of the condition's, or of the baseline's, decides this fact of the trial.
+    /// Whether a change of the condition or of the baseline decides this fact of the trial.
     fn is_declared(&self, fact: &str, trial: &Trial) -> bool {
         let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
         let mut changes = [self.info, self.baseline_info].into_iter().flat_map(|c| &c.changes);
@@ -218,7 +218,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// Options of a DRBD connection go with it; that it is gone is told by its protocol.
+/// Options of a DRBD connection disappear with the connection, which its protocol already reports.
 fn is_gone(name: &str, values: [Option<&str>; 2]) -> bool {
     fact::is_drbd_network(name) && values.contains(&None)
 }
@@ -231,10 +231,10 @@ fn shown(value: Option<&str>) -> &str {
     }
 }
 
-fn told(differences: &[String]) -> String {
-    let mut text = differences[..differences.len().min(TOLD)].join("; ");
-    if differences.len() > TOLD {
-        text += &format!("; and {} more", differences.len() - TOLD);
+fn listed(differences: &[String]) -> String {
+    let mut text = differences[..differences.len().min(LISTED)].join("; ");
+    if differences.len() > LISTED {
+        text += &format!("; and {} more", differences.len() - LISTED);
     }
     text
 }
@@ -250,8 +250,8 @@ fn other_server(
     differing.sort_unstable();
     differing.dedup();
     let names = match differing.len() {
-        0 => "nothing recorded of the environment differs".to_owned(),
-        _ => told(&differing.iter().map(|n| format!("{n} differs")).collect::<Vec<_>>()),
+        0 => "the recorded environment does not differ".to_owned(),
+        _ => listed(&differing.iter().map(|n| format!("{n} differs")).collect::<Vec<_>>()),
     };
     Check::warning(
         "environment-differs",
@@ -259,7 +259,7 @@ fn other_server(
             "`{}` runs on {}, the baseline on {}: {names}; all of it is part of the effect",
             info.name, here.target, there.target
         ),
-        "compare conditions of one server where you can",
+        "compare conditions on one server if possible",
     )
 }
 

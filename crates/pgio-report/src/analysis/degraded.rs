@@ -1,18 +1,17 @@
-//! For how long a condition did hardly anything: the share of the window in which the rate was
-//! below half of the condition's own median, and the longest such stretch.
+//! Degraded time: the share of the window in which the rate was below half of the condition's own
+//! median, and the longest such period.
 //!
-//! A mean hides a stall and the typical block leaves a stalled one out; this is what users of the
-//! database notice. The median is that of all slices of the condition's trials, so a condition that
-//! is slow throughout is not degraded. The resolution is a slice, about a second. Shares may be 0,
-//! so they are compared by their difference.
+//! Users of a database notice stalls, but a mean hides them, and so does the typical block. The median is
+//! that of all slices of the condition's trials, so a condition that is slow throughout is not degraded.
+//! The resolution is a slice, about a second. Shares may be 0, so they are compared by difference.
 
 use std::collections::BTreeMap;
 
 use benchmath::summary;
 
-use super::families::Candidate;
+use super::candidate::{self, Candidate};
 use super::pairing::{Arm, Pairs};
-use super::{compare, steady};
+use super::steady;
 use pgio_results::metrics;
 use pgio_results::model::Slice;
 use pgio_results::store::Manifest;
@@ -21,15 +20,15 @@ use pgio_results::{Metric, Trial};
 pub(super) const SHARE: &str = "degraded_time";
 pub(super) const LONGEST: &str = "degraded_longest";
 
-/// Below this part of the median rate the database hardly works.
+/// A slice is degraded below this share of the median rate.
 const DEGRADED: f64 = 0.5;
 
-/// Fewer slices in all of a condition's trials have no usual rate.
+/// With fewer slices in all of a condition's trials, there is no meaningful median.
 const FEWEST_SLICES: usize = 6;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Degraded {
-    /// Of the window.
+    /// Degraded time as a share of the window.
     share: f64,
     longest_seconds: f64,
 }
@@ -54,23 +53,23 @@ fn trials(arm: &Arm<'_>, primary: &str) -> Vec<(u32, Degraded)> {
 }
 
 fn of_trial(trial: &Trial, is_degraded: impl Fn(&Slice) -> bool) -> Degraded {
-    let (mut total, mut degraded, mut stretch) = (0.0, 0.0, 0.0f64);
+    let (mut total, mut degraded, mut period) = (0.0, 0.0, 0.0f64);
     let mut longest = 0.0f64;
     for slice in &trial.timeline {
         total += slice.seconds;
         if is_degraded(slice) {
             degraded += slice.seconds;
-            stretch += slice.seconds;
-            longest = longest.max(stretch);
+            period += slice.seconds;
+            longest = longest.max(period);
         } else {
-            stretch = 0.0;
+            period = 0.0;
         }
     }
     let share = if total > 0.0 { degraded / total } else { 0.0 };
     Degraded { share, longest_seconds: longest }
 }
 
-/// The condition's own: the mean share, and the longest stretch of all its trials.
+/// The mean share and the longest degraded period over the condition's trials.
 pub(super) fn metrics(arm: &Arm<'_>, primary: &str) -> BTreeMap<String, Metric> {
     let all = trials(arm, primary);
     let shares: Vec<f64> = all.iter().map(|(_, d)| d.share).collect();
@@ -83,7 +82,7 @@ pub(super) fn metrics(arm: &Arm<'_>, primary: &str) -> BTreeMap<String, Metric> 
     found.into_iter().flatten().collect()
 }
 
-/// Both against the baseline's, where either side has any; two sides without are not worth a test.
+/// Compares both with the baseline, unless neither side has any degraded time.
 pub(super) fn compared(
     condition: &Arm<'_>,
     baseline: &Arm<'_>,
@@ -105,7 +104,7 @@ pub(super) fn compared(
         }
         if pairs.condition.iter().chain(&pairs.baseline).any(|v| *v > 0.0) {
             let Some(def) = metrics::definition(metric) else { continue };
-            let mut candidate = compare::by_difference(def, &pairs);
+            let mut candidate = candidate::by_difference(def, &pairs);
             let c = &mut candidate.comparison;
             name.clone_into(&mut c.condition);
             c.judged = manifest.rules.judges(name, metric, false);
@@ -135,10 +134,10 @@ mod tests {
         t
     }
 
-    /// Three trials of ten stand still for a third of the window: the typical block hardly shows
-    /// it, the totals and the degraded time do.
+    /// Three trials of ten stall for a third of the window. The typical block hardly shows it, but the
+    /// totals and the degraded time do.
     #[test]
-    fn stalls_are_seen_where_the_typical_block_hides_them() {
+    fn degraded_time_shows_stalls_that_the_typical_block_hides() {
         let mut trials = Vec::new();
         for block in 1..=10u64 {
             let number = u32::try_from(block).unwrap();

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use benchmath::summary;
 
-use super::Comparison;
-use super::compare::one;
+use super::candidate::by_ratio;
+use super::comparison::Comparison;
 use super::pairing::Pairs;
 use pgio_results::device::{DeviceRecord, DeviceRun, DeviceTest};
 use pgio_results::metrics::definition;
@@ -47,7 +47,7 @@ fn result(record: &DeviceRecord, test: &DeviceTest) -> TestResult {
     let places: Vec<Vec<&DeviceRun>> = (0..record.places.len()).map(runs_at).collect();
     let comparison = match places.as_slice() {
         [place, baseline] => definition(&test.metric).map(|def| {
-            let mut comparison = one(def, &pairs(place, baseline, &test.metric)).comparison;
+            let mut comparison = by_ratio(def, &pairs(place, baseline, &test.metric)).comparison;
             comparison.condition.clone_from(&record.places[0].name);
             comparison.primary = true;
             comparison

@@ -1,31 +1,21 @@
-//! Which comparisons are judged together, and what that makes of each.
+//! Judges comparisons together, as families.
 //!
-//! One family answers the experiment's question: the primary metric (and what `also_judge` names)
-//! under each condition (or those that `judge` names). All other comparisons are the second
-//! family, and indicative. In each the chance of even one false verdict is at most [`ALPHA`]; the
-//! method is `benchmath::family`'s. A comparison's interval is the one its verdict came from.
+//! One family answers the experiment's question: the primary metric (and those that `also_judge` names)
+//! under each condition (or those that `judge` names). All other comparisons are the second family, and
+//! indicative. In each, the chance of even one false verdict is at most [`ALPHA`]; the method is that of
+//! `benchmath::family`. A comparison's interval and verdict come from the same test.
 
 use benchmath::effect;
 use benchmath::family::{self, Series};
+use benchmath::holm;
 
-use super::{ALPHA, Comparison, Interval, Verdict, compare, tail};
-use pgio_results::metrics::Direction;
-
-/// A comparison with what its family needs.
-#[derive(Debug)]
-pub(super) struct Candidate {
-    pub comparison: Comparison,
-    pub direction: Direction,
-    pub blocks: Vec<u32>,
-    /// Log-ratios by block, or differences where a metric is compared by those; empty where there
-    /// is nothing to judge.
-    pub logs: Vec<f64>,
-    /// Whether trials of the condition, and of the baseline, have lower bounds in place of values.
-    pub cut_off: [bool; 2],
-}
+use super::candidate::Candidate;
+use super::interval::Interval;
+use super::tail;
+use super::verdict::{ALPHA, Verdict, directed_decision};
 
 impl Candidate {
-    /// Compared by the difference, as its ratio may have no value.
+    /// Whether it is compared by difference, because its ratio may not exist.
     fn by_difference(&self) -> bool {
         self.comparison.ratio.is_none() && !self.logs.is_empty()
     }
@@ -34,9 +24,9 @@ impl Candidate {
         let by_difference = self.by_difference();
         let c = &mut self.comparison;
         c.p_adjusted = Some(judged.p);
-        // Too few blocks stay too few.
+        // Without bounds there are too few blocks, and the verdict remains.
         let Some((low, high)) = judged.bounds else { return };
-        c.verdict = compare::directed_decision(effect::decide(judged.bounds), self.direction);
+        c.verdict = directed_decision(effect::decide(judged.bounds), self.direction);
         let finite = |bound: f64| Some(bound).filter(|b| b.is_finite());
         if by_difference {
             c.difference_interval = Interval { low: finite(low), high: finite(high) };
@@ -58,7 +48,7 @@ pub(super) fn judge(candidates: &mut [Candidate]) {
     }
 }
 
-/// Judges these as one family. Comparisons of one metric are of one kind.
+/// Judges these as one family. Comparisons of one metric form one kind.
 pub(super) fn together(members: &mut [&mut Candidate]) {
     let mut kinds: Vec<String> = Vec::new();
     let series: Vec<Series> = members
@@ -76,5 +66,21 @@ pub(super) fn together(members: &mut [&mut Candidate]) {
         member.adopt(judged);
         let comparison = std::mem::take(&mut member.comparison);
         member.comparison = tail::bounded(comparison, member.cut_off);
+    }
+}
+
+/// Adjusts tests that share no blocks, as far as they have a p; a verdict that no longer holds becomes
+/// "no difference".
+pub(super) fn adjust_together<'a>(
+    family: impl Iterator<Item = (Option<f64>, &'a mut Option<f64>, &'a mut Verdict)>,
+) {
+    let judged: Vec<_> =
+        family.filter_map(|(p, adjusted, verdict)| Some((p?, adjusted, verdict))).collect();
+    let p_values: Vec<f64> = judged.iter().map(|(p, ..)| *p).collect();
+    for ((_, p_adjusted, verdict), adjusted) in judged.into_iter().zip(holm::adjust(&p_values)) {
+        *p_adjusted = Some(adjusted);
+        if adjusted > ALPHA && verdict.is_decided() {
+            *verdict = Verdict::NoDifference;
+        }
     }
 }

@@ -1,28 +1,32 @@
-//! What speaks against trusting the result: trial checks that did not pass, and those of the
-//! experiment as a whole.
+//! Collects all findings: failed checks of trials, and problems of the experiment as a whole.
 //!
-//! Each finding says what is the matter, where, and what to do. A trial's own checks were judged
-//! when it was measured or by `cross`, and are only passed on; nothing here changes which trials
-//! count.
+//! Each finding states the problem, where it is, and what to do. Checks of a trial are only passed on;
+//! they were judged during the measurement or by `cross`. Nothing here changes which trials count.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use benchmath::signed_rank::fewest_values;
 
+use super::comparison::Comparison;
+use super::factors::{Factor, differing_factors};
+use super::finding::{Finding, STALLS};
 use super::pairing::{Arm, Arms};
+use super::verdict::{ALPHA, Verdict};
 use super::width::width;
-use super::{ALPHA, Comparison, Finding, STALLS, Verdict, degraded, steady};
-use pgio_results::change::Change;
-use pgio_results::store::{ConditionInfo, Manifest, Stored};
+use super::{degraded, steady};
+use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
 
-/// So much more of the time than the baseline is worth a word: a percentage point.
+/// Report degraded time that exceeds the baseline's by this share: one percentage point.
 const DEGRADED_MORE: f64 = 0.01;
 
-/// `arms` hold the trials at all points.
-pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) -> Vec<Finding> {
+/// `arms` contain the trials at all points.
+pub(super) fn all(
+    stored: &StoredExperiment,
+    arms: &Arms<'_>,
+    comparisons: &[Comparison],
+) -> Vec<Finding> {
     let manifest = &stored.manifest;
     let mut found = Vec::new();
     found.extend(torn(stored));
@@ -38,14 +42,14 @@ pub(super) fn all(stored: &Stored, arms: &Arms<'_>, comparisons: &[Comparison]) 
         found.extend(invalid_trials(info, arm));
     }
     found.extend(steady::findings(manifest, arms));
-    found.extend(strangers(stored, arms));
+    found.extend(unknown_conditions(stored, arms));
     let counting = (1..).zip(&stored.trials).filter(|(_, trial)| !trial.is_burn_in());
     found.extend(counting.flat_map(|(line, trial)| trial_checks(line, trial)));
     found
 }
 
 /// The trials' warnings, each once, with the number of trials that raised it.
-pub(super) fn warnings(stored: &Stored) -> Vec<(Warning, usize)> {
+pub(super) fn warnings(stored: &StoredExperiment) -> Vec<(Warning, usize)> {
     let mut counts: BTreeMap<&Warning, usize> = BTreeMap::new();
     for trial in stored.trials.iter().filter(|t| !t.is_burn_in()) {
         for warning in trial.warnings.iter().collect::<BTreeSet<_>>() {
@@ -78,16 +82,16 @@ fn trial_checks(line: usize, trial: &Trial) -> impl Iterator<Item = Finding> {
     })
 }
 
-fn torn(stored: &Stored) -> Option<Finding> {
-    let message = "the last record of trials.jsonl is torn and left out: pgio or the machine was \
-                   stopped while it was written";
+fn torn(stored: &StoredExperiment) -> Option<Finding> {
+    let message = "the last record of trials.jsonl is torn and was skipped: pgio or the machine stopped \
+                   while writing it";
     stored
         .torn
         .then(|| warning("torn-record", None, message.to_owned(), "repeat the trial with --resume"))
 }
 
-/// Results of a version that threw trials away for how their condition behaved.
-fn rejudged(stored: &Stored) -> Option<Finding> {
+/// Reports trials that an earlier version discarded because of their condition's behavior.
+fn rejudged(stored: &StoredExperiment) -> Option<Finding> {
     let again = || stored.trials.iter().filter(|t| t.rejudged);
     let ids: BTreeSet<&str> = again()
         .flat_map(|t| &t.checks)
@@ -100,8 +104,8 @@ fn rejudged(stored: &Stored) -> Option<Finding> {
             "rejudged",
             None,
             format!(
-                "{} trials that an earlier pgio made invalid for how their condition behaved ({}) count now, \
-                 and repeats of them do not: they were left out because of their outcome",
+                "{} trials that an earlier pgio made invalid because of their condition's behavior ({}) \
+                 count now, and their repeats do not: discarding trials by their outcome biases the result",
                 again().count(),
                 ids.join(", ")
             ),
@@ -118,16 +122,16 @@ fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding
             "aa-differs",
             Some(aa),
             format!(
-                "`{aa}` is the same condition as `{}` and yet came out different, which chance \
-                 does to 1 experiment in 20: something besides the conditions may have changed",
+                "`{aa}` is a second copy of `{}`, yet they differ; chance alone causes this in 1 \
+                 experiment of 20, so something besides the conditions may have changed",
                 manifest.baseline
             ),
-            "look for other work on the machine, repeat, and distrust effects of this size",
+            "look for other work on the machine, repeat the experiment, and distrust effects of this size",
         )
     })
 }
 
-/// That the typical block hides what a month of operation would cost.
+/// Reports stalls, which the typical block hides but long-term operation would show.
 fn stalls(
     info: &ConditionInfo,
     manifest: &Manifest,
@@ -173,8 +177,7 @@ fn stalls(
         baseline * 100.0
     ));
     let message = format!("`{}`: {}", info.name, parts.join("; "));
-    let remedy =
-        "judge it by all work over all time, and see what happened in the trials that stalled";
+    let remedy = "judge it by all work over all time, and examine the trials that stalled";
     Some(warning(STALLS, Some(&info.name), message, remedy))
 }
 
@@ -188,8 +191,8 @@ fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Findin
         warning(
             "precision",
             None,
-            width.told(precision) + &limit,
-            "raise max_blocks and go on with --resume, or take longer windows",
+            width.describe(precision) + &limit,
+            "raise max_blocks and continue with --resume, or lengthen the window",
         )
     })
 }
@@ -222,40 +225,6 @@ fn factors(manifest: &Manifest) -> Vec<Finding> {
         .collect()
 }
 
-/// One difference between a condition and the baseline.
-#[derive(Debug)]
-pub(super) struct Factor<'a> {
-    pub change: &'a Change,
-    /// Only the baseline makes it.
-    without: bool,
-}
-
-impl fmt::Display for Factor<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let without = if self.without { "without " } else { "" };
-        write!(f, "{without}{}", self.change)
-    }
-}
-
-/// What differs between two conditions, a changed value counted once: `a = 1` against `a = 2` is
-/// one factor, as is a treatment that only one side has.
-pub(super) fn differing_factors<'a>(
-    condition: &'a ConditionInfo,
-    baseline: &'a ConditionInfo,
-) -> Vec<Factor<'a>> {
-    let ours = condition.changes.iter().filter(|change| !baseline.changes.contains(change));
-    let mut differing: Vec<Factor<'_>> =
-        ours.map(|change| Factor { change, without: false }).collect();
-    for theirs in baseline.changes.iter().filter(|change| !condition.changes.contains(change)) {
-        let is_changed =
-            |ours: &Factor<'_>| !ours.without && ours.change.is_of_same_setting(theirs);
-        if !differing.iter().any(is_changed) {
-            differing.push(Factor { change: theirs, without: true });
-        }
-    }
-    differing
-}
-
 fn too_few_blocks(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {
     let primary = comparisons.iter().find(|c| c.primary && c.condition == info.name)?;
     (primary.verdict == Verdict::TooFewBlocks).then(|| {
@@ -263,7 +232,7 @@ fn too_few_blocks(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Fi
             "too-few-blocks",
             Some(&info.name),
             format!(
-                "`{}` can be compared in {} only, and fewer than {} decide nothing",
+                "`{}` can be compared in {} only, and fewer than {} cannot decide",
                 info.name,
                 blocks(primary.blocks),
                 fewest_values(ALPHA)
@@ -295,7 +264,7 @@ fn failed_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
                 info.name,
                 whys.collect::<Vec<_>>().join("; ")
             ),
-            "remove the cause and repeat them with --resume",
+            "fix the cause and repeat them with --resume",
         )
     })
 }
@@ -308,7 +277,7 @@ fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
             "invalid-trials",
             Some(&info.name),
             format!(
-                "{} of {} trials of `{}` are invalid and left out ({})",
+                "{} of {} trials of `{}` are invalid and excluded ({})",
                 lines.len(),
                 arm.all.len(),
                 info.name,
@@ -319,17 +288,18 @@ fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
     })
 }
 
-/// Records that belong to no condition of the manifest: two experiments in one directory, perhaps.
-fn strangers(stored: &Stored, arms: &Arms<'_>) -> Option<Finding> {
+/// Reports records of conditions that the manifest does not have, perhaps of a second experiment in the
+/// same directory.
+fn unknown_conditions(stored: &StoredExperiment, arms: &Arms<'_>) -> Option<Finding> {
     let known: usize = arms.values().map(|arm| arm.all.len()).sum();
     let burn_in = stored.trials.iter().filter(|t| t.is_burn_in()).count();
-    let strange = stored.trials.len() - known - burn_in;
-    (strange > 0).then(|| {
+    let unknown = stored.trials.len() - known - burn_in;
+    (unknown > 0).then(|| {
         warning(
             "unknown-condition",
             None,
-            format!("{strange} records belong to no condition of the manifest and are left out"),
-            "keep one experiment in one directory",
+            format!("{unknown} records belong to no condition of the manifest and are excluded"),
+            "keep each experiment in its own directory",
         )
     })
 }

@@ -1,9 +1,9 @@
-//! What the database asked of the system against what the device read.
+//! Compares the reads that PostgreSQL requested with those of the device.
 //!
-//! A buffer miss (RIOPS) is a read of 8 kB that PostgreSQL asked for. The operating system's cache
-//! answers some; the rest reaches the device, as requests that may hold more than one block. The
-//! classic check by hand is the mean of iostat's r/s against RIOPS: here it is a line per condition.
-//! Devices see reads of others as well, and read-ahead, so they may read more than was asked for.
+//! A buffer miss (RIOPS) is a requested read of 8 kB. The operating system's cache answers some; the
+//! others reach the device, in requests that may contain several blocks. The classic manual check
+//! compares the mean of iostat's r/s with RIOPS; here it is one line per condition. A device may read
+//! more than requested, because of read-ahead and other readers.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,10 @@ use pgio_results::units::human;
 
 const BLOCK_BYTES: f64 = 8192.0;
 
-/// Fewer misses a second than this are no work of the device's to speak of: what it reads then is
-/// for others, or read-ahead.
+/// Fewer misses per second are ignored: the device then mostly reads for others or ahead.
 const FEW: f64 = 100.0;
 
-/// Device reads may differ from the misses by this much and still be the same.
+/// Device reads that differ from the misses by at most this share count as equal.
 const SAME: f64 = 0.1;
 
 /// Reads of one trial or, averaged, of one condition; each a rate per second.
@@ -30,7 +29,7 @@ const SAME: f64 = 0.1;
 pub struct Reads {
     /// Blocks that were not in shared buffers: RIOPS.
     pub buffer_misses: f64,
-    /// Of these, what the operating system's cache answered.
+    /// Misses that the operating system's cache answered.
     pub page_cache_reads: Option<f64>,
     /// Requests, as iostat's r/s.
     pub device_reads: Option<f64>,
@@ -47,7 +46,7 @@ pub struct Reconciliation {
     pub sentence: String,
 }
 
-/// Conditions of which the device's reads are known.
+/// The conditions with known device reads.
 pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Reconciliation> {
     let one = |name: &str| {
         let trials: Vec<Reads> = arms[name].valid().filter_map(of_trial).collect();
@@ -60,7 +59,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
     if all.iter().all(|r| r.reads.buffer_misses < FEW) { Vec::new() } else { all }
 }
 
-/// What is known of one trial's reads; nothing without RIOPS.
+/// The reads of one trial; `None` without RIOPS.
 pub fn of_trial(trial: &Trial) -> Option<Reads> {
     let buffer_misses = value(trial, "riops")?;
     let blocks = device_bytes(trial).map(|bytes| bytes / BLOCK_BYTES);
@@ -73,7 +72,7 @@ pub fn of_trial(trial: &Trial) -> Option<Reads> {
     })
 }
 
-/// Read from the devices that the server lies on.
+/// Bytes read from the devices that hold the server's files.
 fn device_bytes(trial: &Trial) -> Option<f64> {
     let devices = trial.telemetry.as_ref()?.devices_in_use()?;
     Some(devices.iter().map(|device| device.read_bytes_per_second).sum())
@@ -91,8 +90,8 @@ fn averaged(trials: &[Reads]) -> Option<Reads> {
 }
 
 fn sentence(reads: &Reads) -> Option<String> {
-    // Bytes tell how much of what was asked for came from the device; requests only where they
-    // are all there is, as in iostat's r/s.
+    // Bytes show how much of the requested amount came from the device; use requests, as in iostat's
+    // r/s, only without them.
     let from_device = reads.device_read_blocks.or(reads.device_reads)?;
     let rate = |n: f64| human::count(n.round().max(0.0) as u64);
     let device = match (reads.device_reads, reads.device_read_blocks) {
@@ -101,13 +100,13 @@ fn sentence(reads: &Reads) -> Option<String> {
     };
     let misses = reads.buffer_misses;
     let against = format!("{device} against {} buffer misses/s", rate(misses));
-    let said = if misses < FEW {
-        "nothing was asked of the system to speak of".to_owned()
+    let conclusion = if misses < FEW {
+        "PostgreSQL requested hardly any reads".to_owned()
     } else {
         let ratio = from_device / misses;
         if ratio > 1.0 + SAME {
             format!(
-                "the device read {ratio:.1} times what was asked for, by read-ahead or for others"
+                "the device read {ratio:.1} times the requested amount, due to read-ahead or other readers"
             )
         } else if ratio >= 1.0 - SAME {
             "the misses went to the device".to_owned()
@@ -115,10 +114,10 @@ fn sentence(reads: &Reads) -> Option<String> {
             format!("the operating system's cache answered {}", percent(1.0 - ratio))
         }
     };
-    Some(format!("{against}: {said}"))
+    Some(format!("{against}: {conclusion}"))
 }
 
-/// Never 100 % of what is not all.
+/// Never rounds to 100 % if the share is below 1.
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent >= 99.95 && share < 1.0 {
@@ -157,18 +156,21 @@ mod tests {
 
     #[test]
     fn the_cache_read_ahead_and_nothing() {
-        let said = |r: &Reads| sentence(r).unwrap().split_once(": ").unwrap().1.to_owned();
+        let conclusion = |r: &Reads| sentence(r).unwrap().split_once(": ").unwrap().1.to_owned();
         assert_eq!(
-            said(&reads(99_352.0, 10.0, Some(993.5))),
+            conclusion(&reads(99_352.0, 10.0, Some(993.5))),
             "the operating system's cache answered 99.0 %"
         );
         assert_eq!(
-            said(&reads(99_352.0, 0.0, Some(1.0))),
+            conclusion(&reads(99_352.0, 0.0, Some(1.0))),
             "the operating system's cache answered more than 99.9 %"
         );
-        assert_eq!(said(&reads(100.0, 0.0, None)), "the operating system's cache answered 100 %");
-        assert!(said(&reads(100.0, 40.0, Some(250.0))).contains("2.5 times"));
-        assert!(said(&reads(0.0, 4.0, None)).starts_with("nothing was asked"));
+        assert_eq!(
+            conclusion(&reads(100.0, 0.0, None)),
+            "the operating system's cache answered 100 %"
+        );
+        assert!(conclusion(&reads(100.0, 40.0, Some(250.0))).contains("2.5 times"));
+        assert!(conclusion(&reads(0.0, 4.0, None)).starts_with("PostgreSQL requested hardly any"));
         let unknown = Reads { device_reads: None, ..reads(100.0, 0.0, None) };
         assert_eq!(sentence(&unknown), None);
     }
@@ -210,9 +212,12 @@ mod tests {
         );
         set(&mut t, "page_cache_reads_per_second", 900.0);
         let analysis = analyse(&experiment(&["local"], vec![t]));
-        let told = &analysis.reconciliation[0];
-        assert_eq!(told.reads.page_cache_reads, Some(900.0));
-        assert!(told.sentence.ends_with("the operating system's cache answered 25 %"), "{told:?}");
+        let reads = &analysis.reconciliation[0];
+        assert_eq!(reads.reads.page_cache_reads, Some(900.0));
+        assert!(
+            reads.sentence.ends_with("the operating system's cache answered 25 %"),
+            "{reads:?}"
+        );
     }
 
     #[test]

@@ -1,20 +1,39 @@
-//! How small an effect this experiment can detect, and how many blocks a planned one takes.
+//! The smallest effect that this experiment detects, and the number of blocks that a planned effect
+//! needs.
 //!
-//! Both start from the noise of equal trials, pooled over all conditions (`benchmath::spread`): a
-//! single pair of conditions knows its own spread badly. An effect to plan for is one that the user
-//! names (`effect = "5%"`); planned from the effect just estimated, the number of blocks is noise.
+//! Both use the noise of equal trials, pooled over all conditions (`benchmath::spread`), because a single
+//! pair of conditions estimates its spread poorly. The user names the effect to plan for
+//! (`effect = "5%"`); a number of blocks planned from the estimated effect would be noise.
 
 use std::collections::BTreeMap;
 
 use benchmath::power::{self, PLANNED_POWER};
 use benchmath::signed_rank::fewest_values;
 use benchmath::spread::{self, Spread};
+use serde::{Deserialize, Serialize};
 
+use super::comparison::Comparison;
+use super::interval::Interval;
 use super::pairing::Arm;
-use super::{ALPHA, Comparison, NoiseFloor, Verdict};
+use super::verdict::{ALPHA, Verdict};
 use pgio_results::store::Manifest;
 
-/// By metric, of those that were compared.
+/// The noise floor: the effect of the A/A twin.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NoiseFloor {
+    pub ratio: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// The smallest change that as many blocks detect with 80 % power, from the spread of all
+    /// conditions' trials: 0.04 is 4 %.
+    pub minimum_detectable_effect: Option<f64>,
+    /// The same from the upper bound (90 %) of that spread, which is itself an estimate.
+    #[serde(default)]
+    pub minimum_detectable_effect_at_most: Option<f64>,
+}
+
+/// The spread of each compared metric.
 pub(super) type Spreads = BTreeMap<String, Spread>;
 
 pub(super) fn spreads(
@@ -38,13 +57,13 @@ pub(super) fn spreads(
     found
 }
 
-/// The level at which one of the judged comparisons is about judged.
+/// The approximate level of one judged comparison.
 fn level(comparisons: &[Comparison], blocks: usize) -> f64 {
     let judged = comparisons.iter().filter(|c| c.judged && c.ratio.is_some()).count();
     power::level_in_family(ALPHA, judged, blocks)
 }
 
-/// Says of each undecided comparison of the primary metric how many blocks the planned effect takes.
+/// Sets how many blocks the planned effect needs, for each undecided comparison of the primary metric.
 pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Comparison]) {
     let level = level(comparisons, usize::MAX);
     for c in comparisons.iter_mut().filter(|c| c.primary) {
@@ -63,7 +82,7 @@ pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Co
     }
 }
 
-/// What the baseline's twin shows, by metric, and how small an effect could be detected.
+/// The noise floor by metric, with the smallest detectable effect.
 pub(super) fn noise_floor(
     aa: &str,
     spreads: &Spreads,

@@ -9,51 +9,17 @@
 use std::collections::BTreeSet;
 
 use benchmath::fisher;
-use serde::{Deserialize, Serialize};
 
+use super::comparison::Comparison;
+use super::condition::{Condition, Share, State};
 use super::pairing::{Arm, Arms};
-use super::{ALPHA, Comparison, Condition, Verdict};
+use super::verdict::{ALPHA, Verdict};
 use pgio_results::store::Manifest;
 use pgio_results::sweep::Point;
 use pgio_results::{CheckVerdict, Outcome, Trial, checks};
 
 pub const FAILED: &str = "failed";
 pub const INVALID: &str = "invalid";
-
-/// How many trials something happened to, against the baseline.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Share {
-    /// `failed`, `invalid`, or the id of a check of behavior.
-    pub what: String,
-    /// Of the condition's trials.
-    pub trials: usize,
-    pub of: usize,
-    /// Of the baseline's.
-    pub baseline_trials: usize,
-    pub baseline_of: usize,
-    /// Fisher's exact test, two-sided; null where a side has no trials.
-    pub p: Option<f64>,
-    /// Whether it is part of the result: the shares differ at 5 %, or one side has some and the other none.
-    pub notable: bool,
-}
-
-/// What became of a condition's trials, before anything is said of their rates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// No trial is on record, but for interrupted ones.
-    NotRun,
-    /// None of its trials succeeded.
-    Failed,
-    /// Some completed, and a check forbids each of them to count.
-    NoValidTrial,
-    /// Too few blocks are valid for an interval.
-    Undecided,
-    #[default]
-    Measured,
-}
 
 /// What one side's trials came to.
 #[derive(Default)]
@@ -162,11 +128,11 @@ mod tests {
     use crate::analysis::analyse;
     use crate::analysis::test_support::{experiment, trial};
     use pgio_results::Check;
-    use pgio_results::store::Stored;
+    use pgio_results::store::StoredExperiment;
 
     const RATE: &str = "commits_per_second";
 
-    fn ten(change: impl Fn(u32, &mut Trial)) -> Stored {
+    fn ten(change: impl Fn(u32, &mut Trial)) -> StoredExperiment {
         let block = |block: u32| {
             let mut on = trial("on", block, &[(RATE, 500.0 + f64::from(block))]);
             change(block, &mut on);
@@ -175,7 +141,7 @@ mod tests {
         experiment(&["local", "on"], (1..=10).flat_map(block).collect())
     }
 
-    fn share_of(stored: &Stored, what: &str) -> Option<Share> {
+    fn share_of(stored: &StoredExperiment, what: &str) -> Option<Share> {
         let analysis = analyse(stored);
         let shares = &analysis.condition("on").unwrap().shares;
         shares.iter().find(|s| s.what == what).cloned()
@@ -237,7 +203,7 @@ mod tests {
 
     #[test]
     fn each_state_has_its_reason() {
-        let state = |stored: &Stored| analyse(stored).condition("on").unwrap().state;
+        let state = |stored: &StoredExperiment| analyse(stored).condition("on").unwrap().state;
         assert_eq!(state(&ten(|_, _| ())), State::Measured);
         assert_eq!(state(&ten(|_, on| fail(on))), State::Failed);
         let steal = |t: &mut Trial| t.checks.push(Check::invalid("steal", "30 %", "elsewhere"));

@@ -1,12 +1,12 @@
-//! How each trial on record stands: whether it counts, and if not, why.
+//! The standing of each trial: whether it counts, and if not, why.
 //!
-//! The same rules as the pairing, told by trial, so that a report can show what was left out.
+//! The rules are those of `pairing`, by trial, so that a report can show what was excluded.
 
 use std::collections::BTreeSet;
 
 use super::{cross, pairing};
-use pgio_results::store::Stored;
-use pgio_results::{Outcome, Place};
+use pgio_results::store::StoredExperiment;
+use pgio_results::{Outcome, TrialPosition};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -15,29 +15,29 @@ pub enum Standing {
     Invalid,
     Failed,
     Interrupted,
-    /// A later attempt of the same block stands in its place.
+    /// A later attempt of the same block replaces it.
     Repeated,
-    /// Measured before block 1 to warm the server up, complete or not.
+    /// Ran before block 1 to warm up the server, complete or not.
     BurnIn,
-    /// Of no condition or point of the manifest.
-    Stranger,
+    /// Its condition or point is not in the manifest.
+    UnknownCondition,
 }
 
-/// One for each trial, in the order of the record.
-pub fn standings(stored: &Stored) -> Vec<Standing> {
+/// The standing of each trial, in the order of the record.
+pub fn standings(stored: &StoredExperiment) -> Vec<Standing> {
     let stored = cross::judged(stored);
     let arms = pairing::arms_everywhere(&stored.manifest, &stored.trials);
     let counted: BTreeSet<usize> =
         arms.values().flat_map(|arm| arm.counted()).map(|(line, _)| line).collect();
-    let known = |place: &Place| {
+    let known = |place: &TrialPosition| {
         arms.contains_key(place.condition.as_str())
             && stored.manifest.points().contains(&place.point)
     };
     (1..)
         .zip(&stored.trials)
         .map(|(line, trial)| match (&trial.place, &trial.outcome) {
-            (Some(place), _) if !known(place) => Standing::Stranger,
-            (None, _) => Standing::Stranger,
+            (Some(place), _) if !known(place) => Standing::UnknownCondition,
+            (None, _) => Standing::UnknownCondition,
             (Some(place), _) if place.is_burn_in() => Standing::BurnIn,
             (_, Outcome::Failed { .. }) => Standing::Failed,
             (_, Outcome::Interrupted) => Standing::Interrupted,
@@ -71,10 +71,10 @@ mod tests {
         burn_in.place.as_mut().unwrap().block = 0;
         burn_in.checks.push(Check::invalid("foreign-load", "3 cores", "stop it"));
         trials.push(burn_in);
-        use Standing::{BurnIn, Counts, Failed, Interrupted, Invalid, Repeated, Stranger};
+        use Standing::{BurnIn, Counts, Failed, Interrupted, Invalid, Repeated, UnknownCondition};
         assert_eq!(
             standings(&experiment(&["local", "on"], trials)),
-            [Repeated, Invalid, Repeated, Counts, Stranger, Interrupted, Failed, BurnIn]
+            [Repeated, Invalid, Repeated, Counts, UnknownCondition, Interrupted, Failed, BurnIn]
         );
     }
 }

@@ -1,19 +1,18 @@
-//! One condition on its own: how many trials, and each metric's value over those that count.
+//! Describes one condition: the number of trials, and each metric's value over those that count.
 //!
-//! A value is that of the typical trial: the geometric mean of the trials' values where all are
-//! positive, since effects are ratios and this is the value of which the ratio is one, and the
-//! arithmetic mean otherwise. That holds for mean, percentiles and maximum of a latency as well. A
-//! percentile under the clock's resolution is left out. No comparison happens here; that is
-//! `compare`'s.
+//! The value is that of the typical trial: the geometric mean of the trials' values if all are positive,
+//! because effects are ratios, and the arithmetic mean otherwise. This applies to mean, percentiles and
+//! maximum of a latency as well. Percentiles below the clock's resolution are omitted. `compare`
+//! compares conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::summary::{geometric_mean, mean};
 
-use super::findings::differing_factors;
+use super::condition::{Condition, State};
+use super::factors::differing_factors;
 use super::pairing::Arm;
-use super::shares::State;
-use super::{Condition, degraded, steady, tail};
+use super::{degraded, steady, tail};
 use pgio_results::metrics;
 use pgio_results::store::{ConditionInfo, Manifest};
 use pgio_results::{CheckVerdict, Metric};
@@ -62,7 +61,7 @@ fn central(values: &[f64]) -> Option<f64> {
     geometric_mean(values).or_else(|| mean(values))
 }
 
-/// Named checks that were in order in the last attempt of every block, and how many there are.
+/// The number of checks that passed in the last attempt of every block, and the number of all checks.
 fn checks(arm: &Arm<'_>) -> (usize, usize) {
     let mut names = BTreeSet::new();
     let mut not_passed = BTreeSet::new();

@@ -1,16 +1,16 @@
-//! What a percentile is worth: of enough operations, above the clock's resolution, and not cut off by
-//! the window's end.
+//! Decides whether a percentile is reliable: it needs enough operations, must be above the clock's
+//! resolution, and must not be cut off by the window's end.
 //!
-//! The rules hold for all trials of a metric or for none: leaving out just the trials that break one
-//! would favor the slow ones or the fast ones. A percentile with fewer than [`MIN_BEYOND`]
-//! operations beyond it is the latency of single operations. A lower bound in the place of a value
-//! bounds the effect as well, as estimate and interval rise with each pair's ratio; of the interval
-//! the other side, which is not known, is left out.
+//! A rule applies to all trials of a metric, because excluding only the trials that break it would favor
+//! slow or fast ones. A percentile with fewer than [`MIN_BEYOND`] operations beyond it is the latency of
+//! single operations. If values are lower bounds, the effect is a bound as well, because estimate and
+//! interval rise with each pair's ratio; the unknown side of the interval is omitted.
 
 use std::collections::BTreeMap;
 
+use super::comparison::Comparison;
 use super::pairing::Arm;
-use super::{Bound, Comparison, Verdict};
+use super::verdict::{Bound, Verdict};
 use pgio_results::histogram::COARSEST_QUANTILE_NS;
 use pgio_results::latency::{MIN_BEYOND, needed};
 use pgio_results::metrics::{self, Kind, MetricDef};
@@ -18,10 +18,10 @@ use pgio_results::operation::{Class, Statistic};
 use pgio_results::store::Manifest;
 use pgio_results::units::human;
 
-/// A percentile that some trial has too few operations for.
+/// A percentile for which some trial has too few operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct TooShort {
-    /// In the trial that has the fewest.
+    /// Operations in the trial with the fewest.
     operations: u64,
     needed: u64,
 }
@@ -29,16 +29,15 @@ pub(super) struct TooShort {
 impl TooShort {
     pub(super) fn reason(self) -> String {
         format!(
-            "not compared: a trial has {} operations, and with fewer than {} less than \
-             {MIN_BEYOND} lie beyond this percentile; take longer windows, or compare another \
-             metric",
+            "not compared: a trial has {} operations, but this percentile needs {} so that {MIN_BEYOND} \
+             are beyond it; lengthen the window, or compare another metric",
             human::count(self.operations),
             human::count(self.needed)
         )
     }
 }
 
-/// `None` for what is no percentile, or where nobody knows of how many operations it is.
+/// `None` if the metric is not a percentile or its number of operations is unknown.
 pub(super) fn too_short<'a>(
     arms: impl Iterator<Item = &'a Arm<'a>>,
     def: &MetricDef,
@@ -51,8 +50,8 @@ pub(super) fn too_short<'a>(
     Some(TooShort { operations, needed })
 }
 
-/// Whether a percentile is finer than the server's clock in any trial. fio's clock is finer, and a
-/// command has its own.
+/// Whether a percentile is below the resolution of the server's clock in any trial. fio's clock is
+/// finer, and a command has its own.
 pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
     let by_the_server = match def.kind {
         Kind::Latency(Class::Device | Class::Lag, _) | Kind::Quantity | Kind::Declared => false,
@@ -62,7 +61,7 @@ pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
     by_the_server && arm.values(def.name).iter().any(is_coarse)
 }
 
-/// A comparison without its numbers, and why.
+/// A comparison without numbers, with the reason as a warning.
 pub(super) fn not_compared(comparison: Comparison, why: String) -> Comparison {
     Comparison {
         ratio: None,
@@ -72,7 +71,7 @@ pub(super) fn not_compared(comparison: Comparison, why: String) -> Comparison {
     }
 }
 
-/// Without what cannot be known, where trials have lower bounds in the place of values.
+/// Removes what is unknown if trials have lower bounds instead of values.
 pub(super) fn bounded(comparison: Comparison, cut_off: [bool; 2]) -> Comparison {
     let bound = match cut_off {
         [false, false] => return comparison,
@@ -93,19 +92,19 @@ pub(super) fn bounded(comparison: Comparison, cut_off: [bool; 2]) -> Comparison 
         }
     };
     let why = format!(
-        "the window's end cut off operations under {side}: this is the {word} bound of an effect \
-         whose size is not known"
+        "the window's end cut off operations under {side}: this is the {word} bound of an \
+         effect of unknown size"
     );
-    let mut told = one_sided(comparison, Some(bound), Some(why));
-    // What the unknown part could take back was not shown.
-    if !outside && told.verdict != Verdict::TooFewBlocks {
-        told.verdict = Verdict::NoDifference;
-        (told.p, told.p_adjusted) = (None, None);
+    let mut bounded = one_sided(comparison, Some(bound), Some(why));
+    // The unknown part could reverse the effect, so no difference was detected.
+    if !outside && bounded.verdict != Verdict::TooFewBlocks {
+        bounded.verdict = Verdict::NoDifference;
+        (bounded.p, bounded.p_adjusted) = (None, None);
     }
-    told
+    bounded
 }
 
-/// Without the side of the interval that `bound` leaves open; without any where it is `None`.
+/// Removes the side of the interval that `bound` leaves open; both sides if it is `None`.
 fn one_sided(mut c: Comparison, bound: Option<Bound>, why: Option<String>) -> Comparison {
     if bound != Some(Bound::AtLeast) {
         (c.interval.low, c.difference_interval.low) = (None, None);
@@ -121,7 +120,7 @@ fn one_sided(mut c: Comparison, bound: Option<Bound>, why: Option<String>) -> Co
     c
 }
 
-/// One line a class: which percentiles are not compared, and why.
+/// One line per class: which percentiles are not compared, and why.
 pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<String> {
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
     let others = || manifest.conditions.iter().filter(|c| c.name != manifest.baseline);
@@ -144,8 +143,8 @@ pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<
             _ => names.concat(),
         };
         format!(
-            "{named} of {class} not compared: fewer than {MIN_BEYOND} operations lie beyond in a \
-             trial, which has {}",
+            "{named} of {class} not compared: a trial has {} operations, of which fewer than \
+             {MIN_BEYOND} are beyond",
             human::count(short.operations)
         )
     };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use pgio_results::change::{Change, Subject};
 use pgio_results::histogram::Histogram;
 use pgio_results::metrics;
-use pgio_results::store::{ConditionInfo, Manifest, Stored};
+use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use pgio_results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
 use pgio_results::test_support::{full_trial, manifest};
-use pgio_results::{Check, Metric, Place, Trial};
+use pgio_results::{Check, Metric, Trial, TrialPosition};
 
 /// The trial of the published example: 120 s, one session, 200M.
 pub fn classic_trial() -> Trial {
@@ -33,7 +33,7 @@ pub fn classic_trial() -> Trial {
 /// A trial of an experiment, complete and with one passed check.
 pub fn trial(condition: &str, block: u32, metrics: &[(&str, f64)]) -> Trial {
     let mut trial = classic_trial();
-    trial.place = Some(Place {
+    trial.place = Some(TrialPosition {
         experiment: "test".to_owned(),
         condition: condition.to_owned(),
         block,
@@ -71,12 +71,12 @@ pub fn throttled() -> Change {
 
 /// An experiment that compares by commits/s with `local`; each condition sets synchronous_commit
 /// to its own name, one that ends in `-aa` is the baseline's twin.
-pub fn experiment(conditions: &[&str], trials: Vec<Trial>) -> Stored {
+pub fn experiment(conditions: &[&str], trials: Vec<Trial>) -> StoredExperiment {
     let info = |name: &&str| ConditionInfo {
         name: (*name).to_owned(),
         changes: vec![Change::server("synchronous_commit", name.trim_end_matches("-aa"))],
     };
-    Stored {
+    StoredExperiment {
         manifest: Manifest {
             aa: conditions.iter().find(|c| c.ends_with("-aa")).map(|c| (*c).to_owned()),
             conditions: conditions.iter().map(info).collect(),
@@ -90,7 +90,7 @@ pub fn experiment(conditions: &[&str], trials: Vec<Trial>) -> Stored {
 }
 
 /// What a demo stores: local, its twin, and two levels of synchronous replication, six blocks.
-pub fn demo() -> Stored {
+pub fn demo() -> StoredExperiment {
     let noise = [1.0, 1.03, 0.98, 1.01, 0.97, 1.02];
     let other_noise = [1.01, 0.99, 1.02, 0.97, 1.0, 1.03];
     let levels = [
@@ -158,7 +158,7 @@ pub fn sampled(condition: &str, block: u32, sightings: &[(&str, u64)]) -> Trial 
 /// `local`, its twin and `on` along sessions 1, 4, 16, 64 and a delay of 0, 1, 5 ms around four
 /// sessions and 1 ms. At `local` each session adds as much again; under `on` no more than the first
 /// sixteen do, and a commit takes two flushes and twice the delay.
-pub fn swept(blocks: u32) -> Stored {
+pub fn swept(blocks: u32) -> StoredExperiment {
     let value = |v: u64| AxisValue { at: Some(v as f64), value: v.into(), treatments: Vec::new() };
     let axis = |name: &str, unit: Option<&str>, values: &[u64]| Axis {
         name: name.to_owned(),
@@ -234,7 +234,7 @@ pub fn swept(blocks: u32) -> Stored {
 }
 
 /// `on` waits for the standby 1 ms longer, give or take a little by block.
-pub fn replicated(blocks: u32) -> Stored {
+pub fn replicated(blocks: u32) -> StoredExperiment {
     let mut trials = Vec::new();
     for block in 1..=blocks {
         let mut local = sampled("local", block, &[("IO:WALSync", 100), ("CPU", 900)]);

@@ -9,20 +9,20 @@ use super::*;
 use pgio_results::change::Change;
 use pgio_results::histogram::Histogram;
 use pgio_results::operation::Class;
-use pgio_results::store::Stored;
-use pgio_results::{Check, Outcome, Trial};
+use pgio_results::store::StoredExperiment;
+use pgio_results::{Check, CheckVerdict, Outcome, Trial};
 
 const PRIMARY: &str = "commits_per_second";
 
 /// Blocks of local and on, at these rates.
-fn two(rates: &[(f64, f64)]) -> Stored {
+fn two(rates: &[(f64, f64)]) -> StoredExperiment {
     let trials = (1..).zip(rates).flat_map(|(block, (local, on))| {
         [trial("local", block, &[(PRIMARY, *local)]), trial("on", block, &[(PRIMARY, *on)])]
     });
     experiment(&["local", "on"], trials.collect())
 }
 
-fn steady(blocks: u32) -> Stored {
+fn steady(blocks: u32) -> StoredExperiment {
     let rates: Vec<(f64, f64)> =
         (0..blocks).map(|b| (1000.0 + f64::from(b), 500.0 + 2.0 * f64::from(b))).collect();
     two(&rates)
@@ -32,7 +32,7 @@ fn ids(analysis: &Analysis) -> Vec<(&str, Option<&str>)> {
     analysis.checks.iter().map(|c| (c.id.as_str(), c.condition.as_deref())).collect()
 }
 
-fn of(stored: &Stored, condition: &str, block: u32) -> usize {
+fn of(stored: &StoredExperiment, condition: &str, block: u32) -> usize {
     let here =
         |t: &Trial| t.place.as_ref().is_some_and(|p| p.condition == condition && p.block == block);
     stored.trials.iter().position(here).unwrap()
@@ -139,7 +139,7 @@ fn one_alone_may_be_judged() {
 #[test]
 fn blocks_are_planned_for_the_effect_that_is_named() {
     let mut stored = demo();
-    let twin = |stored: &Stored| {
+    let twin = |stored: &StoredExperiment| {
         let found = analyse(stored);
         let undecided = |c: &&Comparison| c.primary && c.verdict == Verdict::NoDifference;
         found.comparisons.iter().find(undecided).map(|c| c.blocks_needed)
@@ -255,7 +255,7 @@ fn two_treatments_at_once_cannot_be_told_apart() {
     assert_eq!(ids(&analysis), [("factors", Some("on"))]);
     assert!(analysis.checks[0].message.contains("2 treatments"), "{:?}", analysis.checks);
 
-    let treatments = |stored: &mut Stored, baseline: &[&str], on: &[&str]| {
+    let treatments = |stored: &mut StoredExperiment, baseline: &[&str], on: &[&str]| {
         let changes = |all: &[&str]| -> Vec<Change> {
             let parts = all.iter().map(|words| words.split_once(" = ").unwrap());
             parts.map(|(setting, value)| Change::server(setting, value)).collect()
@@ -296,7 +296,7 @@ fn percentiles_are_those_of_the_typical_trial() {
 }
 
 /// Trials of each side by turns, with these numbers of operations of about 2 ms.
-fn timed(operations: &[u32]) -> Stored {
+fn timed(operations: &[u32]) -> StoredExperiment {
     let mut stored = steady(operations.len() as u32);
     for (t, n) in stored.trials.iter_mut().zip(operations.iter().flat_map(|n| [n, n])) {
         record(t, &latencies(2.0, *n));
@@ -320,7 +320,7 @@ fn a_percentile_of_few_operations_is_shown_and_not_compared() {
     let primary = analysis.primary("on").unwrap();
     assert_eq!((primary.verdict, primary.ratio, primary.p), (Verdict::NotApplicable, None, None));
     let why = &primary.warnings[0];
-    assert!(why.contains("1,999 operations") && why.contains("fewer than 2,000"), "{why}");
+    assert!(why.contains("1,999 operations") && why.contains("needs 2,000"), "{why}");
     assert!(analysis.condition("on").unwrap().metrics["commit_latency_p99"].value.is_some());
     assert!(analysis.comparison("on", "commit_latency_p95").is_some());
     assert_eq!(analysis.comparison("on", "commit_latency_p99_9"), None);

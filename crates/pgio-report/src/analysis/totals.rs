@@ -1,13 +1,14 @@
-//! All work over all time, under a condition and under the baseline.
+//! The ratio of totals: all work over all time under a condition, divided by the baseline's.
 
 use benchmath::totals::{self, Block, Part};
 use serde::{Deserialize, Serialize};
 
+use super::interval::Interval;
 use super::pairing::{self, Beside};
-use super::{ALPHA, Interval};
+use super::verdict::ALPHA;
 use pgio_results::Trial;
 
-/// The ratio of totals beside the typical block's ratio. They differ where some trials stall.
+/// The ratio of totals. It differs from the typical block's ratio if some trials stall.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Totals {
@@ -19,15 +20,15 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Whether the typical block tells another story: its ratio lies outside this interval, or
-    /// this ratio outside its interval, and the two differ by more than a per cent.
+    /// Whether the typical block's ratio contradicts it: one ratio is outside the other's interval, and
+    /// the two differ by more than 1 %.
     pub fn disagrees(&self, ratio: f64, interval: Interval) -> bool {
         (self.ratio / ratio).ln().abs() > 0.01
             && (self.interval.excludes(ratio) || interval.excludes(self.ratio))
     }
 }
 
-/// Of a rate; over the blocks in which both sides have a trial that counts.
+/// For a rate, over the blocks in which both sides have a trial that counts.
 pub(super) fn ratio(beside: &Beside<'_, '_>, metric: &str) -> Option<Totals> {
     let part = |trial: &Trial| {
         let seconds = trial.window.seconds;

@@ -33,9 +33,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
 
-use self::divide::Class;
+use self::divide::{Class, Divided};
+pub use self::predicted::Predicted;
+use super::interval::Interval;
 use super::pairing::{Arm, Beside};
-use super::{ALPHA, Interval};
+use super::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
 use pgio_results::waits::{GROUPS, WaitGroup};
@@ -105,23 +107,6 @@ pub struct PartDifference {
     #[serde(flatten)]
     pub interval: Interval,
 }
-
-/// The difference that flush and round trip, measured without PostgreSQL, account for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Predicted {
-    pub seconds: f64,
-    /// Half of its 95 % interval: the probes vary. Absent in older results.
-    #[serde(default)]
-    pub error: Option<f64>,
-    /// More is to be expected, by an amount that nothing tells.
-    pub at_least: bool,
-    /// The sum in words.
-    pub from: String,
-}
-
-/// One trial's classes.
-type Divided = BTreeMap<&'static str, Class>;
 
 pub(super) fn decompositions(
     manifest: &Manifest,

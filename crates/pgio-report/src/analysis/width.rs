@@ -1,11 +1,11 @@
-//! How wide the primary intervals are: what `precision =` is about.
+//! The width of the primary intervals, which `precision =` limits.
 //!
-//! Asked between two blocks, to decide whether another is worth it, and by the report, which says
-//! where the limit of blocks came first.
+//! The experiment loop checks it between blocks to decide whether to run another; the report warns if the
+//! limit of blocks was reached first.
 
-use super::Comparison;
+use super::comparison::Comparison;
 
-/// How wide the primary intervals are.
+/// The width of the primary intervals.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Width {
     /// The widest half-width, of a ratio (0.05 is ±5 %), and its condition.
@@ -19,27 +19,26 @@ impl Width {
         matches!(self, Width::Widest(_, half) if *half <= precision)
     }
 
-    /// Held against what was asked for, in words.
-    pub fn told(&self, precision: f64) -> String {
-        let asked = precision * 100.0;
+    /// Compares it with the requested precision, in words.
+    pub fn describe(&self, precision: f64) -> String {
+        let requested = precision * 100.0;
         match self {
             Width::Widest(_, half) if self.is_within(precision) => format!(
-                "the widest interval is ±{:.1} %: as narrow as asked for (±{asked:.1} %)",
+                "the widest interval is ±{:.1} %, within the requested ±{requested:.1} %",
                 half * 100.0
             ),
             Width::Widest(condition, half) => format!(
-                "the widest interval is ±{:.1} % (`{condition}`), asked for is ±{asked:.1} %",
+                "the widest interval is ±{:.1} % (`{condition}`), wider than the requested ±{requested:.1} %",
                 half * 100.0
             ),
             Width::None(condition) => {
-                format!("`{condition}` has no interval yet, asked for is ±{asked:.1} %")
+                format!("`{condition}` has no interval yet; requested precision: ±{requested:.1} %")
             }
         }
     }
 }
 
-/// Of all comparisons, that of the baseline with itself included; none where there is no other
-/// condition to compare.
+/// Over all comparisons, including that with the A/A twin; `None` if there is nothing to compare.
 pub fn width(comparisons: &[Comparison]) -> Option<Width> {
     let mut widest: Option<(String, f64)> = None;
     for c in comparisons.iter().filter(|c| c.primary) {
@@ -83,7 +82,7 @@ mod tests {
         );
         assert!(Width::Widest(condition.clone(), half).is_within(half));
         assert!(!Width::Widest(condition, half).is_within(half * 0.99));
-        // Every comparison counts: one without an interval is as wide as can be.
+        // Every comparison counts: one without an interval is infinitely wide.
         stored
             .trials
             .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block < 4));
@@ -92,10 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn the_width_is_said_in_per_cent() {
+    fn the_width_is_described_in_per_cent() {
         let widest = |half| Width::Widest("on".to_owned(), half);
-        insta::assert_snapshot!(widest(0.062).told(0.05), @"the widest interval is ±6.2 % (`on`), asked for is ±5.0 %");
-        insta::assert_snapshot!(widest(0.04).told(0.05), @"the widest interval is ±4.0 %: as narrow as asked for (±5.0 %)");
-        insta::assert_snapshot!(Width::None("on".to_owned()).told(0.05), @"`on` has no interval yet, asked for is ±5.0 %");
+        insta::assert_snapshot!(widest(0.062).describe(0.05), @"the widest interval is ±6.2 % (`on`), wider than the requested ±5.0 %");
+        insta::assert_snapshot!(widest(0.04).describe(0.05), @"the widest interval is ±4.0 %, within the requested ±5.0 %");
+        insta::assert_snapshot!(Width::None("on".to_owned()).describe(0.05), @"`on` has no interval yet; requested precision: ±5.0 %");
     }
 }

@@ -1,6 +1,6 @@
-//! Two experiments as a document: what differs besides the date, then the numbers.
+//! Two experiments as a document: the numbers, and what differs besides the date.
 //!
-//! It chooses what is shown and in which words; numbers and verdicts are `analysis::across`'s.
+//! This file chooses contents and wording; numbers and verdicts come from `analysis::across`.
 //! Next: `text` prints the document.
 
 use super::csv::{number, word};
@@ -19,8 +19,8 @@ pub fn document(across: &Across) -> Document {
         title: format!(
             "{}: B against A (95 % intervals). A: {}. B: {}.",
             format::metric_name(&across.primary_metric),
-            told(&across.a),
-            told(&across.b)
+            description(&across.a),
+            description(&across.b)
         ),
         tables,
         remarks: remarks(across),
@@ -63,13 +63,13 @@ pub fn flat(across: &Across) -> Table {
     }
 }
 
-fn told(side: &Side) -> String {
+fn description(side: &Side) -> String {
     let runs = match side.runs {
         1 => String::new(),
         n => format!("{}, the first ", format::counted(n, "run")),
     };
     let trials = format::counted(side.valid, "valid trial");
-    format!("{}, {runs}begun {}, {trials}", side.experiment, side.created_at)
+    format!("{}, {runs}started {}, {trials}", side.experiment, side.created_at)
 }
 
 fn columns(first: &str, last: &str) -> Vec<Column> {
@@ -100,9 +100,8 @@ fn primary(across: &Across) -> Table {
                 .to_owned()
         } else {
             format!(
-                "Shown, not judged: with fewer than {FEWEST} runs a side nothing separates a change \
-                 from what two runs of the same differ by. Judge with: pgio report A1 A2 A3 \
-                 --against B1 B2 B3"
+                "Shown, not judged: fewer than {FEWEST} runs per side cannot separate a change from the \
+                 variation between runs. To judge, run: pgio report A1 A2 A3 --against B1 B2 B3"
             )
         }],
     }
@@ -158,14 +157,14 @@ fn effects(across: &Across) -> Table {
         ],
         rows: across.effects.iter().map(row).collect(),
         notes: vec![
-            "What hit all conditions alike, such as a slower machine, is not in these.".to_owned(),
+            "These ratios exclude whatever affects all conditions equally, such as a slower machine.".to_owned(),
         ],
     }
 }
 
-/// Of the baseline: what the machine itself does otherwise.
+/// The secondary metrics of the baseline, which show how the machine itself changed.
 fn secondary(across: &Across) -> Option<Table> {
-    let told = |c: &&AcrossComparison| {
+    let is_listed = |c: &&AcrossComparison| {
         let zero = |v: Option<f64>| v.is_none_or(|v| v == 0.0);
         !c.primary && c.condition == across.a.baseline && !(zero(c.a) && zero(c.b))
     };
@@ -174,7 +173,7 @@ fn secondary(across: &Across) -> Option<Table> {
         cells.extend(values(across, c));
         cells
     };
-    let rows: Vec<Vec<String>> = across.comparisons.iter().filter(told).map(row).collect();
+    let rows: Vec<Vec<String>> = across.comparisons.iter().filter(is_listed).map(row).collect();
     let mut columns = columns("metric", "");
     columns.pop();
     (!rows.is_empty()).then(|| Table {
@@ -188,7 +187,7 @@ fn secondary(across: &Across) -> Option<Table> {
 fn reasons(across: &Across) -> Table {
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| NONE.to_owned());
     Table {
-        title: "What else differs: why the two may not be comparable".to_owned(),
+        title: "Other differences, which may make the two incomparable".to_owned(),
         columns: vec![Column::left("what"), Column::left("A"), Column::left("B")],
         rows: across
             .reasons
@@ -202,9 +201,9 @@ fn reasons(across: &Across) -> Table {
 fn remarks(across: &Across) -> Vec<Remark> {
     let warning = |text: String| Remark { label: "warning".to_owned(), text };
     let mut all = vec![warning(format!(
-        "not-interleaved: the trials of A and B did not take turns, so whatever changed between {} \
-         and {}, on the machine or around it, is part of every change above; to compare two things, \
-         run them as conditions of one experiment",
+        "not-interleaved: the trials of A and B were not interleaved, so every change above includes \
+         whatever else changed between {} and {}; to compare two things, run them as conditions of \
+         one experiment",
         across.a.created_at, across.b.created_at
     ))];
     if !across.reasons.is_empty() {
@@ -219,7 +218,7 @@ fn remarks(across: &Across) -> Vec<Remark> {
     for (names, here, there) in [(&across.only_in_a, "A", "B"), (&across.only_in_b, "B", "A")] {
         if !names.is_empty() {
             all.push(warning(format!(
-                "conditions: {} of {here} not in {there}, left out ({})",
+                "conditions: {} of {here} not in {there}, excluded ({})",
                 match names.len() {
                     1 => "one condition".to_owned(),
                     n => format!("{} conditions", format::small(n)),

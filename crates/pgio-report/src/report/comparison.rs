@@ -1,15 +1,15 @@
-//! An analysis as a document: the conditions against the baseline, the secondary metrics, what
-//! explains them (`explain`), and what speaks against trusting either.
+//! An analysis as a document: the conditions against the baseline, the secondary metrics, their
+//! explanation (`explain`), and the warnings.
 //!
-//! It chooses what is shown and in which words; verdicts and numbers are the analysis's own. Next:
-//! `text` prints the document.
+//! This file chooses contents and wording; verdicts and numbers come from the analysis. Next: `text`
+//! prints the document.
 
 use std::collections::BTreeMap;
 
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::{explain, outcomes, sweep};
-use crate::analysis::shares::State;
+use crate::analysis::State;
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
 };
@@ -17,11 +17,11 @@ use pgio_results::metrics::{self, MetricDef};
 use pgio_results::operation::{Class, Statistic};
 use pgio_results::{CheckVerdict, Metric, Warning};
 
-/// Conditions beside the baseline in one table of secondary metrics: what fits into a line.
+/// Conditions beside the baseline in one table of secondary metrics; more do not fit into a line.
 const SIDE_BY_SIDE: usize = 2;
-/// Marks a secondary change that was shown.
+/// Marks a decided secondary change.
 const STAR: &str = "*";
-/// How the classroom measurement of synchronous replication puts it.
+/// The unit that a well-known classroom measurement of synchronous replication uses.
 const PER_10000: &str = "seconds_per_10000_transactions";
 const COMMIT_PERCENTILES: [&str; 3] = [
     metrics::latency_name(Class::Commit, Statistic::P50),
@@ -108,9 +108,8 @@ fn metric(analysis: &Analysis, condition: &Condition, name: &str) -> String {
     shown(analysis, condition, name).map_or_else(|| NONE.to_owned(), |m| format::metric(&m))
 }
 
-/// The value that stands beside a ratio is the baseline's times that ratio, or the two would not
-/// fit: a mean over all trials is of other blocks than the ratio. Without a ratio, the condition's
-/// own mean.
+/// The value beside a ratio is the baseline's value times that ratio. A mean over all trials would not
+/// match the ratio, because it covers other blocks. Without a ratio, the condition's own mean.
 fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metric> {
     let own = condition.metrics.get(name)?;
     let of_ratio = || {
@@ -131,7 +130,7 @@ fn all_work(analysis: &Analysis, condition: &Condition) -> String {
     }
 }
 
-/// Under a heading that ends in `/s` the unit need not stand in every row.
+/// Omits the unit `/s`, which the heading shows.
 fn rate(analysis: &Analysis, condition: &Condition, name: &str) -> String {
     let text = metric(analysis, condition, name);
     match text.split_once(' ') {
@@ -179,8 +178,8 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
     }
 }
 
-/// How many blocks detect the effect that was planned for, on a line of its own. Not of the twin,
-/// where nobody looks for one.
+/// How many blocks detect the planned effect, on a separate line. Empty for the twin, which has no
+/// effect to detect.
 fn needed_blocks(c: &Comparison, is_aa: bool) -> String {
     match c.blocks_needed {
         Some(n) if !is_aa => format!("\n({} needed)", format::counted(n as usize, "block")),
@@ -205,7 +204,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     }
     if analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some()) {
         notes.push(
-            "The effect is that of the typical block; all work / all time weighs stalls with their \
+            "The effect is that of the typical block; all work / all time weights stalls by their \
              length."
                 .to_owned(),
         );
@@ -226,12 +225,12 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     };
     if analysis.conditions.iter().any(percentile_missing) {
         notes.push(format!(
-            "{NONE} in a latency: under 20 µs, where the server's clock has too coarse steps for \
-             a percentile; means are below."
+            "{NONE} in a latency: below 20 µs the server's clock is too coarse for a percentile; \
+             see the means below."
         ));
     }
     for comparison in analysis.comparisons.iter().filter(|c| c.primary) {
-        // That there are too few blocks is told as a check.
+        // A check reports too few blocks.
         if comparison.verdict != Verdict::TooFewBlocks {
             let condition = &comparison.condition;
             notes.extend(comparison.warnings.iter().map(|w| format!("{condition}: {w}.")));
@@ -240,17 +239,17 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     notes
 }
 
-/// A comparison that was picked once the results were there is not the one that was announced.
+/// Warns that this comparison was chosen after the results were known.
 fn chosen_afterwards(analysis: &Analysis) -> Option<String> {
     let own = analysis.own_baseline.as_ref()?;
     Some(format!(
-        "Told against {}; the experiment's own baseline is {own}. Who looks at many pairs finds one \
-         that differs by chance: run the pair by itself to confirm it.",
+        "Compared with {}; the experiment's own baseline is {own}. Among many pairs some differ by \
+         chance: run this pair alone to confirm the result.",
         analysis.baseline
     ))
 }
 
-/// What the twin says of the experiment's resolution.
+/// The experiment's resolution, as measured by the A/A twin.
 fn noise_floor(analysis: &Analysis) -> Option<String> {
     let aa = analysis.aa.as_ref()?;
     let twin = analysis.primary(aa)?;
@@ -260,7 +259,7 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
         (Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
         _ => format::change(ratio),
     };
-    let told = match floor.minimum_detectable_effect {
+    let power = match floor.minimum_detectable_effect {
         Some(mde) => format!(
             "; with {} an effect of {} is detected with 80 % power{}",
             format::counted(twin.blocks, "block"),
@@ -269,10 +268,10 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
         ),
         None => String::new(),
     };
-    Some(format!("Noise floor: {aa} is {} measured twice: {measured}{told}.", analysis.baseline))
+    Some(format!("Noise floor: {aa} is {} measured twice: {measured}{power}.", analysis.baseline))
 }
 
-/// The spread that the power is reckoned from is an estimate, too.
+/// The bound that allows for the error of the estimated spread.
 pub(super) fn at_most(floor: &NoiseFloor) -> String {
     let bound = floor.minimum_detectable_effect_at_most;
     bound.map_or_else(String::new, |most| format!(" (90 % bound: {})", format::size(most)))
@@ -298,8 +297,8 @@ pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
     if let Some(last) = tables.last_mut() {
         if any_starred {
             last.notes.push(format!(
-                "{STAR} decided: the interval leaves out no change. Intervals are 95 % for all of \
-                 these together."
+                "{STAR} decided: the interval excludes no change. Together, these intervals hold at \
+                 95 %."
             ));
         }
         last.notes.extend(analysis.notes.iter().map(|n| format!("Note: {n}.")));
@@ -352,7 +351,7 @@ pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
     remarks
 }
 
-/// Warnings that differ in a figure only are one, told of the first.
+/// Groups warnings that differ only in a figure, and shows the first of each group.
 fn warnings(all: &[(Warning, usize)]) -> Vec<Remark> {
     let mut grouped: Vec<(&Warning, usize, bool)> = Vec::new();
     for (warning, trials) in all {
@@ -365,15 +364,15 @@ fn warnings(all: &[(Warning, usize)]) -> Vec<Remark> {
         }
     }
     let remark = |(warning, trials, several): &(&Warning, usize, bool)| {
-        let first = if *several { "for one, " } else { "" };
+        let first = if *several { "for example, " } else { "" };
         let trials = format::counted(*trials, "trial");
         Remark { label: "warning".to_owned(), text: format!("{first}{warning} ({trials})") }
     };
     grouped.iter().map(remark).collect()
 }
 
-/// Each finding once, with the number of conditions and trials it was found in. These differ in their
-/// figures: what one check says of several is told of the first.
+/// Shows each finding once, with its conditions and trials. Messages of one check that differ only in
+/// figures are represented by the first.
 fn findings<'a>(checks: impl Iterator<Item = &'a Finding>) -> Vec<Remark> {
     let mut grouped: Vec<Vec<&Finding>> = Vec::new();
     let mut seen: BTreeMap<(&str, CheckVerdict, &str), usize> = BTreeMap::new();
@@ -398,7 +397,7 @@ fn finding(same: &[&Finding]) -> Remark {
     };
     let places = places(same);
     let places = if places.is_empty() { places } else { format!(" ({places})") };
-    let first = if same.iter().any(|s| s.message != check.message) { "for one, " } else { "" };
+    let first = if same.iter().any(|s| s.message != check.message) { "for example, " } else { "" };
     let remedy =
         if check.remedy.is_empty() { String::new() } else { format!("; {}", check.remedy) };
     Remark {
@@ -427,12 +426,12 @@ fn places(same: &[&Finding]) -> String {
         let parts: Vec<String> = condition.map(str::to_owned).into_iter().chain(trials).collect();
         parts.join(", ")
     };
-    let told: Vec<String> = places.iter().map(place).filter(|text| !text.is_empty()).collect();
+    let texts: Vec<String> = places.iter().map(place).filter(|text| !text.is_empty()).collect();
     let trials: usize = places.iter().map(|(_, trials)| trials.len()).sum();
-    let count = match (trials, told.len()) {
+    let count = match (trials, texts.len()) {
         (0, n) if n > 1 => format!("{n} conditions: "),
         (n, m) if n > 1 && m > 1 => format!("{n} trials: "),
         _ => String::new(),
     };
-    count + &told.join("; ")
+    count + &texts.join("; ")
 }

@@ -1,5 +1,5 @@
-//! What `pgio device` measured as a document: each test's median and spread, and for two places the
-//! ratio with its interval, in the words of an experiment's table.
+//! Results of `pgio device` as a document: each test's median and spread, and for two places the
+//! ratio with its interval, worded like an experiment's table.
 
 use super::comparison::effect;
 use super::format::{self, NONE};
@@ -108,15 +108,14 @@ fn notes(baseline: &str, results: &[TestResult]) -> Vec<String> {
     let compared = || results.iter().filter_map(|r| Some((&r.test, r.comparison.as_ref()?)));
     let mut notes = explained(results);
     if compared().any(|(_, c)| !c.verdict.is_decided()) {
-        notes.push(format!("~ cannot be told apart from {baseline}."));
+        notes.push(format!("~ no difference from {baseline} detected."));
     }
     if compared().any(|(_, c)| c.verdict == Verdict::TooFewBlocks) {
-        notes
-            .push("Fewer than 6 rounds decide nothing at 95 %: use --rounds 6 or more.".to_owned());
+        notes.push("Fewer than 6 rounds cannot decide at 95 %: use --rounds 6 or more.".to_owned());
     }
     if results.len() > 1 {
         let tests = format::counted(results.len(), "test");
-        notes.push(format!("Each interval is of its test alone, not adjusted for {tests}."));
+        notes.push(format!("Each interval is for its test alone, not adjusted for {tests}."));
     }
     for (test, c) in compared().filter(|(_, c)| c.verdict != Verdict::TooFewBlocks) {
         notes.extend(c.warnings.iter().map(|w| format!("{}: {w}.", title(test))));
@@ -153,7 +152,7 @@ fn explained(results: &[TestResult]) -> Vec<String> {
     let random = results.iter().find(|r| r.test.kind.starts_with("random"));
     notes.extend(random.map(|r| {
         let block = human::bytes(r.test.block_bytes);
-        format!("Random I/O is of {block} each; the depth is how many are in flight.")
+        format!("Random I/O uses {block} requests; the depth is the number in flight.")
     }));
     notes
 }
@@ -161,7 +160,7 @@ fn explained(results: &[TestResult]) -> Vec<String> {
 fn median(found: &Described, test: &DeviceTest) -> String {
     let unit = definition(&test.metric).map_or("", |def| def.unit);
     match found.median {
-        // Under a heading of places the unit stands in every cell, so it must be short.
+        // The headings name places, so every cell shows the unit, which must be short.
         Some(value) if unit == "operations/s" => human::rate(value),
         Some(value) => format::quantity(value, unit),
         None => NONE.to_owned(),
@@ -192,18 +191,18 @@ mod tests {
     use crate::analysis::device::results;
     use pgio_results::test_support::device_record;
 
-    fn told(record: &DeviceRecord) -> String {
+    fn rendered(record: &DeviceRecord) -> String {
         text::render(&document(record, &results(record)))
     }
 
     #[test]
     fn two_places() {
-        insta::assert_snapshot!(told(&device_record(6, 0.9)));
+        insta::assert_snapshot!(rendered(&device_record(6, 0.9)));
     }
 
     #[test]
     fn two_places_too_few_rounds() {
-        insta::assert_snapshot!(told(&device_record(5, 0.9)));
+        insta::assert_snapshot!(rendered(&device_record(5, 0.9)));
     }
 
     #[test]
@@ -211,6 +210,6 @@ mod tests {
         let mut record = device_record(5, 1.0);
         record.places.truncate(1);
         record.runs.retain(|r| r.place == 0);
-        insta::assert_snapshot!(told(&record));
+        insta::assert_snapshot!(rendered(&record));
     }
 }

@@ -1,8 +1,8 @@
-//! What explains an effect: where the time of an operation went, which reads reached the device, and
-//! what a replicated device wrote on either side.
+//! Tables that explain an effect: where the time of an operation went, which reads reached the device,
+//! and the writes of a replicated device on both sides.
 //!
-//! Tables, each there only where something was sampled. Numbers and attribution are the
-//! analysis's (`analysis::waits`, `analysis::reconcile`); here they get words.
+//! A table without samples is omitted. Numbers and attribution come from `analysis::waits` and
+//! `analysis::reconcile`; this file words them.
 
 use super::format::{self, NONE};
 use super::table::{Column, Table};
@@ -14,11 +14,11 @@ use crate::analysis::waits::{
 };
 use pgio_results::waits::{GROUPS, WaitGroup};
 
-/// A kind of wait has a column where it takes this share of any operation.
-const TOLD_SHARE: f64 = 0.005;
+/// A kind of wait has a column if it takes at least this share of any operation.
+const SHOWN_SHARE: f64 = 0.005;
 
-/// A part is named in a sentence where it makes up this share of the difference.
-const TOLD_OF_DIFFERENCE: f64 = 0.1;
+/// A sentence names a part that makes up at least this share of the difference.
+const NAMED_SHARE_OF_DIFFERENCE: f64 = 0.1;
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
     [where_the_time_went(analysis), reads(analysis), replicas(analysis)]
@@ -35,10 +35,10 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
     let of = |d: &Decomposition, group: WaitGroup| -> Option<Part> {
         d.parts.iter().find(|p| p.group == group).copied()
     };
-    let told = |group: &WaitGroup| {
-        all.iter().any(|d| of(d, *group).is_some_and(|p| p.share >= TOLD_SHARE))
+    let is_shown = |group: &WaitGroup| {
+        all.iter().any(|d| of(d, *group).is_some_and(|p| p.share >= SHOWN_SHARE))
     };
-    let groups: Vec<WaitGroup> = GROUPS.iter().copied().filter(told).collect();
+    let groups: Vec<WaitGroup> = GROUPS.iter().copied().filter(is_shown).collect();
     let mut columns =
         vec![Column::left("condition"), Column::left("operation"), Column::right("mean")];
     columns.extend(groups.iter().map(|g| Column::right(g.title())));
@@ -49,13 +49,13 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
         );
         cells
     };
-    let mut notes: Vec<String> = worth_telling(analysis)
+    let mut notes: Vec<String> = shown_differences(analysis)
         .filter(|d| is_decided(d) || is_commit(d))
         .map(|d| difference(d, &analysis.baseline))
         .collect();
     notes.push(
-        "Shares of the mean, sampled; ± is half of the 95 % interval. Which wait belongs to which \
-         operation is a rule: docs/METHODOLOGY.md."
+        "Shares of the mean, sampled; ± is half of the 95 % interval. docs/METHODOLOGY.md has the \
+         rule that assigns waits to operations."
             .to_owned(),
     );
     Some(Table {
@@ -66,9 +66,11 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
     })
 }
 
-/// Of conditions that are not the baseline itself. A transaction is its commit and little else: where
-/// that is told, once is enough.
-pub(super) fn worth_telling(analysis: &Analysis) -> impl Iterator<Item = &DecompositionDifference> {
+/// The differences to show: without the A/A twin, and without transactions if the commits are shown,
+/// because a transaction is hardly more than its commit.
+pub(super) fn shown_differences(
+    analysis: &Analysis,
+) -> impl Iterator<Item = &DecompositionDifference> {
     let all = &analysis.decomposition_differences;
     let has_commits = |of: &str| all.iter().any(|d| d.class == "commit" && d.condition == of);
     all.iter()
@@ -76,12 +78,12 @@ pub(super) fn worth_telling(analysis: &Analysis) -> impl Iterator<Item = &Decomp
         .filter(move |d| d.class != "transaction" || !has_commits(&d.condition))
 }
 
-/// Whether the interval leaves out no difference at all.
+/// Whether the interval excludes zero.
 pub(super) fn is_decided(d: &DecompositionDifference) -> bool {
     d.interval.excludes(0.0)
 }
 
-/// Told in any case: commits are where replication is felt.
+/// Commits are always shown, because replication affects them most.
 fn is_commit(d: &DecompositionDifference) -> bool {
     matches!(d.class.as_str(), "commit" | "transaction")
 }
@@ -91,12 +93,12 @@ fn share(d: &Decomposition, part: &Part) -> String {
     if d.mean_seconds <= 0.0 {
         return NONE.to_owned();
     }
-    // One decimal where whole per cents would hide the error.
+    // One decimal if whole per cents would hide the error.
     let decimals = usize::from(part.share_error < 0.01);
     format!("{:.decimals$} ± {:.decimals$} %", part.share * 100.0, part.share_error * 100.0)
 }
 
-/// What a condition adds to an operation, and which waits make it up.
+/// The time that a condition adds to an operation, and the waits that make it up.
 pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String {
     let mut text = format!(
         "{}: {} per {} against {baseline}",
@@ -108,7 +110,7 @@ pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String 
         let parts: Vec<String> = largest_parts(d).into_iter().map(part).collect();
         text += &format!(", of which {}", parts.join(", "));
     } else if d.interval.low.is_some() {
-        text += ", which may be nothing";
+        text += ", not distinguishable from zero";
     } else {
         text += &format!(", in {} only", format::counted(d.blocks, "block"));
     }
@@ -134,12 +136,14 @@ pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String 
     text + "."
 }
 
-/// The parts that make it up, the largest first.
+/// The largest parts of the difference, in descending order.
 fn largest_parts(d: &DecompositionDifference) -> Vec<&PartDifference> {
     let mut parts: Vec<&PartDifference> = d
         .parts
         .iter()
-        .filter(|p| p.seconds.abs() >= TOLD_OF_DIFFERENCE * d.seconds.abs() && p.seconds != 0.0)
+        .filter(|p| {
+            p.seconds.abs() >= NAMED_SHARE_OF_DIFFERENCE * d.seconds.abs() && p.seconds != 0.0
+        })
         .collect();
     parts.sort_by(|a, b| b.seconds.abs().total_cmp(&a.seconds.abs()));
     parts
@@ -149,7 +153,7 @@ fn part(p: &PartDifference) -> String {
     format!("{} {}", p.group.title(), with_reach(p.seconds, p.interval.high, false))
 }
 
-/// `1.02 ± 0.05 ms`, where an interval is known.
+/// `1.02 ± 0.05 ms`, if an interval is known.
 fn with_reach(estimate: f64, high: Option<f64>, plus: bool) -> String {
     let text = match high {
         Some(high) => format::seconds_with_error(estimate, high - estimate),
@@ -171,7 +175,7 @@ pub(super) fn reads(analysis: &Analysis) -> Option<Table> {
         ]
     };
     let table = Table {
-        title: "Reads: asked of the system, read from the device".to_owned(),
+        title: "Reads: requested from the system, read from the device".to_owned(),
         columns: vec![
             Column::left("condition"),
             Column::right("buffer misses/s"),
@@ -200,7 +204,7 @@ pub(super) fn replicas(analysis: &Analysis) -> Option<Table> {
         ]
     };
     let table = Table {
-        title: "Primary against secondary: what DRBD's disks wrote".to_owned(),
+        title: "Primary and secondary: writes of DRBD's disks".to_owned(),
         columns: vec![
             Column::left("condition"),
             Column::left("disks"),
@@ -211,7 +215,7 @@ pub(super) fn replicas(analysis: &Analysis) -> Option<Table> {
         ],
         rows: all.iter().map(row).collect(),
         notes: vec![
-            "A sector is 512 bytes; merged are writes that joined others before the disk."
+            "A sector is 512 bytes; merged writes were combined with others before they reached the disk."
                 .to_owned(),
         ],
     };
@@ -229,7 +233,7 @@ fn side_by_side(ours: Option<f64>, theirs: Option<f64>) -> String {
     format!("{} / {}{change}", shown(ours), shown(theirs))
 }
 
-/// The probes' own error, where they tell one.
+/// The error of the probes, if known.
 pub(super) fn error(predicted: &Predicted) -> String {
     predicted.error.map_or_else(String::new, |e| format!(" ± {}", format::seconds(e)))
 }

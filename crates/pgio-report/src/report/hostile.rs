@@ -11,7 +11,7 @@ use crate::analysis::across::across as compared;
 use crate::analysis::analyse;
 use crate::analysis::test_support::{classic_trial, demo, replicated};
 use pgio_results::change::Change;
-use pgio_results::store::Stored;
+use pgio_results::store::StoredExperiment;
 use pgio_results::{Check, Outcome, Trial, Warning};
 
 const WILD: &str = "\u{1b}[31m\u{9b}2J\u{7}\r\u{202e}\u{2066}\u{200f}\u{2028}\u{feff}\u{7f}";
@@ -31,7 +31,7 @@ fn spoil_trial(trial: &mut Trial) {
     trial.checks.push(Check::invalid("standby-connected", WILD, WILD));
 }
 
-fn spoiled(mut stored: Stored) -> Stored {
+fn spoiled(mut stored: StoredExperiment) -> StoredExperiment {
     let manifest = &mut stored.manifest;
     spoil(&mut manifest.name);
     spoil(&mut manifest.baseline);

@@ -13,6 +13,7 @@ mod head;
 mod latency;
 mod look;
 mod manifest;
+mod page;
 mod plain;
 mod series;
 mod shell;
@@ -25,98 +26,25 @@ mod trials;
 mod waits;
 mod zoom;
 
-use maud::Markup;
-
 use super::comparison::remarks;
-use super::table::Remark;
-use crate::analysis::{Analysis, Standing, standings};
+use crate::analysis::{Analysis, standings};
 use look::Looks;
+use page::{Page, Section};
 use pgio_results::series::Series;
-use pgio_results::store::Stored;
-use pgio_results::{Place, Trial};
+use pgio_results::store::StoredExperiment;
 
 pub use plain::{index, of_document};
+pub use series::is_drawn;
 
 /// What a page is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    pub stored: &'a Stored,
+    pub stored: &'a StoredExperiment,
     pub analysis: &'a Analysis,
     /// One for each trial, where its samples are there.
     pub series: &'a [Option<Series>],
     /// experiment.toml as run.
     pub experiment: &'a str,
-}
-
-/// Trials whose course over time is drawn; of more those of every second, third ... block.
-const DRAWN: usize = 400;
-
-/// Whether a trial's course over time is drawn, so that its samples are worth reading.
-pub fn is_drawn(stored: &Stored, trial: &Trial) -> bool {
-    let every = every(stored);
-    every == 1 || trial.place.as_ref().is_some_and(|p| (p.block as usize).is_multiple_of(every))
-}
-
-fn every(stored: &Stored) -> usize {
-    stored.trials.len().div_ceil(DRAWN).max(1)
-}
-
-/// The source with what every section asks for.
-struct Page<'a> {
-    stored: &'a Stored,
-    analysis: &'a Analysis,
-    series: &'a [Option<Series>],
-    experiment: &'a str,
-    remarks: Vec<Remark>,
-    standings: Vec<Standing>,
-    looks: Looks,
-}
-
-impl<'a> Page<'a> {
-    /// Trials of a condition that count.
-    fn counted(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
-        self.trials(condition).filter(|(line, _)| self.standings[line - 1] == Standing::Counts)
-    }
-
-    /// All trials of a condition at the middle point with their lines in trials.jsonl, counted from
-    /// 1.
-    fn trials(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
-        let middle = self.stored.manifest.middle();
-        let here =
-            move |p: &Place| p.condition == condition && p.point == *middle && !p.is_burn_in();
-        let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
-        let stored: &'a Stored = self.stored;
-        (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
-    }
-
-    /// At whatever point. Here and above without the burn-in trial.
-    fn trials_anywhere(&self, condition: &str) -> impl Iterator<Item = &'a Trial> {
-        let here = move |p: &Place| p.condition == condition && !p.is_burn_in();
-        let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
-        let stored: &'a Stored = self.stored;
-        stored.trials.iter().filter(of)
-    }
-
-    /// How many trials are no burn-in.
-    fn count(&self) -> usize {
-        self.standings.iter().filter(|s| **s != Standing::BurnIn).count()
-    }
-
-    /// Whether charts show trials that do not count.
-    fn has_left_out(&self) -> bool {
-        self.standings.iter().any(|s| !matches!(s, Standing::Counts | Standing::BurnIn))
-    }
-
-    fn conditions(&self) -> impl Iterator<Item = &'a str> {
-        self.stored.manifest.conditions.iter().map(|c| c.name.as_str())
-    }
-}
-
-/// A part of the page under a heading of its own.
-struct Section {
-    id: &'static str,
-    title: &'static str,
-    body: Markup,
 }
 
 pub fn render(source: &Source<'_>) -> String {

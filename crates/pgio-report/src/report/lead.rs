@@ -1,8 +1,7 @@
-//! What a report says before its first table: the verdict in words.
+//! The lead of a report: the verdict in sentences, before the first table.
 //!
-//! The largest effect, whether to trust it, what it means for a commit, then every other condition, and
-//! the knees of a sweep.
-//! The sentences themselves are `sentence`'s.
+//! It has the largest effect, whether to trust it, the added commit latency, every other condition, and
+//! the knees of a sweep. `sentence` writes the sentences.
 
 use super::sentence::{sentence, three_sentences};
 use super::sweep;

@@ -1,6 +1,6 @@
 //! Verdicts in plain sentences, for people who will read one line.
 //!
-//! They say no more than the analysis decided: what cannot be told apart is told so, with the
+//! A sentence claims no more than the analysis decided. If no difference was detected, it gives the
 //! number of blocks that would be needed.
 
 use super::comparison::at_most;
@@ -8,7 +8,8 @@ use super::{format, outcomes};
 use crate::analysis::sweep::COMMIT_MEAN;
 use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
 
-/// The primary metric's verdict on one condition, and whether it can be put down to one cause.
+/// The primary metric's verdict on one condition, with a warning if the effect has several possible
+/// causes.
 pub fn sentence(analysis: &Analysis, condition: &str) -> String {
     let factors = analysis.condition(condition).map_or(0, |c| c.factors.len());
     let mut text = verdict(analysis, condition);
@@ -57,18 +58,18 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             needed(c, "are needed")
         ),
         (Verdict::NoDifference, Some(ratio), Some(low), Some(high)) => format!(
-            "{condition} cannot be told apart from {baseline}: {metric} {}, {blocks}{}.",
+            "No difference between {condition} and {baseline} detected: {metric} {}, {blocks}{}.",
             format::change_with_interval(ratio, low, high),
-            // Nobody wants to tell the twin apart.
+            // No difference from the twin is expected.
             if analysis.is_aa(condition) {
                 String::new()
             } else {
-                needed(c, "detect the planned effect")
+                needed(c, "are needed to detect the planned effect")
             }
         ),
         (Verdict::NoDifference, Some(ratio), low, high) => format!(
-            "{condition} cannot be told apart from {baseline}: {metric} {}, {blocks}; the window's \
-             end cut off operations, so this is a bound.",
+            "No difference between {condition} and {baseline} detected: {metric} {}, {blocks}; the \
+             window's end cut off operations, so this is a bound.",
             format::one_sided(ratio, low, high)
         ),
         (verdict, Some(ratio), low, high) if c.bound.is_some() => format!(
@@ -90,10 +91,6 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
     }
 }
 
-fn decide(blocks: usize) -> &'static str {
-    if blocks == 1 { "decides" } else { "decide" }
-}
-
 fn needed(c: &Comparison, verb: &str) -> String {
     let blocks = |n: u32| format!("; {} {verb}", format::counted(n as usize, "block"));
     c.blocks_needed.map_or_else(String::new, blocks)
@@ -112,7 +109,7 @@ fn comparative(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A latency or a percentage is one thing; everything else is counted.
+/// Latencies and percentages are singular, counted things plural.
 fn verb(metric: &str, ratio: f64) -> &'static str {
     let one = metric.contains("latency") || metric.contains("pct");
     match (one, ratio < 1.0) {
@@ -123,8 +120,8 @@ fn verb(metric: &str, ratio: f64) -> &'static str {
     }
 }
 
-/// The whole experiment in three sentences: the largest effect, what the baseline's twin says
-/// about trusting it, and how much longer a commit takes under that condition.
+/// The whole experiment in three sentences: the largest effect, the noise floor from the A/A twin, and
+/// how much longer a commit takes under that condition.
 pub fn three_sentences(analysis: &Analysis) -> [String; 3] {
     let largest = largest_effect(analysis);
     let effect = match largest {
@@ -149,20 +146,19 @@ fn trust(analysis: &Analysis) -> String {
     let baseline = &analysis.baseline;
     let Some((aa, twin)) = analysis.aa.as_ref().and_then(|aa| Some((aa, analysis.primary(aa)?)))
     else {
-        return format!("{baseline} was not measured twice, so the noise floor is not known.");
+        return format!("{baseline} was not measured twice, so the noise floor is unknown.");
     };
     let (Some(ratio), Some(low), Some(high)) = (twin.ratio, twin.interval.low, twin.interval.high)
     else {
         return format!(
-            "{aa}, which is {baseline} measured twice, has too few blocks to say how far this \
-             experiment can be trusted."
+            "{aa}, a second copy of {baseline}, has too few blocks to measure the noise floor."
         );
     };
     let measured = format::change_with_interval(ratio, low, high);
     if twin.verdict.is_decided() {
         return format!(
-            "Distrust this experiment: {aa} is {baseline} measured twice and yet differs from it \
-             by {measured}."
+            "Distrust this experiment: {aa} is a second copy of {baseline}, yet differs from it by \
+             {measured}."
         );
     }
     let floor = analysis.noise_floor.get(&analysis.primary_metric);
@@ -175,8 +171,7 @@ fn trust(analysis: &Analysis) -> String {
         None => String::new(),
     };
     format!(
-        "{aa}, which is {baseline} measured twice, cannot be told apart from it: {measured}\
-         {smallest}."
+        "No difference between {baseline} and its second copy {aa} detected: {measured}{smallest}."
     )
 }
 
@@ -189,17 +184,16 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
     let (word, size) = (if added < 0.0 { "less" } else { "longer" }, format::seconds(added.abs()));
     let (Some(low), Some(high)) = (c.difference_interval.low, c.difference_interval.high) else {
         return format!(
-            "A commit took {size} {word} under {condition} than under {baseline} in the mean, but \
-             {} {} nothing.",
-            format::counted(c.blocks, "block"),
-            decide(c.blocks)
+            "On average, a commit took {size} {word} under {condition} than under {baseline}, but \
+             {} cannot decide.",
+            format::counted(c.blocks, "block")
         );
     };
     let signed = format::signed_seconds;
     if low <= 0.0 && high >= 0.0 {
         return format!(
             "A commit does not take measurably longer under {condition} than under {baseline}: \
-             {} in the mean (95 % interval {} to {}).",
+             {} on average (95 % interval {} to {}).",
             signed(added),
             signed(low),
             signed(high)
@@ -207,7 +201,7 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
     }
     let (near, far) = if added < 0.0 { (-high, -low) } else { (low, high) };
     format!(
-        "A commit takes {size} {word} under {condition} than under {baseline} in the mean (95 % \
+        "On average, a commit takes {size} {word} under {condition} than under {baseline} (95 % \
          interval {} to {}).",
         format::seconds(near),
         format::seconds(far)

@@ -1,7 +1,7 @@
 //! A sweep in tables and sentences: along each axis every condition's rate, change and latencies, its
-//! knee, and what a commit was foretold to take against what it took.
+//! knee, and the predicted and measured latency of a commit.
 //!
-//! Numbers are the analysis's (`analysis::sweep`); here they get words. `html::sweep` draws the same
+//! Numbers come from `analysis::sweep`; this file words them. `html::sweep` draws the same
 //! curves.
 
 use super::explain::error;
@@ -17,7 +17,7 @@ use pgio_results::latency::Operation;
 use pgio_results::operation::Statistic;
 use pgio_results::sweep::{Axis, Sweep, SweepKind, shown};
 
-/// Marks a change that was shown, as in the secondary metrics.
+/// Marks a decided change, as in the secondary metrics.
 const STAR: &str = "*";
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
@@ -25,7 +25,7 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
     let mut tables = Vec::new();
     for axis in &swept.axes {
         tables.push(along(analysis, swept, axis));
-        tables.extend(foretold(swept, axis));
+        tables.extend(predictions(swept, axis));
     }
     tables.extend(grid(analysis, swept));
     if let Some(last) = tables.last_mut() {
@@ -38,8 +38,8 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
 pub(super) fn where_judged(analysis: &Analysis) -> Option<String> {
     let at = middle(analysis)?;
     Some(format!(
-        "All of this is at the middle point of the sweep ({at}); the other points are told along \
-         their axes."
+        "This table is for the middle point of the sweep ({at}); the tables along the axes show the \
+         other points."
     ))
 }
 
@@ -53,7 +53,7 @@ pub(super) fn middle(analysis: &Analysis) -> Option<String> {
 pub(super) fn knees(analysis: &Analysis) -> Vec<String> {
     let Some(swept) = &analysis.sweep else { return Vec::new() };
     let of_axis = |axis: &Axis| {
-        let told = |curve: &Curve| {
+        let knee = |curve: &Curve| {
             let knee = curve.knee.as_ref()?;
             let where_ = match knee.place {
                 KneePlace::At => format!("at {}", shown(&knee.value)),
@@ -62,15 +62,19 @@ pub(super) fn knees(analysis: &Analysis) -> Vec<String> {
             };
             Some(format!("{} {where_}", curve.condition))
         };
-        let all: Vec<String> = swept.curves_along(&axis.name).filter_map(told).collect();
+        let all: Vec<String> = swept.curves_along(&axis.name).filter_map(knee).collect();
         (!all.is_empty()).then(|| {
-            format!("Knee along {} (where more load stops paying): {}.", axis.name, all.join("; "))
+            format!(
+                "Knee along {} (beyond it more load mostly adds latency): {}.",
+                axis.name,
+                all.join("; ")
+            )
         })
     };
     swept.axes.iter().filter_map(of_axis).collect()
 }
 
-/// The words of points are the sweep's own.
+/// A sweep for describing points in words.
 fn words(swept: &Swept) -> Sweep {
     Sweep {
         kind: swept.kind,
@@ -204,13 +208,13 @@ fn is_shown(cell: &SweptCell) -> bool {
     cell.effect.as_ref().is_some_and(|e| e.verdict.is_decided())
 }
 
-/// Where a curve has a value at which nothing counts.
+/// Names the values of a curve at which no trial counts.
 fn gap_note(swept: &Swept, axis: &Axis, curve: &Curve) -> Option<String> {
     let missing = curve.points.iter().filter(|p| swept.cells[p.cell].valid == 0);
     let values: Vec<String> = missing.map(|p| shown(&p.value)).collect();
     (!values.is_empty()).then(|| {
         format!(
-            "{}: no trial counts at {} = {}; the checks say why. A knee is told of the values before.",
+            "{}: no trial counts at {} = {}; see the checks. The knee is that of the values before.",
             curve.condition,
             axis.name,
             values.join(", ")
@@ -228,11 +232,11 @@ fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {
     Some(match knee.place {
         KneePlace::At => format!(
             "{condition}: the knee is at {name} = {at}{sure}: beyond it latency grows faster than \
-             throughput. It is not the capacity, which lies beyond."
+             throughput. Capacity is higher."
         ),
         KneePlace::AtOrBelowFirst => format!(
-            "{condition}: the knee is at {name} = {at} or below{sure}: all more costs more latency \
-             than it gains throughput."
+            "{condition}: the knee is at {name} = {at} or below{sure}: beyond it latency grows faster \
+             than throughput."
         ),
         KneePlace::BeyondLast => format!(
             "{condition}: no knee within the range{sure}: up to {name} = {at} throughput grows \
@@ -241,8 +245,8 @@ fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {
     })
 }
 
-/// What a commit should take and takes, where that changes along the axis.
-pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
+/// The predicted and measured latency of a commit, if the prediction changes along the axis.
+pub(super) fn predictions(swept: &Swept, axis: &Axis) -> Option<Table> {
     let cell = |p: &CurvePoint| &swept.cells[p.cell];
     let complete = |curve: &&Curve| {
         curve
@@ -251,7 +255,7 @@ pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
             .all(|p| cell(p).predicted.is_some() && cell(p).metrics.contains_key(COMMIT_MEAN))
     };
     let curves: Vec<&Curve> = swept.curves_along(&axis.name).filter(complete).collect();
-    if !curves.iter().any(|curve| swept.foretells_change(curve)) {
+    if !curves.iter().any(|curve| swept.predicts_change(curve)) {
         return None;
     }
     let row = |curve: &&Curve, point: &CurvePoint| {
@@ -268,12 +272,12 @@ pub(super) fn foretold(swept: &Swept, axis: &Axis) -> Option<Table> {
     };
     let rows =
         curves.iter().flat_map(|curve| curve.points.iter().filter_map(move |p| row(curve, p)));
-    let changing: Vec<&&Curve> = curves.iter().filter(|c| swept.foretells_change(c)).collect();
+    let changing: Vec<&&Curve> = curves.iter().filter(|c| swept.predicts_change(c)).collect();
     let mut notes: Vec<String> = changing.iter().filter_map(|c| sum_note(swept, c)).collect();
     notes.extend(changing.iter().filter_map(|c| Some(slope_note(axis, c, c.slope.as_ref()?))));
     notes.push(
-        "From first principles: flushes and the round trip as probed without PostgreSQL, and the delay \
-         of the link, for one commit alone."
+        "First principles: flushes and round trip as probed without PostgreSQL, plus the delay of the \
+         link, for a single commit."
             .to_owned(),
     );
     Some(Table {
@@ -302,7 +306,7 @@ fn seconds_with_interval(e: &Estimate) -> String {
     }
 }
 
-/// What makes it up, at the middle point.
+/// The parts of the prediction at the middle point.
 fn sum_note(swept: &Swept, curve: &Curve) -> Option<String> {
     let middle = curve.points.iter().map(|p| &swept.cells[p.cell]).find(|c| swept.is_middle(c))?;
     let predicted = middle.predicted.as_ref()?;

@@ -1,7 +1,8 @@
-//! What one trial shows beyond the classic lines: rates, latencies by class, WAL, and doubts.
+//! The part of a single trial's report after the classic lines: rates, latencies by class, WAL, and
+//! warnings.
 //!
-//! Everything comes from the stored trial. One trial says nothing about how far its numbers would
-//! move if it were repeated; that is what `compare` is for.
+//! Everything comes from the stored trial. A single trial does not show how much its numbers vary from
+//! trial to trial; use `compare` for that.
 
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
@@ -14,7 +15,7 @@ use pgio_results::{CheckVerdict, Outcome, Trial};
 /// Widest label of the plain lines, with the gap after it.
 const LABEL: usize = 16;
 
-/// The text that stands under the classic lines.
+/// The text after the classic lines.
 pub fn render(trial: &Trial) -> String {
     let mut lines = String::new();
     for (label, value) in facts(trial) {
@@ -35,7 +36,9 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     match &trial.outcome {
         Outcome::Complete => {}
         Outcome::Failed { error } => facts.push(("FAILED", error.clone())),
-        Outcome::Interrupted => facts.push(("INTERRUPTED", "what was measured until then".into())),
+        Outcome::Interrupted => {
+            facts.push(("INTERRUPTED", "only data until the interruption".into()))
+        }
     }
     for (label, name) in [
         ("block visits", "block_visits_per_second"),
@@ -56,7 +59,7 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     facts.extend(count("checkpoints").map(|n| ("checkpoints", format!("{n} inside the window"))));
     facts.extend(mix(trial).map(|mix| ("mix", mix)));
     facts.extend(beyond(trial));
-    facts.extend(count("deadlocks").map(|n| ("deadlocks", format!("{n} met and rolled back"))));
+    facts.extend(count("deadlocks").map(|n| ("deadlocks", format!("{n} rolled back"))));
     facts.extend(trial.dataset.as_ref().map(|d| {
         let (before, after) = (human::bytes(d.bytes_before), human::bytes(d.bytes_after));
         ("data size", format!("{before} before, {after} after"))
@@ -66,9 +69,9 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The asked mix and the measured one.
+/// The requested mix and the measured one.
 fn mix(trial: &Trial) -> Option<String> {
-    let asked = trial.workload.keys.get("update_pct").map(|v| format!("{v} % updates asked"));
+    let asked = trial.workload.keys.get("update_pct").map(|v| format!("{v} % updates requested"));
     let measured = trial.metrics.get("update_pct_measured").and_then(|m| m.value);
     let measured = measured.map(|v| format!("{v:.2} % measured"));
     match (asked, measured) {
@@ -77,7 +80,7 @@ fn mix(trial: &Trial) -> Option<String> {
     }
 }
 
-/// What was asked for beside reads and updates, with what came about.
+/// Requested and measured shares of operations other than reads and updates.
 fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
     let metric = |name: &str| trial.metrics.get(name).and_then(|m| m.value);
     let key = |name: &str| trial.workload.keys.get(name).and_then(serde_json::Value::as_f64);
@@ -93,7 +96,7 @@ fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
     let both = |(label, asked, measured): (&'static str, Option<f64>, &str)| {
         let (asked, found) = (asked?, metric(measured)?);
         let asked = (asked * 1000.0).round() / 1000.0;
-        Some((label, format!("{asked} % asked, {found:.2} % measured")))
+        Some((label, format!("{asked} % requested, {found:.2} % measured")))
     };
     let mut lines: Vec<_> = shares.into_iter().filter_map(both).collect();
     for (label, text) in &mut lines {
@@ -104,7 +107,7 @@ fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
                 let text_of = |name: &str| trial.workload.keys.get(name).and_then(|v| v.as_str());
                 let [shortest, longest] = ["think_min", "think_max"].map(text_of);
                 *text += &format!(
-                    ", {} each ({} to {} asked), {share:.1} % of the time",
+                    ", {} each ({} to {} requested), {share:.1} % of the time",
                     shown("think_time_mean"),
                     shortest.unwrap_or_default(),
                     longest.unwrap_or_default(),
@@ -138,13 +141,13 @@ fn latencies(trial: &Trial) -> Vec<Table> {
     let coarse = classes.iter().any(|(_, h)| quantile(h, 0.5).is_none());
     let cut_off: u64 = classes.iter().map(|(_, h)| h.censored_count()).sum();
     let why = format!(
-        "{NONE}: the server's clock has steps of 1 µs, so a percentile under {} says nothing; the \
-         mean does.",
+        "{NONE}: the server's clock has steps of 1 µs, so a percentile under {} is meaningless; \
+         see the mean.",
         human::latency(COARSEST_QUANTILE_NS)
     );
     let bounds = format!(
-        "≥: the window's end cut off calls that were due and not answered ({}); with what they had \
-         waited by then this is a lower bound.",
+        "≥: the window's end cut off calls that were due and not answered ({}); \
+         their waiting time until then counts, so this is a lower bound.",
         human::count(cut_off)
     );
     let rows: Vec<Vec<String>> = classes.iter().map(|(class, h)| latency_row(class, h)).collect();
@@ -170,7 +173,7 @@ fn latency_row(class: &str, h: &Histogram) -> Vec<String> {
     cells
 }
 
-/// A percentile, where the clock is fine enough for it.
+/// A percentile, if the clock is fine enough for it.
 fn quantile(h: &Histogram, q: f64) -> Option<Reading> {
     h.quantile(q).filter(|reading| reading.ns >= COARSEST_QUANTILE_NS)
 }

@@ -4,7 +4,7 @@ use crate::change::{CONNECTION, Change, Subject};
 
 /// Parses a change that was stored only as text.
 pub(super) fn change(text: &str) -> Change {
-    let unparsed = || Change::new(None, Subject::Words, text, "");
+    let unparsed = || Change::new(None, Subject::Text, text, "");
     let (before, value) = match text.split_once(" = ") {
         Some((before, value)) => (before, value),
         None => {
@@ -75,7 +75,7 @@ mod tests {
         ] {
             let change = change(text);
             assert_eq!(change.to_string(), text);
-            assert_eq!(change.subject == Subject::Words, text.starts_with("something"), "{text}");
+            assert_eq!(change.subject == Subject::Text, text.starts_with("something"), "{text}");
         }
     }
 }

@@ -2,13 +2,10 @@
 //! trials.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::reading::open;
-use super::{StoreError, io, legacy};
+use super::legacy;
 use crate::change::Change;
 use crate::metrics::DeclaredMetric;
 use crate::sweep::{NO_SWEEP, Point, Sweep};
@@ -153,31 +150,7 @@ impl From<ConditionInfo> for StoredCondition {
     }
 }
 
-/// Maximum size of the file.
-const LIMIT: u64 = 64 << 20;
-
 /// The manifest as text for its file.
 pub(super) fn text(manifest: &Manifest) -> String {
     serde_json::to_string_pretty(manifest).expect("plain data always serializes") + "\n"
-}
-
-pub fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
-    #[derive(Deserialize)]
-    struct Tag {
-        schema: String,
-    }
-    let path = dir.join("manifest.json");
-    let read = open(dir, "manifest.json")?.read(Path::new("manifest.json"), LIMIT);
-    let text = read.map_err(|source| match source.kind() {
-        ErrorKind::NotFound => {
-            StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }
-        }
-        _ => io("read", &path, source),
-    })?;
-    let broken = |source| StoreError::Manifest { path: path.clone(), source };
-    let tag: Tag = serde_json::from_str(&text).map_err(broken)?;
-    if tag.schema != MANIFEST_SCHEMA {
-        return Err(StoreError::ManifestVersion { path, found: tag.schema });
-    }
-    serde_json::from_str(&text).map_err(broken)
 }

@@ -8,40 +8,46 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Stat, fstat};
+use serde::Deserialize;
 
-use super::{EXPERIMENT, Manifest, NoSuchCondition, StoreError, TRIALS, io, read_manifest};
+use super::error::{StoreError, io};
+use super::manifest::{MANIFEST_SCHEMA, Manifest};
 use crate::checks;
 use crate::files::{self, Directory};
 use crate::model::Trial;
 use crate::series::{SERIES_SCHEMA, Series};
 use crate::wire;
 
+pub(super) const EXPERIMENT: &str = "experiment.toml";
+pub(super) const TRIALS: &str = "trials.jsonl";
+
 /// Larger files and lines were not written by pgio. A record of a thousand sessions has about a
 /// megabyte.
 const LINE_LIMIT: u64 = 64 << 20;
 const TRIALS_LIMIT: u64 = 8 << 30;
 const SERIES_LIMIT: u64 = 1 << 30;
+const MANIFEST_LIMIT: u64 = 64 << 20;
 const EXPERIMENT_LIMIT: u64 = 16 << 20;
 
 /// A stored experiment as read back.
 #[derive(Debug, Clone)]
-pub struct Stored {
+pub struct StoredExperiment {
     pub manifest: Manifest,
     pub trials: Vec<Trial>,
     /// Whether a crash tore the last line of trials.jsonl, which is skipped.
     pub torn: bool,
     /// The experiment's original baseline, if it is compared with another one: see
-    /// [`Stored::against`].
+    /// [`StoredExperiment::against`].
     pub own_baseline: Option<String>,
     /// Whether the trials' checks include those that need the other trials: see `analysis::judge`.
     pub judged: bool,
 }
 
-impl Stored {
+impl StoredExperiment {
     /// The same trials with another condition as the baseline. The A/A twin of the original
     /// baseline becomes an ordinary condition, because it does not measure the noise of the new
     /// baseline.
-    pub fn against(mut self, baseline: &str) -> Result<Stored, NoSuchCondition> {
+    pub fn against(mut self, baseline: &str) -> Result<StoredExperiment, NoSuchCondition> {
         let manifest = &mut self.manifest;
         if baseline == manifest.baseline {
             return Ok(self);
@@ -54,6 +60,35 @@ impl Stored {
         self.own_baseline = Some(mem::replace(&mut manifest.baseline, baseline.to_owned()));
         Ok(self)
     }
+}
+
+/// The requested condition does not exist in the stored experiment.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown condition {name:?} (conditions: {})", known.join(", "))]
+pub struct NoSuchCondition {
+    name: String,
+    known: Vec<String>,
+}
+
+pub fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
+    #[derive(Deserialize)]
+    struct Tag {
+        schema: String,
+    }
+    let path = dir.join("manifest.json");
+    let read = open(dir, "manifest.json")?.read(Path::new("manifest.json"), MANIFEST_LIMIT);
+    let text = read.map_err(|source| match source.kind() {
+        ErrorKind::NotFound => {
+            StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }
+        }
+        _ => io("read", &path, source),
+    })?;
+    let broken = |source| StoreError::Manifest { path: path.clone(), source };
+    let tag: Tag = serde_json::from_str(&text).map_err(broken)?;
+    if tag.schema != MANIFEST_SCHEMA {
+        return Err(StoreError::ManifestVersion { path, found: tag.schema });
+    }
+    serde_json::from_str(&text).map_err(broken)
 }
 
 /// The samples of a trial, if any are stored.
@@ -156,7 +191,7 @@ pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
 }
 
 /// Reads a stored experiment.
-pub fn read(dir: &Path) -> Result<Stored, StoreError> {
+pub fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
     let manifest = read_manifest(dir)?;
     let file = open(dir, TRIALS)?.open_file(Path::new(TRIALS), TRIALS_LIMIT);
     let file = file.map_err(|source| match source.kind() {
@@ -164,7 +199,13 @@ pub fn read(dir: &Path) -> Result<Stored, StoreError> {
         _ => io("read", &dir.join(TRIALS), source),
     })?;
     let Records { trials, torn, .. } = records(&file, &dir.join(TRIALS))?;
-    Ok(Stored { manifest, trials, torn: !torn.is_empty(), own_baseline: None, judged: false })
+    Ok(StoredExperiment {
+        manifest,
+        trials,
+        torn: !torn.is_empty(),
+        own_baseline: None,
+        judged: false,
+    })
 }
 
 /// The content of trials.jsonl.

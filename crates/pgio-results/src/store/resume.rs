@@ -6,13 +6,15 @@
 use std::io::{ErrorKind, Seek};
 use std::path::Path;
 
-use super::reading::{Records, open, records};
-use super::{Resumed, Store, StoreError, Stored, TRIALS, io, read_manifest};
+use super::Store;
+use super::error::{StoreError, io};
+use super::manifest::Resumed;
+use super::reading::{Records, StoredExperiment, TRIALS, open, read_manifest, records};
 
 impl Store {
     /// Opens a results directory for appending and reads its records. The caller must prevent
     /// concurrent writers.
-    pub fn resume(dir: &Path) -> Result<(Store, Stored), StoreError> {
+    pub fn resume(dir: &Path) -> Result<(Store, StoredExperiment), StoreError> {
         let path = dir.join(TRIALS);
         let directory = open(dir, TRIALS)?;
         let mut trials = match directory.append_to(TRIALS) {
@@ -34,12 +36,22 @@ impl Store {
         }
         Ok((
             store,
-            Stored { manifest, trials: read, torn: is_torn, own_baseline: None, judged: false },
+            StoredExperiment {
+                manifest,
+                trials: read,
+                torn: is_torn,
+                own_baseline: None,
+                judged: false,
+            },
         ))
     }
 
     /// Records the continuation in the manifest.
-    pub fn note_resumed(&mut self, stored: &mut Stored, note: Resumed) -> Result<(), StoreError> {
+    pub fn note_resumed(
+        &mut self,
+        stored: &mut StoredExperiment,
+        note: Resumed,
+    ) -> Result<(), StoreError> {
         stored.manifest.resumed.push(note);
         self.write_manifest(&stored.manifest)
     }

@@ -143,7 +143,7 @@ impl ProgressLine {
                     output::warn(warning);
                 }
             }
-            Event::Looked { width, precision } => self.lasting(&width.told(*precision)),
+            Event::Looked { width, precision } => self.lasting(&width.describe(*precision)),
             Event::LeftElsewhere(_)
             | Event::ServerStarts(_)
             | Event::ServerStarted

@@ -7,15 +7,15 @@ use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::output;
+use crate::analysis::State;
 use crate::analysis::across::across;
-use crate::analysis::shares::State;
 use crate::analysis::{self, Analysis};
 use crate::printable;
 use crate::report::table::Table;
 use crate::report::{self, html};
 use crate::results::Warning;
 use crate::results::change::Change;
-use crate::results::store::{self, StoreError, Stored};
+use crate::results::store::{self, StoreError, StoredExperiment};
 
 /// What `compare` and `demo` leave beside the results.
 const PAGE: &str = "report.html";
@@ -159,7 +159,7 @@ fn index(dir: &Path, dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
     let all: Vec<_> = dirs.iter().map(|d| args.read(d)).collect::<Result<_, _>>()?;
     let analyses: Vec<Analysis> = all.iter().map(analysis::analyse).collect();
     // Each workload's experiment is called as the file's, then as its own directory.
-    let name = |stored: &Stored, dir: &PathBuf| {
+    let name = |stored: &StoredExperiment, dir: &PathBuf| {
         let own = dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
         let name = &stored.manifest.name;
         name.strip_suffix(&own).unwrap_or(name).to_owned()
@@ -217,17 +217,17 @@ fn both(a: &[PathBuf], b: &[PathBuf], args: &Args) -> Result<String, Failure> {
 
 /// Without one there is nothing to compare, and an empty table would look like an answer.
 fn must_have_a_condition_in_common(
-    a: (&Path, &Stored),
-    b: (&Path, &Stored),
+    a: (&Path, &StoredExperiment),
+    b: (&Path, &StoredExperiment),
 ) -> Result<(), Failure> {
-    fn names(stored: &Stored) -> Vec<&str> {
+    fn names(stored: &StoredExperiment) -> Vec<&str> {
         stored.manifest.conditions.iter().map(|c| c.name.as_str()).collect()
     }
     let (of_a, of_b) = (names(a.1), names(b.1));
     if of_a.iter().any(|name| of_b.contains(name)) {
         return Ok(());
     }
-    let list = |(dir, _): (&Path, &Stored), names: &[&str]| {
+    let list = |(dir, _): (&Path, &StoredExperiment), names: &[&str]| {
         format!("{} has {}", dir.display(), names.join(", "))
     };
     Err(Failure::message(
@@ -237,7 +237,7 @@ fn must_have_a_condition_in_common(
 }
 
 impl Args {
-    fn read(&self, dir: &Path) -> Result<Stored, Failure> {
+    fn read(&self, dir: &Path) -> Result<StoredExperiment, Failure> {
         // What is declared, and so what is a fault, depends on the baseline.
         let mut stored = read(dir)?;
         if let Some(baseline) = &self.baseline {
@@ -262,14 +262,14 @@ pub(super) fn failures(analysis: &Analysis) -> Vec<String> {
 }
 
 /// Judged once, so that nothing that is made from it judges a copy.
-fn judged(dir: &Path) -> Result<Stored, StoreError> {
+fn judged(dir: &Path) -> Result<StoredExperiment, StoreError> {
     let mut stored = read(dir)?;
     analysis::judge(&mut stored);
     Ok(stored)
 }
 
 /// What is stored, with each name on one line: a line break in a name could pass for a row of ours.
-fn read(dir: &Path) -> Result<Stored, StoreError> {
+fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
     let mut stored = store::read(dir)?;
     let one_line = |name: &mut String| *name = printable::line(name).into_owned();
     let manifest = &mut stored.manifest;
@@ -302,7 +302,7 @@ fn markdown(analysis: &Analysis) -> String {
     report::markdown::render(&report::document(analysis), &report::lead(analysis))
 }
 
-fn page(dir: &Path, stored: &Stored) -> Result<String, Failure> {
+fn page(dir: &Path, stored: &StoredExperiment) -> Result<String, Failure> {
     let series: Vec<_> = stored
         .trials
         .iter()

@@ -10,7 +10,7 @@ use super::run::{Done, Invalid, Last};
 use crate::analysis::cross::Across;
 use crate::analysis::width::Width;
 use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
-use crate::results::store::{Manifest, Stored};
+use crate::results::store::{Manifest, StoredExperiment};
 use crate::results::sweep::Cell;
 
 /// The trials so far.
@@ -22,7 +22,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn of(stored: &Stored) -> Judge {
+    pub fn of(stored: &StoredExperiment) -> Judge {
         let mut judge = Judge::default();
         for (index, trial) in stored.trials.iter().enumerate() {
             judge.add(&stored.manifest, index, trial);
@@ -40,7 +40,7 @@ impl Judge {
 
     /// Of a block's trials, those that are complete and must not count. `cells` are in the order
     /// in which they are planned.
-    pub fn invalid(&self, stored: &Stored, block: u32, cells: &[Cell]) -> Vec<Invalid> {
+    pub fn invalid(&self, stored: &StoredExperiment, block: u32, cells: &[Cell]) -> Vec<Invalid> {
         let of_block = || {
             let indexes = self.blocks.get(&block).into_iter().flatten();
             indexes.filter_map(|i| Some((*i, stored.trials.get(*i)?)))
@@ -49,7 +49,7 @@ impl Judge {
         let mut found: Vec<Invalid> = Vec::new();
         for (index, trial) in of_block() {
             let Some(place) = &trial.place else { continue };
-            let Some(cell) = cells.iter().position(|cell| cell.is_at(place)) else { continue };
+            let Some(cell) = cells.iter().position(|cell| place.is_in(cell)) else { continue };
             let attempt = place.attempt;
             // At equal attempts the later one, as the analysis has it.
             found.retain(|i| (i.cell, i.attempt) != (cell, attempt));
@@ -114,7 +114,7 @@ pub fn done(trials: &[Trial], cells: &[Cell]) -> Done {
     let mut done = Done::default();
     for place in trials.iter().filter_map(|t| Some((t.place.as_ref()?, &t.outcome))) {
         let (place, outcome) = place;
-        let Some(cell) = cells.iter().position(|cell| cell.is_at(place)) else { continue };
+        let Some(cell) = cells.iter().position(|cell| place.is_in(cell)) else { continue };
         let complete = *outcome == Outcome::Complete;
         let last = Last { attempt: place.attempt, complete };
         let known = done.0.entry((place.block, cell)).or_insert(last);

@@ -23,9 +23,9 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::interrupt;
 use crate::results::checks;
-use crate::results::model::{Outcome, Place, Trial, Warning};
+use crate::results::model::{Outcome, Trial, TrialPosition, Warning};
 use crate::results::series::Series;
-use crate::results::store::{Store, Stored};
+use crate::results::store::{Store, StoredExperiment};
 use crate::results::sweep::Cell;
 use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{
@@ -88,7 +88,7 @@ pub struct Live<'a> {
     /// What its program wrote.
     pub left: Option<Box<ProgramOutput>>,
     /// What is in the store, for judging.
-    pub stored: Stored,
+    pub stored: StoredExperiment,
     /// The same, as far as it has been judged.
     pub judge: judging::Judge,
     /// When the intervals are looked at next.
@@ -373,7 +373,7 @@ impl Stage for Live<'_> {
     fn trial(&mut self, planned: &Planned) -> Trial {
         let cell = &self.cells[planned.cell];
         let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
-        let place = Place {
+        let place = TrialPosition {
             experiment: self.experiment.clone(),
             condition: cell.cell.condition.clone(),
             block: planned.block,

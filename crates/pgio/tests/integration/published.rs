@@ -36,7 +36,7 @@ fn nothing_can_be_concluded_from_one_trial_each_and_two_factors_changed() {
     for said in [
         "`DRBD` differs from `plain` in 2 treatments",
         "the effect cannot be attributed to one of them",
-        "`DRBD` can be compared in 1 block only, and fewer than 6 decide nothing",
+        "`DRBD` can be compared in 1 block only, and fewer than 6 cannot decide",
         "device 0 reads/s against 99,353 buffer misses/s: the operating system's cache answered \
          100 %",
     ] {
@@ -90,7 +90,7 @@ fn two_results_against_each_other() {
     let text = unwrapped(&report(&both));
     for said in [
         "shared_buffers 128MB 1GB",
-        "not-interleaved: the trials of A and B did not take turns",
+        "not-interleaved: the trials of A and B were not interleaved",
         "one thing differs besides the date",
         "not judged",
     ] {

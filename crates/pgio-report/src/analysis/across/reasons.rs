@@ -7,16 +7,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Reason;
-use pgio_results::store::{Manifest, Stored};
+use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{Outcome, Trial};
+use serde::{Deserialize, Serialize};
+
+/// Something besides the date that differs between the two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Reason {
+    pub what: String,
+    /// As found in A; null where it has no such thing.
+    pub a: Option<String>,
+    pub b: Option<String>,
+}
 
 /// In the manifest's environment and told before, or different by nature.
 const TOLD_ELSEWHERE: &[&str] = &["pgio", "server_version", "target"];
 
 /// Of the first run of each side, and what differs between the runs of one side.
-pub(super) fn all(a: &[Stored], b: &[Stored]) -> Vec<Reason> {
+pub(super) fn all(a: &[StoredExperiment], b: &[StoredExperiment]) -> Vec<Reason> {
     let mut found = between(&a[0], &b[0]);
     for (name, runs) in [("A", a), ("B", b)] {
         for (number, run) in (2..).zip(&runs[1..]) {
@@ -32,9 +42,9 @@ pub(super) fn all(a: &[Stored], b: &[Stored]) -> Vec<Reason> {
     found
 }
 
-fn between(a: &Stored, b: &Stored) -> Vec<Reason> {
+fn between(a: &StoredExperiment, b: &StoredExperiment) -> Vec<Reason> {
     let mut found = question(&a.manifest, &b.manifest);
-    let of = |stored: &Stored| first(stored).map(described).unwrap_or_default();
+    let of = |stored: &StoredExperiment| first(stored).map(described).unwrap_or_default();
     found.extend(maps("", &of(a), &of(b)));
     found.extend(maps("", &environment(a), &environment(b)));
     found.extend(differs("pgio", &a.manifest.pgio, &b.manifest.pgio));
@@ -83,11 +93,11 @@ fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
     if a.is_empty() || b.is_empty() { Vec::new() } else { names.filter_map(reason).collect() }
 }
 
-fn first(stored: &Stored) -> Option<&Trial> {
+fn first(stored: &StoredExperiment) -> Option<&Trial> {
     counted(stored).next()
 }
 
-fn counted(stored: &Stored) -> impl Iterator<Item = &Trial> {
+fn counted(stored: &StoredExperiment) -> impl Iterator<Item = &Trial> {
     let middle = stored.manifest.middle();
     let there =
         move |t: &&Trial| t.place.as_ref().is_some_and(|p| p.point == *middle && !p.is_burn_in());
@@ -121,7 +131,7 @@ fn described(trial: &Trial) -> Described {
 
 /// As found: the manifest's, and what the baseline's first trial adds to it. A condition's own
 /// settings are its treatments.
-fn environment(stored: &Stored) -> Described {
+fn environment(stored: &StoredExperiment) -> Described {
     let m = &stored.manifest;
     let mut all: BTreeMap<&String, &String> =
         m.environment.iter().filter(|(k, _)| !TOLD_ELSEWHERE.contains(&k.as_str())).collect();

@@ -11,11 +11,11 @@ use pgio_results::change::Change;
 const PRIMARY: &str = "commits_per_second";
 
 /// One run a side.
-fn across(a: &Stored, b: &Stored) -> Across {
+fn across(a: &StoredExperiment, b: &StoredExperiment) -> Across {
     across_runs(std::slice::from_ref(a), std::slice::from_ref(b))
 }
 
-fn slower(mut stored: Stored, factor: f64) -> Stored {
+fn slower(mut stored: StoredExperiment, factor: f64) -> StoredExperiment {
     for t in &mut stored.trials {
         let rate = t.metrics[PRIMARY].value.unwrap();
         set(t, PRIMARY, rate * factor);

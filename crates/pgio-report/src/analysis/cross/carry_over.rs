@@ -1,9 +1,9 @@
-//! Did a trial find in a cache what an earlier one had fetched?
+//! Checks whether a trial profited from a cache that an earlier trial had filled.
 //!
-//! Buffer misses and device reads per visit, held against a trial's position in its block and in the
-//! experiment. Every trial is compared with others of its own condition and point only, since a condition
-//! may change how much is cached, and by medians. Judged are differences that are both a quarter of
-//! the value and large enough to cost time: a run that is all cached or all missing has neither.
+//! It compares buffer misses and device reads per visit by a trial's position in its block and in the
+//! experiment. Trials are compared, by medians, only within their condition and point, because a condition
+//! may change how much is cached. A difference counts if it is a quarter of the value and large enough to
+//! cost time.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use pgio_results::{Check, Outcome, Trial};
 
 const ID: &str = "cache-carry-over";
 
-/// One value must exceed the other by this part of it ...
+/// One value must exceed the other by this factor ...
 const RATIO: f64 = 1.25;
-/// ... by so many blocks a visit, since fewer hardly cost time ...
+/// ... by this many blocks per visit, because fewer hardly cost time ...
 const PER_VISIT: f64 = 0.005;
-/// ... and by so many blocks in its window, since ratios of tiny counts mean nothing.
+/// ... and by this many blocks per window, because ratios of tiny counts are meaningless.
 const BLOCKS: f64 = 50.0;
-/// The part of the blocks whose first trial must stand out.
+/// The share of blocks whose first trial must differ.
 const MOST: f64 = 0.75;
-/// How much larger a part of one half of the blocks must lie above the median than of the other, for a
-/// change to be a trend (the median test, in linear time).
+/// For a trend, the share of values above the median must differ by this much between the first and the
+/// second half of the blocks (the median test, in linear time).
 const TREND: f64 = 0.5;
 
-const REMEDY: &str = "leave burn_in on, use a longer warm-up, a data set that is several times the \
-                      cache or all in it, or cache = \"cold\" in every condition";
+const REMEDY: &str = "keep burn_in on, lengthen the warm-up, use a data set that is several times the \
+                      cache or fits into it, or set cache = \"cold\" in every condition";
 
-/// What a quantity of one trial is.
+/// A quantity in one trial.
 struct Sample {
     index: usize,
     block: u32,
@@ -50,14 +50,14 @@ const QUANTITIES: [Quantity; 2] = [
     ("were read from the device", |t| value(t, "device_reads_per_second")),
 ];
 
-/// Of complete trials that are no burn-in.
+/// Checks complete trials, without the burn-in.
 pub(super) fn checks(trials: &[Trial]) -> Vec<(usize, Check)> {
-    for (did, quantity) in QUANTITIES {
+    for (verb, quantity) in QUANTITIES {
         let groups = samples(trials, quantity);
-        // The gravest alone: one cause has several signs.
-        let found = first_of_block(&groups, did)
-            .or_else(|| first_of_all(&groups, did))
-            .or_else(|| trend(&groups, did));
+        // Only the most severe one, because one cause has several symptoms.
+        let found = first_of_block(&groups, verb)
+            .or_else(|| first_of_all(&groups, verb))
+            .or_else(|| trend(&groups, verb));
         if let Some((mut indices, message)) = found {
             indices.sort_unstable();
             let check = Check::warning(ID, message, REMEDY);
@@ -67,7 +67,7 @@ pub(super) fn checks(trials: &[Trial]) -> Vec<(usize, Check)> {
     Vec::new()
 }
 
-/// By condition and point, in the order in which they ran.
+/// By condition and point, in order of execution.
 fn samples(trials: &[Trial], quantity: fn(&Trial) -> Option<f64>) -> Vec<Vec<Sample>> {
     let mut groups: BTreeMap<(&str, String), Vec<Sample>> = BTreeMap::new();
     for (index, trial) in trials.iter().enumerate() {
@@ -91,7 +91,7 @@ fn samples(trials: &[Trial], quantity: fn(&Trial) -> Option<f64>) -> Vec<Vec<Sam
     groups.into_values().collect()
 }
 
-/// Per second. Where the workload counts none, such as a command, a visit is an access to a buffer.
+/// Block visits per second. If the workload does not count them, as a command, buffer accesses.
 fn visits(trial: &Trial) -> Option<f64> {
     let accesses = || Some(value(trial, "riops")? + value(trial, "cache_hits_per_second")?);
     value(trial, "block_visits_per_second").or_else(accesses).filter(|visits| *visits > 0.0)
@@ -99,8 +99,8 @@ fn visits(trial: &Trial) -> Option<f64> {
 
 type Found = (Vec<usize>, String);
 
-/// The first trial of a block fetches, those after it find.
-fn first_of_block(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
+/// The first trial of a block fills the cache for the later ones.
+fn first_of_block(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
     let (mut firsts, mut rests) = (Vec::new(), Vec::new());
     let mut accused = Vec::new();
     for group in groups {
@@ -114,12 +114,12 @@ fn first_of_block(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
             }
         }
     }
-    // One cold start is no pattern.
+    // A single cold start is not a pattern.
     let enough = accused.len() >= 2 && accused.len() as f64 >= MOST * firsts.len() as f64;
     enough.then(|| {
         let message = format!(
-            "in the first trial of a block {:.4} blocks a visit {did}, in the others {:.4} (medians; \
-             {} of {} blocks): what one trial fetched, the next found",
+            "in the first trial of a block {:.4} blocks per visit {verb}, in the others {:.4} (medians; \
+             {} of {} blocks): one trial filled the cache for the next",
             median(&firsts).unwrap_or_default(),
             median(&rests).unwrap_or_default(),
             accused.len(),
@@ -129,8 +129,8 @@ fn first_of_block(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
     })
 }
 
-/// The experiment's first trial met a cold cache, and no other did.
-fn first_of_all(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
+/// Only the experiment's first trial had a cold cache.
+fn first_of_all(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
     let group = groups.iter().filter(|g| g.len() > 2).min_by_key(|group| group[0].index)?;
     let (first, rest) = group.split_first()?;
     // Of the whole experiment, and not only of what was measured of it.
@@ -140,16 +140,16 @@ fn first_of_all(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
     let most = rest.iter().map(|s| s.per_visit).fold(f64::MIN, f64::max);
     exceeds(first.per_visit, most, first.visits).then(|| {
         let message = format!(
-            "in the experiment's first trial {:.4} blocks a visit {did}, in no other of its condition more \
-             than {most:.4}: it began with a cold cache",
+            "in the experiment's first trial {:.4} blocks per visit {verb}, in no other of its condition more \
+             than {most:.4}: it started with a cold cache",
             first.per_visit
         );
         (vec![first.index], message)
     })
 }
 
-/// The cache goes on filling, or the data outgrows it, from block to block.
-fn trend(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
+/// The cache keeps filling, or the data outgrows it, from block to block.
+fn trend(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
     let (mut early, mut late, mut visits) = (Vec::new(), Vec::new(), Vec::new());
     let (mut above_before, mut above_after) = (Vec::new(), Vec::new());
     let mut accused = Vec::new();
@@ -171,8 +171,8 @@ fn trend(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
     let is_trend = rise.abs() >= TREND && (rise > 0.0) == (late > early);
     (is_trend && exceeds(high, low, visits)).then(|| {
         let message = format!(
-            "in the first half of the blocks {early:.4} blocks a visit {did}, in the second {late:.4}: \
-             the cache is not the same from block to block"
+            "in the first half of the blocks {early:.4} blocks per visit {verb}, in the second {late:.4}: \
+             the state of the cache changes from block to block"
         );
         (accused, message)
     })
@@ -182,12 +182,12 @@ fn trend(groups: &[Vec<Sample>], did: &str) -> Option<Found> {
 mod tests {
     use super::*;
     use crate::analysis::test_support::{experiment, trial};
-    use pgio_results::store::Stored;
+    use pgio_results::store::StoredExperiment;
 
     const CONDITIONS: [&str; 3] = ["a", "b", "c"];
 
     /// Blocks of three equal conditions in turned order; `misses` of a visit by block and position.
-    fn measured(blocks: u32, misses: impl Fn(u32, u32) -> f64) -> Stored {
+    fn measured(blocks: u32, misses: impl Fn(u32, u32) -> f64) -> StoredExperiment {
         let mut trials = Vec::new();
         for block in 1..=blocks {
             for position in 1..=3u32 {
@@ -205,7 +205,7 @@ mod tests {
         experiment(&CONDITIONS, trials)
     }
 
-    fn accused(stored: &Stored) -> (Vec<usize>, String) {
+    fn accused(stored: &StoredExperiment) -> (Vec<usize>, String) {
         let found = checks(&stored.trials);
         let message = found.first().map_or_else(String::new, |(_, c)| c.message.clone());
         (found.into_iter().map(|(i, _)| i).collect(), message)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_of_one_seed_would_have_been_accused() {
+    fn trials_of_one_seed_fail() {
         // As measured when the trials of a block replayed the same keys.
         for blocks in [2, 3, 6] {
             let stored = measured(blocks, |_, position| if position == 1 { 0.8875 } else { 0.0 });
@@ -229,7 +229,7 @@ mod tests {
                 _ => assert_eq!(indices, firsts),
             }
             assert!(
-                message.starts_with("in the first trial of a block 0.8875 blocks a visit missed"),
+                message.starts_with("in the first trial of a block 0.8875 blocks per visit missed"),
                 "{message}"
             );
         }
@@ -296,7 +296,7 @@ mod tests {
             let rate = if first { 1500.0 } else { 10.0 };
             crate::analysis::test_support::set(t, "device_reads_per_second", rate);
         }
-        assert!(accused(&stored).1.contains("0.7500 blocks a visit were read from the device"));
+        assert!(accused(&stored).1.contains("0.7500 blocks per visit were read from the device"));
         let mut stored = measured(4, |_, position| if position == 1 { 0.5 } else { 0.0 });
         for t in &mut stored.trials {
             t.metrics.remove("block_visits_per_second");

@@ -1,13 +1,13 @@
-//! Did a checkpoint hit some trials and not others?
+//! Checks whether only some trials had a checkpoint inside the window.
 //!
-//! Where nothing that is compared decides it, that is chance, and the report says so. Where a
-//! condition sets max_wal_size or the like differently from the baseline, its checkpoints are its effect, and so
-//! are those that the baseline has in its place; likewise where pgio is told to force none.
+//! If no condition decides when checkpoints happen, that is chance, and the report warns. If a condition
+//! changes max_wal_size or a similar setting, checkpoints are part of its effect, under the condition as
+//! well as under the baseline; so they are if pgio forces none.
 
 use std::collections::BTreeMap;
 
-use super::super::findings;
 use super::tally::{CellId, Tally, begun, is_hit};
+use crate::analysis::factors::differing_factors;
 use pgio_results::change::Subject;
 use pgio_results::checks::decides_checkpoints;
 use pgio_results::store::{ConditionInfo, Manifest};
@@ -39,7 +39,7 @@ pub(super) fn check(
     let setting = effects.get(name).cloned();
     if let Some(effect) = setting.or_else(|| compared(manifest, name, &effects)) {
         let message = format!("{began}: {effect}, so this is part of the effect");
-        let remedy = "longer windows tell what they cost more exactly";
+        let remedy = "lengthen the window to measure their cost more exactly";
         return Some(Check::warning(ID, message, remedy));
     }
     if is_usual {
@@ -49,28 +49,28 @@ pub(super) fn check(
     let (message, remedy) = if ["spread", "none"].contains(&mode.as_str()) {
         (
             format!("{began}: with checkpoint = \"{mode}\" the server decides when"),
-            "take windows long enough that each holds as many",
+            "make windows long enough that each contains the same number",
         )
     } else {
         (
             format!(
-                "{began}, as in {} of {} trials: it slows some and not the others",
+                "{began}, as in {} of {} trials: checkpoints slow only some trials",
                 counts.with, counts.counted
             ),
             "raise max_wal_size and checkpoint_timeout, or make windows long enough that each \
-             holds several",
+             contains several",
         )
     };
     Some(Check::warning(ID, message, remedy))
 }
 
-/// Conditions whose checkpoints a setting decides that the baseline does not have, and that setting.
+/// Conditions with a setting that decides checkpoints and differs from the baseline, with the setting.
 fn effects(manifest: &Manifest) -> BTreeMap<&str, String> {
     let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
         return BTreeMap::new();
     };
     let of = |info: &ConditionInfo| {
-        let factors = findings::differing_factors(info, baseline).into_iter().map(|f| f.change);
+        let factors = differing_factors(info, baseline).into_iter().map(|f| f.change);
         let mut settings = factors.filter(|c| c.subject == Subject::Server).map(|c| &c.setting);
         let name = settings.find(|name| decides_checkpoints(name))?;
         Some(format!("`{}` and `{}` differ in {name}", info.name, baseline.name))
@@ -79,7 +79,7 @@ fn effects(manifest: &Manifest) -> BTreeMap<&str, String> {
     others.filter_map(|info| Some((info.name.as_str(), of(info)?))).collect()
 }
 
-/// The baseline and its twin are the other half of such an effect.
+/// The baseline and its twin have the other half of such an effect.
 fn compared(manifest: &Manifest, name: &str, effects: &BTreeMap<&str, String>) -> Option<String> {
     let is_baseline = name == manifest.baseline || manifest.aa.as_deref() == Some(name);
     effects.values().next().filter(|_| is_baseline).cloned()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pgio_results::model::Facts;
 use pgio_results::store::Manifest;
-use pgio_results::{Outcome, Place, Trial};
+use pgio_results::{Outcome, Trial, TrialPosition};
 
 /// A condition at a point, each by its index in the manifest.
 pub(super) type CellId = (usize, usize);
@@ -74,7 +74,7 @@ impl Tally {
         self.add_last(place, cell, trial);
     }
 
-    fn add_last(&mut self, place: &Place, cell: CellId, trial: &Trial) {
+    fn add_last(&mut self, place: &TrialPosition, cell: CellId, trial: &Trial) {
         let counted = trial.outcome == Outcome::Complete && begun(trial).is_some();
         let this = Last { attempt: place.attempt, counted, hit: counted && is_hit(trial) };
         let counts = self.checkpoints.entry(cell).or_default();
@@ -173,7 +173,7 @@ fn count(values: &mut Values, value: Option<&str>) {
     }
 }
 
-pub(super) fn cell(manifest: &Manifest, place: &Place) -> Option<CellId> {
+pub(super) fn cell(manifest: &Manifest, place: &TrialPosition) -> Option<CellId> {
     let condition = manifest.conditions.iter().position(|c| c.name == place.condition)?;
     let point = manifest.points().iter().position(|p| *p == place.point)?;
     Some((condition, point))

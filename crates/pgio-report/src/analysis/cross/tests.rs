@@ -12,7 +12,7 @@ use pgio_results::telemetry::{Storage, Telemetry};
 const PRIMARY: &str = "commits_per_second";
 
 /// Six blocks of local and on, with an environment and no fault.
-fn sound() -> Stored {
+fn sound() -> StoredExperiment {
     let one = |name: &str, block: u32, rate: f64| {
         let mut t = trial(name, block, &[(PRIMARY, rate), ("checkpoints", 0.0)]);
         for (name, value) in [("setting.work_mem", "4MB"), ("host.kernel", "6.1.0")] {
@@ -30,7 +30,7 @@ fn condition(trial: &Trial) -> Option<&str> {
     trial.place.as_ref().map(|p| p.condition.as_str())
 }
 
-fn of<'a>(stored: &'a mut Stored, name: &str) -> Vec<&'a mut Trial> {
+fn of<'a>(stored: &'a mut StoredExperiment, name: &str) -> Vec<&'a mut Trial> {
     stored.trials.iter_mut().filter(|t| condition(t) == Some(name)).collect()
 }
 
@@ -38,12 +38,12 @@ fn put(trial: &mut Trial, name: &str, value: &str) {
     Arc::make_mut(&mut trial.environment).insert(name.to_owned(), value.to_owned());
 }
 
-fn found(stored: &Stored) -> Vec<(usize, String)> {
+fn found(stored: &StoredExperiment) -> Vec<(usize, String)> {
     let all = checks(&stored.manifest, &stored.trials);
     all.into_iter().map(|(i, c)| (i, c.id)).collect()
 }
 
-fn ids(stored: &Stored, id: &str) -> Vec<usize> {
+fn ids(stored: &StoredExperiment, id: &str) -> Vec<usize> {
     found(stored).into_iter().filter(|(_, found)| found == id).map(|(i, _)| i).collect()
 }
 
@@ -145,7 +145,7 @@ fn what_differs_in_drbd_is_declared_or_found() {
         stored
     };
     let protocol = [drbd("r0", CONNECTION, "connected by protocol A")];
-    let faults = |stored: &Stored| ids(stored, "environment-differs").len();
+    let faults = |stored: &StoredExperiment| ids(stored, "environment-differs").len();
     let to_a = [("drbd.protocol.r0", "A")];
     assert_eq!(faults(&on(&to_a, &[])), 6);
     assert_eq!(faults(&on(&to_a, &protocol)), 0);
@@ -208,7 +208,7 @@ fn a_checkpoint_in_some_trials_is_said_and_they_count() {
 #[test]
 fn checkpoints_of_a_setting_that_is_compared_are_its_effect() {
     // Whether they are called a part of the effect.
-    let verdicts = |stored: &Stored| -> Vec<(usize, bool)> {
+    let verdicts = |stored: &StoredExperiment| -> Vec<(usize, bool)> {
         let all = checks(&stored.manifest, &stored.trials);
         let of_it = all.into_iter().filter(|(_, c)| c.id == "checkpoint-in-one-condition");
         of_it.map(|(i, c)| (i, c.message.ends_with("so this is part of the effect"))).collect()

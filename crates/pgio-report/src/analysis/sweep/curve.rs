@@ -15,9 +15,11 @@ use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::pairing::{self, value};
-use super::super::{ALPHA, Interval};
-use super::{COMMIT_MEAN, ENOUGH_TRIALS, Swept, SweptCell, throughput};
+use super::cell::{ENOUGH_TRIALS, SweptCell};
+use super::measured::{COMMIT_MEAN, throughput};
+use crate::analysis::interval::Interval;
+use crate::analysis::pairing::{self, value};
+use crate::analysis::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::latency::Operation;
 use pgio_results::operation::Statistic;
@@ -219,7 +221,7 @@ fn find_knee(
 
 fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -> Option<Slope> {
     let at: Vec<f64> = points.iter().map(|p| p.at).collect::<Option<_>>()?;
-    let foretold = foretold(points, cells).filter(|f| changes(f))?;
+    let predicted = predictions(points, cells).filter(|p| changes(p))?;
     let of_block = |trials: &Vec<&Trial>| {
         let taken: Option<Vec<f64>> = trials.iter().map(|t| value(t, COMMIT_MEAN)).collect();
         least_squares(&at, &taken?)
@@ -230,24 +232,22 @@ fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -
     Some(Slope {
         seconds: summary::mean(&slopes)?,
         interval: interval.into(),
-        predicted: least_squares(&at, &foretold)?,
+        predicted: least_squares(&at, &predicted)?,
     })
 }
 
-/// What a commit alone should take at each point, where that can be said of all.
-fn foretold(points: &[CurvePoint], cells: &[SweptCell]) -> Option<Vec<f64>> {
+/// The predicted latency of a commit at each point, if there is a prediction for all.
+fn predictions(points: &[CurvePoint], cells: &[SweptCell]) -> Option<Vec<f64>> {
     points.iter().map(|p| cells[p.cell].predicted.as_ref().map(|p| p.seconds)).collect()
 }
 
-fn changes(foretold: &[f64]) -> bool {
-    foretold.iter().any(|seconds| (seconds - foretold[0]).abs() > NO_CHANGE)
+fn changes(predicted: &[f64]) -> bool {
+    predicted.iter().any(|seconds| (seconds - predicted[0]).abs() > NO_CHANGE)
 }
 
-impl Swept {
-    /// Whether first principles foretell that a commit takes longer at some point than at another.
-    pub fn foretells_change(&self, curve: &Curve) -> bool {
-        foretold(&curve.points, &self.cells).is_some_and(|f| changes(&f))
-    }
+/// Whether the predicted commit latency changes along the curve.
+pub(super) fn predicts_change(points: &[CurvePoint], cells: &[SweptCell]) -> bool {
+    predictions(points, cells).is_some_and(|p| changes(&p))
 }
 
 /// The slope of the line of least squares; none where all points stand at one place.

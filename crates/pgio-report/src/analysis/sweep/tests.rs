@@ -2,10 +2,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::cell::estimate;
+use super::measured::{operation, throughput};
 use super::*;
 use crate::analysis::test_support::{experiment, set, swept, trial};
 use crate::analysis::{Standing, analyse, standings};
-use pgio_results::metrics::DeclaredMetric;
+use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::{Check, Trial};
 
 fn at(sessions: u64, delay: u64) -> Point {
@@ -205,7 +207,7 @@ fn an_environment_is_compared_within_its_point() {
 fn a_trial_at_a_point_that_the_manifest_does_not_know_is_a_stranger() {
     let mut stored = swept(6);
     stored.trials[0].place.as_mut().unwrap().point = at(99, 1);
-    assert_eq!(standings(&stored)[0], Standing::Stranger);
+    assert_eq!(standings(&stored)[0], Standing::UnknownCondition);
     let analysis = analyse(&stored);
     assert!(analysis.checks.iter().any(|f| f.id == "unknown-condition"));
 }
@@ -224,7 +226,7 @@ fn an_estimate_is_a_mean_of_logs_where_it_can_be() {
 #[test]
 fn throughput_counts_what_an_operation_does_more() {
     let mut stored = swept(1);
-    let of = |stored: &pgio_results::store::Stored, axis: &str| {
+    let of = |stored: &pgio_results::store::StoredExperiment, axis: &str| {
         throughput(&stored.manifest, &stored.trials, axis)
     };
     assert_eq!(of(&stored, "rows_per_transaction"), "commits_per_second", "not measured");

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use super::Divided;
 use pgio_results::Trial;
 use pgio_results::waits::{WaitGroup, by_group};
 
@@ -52,6 +51,9 @@ impl Class {
         }
     }
 }
+
+/// One trial's classes.
+pub(super) type Divided = BTreeMap<&'static str, Class>;
 
 /// How long sessions were in one kind of wait.
 struct Seen {

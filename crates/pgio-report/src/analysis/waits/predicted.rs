@@ -9,16 +9,30 @@
 
 use benchmath::summary;
 
-use super::Predicted;
-use crate::analysis::findings::differing_factors;
+use crate::analysis::factors::differing_factors;
 use crate::analysis::pairing::Arm;
 use pgio_results::Trial;
 use pgio_results::change::{Change, Subject};
 use pgio_results::store::ConditionInfo;
 use pgio_results::telemetry::Probes;
 use pgio_results::units::human;
+use serde::{Deserialize, Serialize};
 
 const SETTING: &str = "synchronous_commit";
+
+/// The difference that flush and round trip, measured without PostgreSQL, account for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Predicted {
+    pub seconds: f64,
+    /// Half of its 95 % interval: the probes vary. Absent in older results.
+    #[serde(default)]
+    pub error: Option<f64>,
+    /// More is to be expected, by an amount that nothing tells.
+    pub at_least: bool,
+    /// The sum in words.
+    pub from: String,
+}
 
 /// What a commit waits for, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +74,7 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
 /// What a commit alone should take under a condition. The probes were taken before the first
 /// trial, without any treatment: where something else than the level and the link is treated, such
 /// as a throttled device, they say nothing.
-pub(in crate::analysis) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
+pub(crate) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
     let reckoned = |change: &Change| match &change.subject {
         Subject::Link { .. } => true,
         _ => [SETTING, "fsync", "synchronous_standby_names"].iter().any(|s| change.sets(s)),

@@ -6,7 +6,7 @@ use super::*;
 use crate::analysis::analyse;
 use crate::analysis::test_support::{experiment, replicated, sampled, timed, trial};
 use pgio_results::change::Change;
-use pgio_results::store::Stored;
+use pgio_results::store::StoredExperiment;
 
 fn parts(analysis: &crate::analysis::Analysis, class: &str) -> BTreeMap<WaitGroup, f64> {
     let of = |d: &&Decomposition| d.class == class && d.condition == "local";
@@ -212,17 +212,17 @@ fn predictions_by_level() {
 
 #[test]
 fn no_prediction_without_probes_or_with_another_factor() {
-    let predicted = |change: fn(&mut Stored)| {
+    let predicted = |change: fn(&mut StoredExperiment)| {
         let mut stored = replicated(3);
         change(&mut stored);
         analyse(&stored).decomposition_differences.remove(0).predicted
     };
     assert!(predicted(|_| ()).is_some());
-    let probes: fn(&mut Stored) = |s| {
+    let probes: fn(&mut StoredExperiment) = |s| {
         s.trials.iter_mut().for_each(|t| t.telemetry.as_mut().unwrap().probes = None);
     };
     assert_eq!(predicted(probes), None);
-    let factor: fn(&mut Stored) =
+    let factor: fn(&mut StoredExperiment) =
         |s| s.manifest.conditions[1].changes.push(Change::server("commit_delay", "100"));
     assert_eq!(predicted(factor), None);
 }

@@ -1,7 +1,6 @@
-//! What speaks for and against trusting the result: remarks, every check, the evidence, the trials.
+//! The evidence for and against the result: remarks, checks, evidence of conditions, and trials.
 //!
-//! Nothing is left out here: a check that passed is listed with how often it did, and a trial that
-//! does not count with why.
+//! The section is complete: it lists how often each check passed, and why a trial does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +8,11 @@ use maud::{Markup, html};
 
 use super::super::format::{self, NONE};
 use super::super::table::{Column, Remark, Table};
-use super::{Page, Section, table};
+use super::page::{Page, Section};
+use super::table;
 use crate::analysis::Standing;
 use pgio_results::model::When;
-use pgio_results::{CheckVerdict, Evidence, Outcome, Place, Trial};
+use pgio_results::{CheckVerdict, Evidence, Outcome, Trial, TrialPosition};
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let body = html! {
@@ -30,13 +30,13 @@ pub(super) fn section(page: &Page<'_>) -> Section {
 
 fn remarks(page: &Page<'_>) -> Markup {
     if page.remarks.is_empty() {
-        return html! { p { "Nothing speaks against this result." } };
+        return html! { p { "No check failed, and there are no warnings." } };
     }
     list(&page.remarks)
 }
 
 pub(super) fn list(remarks: &[Remark]) -> Markup {
-    // What does not count comes first.
+    // INVALID comes first.
     let mut remarks: Vec<&Remark> = remarks.iter().collect();
     remarks.sort_by_key(|r| r.label != word(CheckVerdict::Invalid));
     html! {
@@ -54,13 +54,13 @@ fn word(verdict: CheckVerdict) -> &'static str {
     }
 }
 
-/// A check's message and remedy in one trial.
-type Said<'a> = (usize, &'a str, &'a str);
+/// Line of a trial, with the message and remedy of its check.
+type Message<'a> = (usize, &'a str, &'a str);
 
-/// A row for each check and verdict, with what was said of it and in how many trials. What passed is
-/// in the trials' records; what did not is the analysis's, which adds checks across trials.
+/// A row for each check and verdict, with its messages and trials. Passed checks come from the trials'
+/// records, others from the analysis, which adds checks across trials.
 fn every_check(page: &Page<'_>) -> Table {
-    let mut found: BTreeMap<(&str, CheckVerdict), Vec<Said<'_>>> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, CheckVerdict), Vec<Message<'_>>> = BTreeMap::new();
     for (line, trial) in (1..).zip(&page.stored.trials).filter(|(_, t)| !t.is_burn_in()) {
         for c in trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Ok) {
             found.entry((&c.id, c.verdict)).or_default().push((line, &c.message, &c.remedy));
@@ -70,7 +70,7 @@ fn every_check(page: &Page<'_>) -> Table {
         let Some(line) = f.trial else { continue };
         found.entry((&f.id, f.verdict)).or_default().push((line, &f.message, &f.remedy));
     }
-    let row = |((id, verdict), all): (&(&str, CheckVerdict), &Vec<Said<'_>>)| {
+    let row = |((id, verdict), all): (&(&str, CheckVerdict), &Vec<Message<'_>>)| {
         let lines: Vec<usize> = all.iter().map(|(line, ..)| *line).collect();
         let which = if *verdict == CheckVerdict::Ok {
             format!("{} of {}", lines.len(), page.count())
@@ -83,13 +83,13 @@ fn every_check(page: &Page<'_>) -> Table {
     };
     Table {
         title: "Every check".to_owned(),
-        columns: ["check", "verdict", "trials", "found", "what to do"].map(Column::left).to_vec(),
+        columns: ["check", "verdict", "trials", "message", "what to do"].map(Column::left).to_vec(),
         rows: found.iter().map(row).collect(),
         notes: Vec::new(),
     }
 }
 
-/// The first of what was said, and how much else was.
+/// The first text, and the number of other texts.
 fn different<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let all: BTreeSet<&str> = texts.collect();
     let first = all.first().copied().unwrap_or_default();
@@ -99,7 +99,7 @@ fn different<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// `3, 7, 12`, and no more than fit.
+/// `3, 7, 12`, limited to what fits.
 fn numbers(lines: &[usize]) -> String {
     const MOST: usize = 8;
     let shown: Vec<String> = lines.iter().take(MOST).map(usize::to_string).collect();
@@ -109,7 +109,7 @@ fn numbers(lines: &[usize]) -> String {
     }
 }
 
-/// What was read back to prove each condition, the same readings of all its trials together.
+/// The values read back to prove each condition; equal values of its trials share a row.
 fn evidence(page: &Page<'_>) -> Table {
     let mut rows = Vec::new();
     let mut all_hold = true;
@@ -137,7 +137,7 @@ fn evidence(page: &Page<'_>) -> Table {
         }
     }
     let heading = ["condition", "what", "expected", "found", "before / during / after", "held"];
-    let warning = "A reading that does not hold makes its trial invalid.".to_owned();
+    let warning = "An unexpected value makes its trial invalid.".to_owned();
     Table {
         title: "Evidence that each condition was in force".to_owned(),
         columns: heading.map(Column::left).to_vec(),
@@ -167,7 +167,7 @@ fn trials(page: &Page<'_>) -> Table {
         let value = trial.metrics.get(metric).and_then(|m| m.value);
         let unit = page.analysis.unit(metric);
         let value = value.map_or_else(|| NONE.to_owned(), |v| format::bare(v, unit));
-        let in_place = |of: fn(&Place) -> String| place.map_or_else(String::new, of);
+        let in_place = |of: fn(&TrialPosition) -> String| place.map_or_else(String::new, of);
         vec![
             line.to_string(),
             place.map_or_else(String::new, |p| cell(page, p)),
@@ -191,15 +191,15 @@ fn trials(page: &Page<'_>) -> Table {
         Column::left("why not"),
     ];
     Table {
-        title: "Trials, in the order in which they ran".to_owned(),
+        title: "Trials, in order of execution".to_owned(),
         columns,
         rows: numbered.zip(&page.standings).map(row).collect(),
         notes: Vec::new(),
     }
 }
 
-/// The condition, and where the point is not the middle one.
-fn cell(page: &Page<'_>, place: &Place) -> String {
+/// The condition, and its point if that is not the middle one.
+fn cell(page: &Page<'_>, place: &TrialPosition) -> String {
     let away = page.stored.manifest.sweep.as_ref().map(|sweep| sweep.away(&place.point));
     match away.filter(|text| !text.is_empty()) {
         Some(away) => format!("{} ({away})", place.condition),
@@ -215,7 +215,7 @@ fn standing_word(standing: Standing) -> &'static str {
         Standing::Interrupted => "interrupted",
         Standing::Repeated => "repeated later",
         Standing::BurnIn => "burn-in",
-        Standing::Stranger => "no such condition",
+        Standing::UnknownCondition => "unknown condition",
     }
 }
 

@@ -5,7 +5,8 @@ use maud::html;
 
 use super::super::format::metric_name;
 use super::super::{comparison, explain};
-use super::{Page, Section, forest, table};
+use super::page::{Page, Section};
+use super::{forest, table};
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);

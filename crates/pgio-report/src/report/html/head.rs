@@ -1,14 +1,15 @@
-//! What stands first and last: the verdict in words, what was measured, who made the page.
+//! The header and footer of the page: the verdict in sentences, the facts of the measurement, the
+//! versions.
 //!
-//! The first paragraph is what a reader takes away who reads nothing else, so whatever was left out
-//! of the comparison is said right under it.
+//! Some readers read only the first paragraph, so trials excluded from the comparison are mentioned
+//! right below it.
 
 use maud::{Markup, html};
 
 use super::super::format::{self, counted};
 use super::super::lead::lead;
 use super::super::outcomes::headline;
-use super::Page;
+use super::page::Page;
 use super::table::prose;
 use crate::analysis::Standing;
 use pgio_results::Trial;
@@ -33,7 +34,7 @@ pub(super) fn header(page: &Page<'_>) -> Markup {
     }
 }
 
-/// Trials that do not count, and how much speaks against those that do.
+/// The number of excluded trials and of remarks.
 fn doubt(page: &Page<'_>) -> Option<String> {
     let count = |standing| page.standings.iter().filter(|s| **s == standing).count();
     let mut parts = Vec::new();
@@ -52,7 +53,7 @@ fn doubt(page: &Page<'_>) -> Option<String> {
         (true, 0) => None,
         (true, n) => Some(format!("{} to consider.", counted(n, "remark"))),
         (false, n) => Some(format!(
-            "Left out of the comparison: {}. {} in all.",
+            "Excluded from the comparison: {}. {} in total.",
             parts.join(", "),
             counted(n, "remark")
         )),
@@ -86,7 +87,7 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
                 (counted(d.tables as usize, "table"), human::bytes(d.bytes_before));
             let rows =
                 if d.layout.is_default() { String::new() } else { format!("; {}", d.layout) };
-            ("Data", format!("{tables} of {}, {size} in all{rows}", d.scale))
+            ("Data", format!("{tables} of {}, {size} in total{rows}", d.scale))
         }));
         facts.push(("Server", server(trial, manifest)));
     }
@@ -97,7 +98,7 @@ fn blocks<'a>(trials: impl Iterator<Item = &'a Trial>) -> usize {
     trials.filter_map(|t| t.place.as_ref()).map(|p| p.block).max().unwrap_or(0) as usize
 }
 
-/// `2026-11-20 12:00 UTC`; what cannot be read is shown as it stands.
+/// `2026-11-20 12:00 UTC`; an unparsable time is shown unchanged.
 pub(super) fn moment(text: &str) -> String {
     match text.parse::<jiff::Timestamp>() {
         Ok(at) => at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
@@ -134,9 +135,9 @@ fn server(trial: &Trial, manifest: &Manifest) -> String {
 pub(super) fn footer(page: &Page<'_>) -> Markup {
     html! {
         p {
-            "Measured with pgio " (page.stored.manifest.pgio) ", told by pgio "
-            (env!("CARGO_PKG_VERSION")) ". Intervals hold 95 %; the trial is the unit, trials are \
-            paired by block. The charts of lines zoom: choose Zoom, or a place in them."
+            "Measured with pgio " (page.stored.manifest.pgio) ", report by pgio "
+            (env!("CARGO_PKG_VERSION")) ". Intervals are 95 %; the trial is the unit, and trials \
+            are paired by block. Line charts zoom: choose Zoom, or select a range."
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Latency by percentile: for each class of operation a line for each condition.
 //!
-//! From the merged histograms of the trials that count. Across lies how many operations are slower,
-//! on a logarithmic scale, so that the tail has room. A line begins where the server's clock is
-//! fine enough for a percentile and ends where fewer than [`MIN_BEYOND`] operations are slower:
-//! beyond that it would show single operations.
+//! From the merged histograms of the trials that count. The horizontal axis is the share of slower
+//! operations on a logarithmic scale, which stretches the tail. A line begins where the server's clock
+//! is fine enough for a percentile and ends where fewer than [`MIN_BEYOND`] operations are slower,
+//! because beyond that it would show single operations.
 
 use std::f64::consts::LOG10_2;
 
@@ -11,9 +11,10 @@ use maud::{Markup, html};
 
 use super::super::format::{self, NONE};
 use super::super::table::{Column, Table};
+use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale};
+use super::table;
 use super::zoom::{self, Line, Zoom};
-use super::{Page, Section, table};
 use pgio_results::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading, center_ns};
 use pgio_results::units::human;
 
@@ -61,7 +62,7 @@ fn merged<'a>(page: &Page<'a>, class: &str) -> Vec<Merged<'a>> {
     page.conditions().map(of).filter(|m| m.histogram.observed() > 0).collect()
 }
 
-/// How far out, in powers of ten of what is left above, and the latency in seconds.
+/// The percentile, as the negative decimal logarithm of the share above it, and the latency in seconds.
 fn curve(h: &Histogram) -> Vec<(f64, Option<f64>)> {
     let total = h.observed() as f64;
     let slowest = h.longest().map_or(0.0, |r| r.ns);
@@ -86,7 +87,7 @@ fn figure(page: &Page<'_>, class: &str, all: &[Merged<'_>]) -> Markup {
     if points().count() < 2 {
         return html! { p.note {
             "Too few " (class) " operations above "
-            (human::latency(COARSEST_QUANTILE_NS)) " to draw their percentiles; the table has what is known."
+            (human::latency(COARSEST_QUANTILE_NS)) " to draw their percentiles; see the table."
         } };
     }
     let slowest = points().filter_map(|p| p.1).fold(f64::MIN, f64::max);
@@ -174,7 +175,7 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
     let cut_off = all.iter().any(|m| m.histogram.censored_count() > 0);
     let bounds = format!(
         "{}marks a lower bound: windows' ends cut off calls that were due and not answered. Lines \
-         hold these with what they had waited by then.",
+         include the time these had waited by then.",
         format::AT_LEAST
     );
     let notes = [missing.then_some(why), cut_off.then_some(bounds)];
@@ -186,7 +187,7 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
     }
 }
 
-/// A percentile, where the clock is fine enough and enough operations are slower.
+/// A percentile, if the clock is fine enough and enough operations are slower.
 fn quantile(h: &Histogram, q: f64) -> Option<Reading> {
     let beyond = h.observed() as f64 * (1.0 - q);
     let fit = |r: &Reading| r.ns >= COARSEST_QUANTILE_NS && beyond >= MIN_BEYOND * 0.999;

@@ -1,11 +1,12 @@
-//! What was compared, on what, and how to do it again.
+//! The conditions, the environment, and how to reproduce the experiment.
 
 use maud::html;
 
 use super::super::format;
 use super::super::table::{Column, Table};
 use super::head::moment;
-use super::{Page, Section, table};
+use super::page::{Page, Section};
+use super::table;
 use pgio_results::store::Rules;
 use pgio_results::telemetry::{Device, HostUse, Storage, Telemetry};
 
@@ -28,7 +29,7 @@ fn conditions(page: &Page<'_>) -> Table {
         let role = if c.name == page.analysis.baseline {
             "baseline"
         } else if page.analysis.is_aa(&c.name) {
-            "baseline once more"
+            "second copy of the baseline"
         } else {
             ""
         };
@@ -70,7 +71,7 @@ fn storage(t: &Telemetry) -> Table {
     }
 }
 
-/// Who looked on, how often, and what that cost: of the last trial.
+/// What telemetry sampled in the last trial, how often, and at what cost.
 fn observers(t: &Telemetry) -> Table {
     let host = |(name, h): (&String, &HostUse)| {
         let cost = h.sampling_cpu_seconds.filter(|_| h.ticks > 0).map(|cpu| {
@@ -86,7 +87,7 @@ fn observers(t: &Telemetry) -> Table {
     };
     let mut rows: Vec<Vec<String>> = t.hosts.iter().map(host).collect();
     rows.extend(t.waits.as_ref().map(|w| {
-        let rate = format!("{:.0} a second", w.hertz);
+        let rate = format!("{:.0} per second", w.hertz);
         vec![
             "waits".to_owned(),
             rate,
@@ -98,8 +99,8 @@ fn observers(t: &Telemetry) -> Table {
     Table {
         title: "Observation, in the last trial".to_owned(),
         columns: vec![
-            Column::left("of"),
-            Column::left("how often"),
+            Column::left("source"),
+            Column::left("rate"),
             Column::right("samples"),
             Column::right("missed"),
             Column::right("cost"),
@@ -113,9 +114,9 @@ fn found(page: &Page<'_>) -> Table {
     let manifest = &page.stored.manifest;
     let mut rows = vec![
         vec!["pgio".to_owned(), manifest.pgio.clone()],
-        vec!["begun".to_owned(), moment(&manifest.created_at)],
+        vec!["started".to_owned(), moment(&manifest.created_at)],
         vec!["seed".to_owned(), manifest.seed.to_string()],
-        vec!["blocks asked".to_owned(), manifest.blocks.to_string()],
+        vec!["blocks requested".to_owned(), manifest.blocks.to_string()],
     ];
     rows.extend(rules(&manifest.rules).into_iter().map(|(k, v)| vec![k.to_owned(), v]));
     rows.extend(manifest.resumed.iter().map(|r| {
@@ -135,18 +136,18 @@ fn found(page: &Page<'_>) -> Table {
 }
 
 fn rules(rules: &Rules) -> Vec<(&'static str, String)> {
-    let mut told = vec![("repeats of an invalid trial", rules.repeats.to_string())];
+    let mut rows = vec![("repeats of an invalid trial", rules.repeats.to_string())];
     if !rules.reset.is_empty() {
-        told.push(("reset before each trial", rules.reset.clone()));
+        rows.push(("reset before each trial", rules.reset.clone()));
     }
-    told.extend(rules.precision.map(|p| {
+    rows.extend(rules.precision.map(|p| {
         let limit = rules.max_blocks.map_or_else(String::new, |n| format!(", at most {n} blocks"));
-        ("precision asked", format!("±{}{limit}", format::size(p)))
+        ("requested precision", format!("±{}{limit}", format::size(p)))
     }));
     if !rules.tolerate.is_empty() {
-        told.push(("checks that only warn", rules.tolerate.join(", ")));
+        rows.push(("checks that only warn", rules.tolerate.join(", ")));
     }
-    told
+    rows
 }
 
 pub(super) fn reproduce(page: &Page<'_>) -> Section {

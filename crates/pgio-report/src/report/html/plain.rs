@@ -1,15 +1,16 @@
-//! Pages without charts: any document of the table model, and the way to the pages of an
-//! experiment with several workloads.
+//! Pages without charts: any document of the table model, and the index of an experiment with several
+//! workloads.
 
 use maud::{Markup, html};
 
 use super::super::lead::lead;
 use super::super::outcomes::headline;
 use super::super::table::Document;
-use super::{Section, checks, shell, table};
+use super::page::Section;
+use super::{checks, shell, table};
 use crate::analysis::Analysis;
 
-/// Tables and remarks as they come, such as those of two experiments held against each other.
+/// Renders a document's tables and remarks, such as the comparison of two experiments.
 pub fn of_document(document: &Document) -> String {
     let tables = html! { @for t in &document.tables { (table::render(t, "Comparison")) } };
     let mut sections = vec![Section { id: "numbers", title: "Numbers", body: tables }];
@@ -22,7 +23,7 @@ pub fn of_document(document: &Document) -> String {
     page(title, header, &sections)
 }
 
-/// For each workload what its own page says first, with where that page is.
+/// Renders the lead of each workload's page, with a link to that page.
 pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
     let body = html! { @for (place, analysis) in workloads {
         h3 { a href=(place) { (analysis.experiment) } }
@@ -34,7 +35,7 @@ pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
 }
 
 fn page(title: &str, header: Markup, sections: &[Section]) -> String {
-    let footer = html! { p { "Told by pgio " (env!("CARGO_PKG_VERSION")) "." } };
+    let footer = html! { p { "Report by pgio " (env!("CARGO_PKG_VERSION")) "." } };
     let shell = shell::Shell { title, header, sections, footer, zooms: false };
     shell::page(&shell)
 }

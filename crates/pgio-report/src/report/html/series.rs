@@ -1,4 +1,4 @@
-//! Over time: throughput by trial, and what devices and servers did, with checkpoints marked.
+//! Charts over time: throughput by trial, and the activity of devices and servers, with checkpoints.
 //!
 //! Throughput has a small chart for each condition, all on one scale, with a line for each trial.
 //! Everything sampled beside it has one chart for each quantity, with a line for each condition:
@@ -9,21 +9,33 @@ mod quantities;
 
 use maud::{Markup, html};
 
+use self::quantities::{Points, Quantity};
 use super::super::format;
+use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale, percent, px};
 use super::zoom::{self, Line, Mark, Zoom};
-use super::{Page, Section, every, is_drawn};
 use crate::analysis::Standing;
 use pgio_results::Trial;
 use pgio_results::model::Slice;
 use pgio_results::series::Moment;
-use quantities::Quantity;
+use pgio_results::store::StoredExperiment;
 
 const HEIGHT: f64 = 150.0;
 const CHECKPOINT: &str = "checkpoint";
 
-/// Values over the seconds of a window.
-type Points = Vec<(f64, Option<f64>)>;
+/// At most this many trials are drawn over time; with more, those of every second, third, ... block.
+const DRAWN: usize = 400;
+
+/// Whether a trial is drawn over time, so that its samples are worth reading.
+pub fn is_drawn(stored: &StoredExperiment, trial: &Trial) -> bool {
+    let step = block_step(stored);
+    step == 1 || trial.place.as_ref().is_some_and(|p| (p.block as usize).is_multiple_of(step))
+}
+
+/// The trials of every n-th block are drawn.
+fn block_step(stored: &StoredExperiment) -> usize {
+    stored.trials.len().div_ceil(DRAWN).max(1)
+}
 
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let panels: Vec<(&str, Vec<(usize, Points)>)> = page
@@ -59,17 +71,17 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 }
 
 fn some_only(page: &Page<'_>) -> String {
-    match every(page.stored) {
+    match block_step(page.stored) {
         1 => String::new(),
-        n => format!(" There are too many trials to draw all: these are of one block in {n}."),
+        n => format!(" Only one block in {n} is drawn, because there are too many trials."),
     }
 }
 
 fn left_out(page: &Page<'_>) -> &'static str {
-    if page.has_left_out() { " Trials that do not count are grey and dotted." } else { "" }
+    if page.has_left_out() { " Trials that do not count are gray and dotted." } else { "" }
 }
 
-/// What the workload does, and how to count it in a slice.
+/// The unit of the workload's work, and how to count it in a slice.
 fn work_done(page: &Page<'_>) -> (&'static str, fn(&Slice) -> u64) {
     let primary = &page.analysis.primary_metric;
     let visits = page.stored.trials.iter().flat_map(|t| &t.timeline).any(|s| s.block_visits > 0);
@@ -187,7 +199,7 @@ fn quantity(page: &Page<'_>, n: usize, q: &Quantity<'_>) -> Markup {
     }
 }
 
-/// What happened inside a trial's window.
+/// The events inside a trial's window.
 fn moments<'a>(page: &Page<'a>, line: usize) -> impl Iterator<Item = &'a Moment> {
     let series = page.series.get(line - 1).and_then(Option::as_ref);
     let inside = |m: &&Moment| m.at >= 0.0;
@@ -196,7 +208,7 @@ fn moments<'a>(page: &Page<'a>, line: usize) -> impl Iterator<Item = &'a Moment>
 
 fn happened(page: &Page<'_>, lines: impl Iterator<Item = usize>) -> String {
     let n = lines.flat_map(|l| moments(page, l)).filter(|m| m.what == CHECKPOINT).count();
-    if n == 0 { "no checkpoint seen".to_owned() } else { format::counted(n, CHECKPOINT) }
+    if n == 0 { "no checkpoint".to_owned() } else { format::counted(n, CHECKPOINT) }
 }
 
 /// A triangle for a checkpoint, a diamond for anything else.

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::Section;
+use super::page::Section;
 
 pub(super) struct Shell<'a> {
     pub(super) title: &'a str,

@@ -7,8 +7,9 @@
 use maud::{Markup, html};
 
 use super::super::{format, sweep as tables};
+use super::page::{Page, Section};
 use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
-use super::{Page, Section, table};
+use super::table;
 use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, Swept};
 use pgio_results::metrics::definition;
 use pgio_results::operation::Statistic;
@@ -49,11 +50,11 @@ fn of_axis(page: &Page<'_>, swept: &Swept, n: usize, axis: &Axis) -> Markup {
     html! {
         h3 { "Along " (axis.name) }
         (page.looks.legend(curves.iter().map(|c| c.condition.as_str())))
-        @if has_knee { p.note { span.knee-key aria-hidden="true" {} "the knee: where more load stops paying" } }
+        @if has_knee { p.note { span.knee-key aria-hidden="true" {} "the knee: beyond it more load mostly adds latency" } }
         div.charts { @for chart in charts.iter().flatten() { (chart) } }
         (table::render(&tables::along(page.analysis, swept, axis), &axis.name))
-        @if let Some(foretold) = tables::foretold(swept, axis) {
-            (table::render(&foretold, "From first principles and measured"))
+        @if let Some(predicted) = tables::predictions(swept, axis) {
+            (table::render(&predicted, "From first principles and measured"))
         }
     }
 }

@@ -8,13 +8,13 @@ use super::{Source, render};
 use crate::analysis::analyse;
 use crate::analysis::test_support::{demo, experiment, swept};
 use pgio_results::change::Change;
-use pgio_results::store::Stored;
+use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::SweepKind;
 use pgio_results::{Check, Outcome};
 
 const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
 
-fn page(stored: &Stored) -> String {
+fn page(stored: &StoredExperiment) -> String {
     let series = vec![None; stored.trials.len()];
     let analysis = analyse(stored);
     render(&Source { stored, analysis: &analysis, series: &series, experiment: EXPERIMENT })
@@ -109,12 +109,12 @@ fn nothing_is_fetched() {
 }
 
 #[test]
-fn what_does_not_count_is_shown_and_said() {
+fn the_page_shows_and_explains_excluded_trials() {
     let mut stored = demo();
     let why = Check::invalid("standby", "the standby went away", "look at its log");
     stored.trials[7].checks.push(why);
     let page = page(&stored);
-    assert!(page.contains("Left out of the comparison: 1 trial invalid."));
+    assert!(page.contains("Excluded from the comparison: 1 trial invalid."));
     assert_eq!(page.matches("class=\"crossed\"").count(), 1);
     assert!(page.contains("standby: the standby went away"));
 }

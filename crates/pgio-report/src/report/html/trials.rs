@@ -1,13 +1,13 @@
-//! Every trial's value of the primary metric in the order in which they ran.
+//! The primary metric of every trial, in order of execution.
 //!
-//! Shows what no interval does: a drift over the experiment, a single wild trial, the trials that
-//! do not count (crossed out). Lines join the trials of a condition.
+//! The chart shows what an interval hides: a drift over the experiment, a single outlier, and the trials
+//! that do not count (crossed out). Lines join the trials of a condition.
 
 use maud::{Markup, html};
 
 use super::super::format::{self, metric_name};
+use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale, percent, px};
-use super::{Page, Section};
 use crate::analysis::Standing;
 
 const HEIGHT: f64 = 260.0;
@@ -40,9 +40,9 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         @if !counts(*line) { (crossed_out(x, y, &tip)) }
     } } };
     let body = html! {
-        p { "In the order in which they ran, blocks between the vertical lines. "
-            @if page.stored.manifest.sweep.is_some() { "Those at the middle point. " }
-            @if page.has_left_out() { "What is crossed out does not count; the table of trials says why." } }
+        p { "In order of execution; vertical lines separate blocks. "
+            @if page.stored.manifest.sweep.is_some() { "Only trials at the middle point. " }
+            @if page.has_left_out() { "Crossed-out trials do not count; the table of trials gives the reason." } }
         figure.chart {
             (page.looks.legend(all.iter().map(|(name, _)| *name)))
             (frame.draw(&html! { (frame.lines(&lines)) (marks) }))
@@ -54,7 +54,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
     let values = || all.iter().flat_map(|(_, v)| v).map(|(_, value)| *value);
     let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(f64::MIN, f64::max));
-    // A scale that does not start at zero is for differences that could not be seen otherwise.
+    // A scale that does not start at zero makes small differences visible.
     let from = if low < 0.0 {
         low
     } else if low > high * 0.6 {
@@ -90,7 +90,7 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
     }
 }
 
-/// Where each block begins; few enough to be read on a phone.
+/// The start of each block, with labels few enough for a phone.
 fn block_starts(page: &Page<'_>) -> Vec<(f64, String)> {
     let mut starts: Vec<(u32, usize)> = Vec::new();
     for (line, trial) in (1..).zip(&page.stored.trials) {

@@ -1,29 +1,30 @@
-//! Where the sessions' time went, as bars: what each class of operation waited for, and the shares of
-//! all time.
+//! Where the sessions' time went, as bars: the waits of each class of operation, and the shares of all
+//! time.
 //!
-//! Groups always come in the same order. Each has a colour and a letter; a part that is wide enough
-//! carries its name, a narrower one the letter, so that the colour is never needed. The numbers with
-//! their errors are in the tables of the report.
+//! Groups always have the same order. Each has a color and a letter. A wide part shows its name, a
+//! narrower one its letter, so that color is never required. The tables have the numbers with their
+//! errors.
 
 use maud::{Markup, html};
 
 use super::super::{explain, format};
 use super::look::clipped;
+use super::page::{Page, Section};
 use super::svg::{percent, picture, px};
-use super::{Page, Section, table};
+use super::table;
 use crate::analysis::Condition;
 use pgio_results::waits::{GROUPS, WaitGroup};
 
 const BAR: f64 = 26.0;
 const ROW: f64 = 54.0;
-/// As in `forest`: what a character and the narrowest bar are wide.
+/// As in `forest`: the width of a character and of the narrowest chart.
 const CHARACTER: f64 = 7.0;
 const NARROWEST: f64 = 320.0;
 
-/// Characters of a name that leave room for the figure beside it.
+/// Maximum characters of a name, so that the figure fits beside it.
 const NAME: usize = 30;
 
-/// A bar and its parts, in any unit that all bars of a chart share.
+/// A bar and its parts, in the common unit of the chart.
 struct Bar<'a> {
     name: &'a str,
     parts: Vec<(WaitGroup, f64)>,
@@ -38,12 +39,12 @@ impl Bar<'_> {
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let classes = classes(page);
     let shares = shares(page);
-    let told = differences(page);
+    let sentences = differences(page);
     let mut numbers = explain::where_the_time_went(page.analysis);
     if let Some(table) = &mut numbers {
         table.title = "In numbers".to_owned();
-        // Said above already.
-        table.notes.retain(|note| !told.contains(note));
+        // The list above the charts has these sentences.
+        table.notes.retain(|note| !sentences.contains(note));
     }
     if shares.is_empty() && numbers.is_none() {
         return None;
@@ -52,7 +53,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let is_seen = |g: &&WaitGroup| bars().flat_map(|b| &b.parts).any(|(group, _)| group == *g);
     let seen: Vec<WaitGroup> = GROUPS.iter().filter(is_seen).copied().collect();
     let body = html! {
-        @if !told.is_empty() { ul { @for text in &told { li { (table::prose(text)) } } } }
+        @if !sentences.is_empty() { ul { @for text in &sentences { li { (table::prose(text)) } } } }
         (legend(&seen))
         div.charts {
             @for (class, bars) in &classes {
@@ -69,13 +70,13 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     Some(Section { id: "waits", title: "Where the time went", body })
 }
 
-/// What each condition adds, in words, where it adds anything.
+/// The decided differences from the baseline, as sentences.
 fn differences(page: &Page<'_>) -> Vec<String> {
-    let told = explain::worth_telling(page.analysis).filter(|d| explain::is_decided(d));
-    told.map(|d| explain::difference(d, &page.analysis.baseline)).collect()
+    let decided = explain::shown_differences(page.analysis).filter(|d| explain::is_decided(d));
+    decided.map(|d| explain::difference(d, &page.analysis.baseline)).collect()
 }
 
-/// For each class of operation a bar for each condition, in seconds of the mean.
+/// For each class of operation, one bar per condition: the mean in seconds.
 fn classes<'a>(page: &Page<'a>) -> Vec<(&'a str, Vec<Bar<'a>>)> {
     let mut all: Vec<(&str, Vec<Bar<'_>>)> = Vec::new();
     for d in &page.analysis.decompositions {
@@ -94,8 +95,8 @@ fn per_cent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Of each condition the shares of its sessions' time. Each is a mean over trials of its own kind,
-/// so they add up to the whole only nearly; the bars to all of it.
+/// The shares of the sessions' time, by condition. Each share is a mean over trials, so their sum only
+/// approximates 1; the bars are scaled to exactly 1.
 fn shares<'a>(page: &Page<'a>) -> Vec<Bar<'a>> {
     let bar = |c: &'a Condition| {
         let share = |g: &WaitGroup| {
@@ -110,7 +111,7 @@ fn shares<'a>(page: &Page<'a>) -> Vec<Bar<'a>> {
     page.analysis.conditions.iter().map(bar).filter(|b| !b.parts.is_empty()).collect()
 }
 
-/// Bars under each other; `whole` is as long as the chart is wide.
+/// Bars below each other; a bar of `whole` spans the chart.
 fn figure(
     id: &str,
     title: &str,
@@ -149,7 +150,7 @@ fn draw(bar: &Bar<'_>, top: f64, whole: f64, shown: impl Fn(f64) -> String) -> M
     html! {
         text.name x="0" y=(px(top + 14.0)) {
             (clipped(bar.name, NAME))
-            // A bar that is always as long as the chart needs no figure.
+            // A bar that always spans the chart needs no figure.
             @if whole != 1.0 { tspan.effect dx="8" { (shown(bar.total())) } }
         }
         g.bar {
@@ -166,7 +167,7 @@ fn draw(bar: &Bar<'_>, top: f64, whole: f64, shown: impl Fn(f64) -> String) -> M
     }
 }
 
-/// The name where even a phone has room for it, else the letter, else nothing.
+/// The name if it fits even on a phone, else the letter if it fits.
 fn label(group: WaitGroup, width: f64) -> Option<&'static str> {
     let room = |text: &str| width * NARROWEST >= text.chars().count() as f64 * CHARACTER + 6.0;
     [group.title(), letter(group)].into_iter().find(|text| room(text))

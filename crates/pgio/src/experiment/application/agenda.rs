@@ -9,7 +9,7 @@ use crate::experiment::judging;
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::{Planned, burn_in, plan};
 use crate::experiment::run::{self, Done, Rules};
-use crate::results::store::Stored;
+use crate::results::store::StoredExperiment;
 use crate::results::sweep::Cell;
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Agenda {
         spec: &WorkloadSpec,
         rules: &experiment::Rules,
         cells: &[LiveCell],
-        earlier: Option<&Stored>,
+        earlier: Option<&StoredExperiment>,
     ) -> Agenda {
         let e = &job.experiment;
         let mut plan = plan(cells.len(), rules.max_blocks, job.seed);
@@ -64,7 +64,7 @@ mod tests {
     use crate::results::BURN_IN_BLOCK;
     use crate::results::model::{Outcome, Trial};
 
-    fn agenda(text: &str, earlier: Option<&Stored>) -> Agenda {
+    fn agenda(text: &str, earlier: Option<&StoredExperiment>) -> Agenda {
         let job = job(text);
         let (spec, cells) = first(&job);
         Agenda::of(&job, spec, &job.experiment.rules, &cells, earlier)

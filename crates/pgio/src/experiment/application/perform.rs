@@ -26,7 +26,7 @@ use crate::experiment::{conflicts, environment, state};
 use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
-use crate::results::store::{Store, Stored};
+use crate::results::store::{Store, StoredExperiment};
 use crate::treatment::journal::{self, Claims, Journal};
 
 /// Whether the directory is new or holds what an interrupted run left.
@@ -93,7 +93,7 @@ struct Among<'a> {
 }
 
 /// What an interrupted run left of a workload, and the lock that keeps others from going on with it.
-type Earlier = (Option<(Store, Stored)>, Option<LockFile>);
+type Earlier = (Option<(Store, StoredExperiment)>, Option<LockFile>);
 
 impl Among<'_> {
     fn workload(
@@ -226,8 +226,14 @@ fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunE
     Ok(())
 }
 
-fn nothing_yet(manifest: crate::results::store::Manifest) -> Stored {
-    Stored { manifest, trials: Vec::new(), torn: false, own_baseline: None, judged: false }
+fn nothing_yet(manifest: crate::results::store::Manifest) -> StoredExperiment {
+    StoredExperiment {
+        manifest,
+        trials: Vec::new(),
+        torn: false,
+        own_baseline: None,
+        judged: false,
+    }
 }
 
 fn judge_end(ended: Ended) -> Result<(), RunError> {

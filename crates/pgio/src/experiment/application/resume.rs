@@ -20,7 +20,7 @@ use crate::experiment::target::Target;
 use crate::files;
 use crate::pg::connect::ConnectParams;
 use crate::results::model::{Warning, WorkloadInfo};
-use crate::results::store::{self, Manifest, Resumed, Store, StoreError, Stored};
+use crate::results::store::{self, Manifest, Resumed, Store, StoreError, StoredExperiment};
 
 const PGIO: &str = env!("CARGO_PKG_VERSION");
 
@@ -74,7 +74,7 @@ fn name_of_file(name: &str, found: &Path, dir: &Path) -> String {
 }
 
 /// Opens what an interrupted run left; nothing where this workload had not been begun.
-pub(super) fn open(dir: &Path) -> Result<Option<(Store, Stored)>, StoreError> {
+pub(super) fn open(dir: &Path) -> Result<Option<(Store, StoredExperiment)>, StoreError> {
     match has_begun(dir) {
         true => Store::resume(dir).map(Some),
         false => Ok(None),
@@ -137,7 +137,7 @@ impl TargetNow {
 
 /// Refuses another server and other work; returns what else changed.
 pub(super) fn remarks(
-    stored: &Stored,
+    stored: &StoredExperiment,
     now: &Manifest,
     targets: &[TargetNow],
     cells: &[LiveCell],
@@ -168,7 +168,7 @@ pub(super) fn remarks(
         }
     }
     if let Some(trial) = stored.trials.last() {
-        let cell = cells.iter().find(|c| trial.place.as_ref().is_some_and(|p| c.cell.is_at(p)));
+        let cell = cells.iter().find(|c| trial.place.as_ref().is_some_and(|p| p.is_in(&c.cell)));
         let work = cell.map_or(0, |cell| cell.work);
         for info in targets.iter().map(|target| &target.works[work]) {
             let keys = trial.workload.keys.keys().chain(info.keys.keys());
@@ -190,7 +190,7 @@ pub(super) fn remarks(
 pub(super) fn note(
     job: &Job,
     store: &mut Store,
-    stored: &mut Stored,
+    stored: &mut StoredExperiment,
     text: &str,
     mut remarks: Vec<String>,
 ) -> Result<Vec<Warning>, ResumeError> {

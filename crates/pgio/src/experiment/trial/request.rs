@@ -11,7 +11,7 @@ use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 use crate::pg::server::Server;
 use crate::results::change::Change;
-use crate::results::model::{Evidence, Place, When};
+use crate::results::model::{Evidence, TrialPosition, When};
 use crate::telemetry::TelemetrySources;
 use crate::treatment::{AdminSession, Context, InForce, Layout};
 use crate::workload::Workload;
@@ -19,7 +19,7 @@ use crate::workload::Workload;
 /// What a trial needs to know.
 pub struct Request<'a> {
     pub run_id: &'a str,
-    pub place: Option<Place>,
+    pub place: Option<TrialPosition>,
     pub params: &'a ConnectParams,
     pub server: &'a Server,
     pub workload: &'a Arc<dyn Workload>,

@@ -78,7 +78,7 @@ fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
     // As wide as 99 %: six blocks are the fewest that have an interval at all. What is repeated on a busy
     // machine is no further block.
     let (dir, said) = run("blocks = 2\nprecision = \"99%\"");
-    said.expect(0, &["as narrow as asked for"]);
+    said.expect(0, &["within the requested"]);
     let trials = dir.trials();
     let planned = trials.iter().filter(|t| t["place"]["attempt"] == 0);
     assert_eq!(planned.count(), 12);

@@ -76,7 +76,7 @@ fn all_are_reported_by_the_directory_of_all() {
 
     // The other way round, in every form that tells it.
     let other = ["--baseline", "as it is"];
-    let told = "Told against as it is; the experiment's own baseline is lazy";
+    let told = "Compared with as it is; the experiment's own baseline is lazy";
     for (place, format) in [("out", "text"), ("out", "markdown"), ("out/one", "html")] {
         dir.pgio(&[&["report", place, "--format", format][..], &other].concat()).expect(0, &[told]);
     }

@@ -19,7 +19,7 @@ use pgio::results::telemetry::{
     Device, DeviceUse, HostUse, Probes, StandbyLag, Storage, Telemetry, Waits,
 };
 use pgio::results::waits::{GROUPS, group_of};
-use pgio::results::{Check, Evidence, Metric, Outcome, Place, Trial, Warning};
+use pgio::results::{Check, Evidence, Metric, Outcome, Trial, TrialPosition, Warning};
 use pgio::rng::SplitMix64;
 use pgio::units::Layout;
 
@@ -266,7 +266,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
     }
     let trial = Trial {
         run_id: "20261120T120000Z-1".to_owned(),
-        place: Some(Place {
+        place: Some(TrialPosition {
             experiment: "drbd".to_owned(),
             condition: arm.name.to_owned(),
             block,

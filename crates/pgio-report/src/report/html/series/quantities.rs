@@ -1,20 +1,21 @@
-//! The sampled quantities that are worth a chart, each with a line for each condition.
+//! The sampled quantities that have a chart, each with a line for each condition.
 //!
-//! Of devices only those that the server's directories lie on, where that is known. A quantity
-//! that stayed at zero throughout is left out; of standbys it is left out only where it stayed at zero on
-//! all of them, so that each can be seen beside the others. Samples of several trials are averaged in
-//! [`BINS`] parts of the window at most: rates of equal spans, so that the mean is their rate.
+//! Only devices that hold the server's directories are shown, if these are known. A quantity that is
+//! always zero is omitted; a quantity of a standby only if it is zero on all standbys, so that these can
+//! be compared. Samples of several trials are averaged in at most [`BINS`] equal parts of the window.
 
 use std::collections::BTreeMap;
 
-use super::super::super::format;
-use super::super::Page;
-use super::Points;
+use crate::report::format;
+use crate::report::html::page::Page;
 use pgio_results::series::Track;
 use pgio_results::units::human;
 
+/// Values over the seconds of a window.
+pub(super) type Points = Vec<(f64, Option<f64>)>;
+
 const BINS: usize = 150;
-/// More charts than these nobody reads, beside those of the standbys; the series files have the rest.
+/// Maximum number of charts, without those of the standbys; the series files have the rest.
 const MOST: usize = 16;
 /// In the order in which they are shown.
 const DEVICE_TRACKS: [&str; 4] =
@@ -26,7 +27,7 @@ pub(super) struct Quantity<'a> {
     pub(super) lines: Vec<(&'a str, Points)>,
 }
 
-/// Who measured what of whom.
+/// Source, subject and name of a track.
 type Key<'a> = (&'a str, &'a str, &'a str);
 
 pub(super) fn all<'a>(page: &Page<'a>) -> Vec<Quantity<'a>> {
@@ -47,11 +48,11 @@ pub(super) fn all<'a>(page: &Page<'a>) -> Vec<Quantity<'a>> {
     let (standbys, others): (Vec<_>, Vec<_>) =
         keys.into_iter().partition(|((_, (source, subject, _)), _)| is_standby(source, subject));
     let drawn = |keys: Vec<_>| keys.into_iter().map(quantity).filter(|q| !q.lines.is_empty());
-    // Cut to a number, the last standby would be missing without a word.
+    // No limit here: it would silently omit the last standby.
     drawn(others).take(MOST).chain(drawn(standbys)).collect()
 }
 
-/// What the server counts of a subject is of one of its standbys.
+/// The server's tracks with a subject belong to a standby.
 fn is_standby(source: &str, subject: &str) -> bool {
     source == "server" && !subject.is_empty()
 }
@@ -116,7 +117,7 @@ fn roles(page: &Page<'_>, host: &str, device: &str) -> String {
     if roles.is_empty() { String::new() } else { format!(" ({})", roles.join(", ")) }
 }
 
-/// The mean of a condition's trials that count, in parts of the window.
+/// The mean over a condition's trials that count, by parts of the window.
 fn mean(page: &Page<'_>, condition: &str, (source, subject, name): Key<'_>) -> Points {
     let series =
         page.counted(condition).filter_map(|(line, _)| page.series.get(line - 1)?.as_ref());
@@ -148,7 +149,7 @@ pub(super) fn shown(value: f64, unit: &str) -> String {
     }
 }
 
-/// A tick's label: short, since it stands beside the chart.
+/// A tick's label: short, because it is beside the chart.
 pub(super) fn tick(value: f64, unit: &str) -> String {
     match unit {
         _ if value == 0.0 => "0".to_owned(),

@@ -1,0 +1,101 @@
+//! A comparison before its family is judged: the effect and its log-ratios by block, from
+//! `benchmath::effect`.
+
+use benchmath::effect::{self, Paired};
+use benchmath::signed_rank;
+use benchmath::warning::Warning;
+use pgio_results::metrics::{Direction, MetricDef};
+
+use super::comparison::Comparison;
+use super::interval::Interval;
+use super::pairing::Pairs;
+use super::verdict::{ALPHA, directed_decision};
+
+/// A comparison, with the data that its family needs.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub comparison: Comparison,
+    pub direction: Direction,
+    pub blocks: Vec<u32>,
+    /// Log-ratios by block, or differences if the metric is compared by difference; empty if there is
+    /// nothing to judge.
+    pub logs: Vec<f64>,
+    /// Whether trials of the condition, and of the baseline, have lower bounds instead of values.
+    pub cut_off: [bool; 2],
+}
+
+/// A comparison by ratio.
+pub(super) fn by_ratio(def: &MetricDef, pairs: &Pairs) -> Candidate {
+    candidate(def, pairs, effect::compare(in_pairs(pairs), ALPHA))
+}
+
+/// A comparison by difference, for a metric that may be 0.
+pub(super) fn by_difference(def: &MetricDef, pairs: &Pairs) -> Candidate {
+    candidate(def, pairs, effect::compare_differences(in_pairs(pairs), ALPHA))
+}
+
+fn in_pairs(pairs: &Pairs) -> Paired<'_> {
+    Paired::new(&pairs.condition, &pairs.baseline).expect("pairs are pushed to both sides together")
+}
+
+fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candidate {
+    let [baseline_value, value] = typical(pairs, found.ratio);
+    let comparison = Comparison {
+        condition: String::new(),
+        metric: def.name.to_owned(),
+        primary: false,
+        judged: false,
+        baseline_value,
+        value,
+        ratio: found.ratio,
+        interval: Interval { low: found.low, high: found.high },
+        difference: found.difference,
+        difference_interval: Interval { low: found.difference_low, high: found.difference_high },
+        totals: None,
+        p: found.p,
+        p_adjusted: found.p,
+        verdict: directed_decision(found.decision, def.direction),
+        blocks: found.blocks,
+        blocks_needed: None,
+        sd_log: found.sd_log,
+        bound: None,
+        warnings: found
+            .warnings
+            .iter()
+            .map(|w| renumbered(*w, &pairs.blocks).to_string())
+            .collect(),
+    };
+    Candidate {
+        comparison,
+        direction: def.direction,
+        blocks: pairs.blocks.clone(),
+        logs: found.logs,
+        cut_off: [false; 2],
+    }
+}
+
+/// Two values with exactly this ratio: the baseline's typical trial in these blocks (the Hodges-Lehmann
+/// estimate of its logs), and that times the ratio. Without a ratio, the means.
+fn typical(pairs: &Pairs, ratio: Option<f64>) -> [Option<f64>; 2] {
+    let Some(ratio) = ratio else {
+        return [&pairs.baseline, &pairs.condition].map(|v| benchmath::summary::mean(v));
+    };
+    let logs: Vec<f64> = pairs.baseline.iter().map(|v| v.ln()).collect();
+    let baseline = signed_rank::estimate(&logs).map(f64::exp);
+    [baseline, baseline.map(|b| b * ratio)]
+}
+
+/// Replaces the pair numbers of benchmath by block numbers; they differ if a block was excluded.
+fn renumbered(warning: Warning, blocks: &[u32]) -> Warning {
+    let number = |pair: usize| {
+        pair.checked_sub(1).and_then(|i| blocks.get(i)).map_or(pair, |block| *block as usize)
+    };
+    match warning {
+        Warning::NotPositive { block, condition, baseline } => {
+            Warning::NotPositive { block: number(block), condition, baseline }
+        }
+        Warning::NotFinite { block } => Warning::NotFinite { block: number(block) },
+        Warning::OutlierBlock { block } => Warning::OutlierBlock { block: number(block) },
+        other => other,
+    }
+}

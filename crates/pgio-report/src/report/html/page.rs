@@ -1,0 +1,69 @@
+//! The data that the sections of the page share, and the section itself.
+
+use maud::Markup;
+use pgio_results::series::Series;
+use pgio_results::store::StoredExperiment;
+use pgio_results::{Trial, TrialPosition};
+
+use super::look::Looks;
+use crate::analysis::{Analysis, Standing};
+use crate::report::table::Remark;
+
+/// The source, with everything that more than one section needs.
+pub(super) struct Page<'a> {
+    pub(super) stored: &'a StoredExperiment,
+    pub(super) analysis: &'a Analysis,
+    pub(super) series: &'a [Option<Series>],
+    pub(super) experiment: &'a str,
+    pub(super) remarks: Vec<Remark>,
+    pub(super) standings: Vec<Standing>,
+    pub(super) looks: Looks,
+}
+
+impl<'a> Page<'a> {
+    /// Trials of a condition that count.
+    pub(super) fn counted(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
+        self.trials(condition).filter(|(line, _)| self.standings[line - 1] == Standing::Counts)
+    }
+
+    /// All trials of a condition at the middle point with their lines in trials.jsonl, counted from
+    /// 1.
+    pub(super) fn trials(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
+        let middle = self.stored.manifest.middle();
+        let here = move |p: &TrialPosition| {
+            p.condition == condition && p.point == *middle && !p.is_burn_in()
+        };
+        let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
+        let stored: &'a StoredExperiment = self.stored;
+        (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
+    }
+
+    /// At whatever point. Here and above without the burn-in trial.
+    pub(super) fn trials_anywhere(&self, condition: &str) -> impl Iterator<Item = &'a Trial> {
+        let here = move |p: &TrialPosition| p.condition == condition && !p.is_burn_in();
+        let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
+        let stored: &'a StoredExperiment = self.stored;
+        stored.trials.iter().filter(of)
+    }
+
+    /// How many trials are no burn-in.
+    pub(super) fn count(&self) -> usize {
+        self.standings.iter().filter(|s| **s != Standing::BurnIn).count()
+    }
+
+    /// Whether charts show trials that do not count.
+    pub(super) fn has_left_out(&self) -> bool {
+        self.standings.iter().any(|s| !matches!(s, Standing::Counts | Standing::BurnIn))
+    }
+
+    pub(super) fn conditions(&self) -> impl Iterator<Item = &'a str> {
+        self.stored.manifest.conditions.iter().map(|c| c.name.as_str())
+    }
+}
+
+/// A part of the page under a heading of its own.
+pub(super) struct Section {
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
+    pub(super) body: Markup,
+}
