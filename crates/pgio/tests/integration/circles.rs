@@ -1,15 +1,11 @@
-//! No circle of files, inside a module either: a file that uses another is not used by it, nor by what that uses.
+//! No circular dependencies between files, not even inside a module.
 //!
-//! Read from the text: `use` lines and paths in the code, each taken to the file that defines the name. A `pub use`
-//! is no use of its own, and tests may use what they like. Methods are not seen. Circles of earlier times are in
-//! [`ALLOWED`], which may only become shorter.
+//! Reads the text: `use` lines and paths in the code, each resolved to the file that defines the name. A
+//! `pub use` does not count as a use, tests may use anything, and method calls are not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Where a circle's files lie, and how many they are. Remove what is resolved; add nothing.
-const ALLOWED: &[(&str, usize)] = &[];
 
 /// A module's path, such as `["pg", "connect"]`; each is one file.
 type Module = Vec<String>;
@@ -217,94 +213,55 @@ fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The modules that all of a circle's files lie in.
-fn place(circle: &[Module]) -> String {
-    let mut common = circle[0].clone();
-    for module in circle {
-        let same = common.iter().zip(module).take_while(|(a, b)| a == b).count();
-        common.truncate(same);
-    }
-    common.join("/")
-}
-
-/// Circles that [`ALLOWED`] does not know or knows as smaller, and entries that are too large.
-fn compare(circles: &[Vec<Module>], allowed: &[(&str, usize)]) -> Vec<String> {
-    let mut left: Vec<(&str, usize)> = allowed.to_vec();
-    let mut wrong = Vec::new();
-    for circle in circles {
-        let entry = (place(circle), circle.len());
-        match left.iter().position(|(place, size)| *place == entry.0 && *size == entry.1) {
-            Some(at) => drop(left.remove(at)),
-            None => {
-                let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
-                wrong.push(format!("a new circle {entry:?}: {}", files.join(", ")));
-            }
-        }
-    }
-    wrong.extend(left.iter().map(|entry| format!("no such circle any more: remove {entry:?}")));
-    wrong
-}
-
 #[test]
-fn circles_of_files_only_become_fewer() {
+fn files_have_no_circular_dependencies() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let (mut circles, mut files) = (Vec::new(), 0);
     for entry in fs::read_dir(crates).unwrap() {
         let entry = entry.unwrap();
-        let of_crate = entry.file_name().into_string().unwrap();
+        let name = entry.file_name().into_string().unwrap();
         let sources = sources_in(&entry.path().join("src"));
         files += sources.0.len();
-        let named = |module: Module| [vec![of_crate.clone()], module].concat();
-        let found = sources.circles().into_iter();
-        circles.extend(found.map(|circle| circle.into_iter().map(named).collect::<Vec<_>>()));
+        let shown = |circle: &Vec<Module>| format!("{name}: {}", shown(circle));
+        circles.extend(sources.circles().iter().map(shown));
     }
     assert!(files > 100, "the scan found the sources");
-    let wrong = compare(&circles, ALLOWED);
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(circles.is_empty(), "\n{}", circles.join("\n"));
 }
 
-fn made_up(files: &[(&str, &str)]) -> Vec<String> {
+fn shown(circle: &Vec<Module>) -> String {
+    let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
+    files.join(" ")
+}
+
+fn circles_in(files: &[(&str, &str)]) -> Vec<String> {
     let file = |(path, text): &(&str, &str)| (names(&path.replace('/', "::")), (*text).to_owned());
-    let circles = Sources::of(files.iter().map(file)).circles();
-    let shown = |circle: &Vec<Module>| {
-        let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
-        files.join(" ")
-    };
-    circles.iter().map(shown).collect()
+    Sources::of(files.iter().map(file)).circles().iter().map(shown).collect()
 }
 
 #[test]
-fn a_circle_is_seen_in_use_lines_and_in_paths() {
+fn finds_circles_in_use_lines_and_in_paths() {
     let through_paths = [
         ("a", "mod x;\nfn f() { x::g() }"),
         ("a/x", "use super::{f, y};\n"),
         ("a/y", "use crate::a::f;\n"),
     ];
-    assert_eq!(made_up(&through_paths), ["a a/x a/y"]);
+    assert_eq!(circles_in(&through_paths), ["a a/x a/y"]);
     let siblings = [("a/x", "use super::y::{self, T};\n"), ("a/y", "fn f() { super::x::g() }")];
-    assert_eq!(made_up(&siblings), ["a/x a/y"]);
+    assert_eq!(circles_in(&siblings), ["a/x a/y"]);
 }
 
 #[test]
-fn a_name_is_of_the_file_that_defines_it() {
+fn resolves_a_name_to_the_file_that_defines_it() {
     let facade = [
         ("a", "mod x;\nmod y;\npub use self::x::T;\n"),
         ("a/x", "struct T;\n"),
         ("a/y", "use super::T;\n"),
     ];
-    assert_eq!(made_up(&facade), [""; 0]);
+    assert_eq!(circles_in(&facade), [""; 0]);
     let for_tests = [
         ("a", "use self::x::T;\n"),
         ("a/x", "// super::f\n#[cfg(test)]\nmod tests {\n use super::super::f;\n}\n"),
     ];
-    assert_eq!(made_up(&for_tests), [""; 0]);
-}
-
-#[test]
-fn the_list_may_only_become_shorter() {
-    let circle = vec![vec![names("a::x"), names("a::y")]];
-    assert_eq!(compare(&circle, &[("a", 2)]), [""; 0]);
-    assert_eq!(compare(&circle, &[]).len(), 1);
-    assert_eq!(compare(&circle, &[("a", 3)]).len(), 2);
-    assert_eq!(compare(&[], &[("a", 2)]).len(), 1);
+    assert_eq!(circles_in(&for_tests), [""; 0]);
 }

@@ -154,7 +154,7 @@ fn a_program_that_takes_no_options_proves_no_condition() {
     dir.compare(&text);
     let error = dir.trials()[0]["outcome"]["error"].as_str().unwrap().to_owned();
     assert!(
-        error.contains("sets work_mem in the command's sessions, and none of them was seen"),
+        error.contains("sets work_mem in the command's sessions, but pgio saw no session with it"),
         "{error}"
     );
     // Without a setting there is nothing to prove.
@@ -253,7 +253,7 @@ fn on_another_host_it_is_as_here() {
     let other = Workdir::new();
     let on_box = format!("host = \"box\"\n{}", prints("psql {dsn}"));
     let text = experiment(&target, ONCE, &on_box, &[("a", "")]);
-    other.compare(&text).expect(4, &["is reached by a socket of this machine"]);
+    other.compare(&text).expect(4, &["uses a Unix socket of this machine"]);
     let nowhere = text.replace("host = \"box\"", "host = \"bux\"");
     other.compare(&nowhere).expect(2, &["host `bux` is not known"]);
     assert!(!other.out().exists());

@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(
             error,
             "metric `m`: there is no JSON in it; see all that it wrote in output/ of the results and \
-             correct json; the end of stdout is: no JSON / at all"
+             correct json; end of stdout: no JSON / at all"
         );
     }
 
@@ -307,7 +307,7 @@ mod tests {
             ("x=1e999", "inf is no number"),
             ("x=fast", "matches `fast`, which is no number"),
             ("y=1", "nothing matches `x=(\\S+)`"),
-            ("", "the end of stdout is: nothing"),
+            ("", "end of stdout: nothing"),
         ] {
             let error = of(&judged, text).unwrap_err();
             assert!(error.starts_with("metric `m`: ") && error.contains(why), "{text}: {error}");

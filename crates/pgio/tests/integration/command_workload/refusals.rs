@@ -26,10 +26,10 @@ fn a_failed_trial_says_what_the_program_said() {
         &shell("echo something else; echo said"),
         &[
             "metric `rate`: nothing matches `^rate (\\S+)`; see all that it wrote in output/",
-            "correct regex; the end of stdout is: something else / said",
+            "correct regex; end of stdout: something else / said",
         ],
     );
-    on(dsn, &shell("true"), &["nothing matches", "the end of stdout is: nothing"]);
+    on(dsn, &shell("true"), &["nothing matches", "end of stdout: nothing"]);
     for (value, why) in [
         ("0", "0 has no ratio"),
         ("-1", "-1 has no ratio"),
@@ -47,12 +47,12 @@ fn a_failed_trial_says_what_the_program_said() {
     on(
         dsn,
         "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x' }]",
-        &["metric `x`: there is no JSON in it; see all", "the end of stdout is: hello"],
+        &["metric `x`: there is no JSON in it; see all", "end of stdout: hello"],
     );
     on(
         dsn,
         "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x', file = '{dir}/none' }]",
-        &["metric `x`: there is no file /tmp/pgio-command.", "the end of stdout is: hello"],
+        &["metric `x`: there is no file /tmp/pgio-command.", "end of stdout: hello"],
     );
     on(
         dsn,
@@ -119,7 +119,7 @@ fn what_could_not_work_is_refused_before_anything() {
         .batch_execute("CREATE SCHEMA pgio_command; CREATE TABLE pgio_command.precious ()")
         .unwrap();
     with("run = 'true'\nschema = 'pgio_command'")
-        .expect(4, &["the schema pgio_command is there and is not pgio's"]);
+        .expect(4, &["schema pgio_command exists and was not created by pgio"]);
     connect(&dsn).batch_execute("SELECT FROM pgio_command.precious").unwrap();
     assert!(!dir.out().exists());
 

@@ -91,7 +91,7 @@ fn one_that_never_ends_is_ended_with_all_that_it_started() {
         let done = runner.run(&job, &Stop::new(), &mut |_, _| {}).unwrap();
         assert_eq!(
             done.seconds.unwrap_err().to_string(),
-            "`sh` (run) did not end within 2 s and was killed: raise time_limit, or see why; it said: working"
+            "`sh` (run) did not end within 2 s and was killed; raise time_limit, or find the cause in its output: working"
         );
         assert!(gone(&mark));
         // And the next one can run.
