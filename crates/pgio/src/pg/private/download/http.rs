@@ -17,6 +17,8 @@ use ureq::http::{Response, StatusCode, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Body};
 
+use crate::pg::interrupt;
+
 const CONNECT: Duration = Duration::from_secs(20);
 /// Timeout for a server that sends nothing; then the request is repeated.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -42,6 +44,8 @@ pub enum HttpError {
     TooLarge { url: String },
     #[error("cannot write the downloaded file")]
     Write(#[source] io::Error),
+    #[error("the download was stopped; the next run resumes it")]
+    Stopped,
 }
 
 impl HttpError {
@@ -68,9 +72,10 @@ impl HttpError {
                     )
             }
             HttpError::Cut { .. } => true,
-            HttpError::WrongRange { .. } | HttpError::TooLarge { .. } | HttpError::Write(_) => {
-                false
-            }
+            HttpError::WrongRange { .. }
+            | HttpError::TooLarge { .. }
+            | HttpError::Write(_)
+            | HttpError::Stopped => false,
         }
     }
 }
@@ -79,6 +84,8 @@ impl HttpError {
 pub(super) struct Client {
     agent: Agent,
     pause: Duration,
+    /// Whether the user has asked pgio to stop.
+    is_stopped: fn() -> bool,
 }
 
 impl Client {
@@ -105,7 +112,7 @@ impl Client {
             .timeout_recv_response(Some(SILENCE))
             .timeout_per_read(Some(SILENCE))
             .build();
-        Client { agent: config.new_agent(), pause }
+        Client { agent: config.new_agent(), pause, is_stopped: interrupt::is_cutting }
     }
 
     /// Completes the partial file. `count` receives its size so far and the size of the whole file.
@@ -117,6 +124,9 @@ impl Client {
     ) -> Result<(), HttpError> {
         let mut silent = 0;
         for _ in 0..MOST_ATTEMPTS {
+            if (self.is_stopped)() {
+                return Err(HttpError::Stopped);
+            }
             let held = part.seek(SeekFrom::End(0)).map_err(HttpError::Write)?;
             let failed = match self.attempt(url, held, part, count) {
                 Ok(()) => return Ok(()),
@@ -169,7 +179,11 @@ impl Client {
         };
         let total = response.body().content_length().and_then(|rest| start.checked_add(rest));
         let mut body = response.body_mut().as_reader();
-        copy(url, &mut body, part, (start, total), count)
+        let mut go_on = |received, total| {
+            count(received, total);
+            !(self.is_stopped)()
+        };
+        copy(url, &mut body, part, (start, total), &mut go_on)
     }
 }
 
@@ -188,7 +202,7 @@ fn copy(
     body: &mut dyn Read,
     part: &mut File,
     (start, total): (u64, Option<u64>),
-    count: &mut dyn FnMut(u64, Option<u64>),
+    go_on: &mut dyn FnMut(u64, Option<u64>) -> bool,
 ) -> Result<(), HttpError> {
     let too_large = |bytes| if bytes > MOST_BYTES { Err(()) } else { Ok(()) };
     let limit = |bytes| too_large(bytes).map_err(|()| HttpError::TooLarge { url: url.to_owned() });
@@ -196,7 +210,9 @@ fn copy(
     let mut received = start;
     let mut buffer = vec![0; 64 << 10];
     loop {
-        count(received, total);
+        if !go_on(received, total) {
+            return Err(HttpError::Stopped);
+        }
         let cut = |source| HttpError::Cut { url: url.to_owned(), received, source };
         let length = match body.read(&mut buffer) {
             Ok(0) if total.is_some_and(|total| received < total) => {
